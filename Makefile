@@ -1,0 +1,88 @@
+# Every target sets up what it needs first. `make` alone lists the targets.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+BIN := .venv/bin
+SET_UP := .venv/.set-up
+SEEDS ?= 200
+FUZZ_SECONDS ?= 60
+ARGS ?=
+
+# Spark takes Java from JAVA_HOME and its Python from PYSPARK_PYTHON. The set-up points .java at a Java 17 or newer,
+# so only the set-up itself sees the JAVA_HOME of the caller.
+CALLER_JAVA_HOME := $(JAVA_HOME)
+export JAVA_HOME := $(CURDIR)/.java
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export SPARK_LOCAL_IP := 127.0.0.1
+unexport SPARK_HOME
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "  %-14s %s\n", $$1, $$2 }'
+
+.PHONY: setup
+setup: $(SET_UP) ## virtual environment, pinned dependencies, Java runtime
+
+# A Java that was found and has gone since, or one that was taken away, is looked for anew.
+ifeq ($(wildcard .java/bin/java),)
+.PHONY: $(SET_UP)
+endif
+$(SET_UP): pyproject.toml scripts/setup $(wildcard requirements/*.txt)
+	@JAVA_HOME="$(CALLER_JAVA_HOME)" scripts/setup
+
+.PHONY: format
+format: $(SET_UP) ## format the sources and mend what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.PHONY: static
+static: $(SET_UP) ## format, lint, types and import contract, changing nothing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+.PHONY: seeds
+seeds: $(SET_UP) ## simulated worlds: make seeds SEEDS=200
+	@if [ -d src/cursus/sim ]; then \
+		set -x; $(BIN)/cursus sim run --seeds $(SEEDS); \
+	else \
+		echo "no simulator here yet: no seeds run"; \
+	fi
+
+.PHONY: quick
+quick: $(SET_UP) ## the tests that need neither Spark, nor foreign servers, nor long
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not spark and not slow and not interop" $(ARGS)
+
+.PHONY: check
+check: static quick seeds ## all that should pass before each commit, in under 90 seconds
+
+.PHONY: test
+test: $(SET_UP) ## all tests: make test ARGS='-k fenced'
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+.PHONY: demo
+demo: $(SET_UP) ## the whole way on real flights, with kills: make demo SEED=7
+	$(BIN)/python examples/demo/run.py $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+.PHONY: bench
+bench: $(SET_UP) ## measure Cursus beside its peers: make bench ARGS=--quick
+	$(BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: bench-peers
+bench-peers: ## install the peers that are measured, with apt
+	scripts/install-peers
+
+.PHONY: fuzz
+fuzz: $(SET_UP) ## feed the decoders garbage: make fuzz FUZZ_SECONDS=60
+	$(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS) $(ARGS)
+
+.PHONY: pins
+pins: $(SET_UP) ## resolve the ranges of pyproject.toml anew
+	scripts/pin
+
+.PHONY: clean
+clean: ## remove all that was made here, the virtual environment too
+	rm -rf .venv .java .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,33 @@
+"""What holds for every test: where Spark finds Java and Python, how Hypothesis searches, what shares a process."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).parent.parent
+SPARK_TIMEOUT_SECONDS = 120
+
+# The set-up points .java at a runtime that Spark can use; a run of plain pytest shall find it as `make test` does.
+if (ROOT / ".java" / "bin" / "java").exists():
+    os.environ["JAVA_HOME"] = str(ROOT / ".java")
+os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+os.environ.pop("SPARK_HOME", None)
+
+# A test says the same each time it runs; `--hypothesis-profile=search` goes looking for what is new.
+settings.register_profile("repeat", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("search", max_examples=5_000, deadline=None, print_blob=True)
+settings.load_profile("repeat")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the tests with Spark share one worker and its session, first of all, and give them time for a JVM."""
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_SECONDS))
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
