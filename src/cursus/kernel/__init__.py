@@ -1,0 +1,1 @@
+"""The words of the house and the contract that every engine keeps."""

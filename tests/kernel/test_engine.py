@@ -1,0 +1,8 @@
+"""The two clocks as an engine gets them."""
+
+from cursus.kernel.engine import Now
+
+
+def test_wall_time_in_microseconds_is_rounded_down() -> None:
+    assert Now(5, 1_999).wall_us == 1
+    assert Now(5, 1_700_000_000_123_456_789).wall_us == 1_700_000_000_123_456
