@@ -1,0 +1,167 @@
+"""What was put into a batch comes out of it, in either layout, under any codec, and cut to any excerpt."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cursus.delivery.batch import BatchFlags, Layout, token_of, verify_signature
+from cursus.delivery.columns import encode_columns
+from cursus.delivery.payload import (
+    ROWS_COUNT_MAX,
+    attribute_columns,
+    columns_of,
+    excerpt_record,
+    list_of,
+    read_columns,
+    read_rows,
+    rows_of,
+)
+from cursus.delivery.publication import Columns, Rows
+from cursus.kernel.errors import PeerFault
+from tests.delivery.making import accept, batch_in, batch_of, plain_columns, publications, read_header_of, same, signed
+
+LAYOUTS = st.sampled_from(Layout)
+CODECS = st.sampled_from([None, "zstd", "lz4"])
+
+
+@given(publications(), LAYOUTS, CODECS, st.binary(max_size=9))
+def test_what_is_put_into_a_batch_comes_out_of_it(rows: Rows, layout: Layout, codec: str | None, token: bytes) -> None:
+    batch = batch_of(rows, layout, codec, token)
+    header = accept(batch)
+    assert same(read_rows(batch, header), rows)
+    assert same(rows_of(read_columns(batch, header)), rows)
+    assert token_of(batch, header) == token
+
+
+@given(publications(), LAYOUTS, CODECS, st.data())
+def test_an_excerpt_keeps_the_chosen_rows_and_can_be_cut_again(
+    rows: Rows, layout: Layout, codec: str | None, data: st.DataObject
+) -> None:
+    batch = batch_of(rows, layout, codec, b"token")
+    header = accept(batch)
+    columns = read_columns(batch, header)
+    chosen = list(range(len(rows.keys)))
+    for _ in range(2):
+        picks = data.draw(st.lists(st.booleans(), min_size=len(chosen), max_size=len(chosen)).filter(any))
+        chosen = [index for index, is_picked in zip(chosen, picks, strict=True) if is_picked]
+        cut = batch_in(excerpt_record(header, columns, np.array(picks)))
+        header = read_header_of(bytearray(32) + cut)
+        verify_signature(cut)
+        found, columns = read_rows(cut, header), read_columns(cut, header)
+        expected = Rows(
+            [rows.keys[i] for i in chosen],
+            [rows.bodies[i] for i in chosen],
+            None if rows.event_times_us is None else [rows.event_times_us[i] for i in chosen],
+            None if rows.attributes is None else [rows.attributes[i] for i in chosen],
+            chosen,
+        )
+        assert same(found, expected)
+        assert same(rows_of(columns), expected)
+        assert header.is_excerpt
+        assert (header.span, header.count, header.first_number) == (len(rows.keys), len(chosen), 11)
+        assert (header.stream_id, header.source_id, header.epoch, header.token_size) == (7, 9, 3, 0)
+        times = expected.event_times_us or [5]
+        assert (header.event_time_min_us, header.event_time_max_us) == (min(times), max(times))
+
+
+@given(publications(), st.data())
+def test_rows_can_be_taken_from_columns_run_by_run(rows: Rows, data: st.DataObject) -> None:
+    columns = columns_of(rows)
+    start = data.draw(st.integers(0, len(rows.keys) - 1))
+    end = data.draw(st.integers(start + 1, len(rows.keys)))
+    expected = Rows(
+        rows.keys[start:end],
+        rows.bodies[start:end],
+        None if rows.event_times_us is None else rows.event_times_us[start:end],
+        None if rows.attributes is None else rows.attributes[start:end],
+    )
+    assert same(rows_of(columns, start, end - start), expected)
+
+
+@given(publications(), st.data())
+def test_sliced_columns_are_written_as_the_slice_alone(rows: Rows, data: st.DataObject) -> None:
+    columns = columns_of(rows)
+    start = data.draw(st.integers(0, len(rows.keys) - 1))
+    size = data.draw(st.integers(1, len(rows.keys) - start))
+    cut = Columns(
+        columns.keys.slice(start, size),
+        columns.bodies.slice(start, size),
+        None if columns.event_times_us is None else columns.event_times_us.slice(start, size),
+        {name: array.slice(start, size) for name, array in columns.attributes.items()},
+    )
+    payload = b"".join(encode_columns(cut))
+    batch = signed(payload, Layout.COLUMNS, size)
+    assert same(read_rows(batch, read_header_of(bytearray(32) + batch)), rows_of(columns, start, size))
+
+
+# ── excerpts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_excerpt_has_the_layout_that_its_own_count_asks_for() -> None:
+    columns = plain_columns(ROWS_COUNT_MAX * 2)
+    batch = signed(b"".join(encode_columns(columns)), Layout.COLUMNS, len(columns.keys))
+    header = accept(batch)
+    for count, layout in ((ROWS_COUNT_MAX, Layout.ROWS), (ROWS_COUNT_MAX + 1, Layout.COLUMNS)):
+        record = excerpt_record(header, columns, np.arange(len(columns.keys)) < count)
+        assert read_header_of(record).layout == layout
+
+
+def test_an_excerpt_leaves_a_dictionary_behind_that_outweighs_its_rows() -> None:
+    count = 4000
+    keys = pa.array([b"a-rather-long-key-%d" % (i % 1000) for i in range(count)]).dictionary_encode()
+    columns = plain_columns(count)._replace(keys=keys, attributes={"a": keys.cast(pa.string()).dictionary_encode()})
+    batch = signed(b"".join(encode_columns(columns)), Layout.COLUMNS, count)
+    selection = np.arange(count) % 40 == 0
+    record = excerpt_record(accept(batch), columns, selection)
+    assert len(record) < 100 * 100
+    found = read_rows(batch_in(record), read_header_of(record))
+    assert found.keys == [b"a-rather-long-key-%d" % (i % 1000) for i in range(0, count, 40)]
+    assert found.rows == list(range(0, count, 40))
+
+
+def test_an_excerpt_of_a_compressed_batch_is_not_said_to_be_compressed() -> None:
+    rows = Rows([b"k"] * 100, [b"b" * 50] * 100)
+    for codec in ("zstd", "lz4"):
+        batch = batch_of(rows, Layout.COLUMNS, codec)
+        header = accept(batch)
+        cut = read_header_of(excerpt_record(header, read_columns(batch, header), np.arange(100) < 60))
+        assert BatchFlags(cut.flags) == BatchFlags.EXCERPT
+
+
+# ── columns out of rows ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_integers_beside_floats_become_floats_where_that_is_exact() -> None:
+    columns = attribute_columns([{"a": 1}, {"a": 2.5}, {"a": 1 << 53}])
+    assert columns["a"].type == pa.float64()
+    assert columns["a"].to_pylist() == [1.0, 2.5, float(1 << 53)]
+    with pytest.raises(PeerFault, match="mixed-types"):
+        attribute_columns([{"a": (1 << 53) + 1}, {"a": 2.5}])
+
+
+@pytest.mark.parametrize("values", [(1, "a"), (True, 1), (True, 1.5), (b"a", "a"), (1, 1 << 64)])
+def test_values_that_make_no_column_are_refused_with_the_name(values: tuple[object, object]) -> None:
+    with pytest.raises(PeerFault, match=r"'depth'.*mixed-types"):
+        attribute_columns([{"depth": values[0]}, {"depth": values[1]}])  # type: ignore[dict-item]
+
+
+def test_an_attribute_that_is_null_everywhere_is_no_column() -> None:
+    assert list(attribute_columns([{"a": None, "b": 1}, {"a": None, "b": 2}])) == ["b"]
+    assert list(attribute_columns([{"a": None}, None, {"b": 2}])) == ["b"]
+    assert attribute_columns([None, {}]) == {}
+
+
+def test_text_of_few_distinct_values_becomes_a_dictionary() -> None:
+    column = attribute_columns([{"origin": ("EWR", "JFK", "LGA")[i % 3]} for i in range(300)])["origin"]
+    assert pa.types.is_dictionary(column.type)
+    assert list_of(column)[:4] == ["EWR", "JFK", "LGA", "EWR"]
+    assert pa.types.is_string(attribute_columns([{"id": str(i)} for i in range(300)])["id"].type)
+
+
+def test_a_dictionary_with_nulls_is_listed_with_nulls() -> None:
+    column = pa.array(["a", None, "b", "a"]).dictionary_encode()
+    assert list_of(column) == ["a", None, "b", "a"]
+    assert list_of(column.slice(1, 2)) == [None, "b"]
+    assert list_of(pa.array([None, None], pa.string()).dictionary_encode()) == [None, None]
