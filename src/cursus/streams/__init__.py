@@ -1,0 +1,1 @@
+"""Streams: sequencing, deduplication, cursors, stages, and the flow between history and the live tail."""

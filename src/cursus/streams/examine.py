@@ -1,0 +1,171 @@
+"""Which rows of a record a subscription gets: all, none, or an excerpt that holds some.
+
+What does not depend on the subscriber's place (its filter against a whole record) is worked out once per record and
+filter and kept for
+the next subscriber, so that a hundred equal filters cost what one costs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cursus.delivery.batch import BatchHeader, read_header
+from cursus.delivery.payload import excerpt_record, read_columns
+from cursus.delivery.publication import TIMESTAMP, Columns
+from cursus.delivery.record import ENVELOPE_SIZE, Envelope, RecordKind, read_envelope, write_envelope
+from cursus.journal.exchange import PlacedRecord
+from cursus.kernel.errors import InvariantBroken
+from cursus.kernel.octets import Octets
+from cursus.matching import CompiledFilter, Filter, compile_filter
+
+from .stream import Stream
+
+_SOURCE_ID = struct.Struct("<I")
+_SOURCE_ID_OFFSET = ENVELOPE_SIZE + 28
+_KEPT_COUNT_MAX = 256
+
+Selection = npt.NDArray[np.bool_]
+
+
+class Wanted(NamedTuple):
+    """A filter as it was written and as it is used."""
+
+    filter: Filter
+    compiled: CompiledFilter
+
+
+def wanted_by(filter_: Filter) -> Wanted:
+    """The filter made ready. Raises `Refused` where it does not parse."""
+    return Wanted(filter_, compile_filter(filter_))
+
+
+class Excerpt(NamedTuple):
+    """What one subscriber gets of one record: its memory, and the runs of sequences in it, first and last inclusive."""
+
+    memory: Octets
+    runs: tuple[tuple[int, int], ...]
+
+
+def source_id_of(record: PlacedRecord) -> int:
+    """The id of the source that signed the record's batch."""
+    source_id: int = _SOURCE_ID.unpack_from(record.memory, _SOURCE_ID_OFFSET)[0]
+    return source_id
+
+
+class Examiner:
+    """Owns the decoded columns of the record examined last, and the outcomes of the last few filters on whole
+    records.
+    """
+
+    __slots__ = ("_columns", "_columns_of", "_outcomes")
+
+    def __init__(self) -> None:
+        self._columns_of: PlacedRecord | None = None
+        self._columns: tuple[BatchHeader, Columns] | None = None
+        self._outcomes: OrderedDict[tuple[int, int, Filter], Excerpt | None] = OrderedDict()
+
+    def examine(
+        self,
+        stream: Stream,
+        record: PlacedRecord,
+        wanted: Wanted,
+        first: int,
+        last: int,
+        excluded: tuple[tuple[int, int], ...],
+    ) -> Excerpt | None:
+        """What of `record` lies in `first` to `last`, outside the `excluded` ranges, and matches; None for nothing."""
+        record_last = record.first_sequence + record.count - 1
+        first, last = max(first, record.first_sequence), min(last, record_last)
+        is_whole = first == record.first_sequence and last == record_last
+        overlaps = [(a, b) for a, b in excluded if a <= last and b >= first]
+        if is_whole and not overlaps:
+            if wanted.compiled.is_everything:
+                return Excerpt(record.memory, ((first, last),))
+            return self._whole(stream, record, wanted)
+        selection = np.zeros(record.count, np.bool_)
+        base = record.first_sequence
+        selection[first - base : last - base + 1] = True
+        for a, b in overlaps:
+            selection[max(a, first) - base : min(b, last) - base + 1] = False
+        if not wanted.compiled.is_everything:
+            selection &= self._matches(stream, record, wanted.compiled)
+        return self._cut(record, selection)
+
+    def _whole(self, stream: Stream, record: PlacedRecord, wanted: Wanted) -> Excerpt | None:
+        place = (stream.stream_id, record.first_sequence, wanted.filter)
+        if place in self._outcomes:
+            return self._outcomes[place]
+        outcome = self._cut(record, self._matches(stream, record, wanted.compiled))
+        self._outcomes[place] = outcome
+        if len(self._outcomes) > _KEPT_COUNT_MAX:
+            self._outcomes.popitem(last=False)
+        return outcome
+
+    def columns_of(self, record: PlacedRecord) -> tuple[Columns, BatchHeader]:
+        """The record's rows as columns, and what its source signed."""
+        header, columns = self._opened(record)
+        return columns, header
+
+    def _opened(self, record: PlacedRecord) -> tuple[BatchHeader, Columns]:
+        if self._columns_of is record and self._columns is not None:
+            return self._columns
+        envelope = read_envelope(record.memory)
+        if envelope is None:
+            raise InvariantBroken(f"the record at sequence {record.first_sequence} has no sound envelope")
+        batch = memoryview(record.memory)[ENVELOPE_SIZE : ENVELOPE_SIZE + envelope.size]
+        header = read_header(batch)
+        self._columns_of, self._columns = record, (header, read_columns(batch, header))
+        return self._columns
+
+    def _matches(self, stream: Stream, record: PlacedRecord, filter_: CompiledFilter) -> Selection:
+        header, columns = self._opened(record)
+        named = {name: _column(name, stream, record, header, columns) for name in filter_.names}
+        return filter_.select(columns.keys, {k: v for k, v in named.items() if v is not None}, header.count)
+
+    def _cut(self, record: PlacedRecord, selection: Selection) -> Excerpt | None:
+        chosen = np.flatnonzero(selection)
+        if not len(chosen):
+            return None
+        base = record.first_sequence
+        if len(chosen) == record.count:
+            return Excerpt(record.memory, ((base, base + record.count - 1),))
+        header, columns = self._opened(record)
+        memory = excerpt_record(header, columns, selection)
+        size = ENVELOPE_SIZE + read_size(memory)
+        envelope = Envelope(RecordKind.BATCH, 0, size - ENVELOPE_SIZE, 0, base, record.append_time_us)
+        write_envelope(memory, envelope)
+        return Excerpt(memory, runs_of(chosen, base))
+
+
+def read_size(record: Octets) -> int:
+    """The size in bytes of the batch in a record whose envelope is still blank."""
+    payload_size, token_size = struct.unpack_from("<II", record, ENVELOPE_SIZE + 12)
+    return 64 + int(payload_size) + int(token_size)
+
+
+def runs_of(chosen: npt.NDArray[np.int64], base: int) -> tuple[tuple[int, int], ...]:
+    """Ascending row indices as runs of sequences: row 0 has sequence `base`."""
+    breaks = np.flatnonzero(np.diff(chosen) != 1)
+    firsts = chosen[np.concatenate(([0], breaks + 1))] + base
+    lasts = chosen[np.concatenate((breaks, [len(chosen) - 1]))] + base
+    return tuple(zip(firsts.tolist(), lasts.tolist(), strict=True))
+
+
+def _column(name: str, stream: Stream, record: PlacedRecord, header: BatchHeader, columns: Columns) -> pa.Array | None:
+    if name == "$event_time":
+        if columns.event_times_us is None:
+            return pa.repeat(pa.scalar(header.event_time_min_us, TIMESTAMP), header.count)
+        return columns.event_times_us.view(TIMESTAMP)
+    if name == "$append_time":
+        return pa.repeat(pa.scalar(record.append_time_us, TIMESTAMP), header.count)
+    if name == "$source":
+        return pa.repeat(pa.scalar(stream.source_names.get(header.source_id, ""), pa.string()), header.count)
+    if name == "$sequence":
+        return pa.array(np.arange(record.first_sequence, record.first_sequence + header.count, dtype=np.int64))
+    return columns.attributes.get(name)

@@ -1,0 +1,199 @@
+"""What the journal remembers beside publications: one tagged msgpack map for each change of a table.
+
+A fact is written before what rests on it is said, and replaying the facts behind a snapshot in their order gives the
+tables back. Unknown fields are skipped; an unknown tag is refused by recovery as a newer format.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from cursus.kernel.octets import Octets
+from cursus.matching import Filter
+
+
+class StreamConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a stream was asked to be; creating it again is idempotent if this is equal."""
+
+    retention_age_s: float = 0.0
+    """Publications older than this may go; 0 keeps them for ever."""
+    retention_size: int = 0
+    """The oldest go when more bytes than this are kept; 0 for no bound."""
+    retention_count: int = 0
+    """The oldest go when more publications than this are kept; 0 for no bound."""
+    lag_size_max: int = 0
+    """A durable cursor pins at most this many bytes behind the head, then is released with a gap; 0 for no bound."""
+    sources_max: int = 100_000
+    """Sources that the stream knows at once."""
+
+
+class StreamCreated(msgspec.Struct, frozen=True, tag="stream"):
+    """A stream came into being under a new incarnation."""
+
+    stream_id: int
+    name: str
+    incarnation: bytes
+    config: StreamConfig
+    created_us: int
+    creator: str = ""
+    """The principal who made it, "" for the node's own settings."""
+
+
+class StreamConfigured(msgspec.Struct, frozen=True, tag="configure"):
+    """The settings give a stream that exists another configuration."""
+
+    stream_id: int
+    config: StreamConfig
+
+
+class StreamTrimmed(msgspec.Struct, frozen=True, tag="trim"):
+    """Nothing below `floor` is kept."""
+
+    stream_id: int
+    floor: int
+
+
+class StreamDeleted(msgspec.Struct, frozen=True, tag="delete"):
+    """The stream and all that hangs on it is gone; its id is never used again."""
+
+    stream_id: int
+
+
+class TermRaised(msgspec.Struct, frozen=True, tag="term"):
+    """An unclean stop under weak durability may have lost what was not acknowledged as durable."""
+
+    stream_id: int
+    term: int
+
+
+class SourceOpened(msgspec.Struct, frozen=True, tag="source"):
+    """A source was attached under a new epoch."""
+
+    stream_id: int
+    source_id: int
+    name: str
+    epoch: int
+    incarnation: bytes
+    is_sparse: bool
+
+
+class SubscriptionOpened(msgspec.Struct, frozen=True, tag="subscription"):
+    """A durable subscription came into being, or changed its owner, its filter or its mode."""
+
+    stream_id: int
+    subscriber: str
+    name: str
+    epoch: int
+    incarnation: bytes
+    filter: Filter
+    filter_sequence: int
+    mode: int
+    floor: int
+    settled: tuple[tuple[int, int], ...]
+    pushed_to: int
+    """Nothing above was pushed, for all that is known."""
+    pushed_known: int = 0
+    """What is unsettled up to here was pushed for certain."""
+    attempts_max: int = 0
+    attempts: tuple[tuple[int, int, int], ...] = ()
+    """How often unsettled ranges were pushed to sessions that are over: (first, last, count)."""
+    parked_to: str = ""
+
+
+class SubscriptionSettled(msgspec.Struct, frozen=True, tag="settled"):
+    """A durable subscription's cursor moved. `is_detached`: its owner left; nothing above `pushed_to` was pushed."""
+
+    stream_id: int
+    subscriber: str
+    name: str
+    floor: int
+    settled: tuple[tuple[int, int], ...]
+    pushed_to: int
+    is_detached: bool = False
+    pushed_known: int = 0
+
+
+class SubscriptionRemoved(msgspec.Struct, frozen=True, tag="unsubscribed"):
+    """A durable subscription is gone."""
+
+    stream_id: int
+    subscriber: str
+    name: str
+
+
+class RunOpened(msgspec.Struct, frozen=True, tag="run"):
+    """A sink's new run fenced the older ones; their open stages are dropped."""
+
+    sink: str
+    epoch: int
+    incarnation: bytes
+
+
+class SinkRemoved(msgspec.Struct, frozen=True, tag="unsink"):
+    """A sink is forgotten; what it committed stays."""
+
+    sink: str
+
+
+class StageOpened(msgspec.Struct, frozen=True, tag="stage"):
+    """Rows may be written under this stage."""
+
+    stage: int
+    sink: str
+    run_epoch: int
+    stream_id: int
+    stage_key: bytes
+
+
+class StagesDropped(msgspec.Struct, frozen=True, tag="drop"):
+    """These stages' rows will never be seen."""
+
+    stages: tuple[int, ...]
+
+
+class CommittedStage(msgspec.Struct, frozen=True, array_like=True):
+    """One stage's place in its stream."""
+
+    stage: int
+    stream_id: int
+    first_sequence: int
+    count: int
+
+
+class Committed(msgspec.Struct, frozen=True, tag="commit"):
+    """The stages became visible, all at once."""
+
+    sink: str
+    run_epoch: int
+    commit_id: int
+    stages: tuple[CommittedStage, ...]
+    append_time_us: int
+
+
+Fact: TypeAlias = (
+    StreamCreated
+    | StreamConfigured
+    | StreamTrimmed
+    | StreamDeleted
+    | TermRaised
+    | SourceOpened
+    | SubscriptionOpened
+    | SubscriptionSettled
+    | SubscriptionRemoved
+    | RunOpened
+    | SinkRemoved
+    | StageOpened
+    | StagesDropped
+    | Committed
+)
+
+encode_fact = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Fact).decode
+
+
+def decode_fact(payload: Octets) -> Fact:
+    """The fact in a FACT record's payload. Raises `msgspec.DecodeError` for what this version does not know."""
+    fact: Fact = _decode(payload)
+    return fact

@@ -1,0 +1,270 @@
+"""The tables as one snapshot, and the facts and batches behind it: how a node knows again what it knew.
+
+Source: the design, section 4 ("checkpointed before anything they rest on is trimmed").
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cursus.delivery.batch import read_header
+from cursus.delivery.record import RecordKind, RecordView
+from cursus.kernel.errors import Refused
+
+from .committing import Committing
+from .creating import Creating
+from .facts import (
+    Fact,
+    SourceOpened,
+    StreamCreated,
+    SubscriptionOpened,
+    SubscriptionRemoved,
+    SubscriptionSettled,
+    decode_fact,
+)
+from .publishing import record_batch
+from .source import SourceState
+from .stream import Stream
+from .subscription import Subscription
+from .tables import Run, Stage, Tables
+
+SNAPSHOT_VERSION = 1
+
+
+class _SourceRow(msgspec.Struct, array_like=True):
+    source_id: int
+    name: str
+    is_sparse: bool
+    epoch: int
+    incarnation: bytes
+    last_number: int
+    last_sequence: int
+    token: bytes
+    token_number: int
+
+
+class _SubscriptionRow(msgspec.Struct, array_like=True):
+    opened: SubscriptionOpened
+    is_attached: bool
+
+
+class _StreamRow(msgspec.Struct, array_like=True):
+    created: StreamCreated
+    term: int
+    floor: int
+    head: int
+    append_time_us: int
+    next_source_id: int
+    sources: list[_SourceRow]
+    subscriptions: list[_SubscriptionRow]
+
+
+class _RunRow(msgspec.Struct, array_like=True):
+    sink: str
+    epoch: int
+    incarnation: bytes
+    commit_id: int
+    commit_streams: tuple[tuple[str, int, int], ...]
+    past: tuple[bytes, ...] = ()
+
+
+class _StageRow(msgspec.Struct, array_like=True):
+    stage: int
+    sink: str
+    run_epoch: int
+    stream_id: int
+    stage_key: bytes
+    count: int
+
+
+class _Snapshot(msgspec.Struct):
+    version: int
+    next_stream_id: int
+    next_stage: int
+    streams: list[_StreamRow]
+    runs: list[_RunRow]
+    stages: list[_StageRow]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Snapshot).decode
+
+
+def snapshot(tables: Tables) -> bytes:
+    """All tables as far as they are durable. What is on its way to the journal is behind the snapshot, and will be
+    replayed.
+    """
+    return _encode(
+        _Snapshot(
+            SNAPSHOT_VERSION,
+            tables.next_stream_id,
+            tables.next_stage,
+            [_stream_row(stream) for stream in tables.streams.values()],
+            [
+                _RunRow(r.sink, r.epoch, r.incarnation, r.commit_id, r.commit_streams, r.past)
+                for r in tables.runs.values()
+            ],
+            [
+                _StageRow(s.stage, s.sink, s.run_epoch, s.stream_id, s.stage_key, s.count_durable)
+                for s in tables.stages.values()
+            ],
+        )
+    )
+
+
+def _stream_row(stream: Stream) -> _StreamRow:
+    return _StreamRow(
+        stream.created(),
+        stream.term,
+        stream.floor,
+        stream.head_durable,
+        stream.append_time_us,
+        stream.next_source_id,
+        [
+            _SourceRow(
+                s.source_id,
+                s.name,
+                s.is_sparse,
+                *s.granted,
+                s.last_durable,
+                s.last_sequence,
+                s.token,
+                s.token_number,
+            )
+            for s in stream.sources.values()
+            if s.granted[0]
+        ],
+        [_SubscriptionRow(s.opened(), s.is_attached) for s in stream.subscriptions.values()],
+    )
+
+
+class Replay:
+    """Fills the tables from a snapshot and from the records behind it, in their order."""
+
+    __slots__ = ("_committing", "_creating", "_tables")
+
+    def __init__(self, tables: Tables, creating: Creating, committing: Committing) -> None:
+        self._tables = tables
+        self._creating = creating
+        self._committing = committing
+
+    def load(self, state: bytes) -> None:
+        """Take a snapshot. Raises `Refused("newer-format")` for one that a later version wrote."""
+        taken = _decode(state)
+        if taken.version != SNAPSHOT_VERSION:
+            raise Refused(
+                "newer-format",
+                f"the snapshot has version {taken.version}, this cursus reads {SNAPSHOT_VERSION}: use a newer cursus",
+            )
+        tables = self._tables
+        for row in taken.streams:
+            self._load_stream(row)
+        tables.next_stream_id = taken.next_stream_id
+        tables.next_stage = taken.next_stage
+        for run in taken.runs:
+            tables.runs[run.sink] = Run(
+                run.sink, run.epoch, run.incarnation, run.commit_id, run.commit_streams, past=run.past
+            )
+        for stage in taken.stages:
+            tables.stages[stage.stage] = Stage(
+                stage.stage, stage.sink, stage.run_epoch, stage.stream_id, stage.stage_key, stage.count, stage.count
+            )
+
+    def _load_stream(self, row: _StreamRow) -> None:
+        created = row.created
+        stream = Stream(created, self._tables.budget)
+        stream.term = row.term
+        stream.floor = row.floor
+        stream.become_durable(row.head)
+        stream.append_time_us = row.append_time_us
+        for source in row.sources:
+            state = SourceState(source.source_id, source.name, source.is_sparse)
+            state.open(source.epoch, source.incarnation)
+            state.become_granted(source.epoch, source.incarnation)
+            state.last_assigned = state.last_durable = source.last_number
+            state.last_sequence = source.last_sequence
+            state.token, state.token_number = source.token, source.token_number
+            stream.add_source(state)
+        stream.next_source_id = row.next_source_id
+        for subscription in row.subscriptions:
+            self._open(stream, subscription.opened)
+            stream.subscriptions[
+                subscription.opened.subscriber, subscription.opened.name
+            ].is_attached = subscription.is_attached
+        self._tables.add_stream(stream)
+
+    def take(self, view: RecordView) -> None:
+        """Take the next record. Records of streams that are gone are passed over."""
+        kind = view.envelope.kind
+        if kind == RecordKind.FACT:
+            try:
+                fact = decode_fact(view.payload)
+            except msgspec.DecodeError as error:
+                message = f"a fact in the journal is not known to this version ({error}): use a newer cursus"
+                raise Refused("newer-format", message) from None
+            self._apply(fact)
+        elif kind == RecordKind.BATCH:
+            self._take_batch(view)
+        elif kind == RecordKind.STAGED:
+            stage = self._tables.stages.get(view.envelope.first_sequence)
+            if stage is not None:
+                count = read_header(view.body).count
+                stage.count_assigned += count
+                stage.count_durable += count
+
+    def _take_batch(self, view: RecordView) -> None:
+        header = read_header(view.body)
+        stream = self._tables.streams_by_id.get(header.stream_id)
+        if stream is None:
+            return
+        source = stream.source_at(header.source_id)
+        first = view.envelope.first_sequence
+        if source is not None:
+            record_batch(source, header, view.memory, first)
+        stream.become_durable(first + header.count - 1)
+        stream.append_time_us = max(stream.append_time_us, view.envelope.append_time_us)
+
+    def _apply(self, fact: Fact) -> None:
+        match fact:
+            case SourceOpened(stream_id, source_id, name, epoch, incarnation, is_sparse):
+                stream = self._tables.streams_by_id.get(stream_id)
+                if stream is not None:
+                    source = stream.sources.get(name)
+                    if source is None:
+                        source = SourceState(source_id, name, is_sparse)
+                        stream.add_source(source)
+                    source.open(epoch, incarnation)
+                    source.become_granted(epoch, incarnation)
+            case SubscriptionOpened():
+                stream = self._tables.streams_by_id.get(fact.stream_id)
+                if stream is not None:
+                    self._open(stream, fact)
+            case SubscriptionSettled():
+                stream = self._tables.streams_by_id.get(fact.stream_id)
+                known = None if stream is None else stream.subscriptions.get((fact.subscriber, fact.name))
+                if known is not None:
+                    known.apply_settled(fact, self._tables.limits.unsettled_max)
+            case SubscriptionRemoved(stream_id, subscriber, name):
+                stream = self._tables.streams_by_id.get(stream_id)
+                if stream is not None:
+                    stream.subscriptions.pop((subscriber, name), None)
+            case _:
+                self._creating.apply(fact)
+                self._committing.apply(fact)
+
+    def _open(self, stream: Stream, fact: SubscriptionOpened) -> None:
+        unsettled_max = self._tables.limits.unsettled_max
+        known = stream.subscriptions.get((fact.subscriber, fact.name))
+        if known is None:
+            stream.subscriptions[fact.subscriber, fact.name] = Subscription(fact, unsettled_max)
+        else:
+            known.apply_opened(fact, unsettled_max)
+
+    def finish(self, is_clean: bool) -> None:
+        """All records were taken. After a crash, whoever was attached may have been pushed all that was durable."""
+        if is_clean:
+            return
+        for stream in self._tables.streams.values():
+            for subscription in stream.subscriptions.values():
+                if subscription.is_attached:
+                    subscription.pushed_to = max(subscription.pushed_to, stream.head_durable)

@@ -1,0 +1,115 @@
+"""One source in one stream: which numbers it has published, told from what is merely offered.
+
+    number:   1 ........ last_durable ........ last_assigned        (anything above is a gap, anything at or below a
+    duplicate)
+
+Invariants
+    (1) last_durable <= last_assigned; what lies between waits for the journal and is undone if the journal refuses it.
+    (2) A dense source's next batch starts at last_assigned + 1; a sparse one's anywhere above.
+    (3) `epoch` only grows.
+Source: the design, section 2 ("source", "epoch", "batch").
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+INDEX_COUNT_MAX = 64
+"""How many batches back a duplicate is answered with its first sequence."""
+
+
+class Verdict(Enum):
+    """What an offered range of numbers is to a source."""
+
+    NEXT = "next"
+    DUPLICATE = "duplicate"
+    STRADDLES = "straddles"
+    GAP = "gap"
+
+
+class SourceState:
+    """Owns what a stream knows of one source."""
+
+    __slots__ = (
+        "_recent",
+        "epoch",
+        "granted",
+        "incarnation",
+        "is_sparse",
+        "last_assigned",
+        "last_durable",
+        "last_sequence",
+        "name",
+        "session",
+        "source_id",
+        "token",
+        "token_number",
+    )
+
+    def __init__(self, source_id: int, name: str, is_sparse: bool) -> None:
+        """A source that has published nothing yet."""
+        self.source_id = source_id
+        self.name = name
+        self.is_sparse = is_sparse
+        self.epoch = 0
+        self.incarnation = b""
+        self.granted = (0, b"")
+        """The epoch and the incarnation that are in the journal."""
+        self.last_assigned = 0
+        self.last_durable = 0
+        self.last_sequence = 0
+        self.token = b""
+        self.token_number = 0
+        self.session = 0
+        self._recent: deque[tuple[int, int, int]] = deque(maxlen=INDEX_COUNT_MAX)
+
+    def open(self, epoch: int, incarnation: bytes) -> None:
+        """Another incarnation takes the source over, under a new epoch; that is on its way to the journal."""
+        self.epoch, self.incarnation = epoch, incarnation
+
+    def become_granted(self, epoch: int, incarnation: bytes) -> None:
+        """The epoch is in the journal."""
+        self.granted = (epoch, incarnation)
+
+    def undo_open(self, epoch: int) -> None:
+        """The journal refused the epoch: if no newer one was asked for, the one before it stands."""
+        if self.epoch == epoch:
+            self.epoch, self.incarnation = self.granted
+
+    def judge(self, first: int, last: int) -> Verdict:
+        """Whether numbers `first` to `last` come next, were there before, or neither."""
+        if last <= self.last_assigned:
+            return Verdict.DUPLICATE
+        if first <= self.last_assigned:
+            return Verdict.STRADDLES
+        if self.is_sparse or first == self.last_assigned + 1:
+            return Verdict.NEXT
+        return Verdict.GAP
+
+    def assign(self, last: int) -> None:
+        """Numbers up to `last` are on their way to the journal."""
+        self.last_assigned = last
+
+    def unassign(self, first: int) -> None:
+        """The journal refused what started at `first`, and so everything behind it."""
+        self.last_assigned = max(self.last_durable, min(self.last_assigned, first - 1))
+
+    def become_durable(self, first: int, last: int, first_sequence: int, count: int, token: bytes | None) -> None:
+        """A batch is in the journal. `token` None leaves the resume token as it was."""
+        self.last_durable = last
+        self.last_assigned = max(self.last_assigned, last)
+        self.last_sequence = first_sequence + count - 1
+        if token is not None:
+            self.token = token
+            self.token_number = last
+        self._recent.append((first, last, first_sequence))
+
+    def sequence_of(self, number: int) -> int:
+        """The sequence of a durable publication, 0 when it has left the index."""
+        for first, last, first_sequence in reversed(self._recent):
+            if number > last:
+                return 0
+            if number >= first:
+                return first_sequence + number - first
+        return 0

@@ -1,0 +1,105 @@
+"""One stream: where its next publication goes, and who hangs on it.
+
+    sequence:   1 ... floor ........ head_durable ........ head_assigned
+                trimmed | kept, may be pushed | on its way to the journal
+
+Invariants
+    (1) floor - 1 <= head_durable <= head_assigned.
+    (2) Nothing above head_durable is pushed, confirmed or counted.
+    (3) Append times never fall.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .facts import StreamCreated
+from .source import SourceState
+from .tail import Tail, TailBudget
+
+if TYPE_CHECKING:
+    from .flow import Flow
+    from .subscription import Subscription
+
+
+class Stream:
+    """Owns one stream's places, sources, subscriptions and the sessions that it feeds."""
+
+    __slots__ = (
+        "append_time_us",
+        "config",
+        "created_us",
+        "creator",
+        "floor",
+        "flows",
+        "head_assigned",
+        "head_durable",
+        "incarnation",
+        "is_deleted",
+        "name",
+        "next_source_id",
+        "source_names",
+        "sources",
+        "stream_id",
+        "subscriptions",
+        "tail",
+        "term",
+    )
+
+    def __init__(self, created: StreamCreated, budget: TailBudget) -> None:
+        """A stream that holds nothing yet."""
+        self.stream_id = created.stream_id
+        self.name = created.name
+        self.incarnation = created.incarnation
+        self.config = created.config
+        self.created_us = created.created_us
+        self.creator = created.creator
+        self.is_deleted = False
+        self.term = 1
+        self.floor = 1
+        self.head_assigned = 0
+        self.head_durable = 0
+        self.append_time_us = 0
+        self.next_source_id = 1
+        self.sources: dict[str, SourceState] = {}
+        self.source_names: dict[int, str] = {0: ""}
+        self.subscriptions: dict[tuple[str, str], Subscription] = {}
+        self.flows: dict[int, Flow] = {}
+        self.tail = Tail(budget)
+
+    def created(self) -> StreamCreated:
+        """The fact that makes this stream, with the configuration that it has now."""
+        return StreamCreated(self.stream_id, self.name, self.incarnation, self.config, self.created_us, self.creator)
+
+    def assign(self, count: int, wall_us: int) -> tuple[int, int]:
+        """The first sequence and the append time (µs) of the next `count` publications."""
+        first = self.head_assigned + 1
+        self.head_assigned += count
+        self.append_time_us = max(self.append_time_us, wall_us)
+        return first, self.append_time_us
+
+    def unassign(self, first_sequence: int) -> None:
+        """The journal refused what was to start at `first_sequence`, and so everything behind it."""
+        self.head_assigned = max(self.head_durable, min(self.head_assigned, first_sequence - 1))
+
+    def become_durable(self, last_sequence: int) -> None:
+        """Everything up to `last_sequence` is in the journal."""
+        self.head_durable = last_sequence
+        self.head_assigned = max(self.head_assigned, last_sequence)
+
+    def source_at(self, source_id: int) -> SourceState | None:
+        """The source with this id, None for an anonymous one."""
+        name = self.source_names.get(source_id, "")
+        return self.sources.get(name)
+
+    def add_source(self, source: SourceState) -> None:
+        """Know a source from now on."""
+        self.sources[source.name] = source
+        self.source_names[source.source_id] = source.name
+        self.next_source_id = max(self.next_source_id, source.source_id + 1)
+
+    def check(self) -> None:
+        """Repeat the invariants."""
+        assert self.floor - 1 <= self.head_durable <= self.head_assigned, "(1)"
+        for source in self.sources.values():
+            assert source.last_durable <= source.last_assigned

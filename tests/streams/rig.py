@@ -1,0 +1,198 @@
+"""A streams floor over a real log on a disk of dictionaries; what was ordered is carried out when the test says so."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from cursus.delivery.batch import BatchHeader
+from cursus.journal import exchange as journal
+from cursus.journal.log import Log
+from cursus.journal.settings import LogSettings
+from cursus.kernel.engine import Now
+from cursus.kernel.events import DeadlineReached
+from cursus.sim.content import Identity, batch_record, seen_rows
+from cursus.sim.ports import batch_offered
+from cursus.streams import exchange as x
+from cursus.streams.engine import StreamsEngine
+from cursus.streams.tables import StreamsLimits
+from tests.journal.rig import DiskOrder, MemoryDisk, recover_from
+
+SMALL = LogSettings(segment_size=64 << 10, checkpoint_interval_size=1 << 30)
+_ANSWERS = (journal.Appended, journal.AppendFailed, journal.RecordsRead, journal.RangeMissing, journal.Located)
+_TO_LOG = (
+    journal.AppendRequested,
+    journal.ReadRequested,
+    journal.LocateRequested,
+    journal.StagePublished,
+    journal.StageDropped,
+    journal.StreamTrimmed,
+    journal.StreamDropped,
+)
+
+
+def incarnation(n: int) -> bytes:
+    """One of many incarnations."""
+    return n.to_bytes(16, "big")
+
+
+@dataclass
+class Rig:
+    """`said` holds what the floor said to sessions, in order."""
+
+    limits: StreamsLimits = field(default_factory=StreamsLimits)
+    settings: LogSettings = SMALL
+    disk: MemoryDisk = field(default_factory=MemoryDisk)
+    said: list[Any] = field(default_factory=list)
+    time_ns: int = 1_000_000_000
+    may: Any = None
+
+    def __post_init__(self) -> None:
+        self._ids = 0
+        self.boot()
+
+    @property
+    def now(self) -> Now:
+        return Now(self.time_ns, 1_700_000_000_000_000_000 + self.time_ns)
+
+    def boot(self) -> None:
+        """A process that recovers from the disk as it is."""
+        may = self.may or (lambda principal, verb, stream: True)
+        self.floor = StreamsEngine(self.limits, x.Durability.GROUP, self._next_id, may, self._size_of)
+        found = recover_from(self.disk, self.settings)
+        for state in found.states:
+            self.floor.load(state)
+        for view in found.views:
+            self.floor.replay(view)
+        self.log = Log(self.settings, found.recovered)
+        self.pending: deque[DiskOrder] = deque()
+        self._follow(deque(self.floor.finish_recovery(found.recovered.is_clean)))
+        self.carry_out()
+
+    def restart(self) -> None:
+        """The process is killed, with what it had not written yet; another one recovers."""
+        self.said.clear()
+        self.boot()
+
+    def _next_id(self) -> bytes:
+        self._ids += 1
+        return incarnation(1000 + self._ids)
+
+    def _size_of(self, stream_id: int) -> int:
+        return self.log.extent(stream_id).size
+
+    # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def tell(self, *facts: object) -> None:
+        """Facts for the floor, and all that follows but for the disk's answers."""
+        for fact in facts:
+            self._follow(deque(self.floor.handle(fact, self.now)))
+
+    def _follow(self, queue: deque[Any]) -> None:
+        while queue:
+            order = queue.popleft()
+            if isinstance(order, _TO_LOG):
+                queue.extend(self._tell_log(order))
+            else:
+                self.said.append(order)
+
+    def _tell_log(self, event: Any) -> list[object]:
+        answers: list[object] = []
+        for effect in self.log.handle(event, self.now):
+            if isinstance(effect, DiskOrder):
+                self.pending.append(effect)
+            elif isinstance(effect, _ANSWERS):
+                answers.append(effect)
+        return list(self.floor.handle_all(answers, self.now)) if answers else []
+
+    def wake(self) -> None:
+        """Give each part its deadline while it is due."""
+        while self._is_due(self.floor.deadline()) or self._is_due(self.log.deadline()):
+            if self._is_due(self.floor.deadline()):
+                self.tell(DeadlineReached())
+            if self._is_due(self.log.deadline()):
+                self._follow(deque(self._tell_log(DeadlineReached())))
+
+    def _is_due(self, at: int | None) -> bool:
+        return at is not None and at <= self.time_ns
+
+    def carry_out(self) -> None:
+        """Let the disk carry out all orders, and those that follow from them."""
+        self.wake()
+        while self.pending:
+            event = self.disk.carry_out(self.pending.popleft())
+            if event is not None:
+                self._follow(deque(self._tell_log(event)))
+            self.wake()
+        self.check()
+
+    def do(self, *facts: object) -> list[Any]:
+        """Facts for the floor, carried out to the end; what was said because of them."""
+        before = len(self.said)
+        self.tell(*facts)
+        self.carry_out()
+        return self.said[before:]
+
+    def checkpoint(self) -> None:
+        """Keep a snapshot of the tables, and let recovery start there."""
+        self._follow(deque(self._tell_log(journal.CheckpointRequested(self.floor.snapshot()))))
+        self.carry_out()
+
+    def check(self) -> None:
+        """Repeat the invariants of streams and ledgers."""
+        self.log.check()
+        for stream in self.floor.tables.streams.values():
+            stream.check()
+            for subscription in stream.subscriptions.values():
+                subscription.ledger.check()
+
+    # ── words ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def attach(self, session: int, source: str = "alpha", who: int = 1, epoch: int = 0, stream: str = "s") -> Any:
+        """Attach as a source; the answer."""
+        said = self.do(x.SourceAttachRequested(session, "local", stream, source, incarnation(who), epoch))
+        return said[-1] if said else None
+
+    def offer(self, grant: x.GrantSource, first: int, count: int = 1, token: bytes = b"", who: str = "alpha") -> None:
+        """Offer numbers `first` on under a grant; nothing is carried out."""
+        rows = [Identity(who, number) for number in range(first, first + count)]
+        header = BatchHeader(0, 0, 0, 0, 0, grant.stream_id, grant.source_id, grant.epoch, 0, first, 0, 0)
+        self.tell(batch_offered(grant.session, batch_record(header, rows, token)))
+
+    def publish(self, grant: x.GrantSource, first: int, count: int = 1, token: bytes = b"", who: str = "alpha") -> Any:
+        """Offer, and carry out; the answer of this session."""
+        before = len(self.said)
+        self.offer(grant, first, count, token, who)
+        self.carry_out()
+        return next(said for said in self.said[before:] if said.session == grant.session)
+
+    def subscribe(self, session: int, name: str = "", who: int = 1, **more: Any) -> x.GrantSubscription:
+        """Subscribe to stream `s`, as the subscriber of this name or as none; the grant."""
+        durable = {"subscriber": name, "name": "main", "incarnation": incarnation(who)} if name else {}
+        settings = {"credit": 1 << 40, **durable, **more}
+        said = self.do(x.SubscribeRequested(session, "local", settings.pop("stream", "s"), **settings))
+        return next(grant for grant in said if isinstance(grant, x.GrantSubscription))
+
+    def settle(self, session: int, *ranges: tuple[int, int]) -> list[Any]:
+        """Settle ranges; what was said because of it."""
+        return self.do(x.SettleRequested(session, ranges))
+
+    def pushes(self, session: int) -> list[x.Push]:
+        """What this session was pushed."""
+        return [said for said in self.said if isinstance(said, x.Push) and said.session == session]
+
+    def pushed(self, session: int) -> list[int]:
+        """The sequences that this session was pushed, in order."""
+        return [sequence for sequence, _ in self.rows(session)]
+
+    def rows(self, session: int) -> Iterator[tuple[int, Identity]]:
+        """The sequences and identities that this session was pushed, in order."""
+        for push in self.pushes(session):
+            for sequence, row in seen_rows(push.buffers):
+                yield sequence, row.identity
+
+    def said_to(self, session: int, kind: type) -> list[Any]:
+        """What of this kind was said to a session."""
+        return [said for said in self.said if isinstance(said, kind) and said.session == session]

@@ -1,0 +1,181 @@
+"""Sinks: stages stay unseen, a commit shows them at once, and a newer run fences the older."""
+
+from cursus.delivery.batch import BatchHeader
+from cursus.sim.content import Identity, batch_record
+from cursus.sim.ports import batch_offered
+from cursus.streams import exchange as x
+from cursus.streams.tables import StreamsLimits
+from tests.streams.rig import Rig, incarnation
+
+RUN = 50
+
+
+def open_run(rig: Rig, who: int = 1, epoch: int = 0, session: int = RUN) -> x.GrantRun | x.Fence:
+    """Begin or join a run of sink `sink`."""
+    (answer,) = rig.do(x.RunOpenRequested(session, "local", "sink", incarnation(who), epoch))
+    assert isinstance(answer, x.GrantRun | x.Fence)
+    return answer
+
+
+def open_stage(rig: Rig, session: int, epoch: int, stream: str = "s") -> x.GrantStage:
+    """A new stage of the run."""
+    said = rig.do(x.StageOpenRequested(session, "local", "sink", epoch, stream, incarnation(session)))
+    (grant,) = [one for one in said if isinstance(one, x.GrantStage)]
+    return grant
+
+
+def write(rig: Rig, stage: x.GrantStage, first: int, count: int, is_carried_out: bool = True) -> None:
+    """Offer rows of a stage."""
+    rows = [Identity(f"stage-{stage.stage}", number) for number in range(first, first + count)]
+    header = BatchHeader(0, 0, 0, 0, 0, stage.stream_id, 0, 0, 0, first, 0, 0)
+    rig.tell(batch_offered(stage.session, batch_record(header, rows)))
+    if is_carried_out:
+        rig.carry_out()
+
+
+def commit(rig: Rig, epoch: int, commit_id: int, *stages: x.GrantStage, request: int = 1) -> list[object]:
+    """Ask for a commit; what was said."""
+    numbers = tuple(stage.stage for stage in stages)
+    return rig.do(x.CommitRequested(RUN, request, "local", "sink", epoch, commit_id, numbers))
+
+
+def staged(rig: Rig, epoch: int, *counts: int, session: int = 60) -> list[x.GrantStage]:
+    """Stages for stream `s` with so many rows."""
+    stages = [open_stage(rig, session + index, epoch) for index in range(len(counts))]
+    for stage, count in zip(stages, counts, strict=True):
+        if count:
+            write(rig, stage, 1, count)
+    return stages
+
+
+def test_rows_of_an_open_stage_are_unseen_and_hold_up_nobody() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.subscribe(5)
+    staged(rig, open_run(rig).epoch, 4)
+    rig.publish(grant, 1, 2)
+    assert rig.pushed(5) == [1, 2]
+    assert [identity.who for _, identity in rig.rows(5)] == ["alpha", "alpha"]
+
+
+def test_a_commit_shows_its_stages_at_once_in_their_order_and_contiguous() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.publish(grant, 1, 2)
+    run = open_run(rig)
+    first, second = staged(rig, run.epoch, 3, 2)
+    rig.subscribe(5)
+    rig.publish(grant, 3)
+    (said,) = [one for one in commit(rig, run.epoch, 7, second, first) if isinstance(one, x.ConfirmCommitted)]
+    assert said.streams == (("s", 4, 5),)
+    rig.publish(grant, 4)
+    names = [identity.who for _, identity in rig.rows(5)]
+    assert names == ["alpha"] * 3 + [f"stage-{second.stage}"] * 2 + [f"stage-{first.stage}"] * 3 + ["alpha"]
+    assert rig.pushed(5) == list(range(1, 10))
+
+
+def test_a_commit_that_was_not_written_shows_nothing_and_can_be_asked_for_again() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    stages = staged(rig, run.epoch, 3, 2)
+    numbers = tuple(stage.stage for stage in stages)
+    rig.tell(x.CommitRequested(RUN, 1, "local", "sink", run.epoch, 7, numbers))
+    rig.restart()
+    assert rig.subscribe(5).head == 0
+    again = open_run(rig, epoch=run.epoch)
+    assert (again.commit_id, again.epoch) == (-1, run.epoch)
+    commit(rig, run.epoch, 7, *stages)
+    assert rig.pushed(5) == [1, 2, 3, 4, 5]
+
+
+def test_a_commit_is_there_whole_after_a_kill_and_asked_again_answers_the_same() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    first = commit(rig, run.epoch, 7, *staged(rig, run.epoch, 3))
+    rig.restart()
+    assert open_run(rig, epoch=run.epoch).commit_id == 7
+    again = staged(rig, run.epoch, 3, session=70)
+    (said,) = commit(rig, run.epoch, 7, *again, request=2)[-1:]
+    assert (said.is_duplicate, said.streams) == (True, first[-1].streams)
+    rig.subscribe(5)
+    assert rig.pushed(5) == [1, 2, 3]
+    assert rig.floor.tables.stages == {}
+    rig.restart()
+    assert rig.floor.tables.stages == {}, "what was staged anew is garbage after a kill, too"
+
+
+def test_a_commit_asked_again_leaves_other_sinks_stages_alone() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    commit(rig, run.epoch, 7, *staged(rig, run.epoch, 1))
+    rig.do(x.RunOpenRequested(80, "local", "other", incarnation(9)))
+    rig.do(x.StageOpenRequested(81, "local", "other", 1, "s", incarnation(10)))
+    (foreign,) = rig.said_to(81, x.GrantStage)
+    commit(rig, run.epoch, 7, foreign, request=2)
+    assert foreign.stage in rig.floor.tables.stages
+
+
+def test_a_commit_id_that_lies_before_the_last_one_is_refused() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    commit(rig, run.epoch, 7, *staged(rig, run.epoch, 1))
+    (refusal,) = commit(rig, run.epoch, 6, request=2)
+    assert (refusal.code, refusal.details["commit_id"], refusal.is_final) == ("commit-id-behind", 7, False)
+
+
+def test_a_newer_run_fences_the_older_and_drops_its_open_stages() -> None:
+    rig = Rig()
+    old = open_run(rig)
+    (stage,) = staged(rig, old.epoch, 3)
+    new = open_run(rig, who=2, session=51)
+    assert new.epoch == old.epoch + 1
+    assert [type(said) for said in commit(rig, old.epoch, 7, stage)] == [x.Fence]
+    write(rig, stage, 4, 1)
+    assert [refusal.code for refusal in rig.said_to(stage.session, x.Refuse)] == ["stage-closed"]
+    rig.restart()
+    assert rig.floor.tables.stages == {}
+    assert isinstance(open_run(rig, epoch=old.epoch), x.Fence)
+
+
+def test_rows_that_are_still_on_their_way_keep_a_stage_from_being_committed() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    (stage,) = staged(rig, run.epoch, 1)
+    write(rig, stage, 2, 1, is_carried_out=False)
+    rig.tell(x.CommitRequested(RUN, 1, "local", "sink", run.epoch, 7, (stage.stage,)))
+    assert [refusal.code for refusal in rig.said_to(RUN, x.Refuse)] == ["stage-not-durable"]
+    rig.carry_out()
+    assert commit(rig, run.epoch, 7, stage)[-1].streams == (("s", 1, 2),)
+
+
+def test_a_commit_spans_streams_and_an_empty_stage_takes_no_place() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    one, two = open_stage(rig, 60, run.epoch, "one"), open_stage(rig, 61, run.epoch, "two")
+    empty = open_stage(rig, 62, run.epoch, "one")
+    write(rig, one, 1, 2)
+    write(rig, two, 1, 3)
+    assert commit(rig, run.epoch, 1, empty, one, two)[-1].streams == (("one", 1, 2), ("two", 1, 3))
+
+
+def test_dropped_stages_are_gone_and_unknown_ones_are_left_alone() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    (stage,) = staged(rig, run.epoch, 2)
+    (said,) = rig.do(x.StagesDropRequested(RUN, 3, "local", "sink", run.epoch, (stage.stage, 999)))
+    assert said.result == {"dropped": [stage.stage]}
+    rig.restart()
+    assert rig.floor.tables.stages == {}
+
+
+def test_historical_flow_reads_committed_rows_from_the_journal_under_a_tiny_tail() -> None:
+    rig = Rig(StreamsLimits(tail_size_max=1))
+    grant = rig.attach(1)
+    run = open_run(rig)
+    number = 0
+    for commit_id in range(8):
+        rig.publish(grant, commit_id + 1)
+        number += 1 + 2 * commit_id
+        commit(rig, run.epoch, commit_id, *staged(rig, run.epoch, commit_id, commit_id, session=60 + 10 * commit_id))
+    rig.subscribe(5)
+    assert rig.pushed(5) == list(range(1, number + 1))

@@ -1,0 +1,178 @@
+"""The way in: numbers, epochs, tokens, and a disk that is full."""
+
+from cursus.streams import exchange as x
+from tests.streams.rig import Rig, incarnation
+
+
+def test_nothing_is_confirmed_before_it_is_durable() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.offer(grant, 1, 3)
+    assert rig.said_to(1, x.ConfirmTaken) == []
+    rig.carry_out()
+    assert rig.said_to(1, x.ConfirmTaken) == [x.ConfirmTaken(1, 3, 1, False, x.Durability.GROUP)]
+
+
+def test_a_batch_offered_again_is_confirmed_as_a_duplicate_with_its_first_sequence() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.publish(grant, 1, 3)
+    rig.publish(grant, 4, 2)
+    again = rig.publish(grant, 1, 3)
+    assert (again.is_duplicate, again.first_sequence, again.last_number) == (True, 1, 3)
+    assert rig.floor.tables.streams["s"].head_durable == 5
+
+
+def test_a_duplicate_of_what_is_still_on_its_way_is_not_confirmed_before_it() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.offer(grant, 1, 3)
+    rig.offer(grant, 1, 3)
+    assert rig.said_to(1, x.ConfirmTaken) == []
+    rig.carry_out()
+    assert [(c.is_duplicate, c.first_sequence) for c in rig.said_to(1, x.ConfirmTaken)] == [(False, 1), (True, 1)]
+
+
+def test_a_gap_is_refused_with_the_last_number() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.publish(grant, 1, 3)
+    refused = rig.publish(grant, 5, 1)
+    assert (refused.code, refused.last_number, refused.first_number) == ("gap", 3, 5)
+
+
+def test_a_batch_that_straddles_the_last_number_is_refused_with_it() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.publish(grant, 1, 3)
+    refused = rig.publish(grant, 2, 4)
+    assert (refused.code, refused.last_number) == ("straddles", 3)
+    assert rig.floor.tables.streams["s"].head_durable == 3
+
+
+def test_a_duplicate_is_recognised_after_a_kill_however_long_ago_it_was_taken() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    for number in range(1, 100):
+        rig.publish(grant, number)
+    rig.restart()
+    again = rig.attach(1, epoch=grant.epoch)
+    assert again.last_number == 99
+    taken = rig.publish(again, 1)
+    assert (taken.is_duplicate, taken.first_sequence) == (True, 0)
+    assert rig.floor.tables.streams["s"].head_durable == 99
+
+
+def test_what_was_offered_and_not_written_is_offered_again_after_a_kill() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.publish(grant, 1, 2)
+    rig.offer(grant, 3, 2)
+    rig.restart()
+    again = rig.attach(1, epoch=grant.epoch)
+    assert again.last_number == 2
+    assert rig.publish(again, 3, 2).first_sequence == 3
+
+
+def test_a_newer_incarnation_takes_over_and_the_older_is_fenced_once() -> None:
+    rig = Rig()
+    old = rig.attach(1)
+    new = rig.attach(2, who=2)
+    assert new.epoch == old.epoch + 1
+    assert [fence.epoch for fence in rig.said_to(1, x.Fence)] == [new.epoch]
+    rig.offer(old, 1)
+    rig.carry_out()
+    assert rig.said_to(1, x.ConfirmTaken) == []
+    assert rig.floor.tables.streams["s"].head_durable == 0
+
+
+def test_a_stale_epoch_is_fenced_also_after_a_kill() -> None:
+    rig = Rig()
+    old = rig.attach(1)
+    rig.attach(2, who=2)
+    rig.restart()
+    assert isinstance(rig.attach(3, epoch=old.epoch), x.Fence)
+
+
+def test_a_retried_attach_gets_the_same_epoch() -> None:
+    rig = Rig()
+    assert rig.attach(1).epoch == rig.attach(2).epoch == 1
+    rig.restart()
+    assert rig.attach(3).epoch == 1
+
+
+def test_the_resume_token_comes_back_with_the_number_that_it_speaks_up_to() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.publish(grant, 1, 3, token=b"line 3")
+    rig.publish(grant, 4, 2)
+    rig.restart()
+    again = rig.attach(1, epoch=grant.epoch)
+    assert (again.token, again.token_number, again.last_number) == (b"line 3", 3, 5)
+
+
+def test_a_full_disk_refuses_the_batch_and_gives_its_numbers_and_sequences_back() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.disk.size_max = 0
+    number = 1
+    while not isinstance(said := rig.publish(grant, number, 30), x.RefuseBatch):
+        number += 30
+    assert said.code == "disk-full"
+    rig.disk.size_max = 1 << 40
+    rig.time_ns += 10_000_000_000
+    rig.carry_out()
+    taken = rig.publish(grant, number, 30)
+    assert (taken.first_sequence, taken.is_duplicate) == (number, False)
+    rig.subscribe(9)
+    assert rig.pushed(9) == list(range(1, number + 30))
+
+
+def test_a_source_that_the_full_disk_would_not_attach_is_not_fenced_by_its_own_attempt() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    filler = rig.attach(2, source="filler")
+    rig.disk.size_max = 0
+    number = 1
+    while not isinstance(rig.publish(filler, number, 30, who="filler"), x.RefuseBatch):
+        number += 30
+    while not isinstance(rig.attach(3, source="beta", who=number), x.Refuse):
+        number += 1
+    for attempt in range(3):
+        again = rig.attach(10 + attempt, epoch=grant.epoch)
+        assert not isinstance(again, x.Fence)
+    rig.disk.size_max = 1 << 40
+    rig.time_ns += 10_000_000_000
+    rig.carry_out()
+    assert rig.attach(20, epoch=grant.epoch).epoch == grant.epoch
+
+
+def test_an_anonymous_source_counts_anew_on_each_attachment() -> None:
+    rig = Rig()
+    first = rig.attach(1, source="")
+    assert first.source_id == 0
+    assert rig.publish(first, 1, 2).first_sequence == 1
+    second = rig.attach(2, source="")
+    assert rig.publish(second, 1, 2).first_sequence == 3
+    assert rig.publish(second, 4).code == "gap"
+
+
+def test_a_sparse_source_may_leave_numbers_out_and_never_goes_back() -> None:
+    rig = Rig()
+    said = rig.do(x.SourceAttachRequested(1, "local", "s", "alpha", incarnation(1), is_sparse=True))
+    grant = said[-1]
+    assert rig.publish(grant, 10, 2).first_sequence == 1
+    assert rig.publish(grant, 50).first_sequence == 3
+    assert rig.publish(grant, 20).is_duplicate
+
+
+def test_whoever_publishes_to_a_stream_that_is_deleted_is_told() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.publish(grant, 1, 2)
+    rig.tell(x.AdminRequested(5, 1, "local", "stream.delete", {"name": "s"}))
+    rig.offer(grant, 3)
+    rig.carry_out()
+    assert [refusal.code for refusal in rig.said_to(1, x.Refuse)] == ["stream-deleted"]
+    assert [taken.last_number for taken in rig.said_to(1, x.ConfirmTaken)] == [2]
+    assert rig.attach(2).last_number == 0

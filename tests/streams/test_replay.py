@@ -1,0 +1,200 @@
+"""A snapshot at any point and the records behind it give the tables that a node had."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cursus.delivery.batch import BatchHeader
+from cursus.matching import Filter
+from cursus.sim.content import Identity, batch_record
+from cursus.sim.ports import batch_offered
+from cursus.streams import exchange as x
+from cursus.streams.engine import StreamsEngine
+from cursus.streams.tables import StreamsLimits
+from tests.streams.rig import Rig, incarnation
+
+STREAMS = ("s", "t")
+NAMES = ("alpha", "beta")
+
+numbers = st.integers(1, 6)
+STEPS = st.one_of(
+    st.tuples(st.just("attach"), st.sampled_from(NAMES), st.integers(1, 3)),
+    st.tuples(st.just("publish"), st.sampled_from(NAMES), numbers),
+    st.tuples(st.just("repeat"), st.sampled_from(NAMES), numbers),
+    st.tuples(st.just("subscribe"), st.sampled_from(NAMES), st.integers(1, 3), st.booleans(), st.booleans()),
+    st.tuples(st.just("settle"), st.sampled_from(NAMES), numbers, numbers),
+    st.tuples(st.just("leave"), st.sampled_from(NAMES)),
+    st.tuples(st.just("filter"), st.sampled_from(NAMES)),
+    st.tuples(st.just("begin_run"), st.integers(1, 2)),
+    st.tuples(st.just("stage"), st.sampled_from(STREAMS), numbers),
+    st.tuples(st.just("commit"), st.integers(0, 2)),
+    st.tuples(
+        st.just("drop"),
+    ),
+    st.tuples(st.just("trim"), numbers),
+    st.tuples(st.just("remove"), st.sampled_from(NAMES)),
+    st.tuples(
+        st.just("delete"),
+    ),
+    st.tuples(
+        st.just("checkpoint"),
+    ),
+)
+
+
+class Story:
+    """Takes steps on a rig, whatever they may come to; what is refused is refused."""
+
+    def __init__(self) -> None:
+        self.rig = Rig(StreamsLimits(tail_size_max=500))
+        self.sessions = 0
+        self.sources: dict[str, x.GrantSource] = {}
+        self.last: dict[str, int] = {}
+        self.subscribers: dict[str, int] = {}
+        self.run: x.GrantRun | None = None
+        self.stages: list[x.GrantStage] = []
+        self.commit_id = 0
+
+    def session(self) -> int:
+        self.sessions += 1
+        return self.sessions
+
+    def take(self, step: tuple[Any, ...]) -> None:
+        getattr(self, step[0])(*step[1:])
+
+    def attach(self, name: str, who: int) -> None:
+        answer = self.rig.attach(self.session(), name, who)
+        if isinstance(answer, x.GrantSource):
+            self.sources[name] = answer
+            self.last[name] = answer.last_number
+
+    def publish(self, name: str, count: int) -> None:
+        grant = self.sources.get(name)
+        if grant is not None:
+            first = self.last[name] + 1
+            token = b"%d" % first if count % 2 else b""
+            answer = self.rig.publish(grant, first, count, token, name)
+            if isinstance(answer, x.ConfirmTaken):
+                self.last[name] = answer.last_number
+
+    def repeat(self, name: str, count: int) -> None:
+        grant = self.sources.get(name)
+        if grant is not None and self.last[name] >= count:
+            self.rig.publish(grant, self.last[name] - count + 1, count, who=name)
+
+    def subscribe(self, name: str, who: int, is_individual: bool, is_picky: bool) -> None:
+        session = self.session()
+        mode = x.SettleMode.INDIVIDUAL if is_individual else x.SettleMode.IN_ORDER
+        filter_ = Filter(where="even") if is_picky else None
+        fact = x.SubscribeRequested(
+            session, "local", "s", name, "main", filter_, mode=mode, incarnation=incarnation(who), credit=300
+        )
+        self.rig.do(fact)
+        self.subscribers[name] = session
+
+    def settle(self, name: str, first: int, count: int) -> None:
+        if name in self.subscribers:
+            self.rig.do(x.CreditGranted(self.subscribers[name], 100))
+            self.rig.settle(self.subscribers[name], (first, first + count - 1))
+
+    def leave(self, name: str) -> None:
+        session = self.subscribers.pop(name, None)
+        if session is not None:
+            self.rig.do(x.SessionClosed(session))
+
+    def filter(self, name: str) -> None:
+        if name in self.subscribers:
+            self.rig.do(x.FilterChangeRequested(self.subscribers[name], Filter(keys=("prefix:k1",))))
+
+    def begin_run(self, who: int) -> None:
+        (answer,) = self.rig.do(x.RunOpenRequested(self.session(), "local", "sink", incarnation(who)))
+        if isinstance(answer, x.GrantRun):
+            self.run, self.stages = answer, []
+
+    def stage(self, stream: str, count: int) -> None:
+        if self.run is None:
+            return
+        session = self.session()
+        self.rig.do(x.StageOpenRequested(session, "local", "sink", self.run.epoch, stream, incarnation(session)))
+        for grant in self.rig.said_to(session, x.GrantStage):
+            header = BatchHeader(0, 0, 0, 0, 0, grant.stream_id, 0, 0, 0, 1, 0, 0)
+            rows = [Identity(f"stage-{grant.stage}", number) for number in range(1, count + 1)]
+            self.rig.do(batch_offered(session, batch_record(header, rows)))
+            self.stages.append(grant)
+
+    def commit(self, count: int) -> None:
+        if self.run is not None:
+            chosen, self.stages = self.stages[:count], self.stages[count:]
+            self.commit_id += 1
+            fact = x.CommitRequested(
+                self.session(), 1, "local", "sink", self.run.epoch, self.commit_id, tuple(s.stage for s in chosen)
+            )
+            self.rig.do(fact)
+
+    def drop(self) -> None:
+        if self.run is not None and self.stages:
+            stage = self.stages.pop()
+            self.rig.do(x.StagesDropRequested(self.session(), 1, "local", "sink", self.run.epoch, (stage.stage,)))
+
+    def trim(self, floor: int) -> None:
+        self.rig.do(x.AdminRequested(self.session(), 1, "local", "stream.trim", {"name": "s", "floor": floor}))
+
+    def remove(self, name: str) -> None:
+        place = {"stream": "s", "subscriber": name, "name": "main"}
+        self.rig.do(x.AdminRequested(self.session(), 1, "local", "subscription.remove", place))
+
+    def delete(self) -> None:
+        self.rig.do(x.AdminRequested(self.session(), 1, "local", "stream.delete", {"name": "s"}))
+        self.sources.clear()
+
+    def checkpoint(self) -> None:
+        self.rig.checkpoint()
+
+
+def tables_of(floor: StreamsEngine) -> dict[str, Any]:
+    """What a node has promised, as plain data."""
+    tables = floor.tables
+    return {
+        "streams": {
+            name: (
+                stream.stream_id,
+                stream.incarnation,
+                stream.floor,
+                stream.head_durable,
+                stream.append_time_us,
+                {
+                    s.name: (s.source_id, s.epoch, s.last_durable, s.token, s.token_number)
+                    for s in stream.sources.values()
+                },
+                {key: _cursor(subscription) for key, subscription in stream.subscriptions.items()},
+            )
+            for name, stream in tables.streams.items()
+        },
+        "runs": {run.sink: (run.epoch, run.commit_id, run.commit_streams) for run in tables.runs.values()},
+        "stages": {s.stage: (s.sink, s.run_epoch, s.stream_id, s.count_durable) for s in tables.stages.values()},
+    }
+
+
+def _cursor(subscription: Any) -> tuple[Any, ...]:
+    return (
+        subscription.epoch,
+        subscription.incarnation,
+        subscription.filter,
+        subscription.mode,
+        subscription.floor_durable,
+    )
+
+
+@settings(max_examples=120)
+@given(st.lists(STEPS, max_size=40))
+def test_a_snapshot_at_any_point_and_the_records_behind_it_give_the_tables_back(steps: list[tuple[Any, ...]]) -> None:
+    story = Story()
+    for step in steps:
+        story.take(step)
+    rig = story.rig
+    before = tables_of(rig.floor)
+    rig.restart()
+    assert tables_of(rig.floor) == before
+    rig.restart()
+    assert tables_of(rig.floor) == before
