@@ -1,0 +1,97 @@
+"""What a ZEPS link asks of the node and is told by it, beside the exchange of the streams floor; and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cursus.delivery.batch import BatchLimits
+from cursus.kernel.errors import PeerFault
+
+from .native import Frame
+
+SECOND_NS = 1_000_000_000
+CHANNEL_BITS = 16
+
+
+def session_of(link: int, channel: int) -> int:
+    """The session that a channel of a link is to the streams floor."""
+    return link << CHANNEL_BITS | channel
+
+
+class LinkLimits(NamedTuple):
+    """What a node takes from one link, and how long it waits; sizes in bytes."""
+
+    node: str = "cursus"
+    """What the node calls itself."""
+    batch: BatchLimits = BatchLimits()
+    frame_size_max: int = 20 << 20
+    channel_count_max: int = 1024
+    greeting_timeout_ns: int = 5 * SECOND_NS
+    greeting_size_max: int = 64 << 10
+    """Bytes that are read before it is known who is there."""
+    heartbeat_interval_ns: int = 10 * SECOND_NS
+    silence_max_ns: int = 30 * SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class FramesReceived:
+    """Frames that a host cut with a `FrameParser` of its own, and that parser's fault: in the place of `Received`."""
+
+    link: int
+    frames: Sequence[Frame]
+    fault: PeerFault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskPrincipal:
+    """Find out who the peer is, by a token or (None) by where it came in; answered by one `PrincipalKnown`."""
+
+    link: int
+    token: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PrincipalKnown:
+    """Who the peer is; None when it may not come in, with the reason as a sentence."""
+
+    link: int
+    principal: str | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """The node stops: say goodbye to this peer and close the link."""
+
+    link: int
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingPaused:
+    """The node has stopped reading from the link: its silence is not the peer's."""
+
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingResumed:
+    """The node reads from the link again."""
+
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCongested:
+    """A subscription's link cannot take more for now (for `StreamsEngine.set_congested`)."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDrained:
+    """A subscription's link can take more again."""
+
+    session: int
