@@ -1,0 +1,1 @@
+"""The join: routes between the parts, and owns no protocol state."""

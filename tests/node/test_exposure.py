@@ -1,0 +1,106 @@
+"""Doors that prove nothing stay shut to other machines unless somebody says that this is meant."""
+
+import msgspec
+import pytest
+
+from cursus.kernel.errors import Refused
+from cursus.node.exposure import access_of, check_settings, faults_of, is_loopback
+from cursus.node.rules import ANONYMOUS, LOCAL, NOBODY, Rule
+from cursus.node.settings import (
+    JournalSection,
+    LimitsSection,
+    ListenSection,
+    NodeSettings,
+    SecuritySection,
+    TlsSection,
+)
+
+RULES = (Rule(principal="desk-*", may=("publish",)),)
+SECURED = SecuritySection(tokens="tokens", rules=RULES)
+WITH_TLS = TlsSection(certificate="node.pem", key="node.key")
+
+
+def paths_of(settings: NodeSettings) -> list[str]:
+    return [fault.path for fault in faults_of(settings)]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "::1"])
+def test_loopback_is_known_by_its_addresses(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "*", "10.0.0.1", "127.0.0.1.example.org", "localhost.example.org"])
+def test_everything_else_is_taken_to_be_outside(host: str) -> None:
+    assert not is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    ("listen", "path"),
+    [
+        (ListenSection(tcp="0.0.0.0:7071"), "listen.tcp"),
+        (ListenSection(zeromq="tcp://*:7072"), "listen.zeromq"),
+        (ListenSection(metrics="10.0.0.1:7073"), "listen.metrics"),
+    ],
+)
+def test_a_plain_door_off_loopback_is_refused_even_with_rules(listen: ListenSection, path: str) -> None:
+    assert paths_of(NodeSettings(listen=listen)) == [path]
+    assert paths_of(NodeSettings(listen=listen, security=SECURED)) == [path]
+
+
+def test_a_plain_door_off_loopback_opens_when_it_is_said_to_be_meant() -> None:
+    listen = ListenSection(tcp="0.0.0.0:7071", zeromq="tcp://*:7072", metrics="0.0.0.0:7073", metrics_open=True)
+    settings = NodeSettings(listen=listen, security=SecuritySection(insecure=True))
+    assert faults_of(settings) == []
+    assert access_of(settings).unproven == ANONYMOUS
+
+
+def test_tls_off_loopback_needs_somebody_who_can_prove_who_they_are() -> None:
+    listen = ListenSection(tls="0.0.0.0:7074")
+    assert paths_of(NodeSettings(listen=listen, tls=WITH_TLS)) == ["listen.tls"]
+    assert paths_of(NodeSettings(listen=listen, tls=WITH_TLS, security=SECURED)) == []
+    assert paths_of(NodeSettings(listen=listen, security=SECURED)) == ["listen.tls"]
+
+
+def test_tokens_without_rules_are_refused_since_nobody_could_do_anything() -> None:
+    settings = NodeSettings(security=SecuritySection(tokens="tokens"))
+    with pytest.raises(Refused, match=r"security\.rules") as caught:
+        check_settings(settings)
+    assert caught.value.code == "bad-settings"
+
+
+def test_without_security_a_peer_on_loopback_is_local_and_may_do_all() -> None:
+    access = access_of(NodeSettings())
+    assert access.unproven == LOCAL
+    assert access.may(LOCAL, "delete", "trades")
+
+
+def test_with_security_a_peer_that_proves_nothing_is_nobody() -> None:
+    access = access_of(NodeSettings(security=SECURED))
+    assert access.unproven == NOBODY
+    assert access.may("desk-1", "publish", "trades")
+    assert not access.may(LOCAL, "publish", "trades")
+
+
+@pytest.mark.parametrize(
+    ("settings", "path"),
+    [
+        (NodeSettings(limits=LimitsSection(frame_size_max=1 << 20)), "limits.frame_size_max"),
+        (NodeSettings(limits=LimitsSection(silence_max_ns=10**9)), "limits.silence_max"),
+        (NodeSettings(listen=ListenSection(tcp="", zeromq="")), "listen.tcp"),
+        (NodeSettings(tls=TlsSection(client_certificates="required")), "tls.client_certificates"),
+        (
+            NodeSettings(security=SecuritySection(rules=(Rule(principal="a", may=("fly",)),))),
+            "security.rules",
+        ),
+    ],
+)
+def test_settings_that_quarrel_with_one_another_are_named(settings: NodeSettings, path: str) -> None:
+    assert paths_of(settings) == [path]
+
+
+def test_settings_are_values_that_cannot_be_changed() -> None:
+    settings = NodeSettings()
+    with pytest.raises(AttributeError):
+        settings.journal.sync = "none"  # type: ignore[misc]
+    changed = msgspec.structs.replace(settings, journal=JournalSection(sync="none"))
+    assert (settings.journal.sync, changed.journal.sync) == ("group", "none")

@@ -1,0 +1,83 @@
+"""The join follows each fact to its end before the next one, so that nothing is built on an append that was refused."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from cursus.delivery.batch import BatchHeader
+from cursus.journal import exchange as journal
+from cursus.journal.log import Log
+from cursus.journal.settings import LogSettings, empty_journal
+from cursus.kernel.effects import Send
+from cursus.kernel.engine import Now
+from cursus.kernel.events import DeadlineReached, LinkOpened, Received
+from cursus.node.engine import NodeEngine
+from cursus.sim.content import Identity, batch_record
+from cursus.sim.ports import PlainDoor, batch_offered
+from cursus.streams import exchange as x
+from cursus.streams.engine import StreamsEngine
+from cursus.streams.tables import StreamsLimits
+from tests.journal.rig import MemoryDisk
+
+NOW = Now(1_000_000_000, 1_700_000_000_000_000_000)
+WHO = bytes(16)
+LINK = 1
+
+
+class Door(PlainDoor):
+    """A plain door through which several facts may come at once, as frames do that arrive together."""
+
+    def handle(self, event: Any, now: Now) -> Sequence[object]:
+        if isinstance(event, Received):
+            return [said for fact in event.data for said in super(Door, self).handle(Received(LINK, fact), now)]
+        return super().handle(event, now)
+
+
+class Node:
+    """A node with one link, over a disk of dictionaries."""
+
+    def __init__(self) -> None:
+        self.disk = MemoryDisk()
+        log = Log(LogSettings(segment_size=64 << 10), empty_journal(WHO))
+        self.floor = StreamsEngine(StreamsLimits(), x.Durability.GROUP, lambda: WHO, lambda *_: True, lambda _: 0)
+        self.engine = NodeEngine(log, self.floor, Door, 1 << 30, 10)  # type: ignore[arg-type]
+        self.tell(LinkOpened(LINK, "memory", "peer", "local"))
+
+    def tell(self, event: object) -> list[Any]:
+        """One event, and all that the disk answers; what was said to the link."""
+        said: list[Any] = []
+        queue: deque[object] = deque([event, DeadlineReached()])
+        while queue:
+            for effect in self.engine.handle(queue.popleft(), NOW):
+                if isinstance(effect, Send):
+                    said.extend(effect.buffers)
+                elif isinstance(effect, journal.WriteGroup | journal.CreateSegment | journal.WriteFile):
+                    queue.extend((self.disk.carry_out(effect), DeadlineReached()))
+        return said
+
+    def say(self, *facts: object) -> list[Any]:
+        """Facts of the peer that arrive at once; what is said to it because of them."""
+        return self.tell(Received(LINK, facts))  # type: ignore[arg-type]
+
+
+def offered(session: int, stream_id: int, source_id: int, epoch: int, first: int, count: int) -> x.BatchOffered:
+    rows = [Identity("alpha", number) for number in range(first, first + count)]
+    header = BatchHeader(0, 0, 0, 0, 0, stream_id, source_id, epoch, 0, first, 0, 0)
+    return batch_offered(session, batch_record(header, rows))
+
+
+def test_a_commit_that_arrives_with_a_refused_batch_leaves_no_hole_in_the_stream() -> None:
+    node = Node()
+    node.say(x.SourceAttachRequested(1, "local", "s", "alpha", WHO), x.RunOpenRequested(2, "local", "sink", WHO))
+    (stage,) = node.say(x.StageOpenRequested(3, "local", "sink", 1, "s", WHO))
+    node.say(offered(3, 1, 0, 0, 1, 4))
+    node.disk.size_max = 0
+    number = 1
+    while not isinstance(node.say(offered(1, 1, 1, 1, number, 30))[0], x.RefuseBatch):
+        number += 30
+    refused, committed = node.say(
+        offered(1, 1, 1, 1, number, 30), x.CommitRequested(2, 1, "local", "sink", 1, 1, (stage.stage,))
+    )
+    assert (refused.code, refused.last_number) == ("disk-full", number - 1)
+    assert committed.streams == (("s", number, 4),)
+    assert node.floor.tables.streams["s"].head_durable == number + 3
