@@ -1,0 +1,1 @@
+"""The hands: sockets, disk, clocks, and the loop that drives the engines."""

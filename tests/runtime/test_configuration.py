@@ -1,0 +1,134 @@
+"""A flag beats a variable, a variable the file, the file the default; what is wrong is named with its place."""
+
+from pathlib import Path
+
+import pytest
+
+from cursus.kernel.errors import Refused
+from cursus.node.settings import SETTINGS
+from cursus.runtime.configuration import Flag, read_configuration
+
+
+def written(directory: Path, text: str) -> Path:
+    file = directory / "cursus.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def faults(directory: Path, text: str) -> list[str]:
+    file = written(directory, text)
+    with pytest.raises(Refused) as caught:
+        read_configuration(file)
+    assert caught.value.code == "bad-settings"
+    return [fault.removeprefix(f"{file}:") for fault in caught.value.message.split("\n")]
+
+
+def test_each_layer_covers_the_one_below_and_says_so(tmp_path: Path) -> None:
+    file = written(tmp_path, '[node]\nname = "file"\n[journal]\nsync = "none"\nsegment_size = "1 MiB"\n')
+    environment = {"CURSUS_JOURNAL_SYNC": "interval", "CURSUS_NODE_NAME": "variable", "HOME": "unread"}
+    read = read_configuration(file, environment, [Flag("node.name", "flag", "--name")])
+    settings = read.settings
+    assert (settings.node.name, settings.journal.sync, settings.journal.segment_size) == ("flag", "interval", 1 << 20)
+    assert read.origin("node.name") == "flag --name"
+    assert read.origin("journal.sync") == "variable CURSUS_JOURNAL_SYNC"
+    assert read.origin("journal.segment_size") == f"{file}:5:1"
+    assert read.origin("listen.tcp") == "default"
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    read = read_configuration()
+    assert all(read.origin(setting.path) == "default" for setting in SETTINGS)
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.path)
+def test_every_setting_can_be_given_by_its_variable(setting) -> None:
+    text = setting.format(setting.default)
+    read = read_configuration(None, {setting.variable: text})
+    assert getattr(getattr(read.settings, setting.section), setting.field) == setting.default
+    assert read.origin(setting.path) == f"variable {setting.variable}"
+
+
+def test_paths_in_a_file_are_relative_to_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path, '[node]\ndirectory = "data"\n[listen]\nunix = "/run/cursus.sock"\n')
+    settings = read_configuration(file, {"CURSUS_SECURITY_TOKENS": ""}).settings
+    assert settings.node.directory == str(tmp_path / "data")
+    assert settings.listen.unix == "/run/cursus.sock"
+    assert settings.security.tokens == ""
+
+
+def test_a_configured_stream_inherits_what_it_does_not_say(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        '[streams]\nretention_age = "7d"\nretention_size = "1 GiB"\n[stream."trades.eu"]\nretention_age = "1h"\n',
+    )
+    config = read_configuration(file).settings.stream["trades.eu"].config
+    assert (config.retention_age_s, config.retention_size) == (3600.0, 1 << 30)
+
+
+def test_rules_are_read_in_their_order(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        '[security]\ntokens = "tokens"\n'
+        '[[security.rules]]\nprincipal = "desk-*"\nmay = ["publish"]\nstreams = ["trades.>"]\n'
+        '[[security.rules]]\nprincipal = "operator"\nmay = "*"\n',
+    )
+    first, second = read_configuration(file).settings.security.rules
+    assert (first.principal, first.may, first.streams) == ("desk-*", ("publish",), ("trades.>",))
+    assert (second.may, second.streams) == (("*",), (">",))
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("[node]\nnam = 'x'\n", "2:1: [node] has no setting 'nam'; did you mean name?"),
+        ("[jurnal]\n", "1:1: there is no section [jurnal]; did you mean journal?"),
+        ("[node]\nsync = 'group'\n", "2:1: [node] has no setting 'sync'; it belongs into [journal]"),
+        ("journal = 5\n", "1:1: journal is a section: write [journal] above its settings"),
+        ("[stream.trades.eu]\nretention_age='1h'\n", '1:1: a name with dots is quoted: [stream."trades.eu"]'),
+        (
+            "[stream.a]\nretention_ag = '1h'\n",
+            "2:1: a stream has no setting 'retention_ag'; did you mean retention_age?",
+        ),
+        ("[stream]\na = 1\n", '2:1: write [stream."a"] above the settings of a stream'),
+        ("[[security.rules]]\nprincipal='a'\nmey='publish'\n", "3:1: a rule has no 'mey'; did you mean may?"),
+        ("[security]\nrules = 5\n", "2:1: rules are tables: write [[security.rules]] above each"),
+    ],
+)
+def test_what_is_not_known_is_named_with_its_place_and_the_nearest_name(tmp_path: Path, text: str, fault: str) -> None:
+    assert faults(tmp_path, text)[0] == fault
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("[node\n", "1:6: "),
+        ("a = 1\na = 2\n", "2:6: "),
+        ("[journal]\nsegment_size = '1 kB'\n", "2:1: journal.segment_size: '1 kB' is out of bounds"),
+        ("[stream.'a b']\n", "1:1: stream name 'a b': character ' ' at position 1"),
+        ("[[security.rules]]\nprincipal='a'\nmay=['fly']\n", "1:1: 'fly' is no verb"),
+        ("[[security.rules]]\nprincipal='a'\n", "1:1: a rule has a principal"),
+        ("[listen]\ntcp='0.0.0.0:1'\n", "2:1: listen.tcp: 0.0.0.0:1 is open to other machines"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_place(tmp_path: Path, text: str, start: str) -> None:
+    assert faults(tmp_path, text)[0].startswith(start)
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    assert len(faults(tmp_path, "[node]\nnam = 'x'\n[journal]\nsync = 'grop'\n[lisen]\n")) == 3
+
+
+def test_an_unknown_variable_or_flag_is_refused_with_the_nearest() -> None:
+    with pytest.raises(Refused, match="did you mean CURSUS_JOURNAL_SYNC"):
+        read_configuration(None, {"CURSUS_JOURNAL_SINC": "group"})
+    with pytest.raises(Refused, match=r"did you mean journal\.sync"):
+        read_configuration(None, {}, [Flag("journal.sinc", "group", "--set")])
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"nowhere\.toml: cannot be read"):
+        read_configuration(tmp_path / "nowhere.toml")
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"[node]\nname = '\xff'\n")
+    with pytest.raises(Refused, match="not UTF-8 at byte 15"):
+        read_configuration(binary)

@@ -1,0 +1,173 @@
+"""A token is known by its salted hash alone; a certificate that cannot be used is named."""
+
+import ssl
+import stat
+from pathlib import Path
+
+import pytest
+
+from cursus.kernel.errors import Refused
+from cursus.node.settings import TlsSection
+from cursus.runtime.security import (
+    TokenFile,
+    add_token,
+    client_context,
+    read_tokens,
+    remove_token,
+    server_context,
+)
+
+CERTIFICATES = Path(__file__).parent / "certificates"
+AUTHORITY, NODE, NODE_KEY, DESK, DESK_KEY = (
+    str(CERTIFICATES / name) for name in ("authority.pem", "node.pem", "node.key", "desk-1.pem", "desk-1.key")
+)
+
+
+def test_a_token_names_its_principal_at_once_and_again(tmp_path: Path) -> None:
+    tokens = TokenFile(tmp_path / "tokens")
+    token, _ = add_token(tmp_path / "tokens", "desk-1")
+    assert tokens.remembered(token) is None
+    assert tokens.principal_of(token) == "desk-1"
+    assert tokens.remembered(token) == "desk-1"
+    assert tokens.principal_of(token) == "desk-1"
+
+
+def test_the_file_holds_no_token_and_is_for_its_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    token, line = add_token(file, "desk-1")
+    secret = token.rpartition("_")[2]
+    assert secret not in file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert read_tokens(file) == [line]
+
+
+def test_two_tokens_of_one_principal_have_different_salts(tmp_path: Path) -> None:
+    (_, first), (_, second) = (add_token(tmp_path / "tokens", "desk-1") for _ in range(2))
+    assert first.salt != second.salt
+    assert first.id != second.id
+
+
+@pytest.mark.parametrize("spoil", [lambda t: t[:-1], lambda t: t + "A", lambda t: "", lambda t: "x" * 10_000])
+def test_a_token_that_is_not_quite_right_is_nobodys(tmp_path: Path, spoil) -> None:
+    token, _ = add_token(tmp_path / "tokens", "desk-1")
+    tokens = TokenFile(tmp_path / "tokens")
+    assert tokens.principal_of(spoil(token)) is None
+    assert tokens.remembered(spoil(token)) is None
+
+
+def test_a_secret_does_not_open_another_tokens_line(tmp_path: Path) -> None:
+    first, line = add_token(tmp_path / "tokens", "desk-1")
+    second, _ = add_token(tmp_path / "tokens", "operator")
+    crossed = second.rpartition("_")[0].replace(second.split("_")[1], line.id) + "_" + second.split("_", 2)[2]
+    assert crossed != first
+    assert TokenFile(tmp_path / "tokens").principal_of(crossed) is None
+
+
+def test_a_removed_token_is_forgotten_by_a_running_node(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    tokens = TokenFile(file)
+    token, line = add_token(file, "desk-1")
+    other, _ = add_token(file, "desk-2")
+    assert (tokens.principal_of(token), tokens.principal_of(other)) == ("desk-1", "desk-2")
+    remove_token(file, line.id)
+    assert tokens.remembered(token) is None
+    assert tokens.principal_of(token) is None
+    assert tokens.principal_of(other) == "desk-2"
+
+
+def test_to_remove_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="has no token") as caught:
+        remove_token(tmp_path / "tokens", "cafecafe")
+    assert caught.value.code == "unknown-token"
+
+
+def test_a_file_that_others_may_read_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    token, _ = add_token(file, "desk-1")
+    file.chmod(0o640)
+    with pytest.raises(Refused, match="chmod 600"):
+        TokenFile(file).principal_of(token)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "short",
+        "cafecafe bcrypt:1:1:1 AA AA 2024-01-01T00:00:00Z desk",
+        "cafecafe scrypt:60:8:1 AA AA 2024-01-01T00:00:00Z desk",
+        "cafecafe scrypt:12:8:x AA AA 2024-01-01T00:00:00Z desk",
+    ],
+)
+def test_a_damaged_line_is_named_by_its_number(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "tokens"
+    add_token(file, "desk-1")
+    file.write_text(file.read_text() + line + "\n")
+    with pytest.raises(Refused, match=r"tokens:3: "):
+        read_tokens(file)
+
+
+@pytest.mark.parametrize("principal", ["", "local", "anonymous", "desk-*", "a\nb", " a", "ä"])
+def test_a_principal_that_would_confuse_is_refused(tmp_path: Path, principal: str) -> None:
+    with pytest.raises(Refused) as caught:
+        add_token(tmp_path / "tokens", principal)
+    assert caught.value.code == "bad-principal"
+    assert not (tmp_path / "tokens").exists()
+
+
+def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[ssl.SSLObject, ssl.SSLObject]:
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        server.wrap_bio(to_server, to_client, server_side=True),
+        client.wrap_bio(to_client, to_server, server_hostname="localhost"),
+    )
+    for _ in range(4):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    return ends
+
+
+def test_a_client_certificate_proves_its_common_name() -> None:
+    server = server_context(TlsSection(certificate=NODE, key=NODE_KEY, client_authorities=AUTHORITY))
+    at_server, _ = shake_hands(server, client_context(AUTHORITY, DESK, DESK_KEY))
+    assert (("commonName", "desk-1"),) in at_server.getpeercert()["subject"]
+
+
+def test_a_client_without_certificate_is_let_in_only_where_it_is_optional() -> None:
+    optional = TlsSection(certificate=NODE, key=NODE_KEY, client_authorities=AUTHORITY)
+    at_server, _ = shake_hands(server_context(optional), client_context(AUTHORITY))
+    assert at_server.getpeercert() is None
+    required = TlsSection(certificate=NODE, key=NODE_KEY, client_authorities=AUTHORITY, client_certificates="required")
+    with pytest.raises(ssl.SSLError):
+        shake_hands(server_context(required), client_context(AUTHORITY))
+
+
+def test_a_client_does_not_believe_an_authority_it_does_not_know() -> None:
+    server = server_context(TlsSection(certificate=NODE, key=NODE_KEY))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(server, client_context())
+
+
+def test_tls_1_3_is_spoken_alone_when_it_is_the_least() -> None:
+    server = server_context(TlsSection(certificate=NODE, key=NODE_KEY, version_min="1.3"))
+    old = client_context(AUTHORITY)
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError):
+        shake_hands(server, old)
+
+
+@pytest.mark.parametrize(
+    ("tls", "named"),
+    [
+        (TlsSection(certificate="/nowhere.pem"), "/nowhere.pem"),
+        (TlsSection(certificate=NODE, key=DESK_KEY), "desk-1.key"),
+        (TlsSection(certificate=NODE_KEY), "node.key"),
+        (TlsSection(certificate=NODE, key=NODE_KEY, client_authorities=NODE_KEY), "node.key"),
+    ],
+)
+def test_a_bad_certificate_is_named(tls: TlsSection, named: str) -> None:
+    with pytest.raises(Refused, match=named) as caught:
+        server_context(tls)
+    assert caught.value.code == "bad-certificate"

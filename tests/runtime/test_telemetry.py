@@ -1,0 +1,164 @@
+"""A scraper gets the figures and the health of the node, and nobody gets more."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
+
+from cursus.kernel.errors import Unavailable
+from cursus.node.figures import FIGURES, Kind, Reading
+from cursus.runtime.telemetry import CONNECTIONS_MAX, HEAD_SIZE_MAX, TelemetryServer
+
+READINGS = [
+    Reading("cursus_publications", 336_776),
+    Reading("cursus_stream_head", 7, ("trades.eu",)),
+    Reading("cursus_stream_head", 9, ('odd"name\n',)),
+]
+
+
+class Health:
+    def __init__(self) -> None:
+        self.why_not = ""
+
+    def __call__(self) -> str:
+        return self.why_not
+
+
+async def ask(port: int, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+async def get(port: int, target: str) -> tuple[int, str, bytes]:
+    response = await ask(port, f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    head, _, body = response.partition(b"\r\n\r\n")
+    return int(head.split()[1]), head.decode(), body
+
+
+def with_server(
+    story: Callable[[TelemetryServer, Health], Awaitable[None]],
+    readings: Callable[[], list[Reading]] = lambda: READINGS,
+) -> None:
+    async def run() -> None:
+        ready = Health()
+        server = TelemetryServer("127.0.0.1:0", readings, ready, Health())
+        await server.start()
+        try:
+            await story(server, ready)
+        finally:
+            await server.stop()
+
+    asyncio.run(run())
+
+
+def test_the_figures_are_served_in_prometheus_text_format() -> None:
+    async def story(server: TelemetryServer, _: Health) -> None:
+        status, head, body = await get(server.port, "/metrics")
+        assert status == 200
+        assert "text/plain; version=0.0.4" in head
+        samples = {
+            (sample.name, *sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(body.decode())
+            for sample in family.samples
+        }
+        assert samples["cursus_publications_total",] == 336_776
+        assert samples["cursus_stream_head", "trades.eu"] == 7
+        assert samples["cursus_stream_head", 'odd"name\n'] == 9
+        assert samples["process_resident_memory_bytes",] > 0
+
+    with_server(story)
+
+
+def test_a_node_is_ready_or_says_why_it_is_not() -> None:
+    async def story(server: TelemetryServer, ready: Health) -> None:
+        assert (await get(server.port, "/readyz"))[::2] == (200, b"ok\n")
+        ready.why_not = "the disk is full"
+        assert (await get(server.port, "/readyz"))[::2] == (503, b"the disk is full\n")
+        assert (await get(server.port, "/livez"))[::2] == (200, b"ok\n")
+
+    with_server(story)
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET /secrets HTTP/1.1\r\n\r\n", b"404"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
+        (b"\r\n\r\n", b"405"),
+        (b"GET /" + b"x" * HEAD_SIZE_MAX, b"431"),
+    ],
+)
+def test_anything_else_is_refused_by_its_status(request_bytes: bytes, status: bytes) -> None:
+    async def story(server: TelemetryServer, _: Health) -> None:
+        assert (await ask(server.port, request_bytes)).split()[1] == status
+
+    with_server(story)
+
+
+def test_a_head_request_gets_no_body() -> None:
+    async def story(server: TelemetryServer, _: Health) -> None:
+        response = await ask(server.port, b"HEAD /livez HTTP/1.1\r\n\r\n")
+        assert response.startswith(b"HTTP/1.1 200")
+        assert response.endswith(b"\r\n\r\n")
+
+    with_server(story)
+
+
+def test_a_request_may_come_byte_by_byte() -> None:
+    async def story(server: TelemetryServer, _: Health) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        for byte in b"GET /livez HTTP/1.1\r\n\r\n":
+            writer.write(bytes([byte]))
+            await writer.drain()
+        assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+    with_server(story)
+
+
+def test_more_connections_than_are_allowed_are_closed_and_room_comes_back() -> None:
+    async def story(server: TelemetryServer, _: Health) -> None:
+        idle = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(CONNECTIONS_MAX)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await reader.readexactly(1)
+        writer.close()
+        for _, held in idle:
+            held.close()
+            await held.wait_closed()
+        while (await ask(server.port, b"GET /livez HTTP/1.1\r\n\r\n"))[9:12] != b"200":
+            await asyncio.sleep(0)
+
+    with_server(story)
+
+
+def test_a_figure_that_cannot_be_read_costs_a_scrape_and_nothing_else() -> None:
+    async def story(server: TelemetryServer, _: Health) -> None:
+        assert (await get(server.port, "/metrics"))[0] == 500
+        assert (await get(server.port, "/livez"))[0] == 200
+
+    with capture_logs() as lines:
+        with_server(story, lambda: [Reading("cursus_unheard_of", 1)])
+    assert [line["event"] for line in lines] == ["metrics-failed"]
+
+
+def test_a_port_in_use_is_named_with_what_to_do() -> None:
+    async def story(server: TelemetryServer, _: Health) -> None:
+        second = TelemetryServer(f"127.0.0.1:{server.port}", list, Health(), Health())
+        with pytest.raises(Unavailable, match=r"listen\.metrics") as caught:
+            await second.start()
+        assert caught.value.code == "port-in-use"
+
+    with_server(story)
+
+
+def test_every_figure_says_what_it_means_and_has_a_name_of_its_own() -> None:
+    assert len({figure.name for figure in FIGURES}) == len(FIGURES)
+    assert all(figure.meaning and figure.name.startswith("cursus_") for figure in FIGURES)
+    assert not [f.name for f in FIGURES if f.kind is Kind.COUNTER and f.name.endswith("_total")]
