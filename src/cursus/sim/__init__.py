@@ -1,0 +1,1 @@
+"""Simulated worlds: one seed decides everything, time is virtual, and the engines are the real ones."""

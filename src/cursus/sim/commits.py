@@ -1,0 +1,105 @@
+"""The oracle of sinks: a commit shows the stages of one attempt whole, contiguous and once, and nothing else ever
+shows rows.
+
+A staged row says whose it is as `sink/commit id/attempt`, with its index in its stream as number; so what is visible
+tells by itself which attempt it came from.
+Source: the design, section 2 ("stage → commit"); guarantee 8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cursus.streams.exchange import CommitRequested, ConfirmCommitted
+
+from .content import Row
+from .world import Violation
+
+
+@dataclass(slots=True)
+class CommitView:
+    """What is known of one commit id of one sink."""
+
+    sizes: dict[str, dict[str, int]] = field(default_factory=dict)
+    """For each attempt: how many rows it staged for each stream."""
+    asked: dict[str, None] = field(default_factory=dict)
+    """Attempts whose stages somebody asked to commit."""
+    shown: tuple[tuple[str, int, int], ...] | None = None
+    """What the node said, once it did."""
+
+
+def who_staged(sink: str, commit_id: int, attempt: str) -> str:
+    """Whose rows they are, as their identity says it."""
+    return f"{sink}/{commit_id}/{attempt}"
+
+
+class Commits:
+    """Owns what is known of all commits of a world."""
+
+    def __init__(self) -> None:
+        """Nobody has committed anything."""
+        self.views: dict[tuple[str, int], CommitView] = {}
+        self._last: dict[str, int] = {}
+        self._asking: dict[tuple[int, int], tuple[str, int]] = {}
+
+    def stage(self, sink: str, commit_id: int, attempt: str, stream: str, count: int) -> None:
+        """An attempt stages `count` more rows for a stream."""
+        view = self.views.setdefault((sink, commit_id), CommitView())
+        sizes = view.sizes.setdefault(attempt, {})
+        sizes[stream] = sizes.get(stream, 0) + count
+
+    def will_ask(self, sink: str, commit_id: int, attempt: str) -> None:
+        """An attempt asks for its commit."""
+        self.views.setdefault((sink, commit_id), CommitView()).asked[attempt] = None
+
+    def ask(self, fact: CommitRequested) -> None:
+        """The floor was asked to commit."""
+        self._asking[fact.session, fact.request] = (fact.sink, fact.commit_id)
+
+    def see_run(self, sink: str, commit_id: int) -> None:
+        """A run was granted, and told what was committed last."""
+        if commit_id < self._last.get(sink, -1):
+            raise Violation("committed", f"{sink} had committed {self._last[sink]}, a new run was told {commit_id}")
+
+    def see(self, effect: ConfirmCommitted) -> None:
+        """The floor said what was committed, and where."""
+        sink, commit_id = self._asking[effect.session, effect.request]
+        view = self.views.setdefault((sink, commit_id), CommitView())
+        if view.shown is not None and view.shown != effect.streams:
+            raise Violation("committed", f"{sink} {commit_id} was at {view.shown}, now it is at {effect.streams}")
+        view.shown = effect.streams
+        self._last[sink] = max(commit_id, self._last.get(sink, -1))
+
+    def judge(self, stream: str, rows: dict[int, Row], floor: int) -> None:
+        """Hold what is visible in a stream against what was staged and said."""
+        found: dict[tuple[str, int], dict[str, list[int]]] = {}
+        for sequence in sorted(rows):
+            who, number = rows[sequence].identity
+            if who.count("/") != 2 or sequence < floor:
+                continue
+            sink, said_id, attempt = who.split("/")
+            places = found.setdefault((sink, int(said_id)), {}).setdefault(attempt, [])
+            if number != len(places) + 1 and floor == 1:
+                raise Violation("committed", f"{stream}/{sequence}: {who} shows row {number} after {len(places)}")
+            places.append(sequence)
+        for key, attempts in found.items():
+            self._judge_attempts(stream, key, attempts, floor)
+        for (sink, commit_id), view in self.views.items():
+            for name, first, count in view.shown or ():
+                shown = [p for places in found.get((sink, commit_id), {}).values() for p in places]
+                expected = [s for s in range(first, first + count) if s >= floor]
+                if name == stream and [p for p in shown if p >= floor] != expected:
+                    raise Violation("committed", f"{sink} {commit_id} is at {shown[:3]}…, not at {first} of {stream}")
+
+    def _judge_attempts(self, stream: str, key: tuple[str, int], attempts: dict[str, list[int]], floor: int) -> None:
+        view = self.views.get(key)
+        if view is None or len(attempts) != 1:
+            raise Violation("committed", f"{stream}: rows of {key} are visible from attempts {sorted(attempts)}")
+        attempt, places = next(iter(attempts.items()))
+        if attempt not in view.asked:
+            raise Violation("committed", f"{stream}: attempt {attempt} of {key} is visible, and was never committed")
+        if places[-1] - places[0] + 1 != len(places):
+            raise Violation("committed", f"{stream}: the rows of {key} are not contiguous: {places}")
+        staged = view.sizes.get(attempt, {}).get(stream, 0)
+        if len(places) != staged and floor == 1:
+            raise Violation("committed", f"{stream}: {len(places)} of {staged} rows of {key} are visible")

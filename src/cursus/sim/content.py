@@ -1,0 +1,126 @@
+"""What is published in worlds: everything about a publication follows from who publishes it and its number.
+
+A body says whose it is, so that whoever sees it can tell lost from doubled from foreign; the rest of it is filling
+whose length follows from the number, so that two publications are never alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+from zlib import crc32
+
+from cursus.delivery.batch import BatchHeader, Layout, read_header, signed_record
+from cursus.delivery.payload import read_rows
+from cursus.delivery.publication import AttributeValue, Rows
+from cursus.delivery.record import records_in
+from cursus.delivery.rows import encode_rows
+from cursus.kernel.octets import Octets
+from cursus.matching import Filter
+from cursus.streams.exchange import EVERYTHING
+
+SIZE_MAX = 400
+
+
+class Identity(NamedTuple):
+    """Whose publication it is: a source and its number, or a sink's attempt and the row's index in it."""
+
+    who: str
+    number: int
+
+
+class Row(NamedTuple):
+    """A publication as somebody saw it."""
+
+    identity: Identity
+    epoch: int
+    key: bytes
+    body: bytes
+
+
+def key_of(identity: Identity) -> bytes:
+    """One of seven keys."""
+    return b"k%d.%s" % (identity.number % 7, identity.who.encode())
+
+
+def body_of(identity: Identity) -> bytes:
+    """Says whose it is; between 12 and about `SIZE_MAX` bytes long."""
+    said = f"{identity.who}|{identity.number}|".encode()
+    draw = crc32(said)
+    size = draw % SIZE_MAX if draw % 5 == 0 else draw % 24
+    return said + bytes((draw + i) & 0xFF for i in range(size))
+
+
+def attributes_of(identity: Identity) -> dict[str, AttributeValue | None]:
+    """A number, a truth, and a text that every third publication lacks."""
+    number = identity.number
+    attributes: dict[str, AttributeValue | None] = {"n": number, "even": number % 2 == 0}
+    if number % 3:
+        attributes["kind"] = "odd" if number % 2 else "even"
+    return attributes
+
+
+class Taste(NamedTuple):
+    """A filter, and what it means said once more in Python."""
+
+    filter: Filter
+    wants: Callable[[Identity], bool]
+
+
+TASTES = (
+    Taste(EVERYTHING, lambda _: True),
+    Taste(Filter(keys=("prefix:k1.", "literal:k3.source-1")), lambda i: _place(i) == 1 or _is_one_of_three(i)),
+    Taste(Filter(where="even"), lambda i: i.number % 2 == 0),
+    Taste(Filter(keys=("tokens:k2.*",), where="n > 20"), lambda i: _place(i) == 2 and i.number > 20),
+    Taste(Filter(where="kind = 'odd' OR n BETWEEN 30 AND 40"), lambda i: _is_odd(i) or 30 <= i.number <= 40),
+)
+
+
+def _place(identity: Identity) -> int:
+    return identity.number % 7
+
+
+def _is_one_of_three(identity: Identity) -> bool:
+    return identity.who == "source-1" and _place(identity) == 3
+
+
+def _is_odd(identity: Identity) -> bool:
+    return identity.number % 3 != 0 and identity.number % 2 == 1
+
+
+def rows_of(identities: Sequence[Identity]) -> Rows:
+    """These publications as a batch's rows."""
+    return Rows(
+        [key_of(identity) for identity in identities],
+        [body_of(identity) for identity in identities],
+        None,
+        [{k: v for k, v in attributes_of(identity).items() if v is not None} for identity in identities],
+    )
+
+
+def batch_record(header: BatchHeader, identities: Sequence[Identity], token: bytes = b"") -> bytearray:
+    """A signed record around these publications; `header` gives ids, epoch and first number."""
+    count = len(identities)
+    header = header._replace(layout=int(Layout.ROWS), flags=0, span=count, count=count)
+    return signed_record(header, [encode_rows(rows_of(identities))], token)
+
+
+def seen_rows(buffers: Sequence[Octets]) -> Iterator[tuple[int, Row]]:
+    """The sequences and publications in pushed records; the bytes of each are checked on the way."""
+    data = b"".join(buffers)
+    end = 0
+    for view in records_in(data):
+        header = read_header(view.body)
+        rows = read_rows(view.body, header)
+        for index, (key, body) in enumerate(zip(rows.keys, rows.bodies, strict=True)):
+            row = index if rows.rows is None else rows.rows[index]
+            yield view.envelope.first_sequence + row, Row(identity_in(body), header.epoch, key, body)
+        end = view.offset + len(view.memory)
+    if end != len(data):
+        raise ValueError(f"{len(data) - end} bytes of what was pushed are no sound record")
+
+
+def identity_in(body: bytes) -> Identity:
+    """Whose publication this is. Raises `ValueError` when it does not say."""
+    who, number, _ = body.split(b"|", 2)
+    return Identity(who.decode(), int(number))

@@ -1,0 +1,445 @@
+"""A machine: a disk that stays, and a node's process that boots through real recovery, works by turns, and dies at
+any step.
+
+    DOWN ──start──► BOOTING ──recovered──► UP ──(killed, power cut, journal failed)──► DOWN
+                       └──────(killed)──► DOWN
+
+DOWN      Nothing runs; the disk is as the last process left it.
+BOOTING   Recovery reads the disk, a step at a time.
+UP        Links are accepted. What arrives waits in the inbox for the next turn, as in the real host.
+
+Invariants
+    (1) What belongs to a process that is gone changes nothing any more: neither answers of the disk nor links.
+    (2) Orders are carried out one by one, and a kill may come between any two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cursus.journal.exchange import (
+    CheckpointDone,
+    CheckpointFailed,
+    CreateSegment,
+    DiskEvent,
+    LogFailed,
+    ReadBytes,
+    RemoveSegment,
+    SyncMode,
+    WriteFile,
+    WriteGroup,
+)
+from cursus.journal.log import Log
+from cursus.journal.recovery import recover
+from cursus.journal.settings import LogSettings, Recovered
+from cursus.journal.steps import (
+    CheckpointLoaded,
+    CutFile,
+    ReadFile,
+    RecoveryOrder,
+    RemoveFile,
+    Replayed,
+    SetAside,
+    SyncFile,
+)
+from cursus.kernel.effects import CloseLink, Note, PauseReading, ResumeReading, Send
+from cursus.kernel.engine import Engine, Now
+from cursus.kernel.events import (
+    DeadlineReached,
+    LinkClosed,
+    LinkCongested,
+    LinkDrained,
+    LinkOpened,
+    Received,
+)
+from cursus.node.engine import NodeEngine
+from cursus.streams.engine import StreamsEngine
+from cursus.streams.exchange import Durability
+from cursus.streams.tables import StreamsLimits
+
+from .disk import SimDisk
+from .network import End, Network, octets_of
+from .world import MICROSECOND, MILLISECOND, Clock, Violation, World
+
+UNSYNCED_SIZE_MAX = 256 << 10
+CONNECTIONS_MAX = 10_000
+
+
+class Witness(Protocol):
+    """Who sees what the streams floor is told and what it says, and judges it."""
+
+    def boot(self) -> None:
+        """A new process: its sessions are new."""
+        ...
+
+    def hear(self, fact: object, now: Now) -> None:
+        """The floor was told `fact`."""
+        ...
+
+    def see(self, effect: object, now: Now) -> None:
+        """The floor said `effect`."""
+        ...
+
+
+Door = Callable[[LinkOpened], "Engine[object, object]"]
+
+
+@dataclass(slots=True)
+class MachineSettings:
+    """How the node on a machine is set."""
+
+    log: LogSettings = field(default_factory=LogSettings)
+    limits: StreamsLimits = field(default_factory=StreamsLimits)
+    turn_max_ns: int = 200 * MICROSECOND
+    """How long what arrives may wait for the node's next turn."""
+
+
+class WatchedFloor(StreamsEngine):
+    """The streams floor, unchanged, with a witness beside it."""
+
+    def __init__(
+        self,
+        settings: MachineSettings,
+        ids: Callable[[], bytes],
+        size_of: Callable[[int], int],
+        witness: Witness,
+    ) -> None:
+        """An empty floor that lets everybody do everything."""
+        super().__init__(settings.limits, Durability(settings.log.sync), ids, _may_all, size_of)
+        self._witness = witness
+
+    def handle_all(self, events: Iterable[object], now: Now) -> Sequence[object]:
+        """As the floor does; the witness hears and sees."""
+        said: list[object] = []
+        for event in events:
+            self._witness.hear(event, now)
+        said.extend(super().handle_all(events, now))
+        return self._seen(said, now)
+
+    def set_congested(self, session: int, is_congested: bool, now: Now) -> Sequence[object]:
+        """As the floor does; the witness sees."""
+        return self._seen(super().set_congested(session, is_congested, now), now)
+
+    def _seen(self, effects: Sequence[object], now: Now) -> Sequence[object]:
+        for effect in effects:
+            self._witness.see(effect, now)
+        return effects
+
+
+def _may_all(principal: str, verb: str, stream: str) -> bool:  # noqa: ARG001  # everybody may do everything
+    return True
+
+
+class Machine:
+    """Owns a disk, and the process that runs on it while it is up."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        name: str,
+        disk: SimDisk,
+        clock: Clock,
+        settings: MachineSettings,
+        door: Door,
+        witness: Witness,
+    ) -> None:
+        """A machine that is down; `door` makes the engine of each link."""
+        self.world = world
+        self.name = name
+        self.disk = disk
+        self.clock = clock
+        self.engine: NodeEngine | None = None
+        self.boot_count = 0
+        self.steps_to_live: int | None = None
+        """After how many orders the process is killed, None for not at all."""
+        self.on_down: Callable[[], None] = _ignore
+        self._network = network
+        self._settings = settings
+        self._door = door
+        self._witness = witness
+        self._die = world.dice.die(f"machine/{name}")
+        self._life = 0
+        self._is_running = False
+        self._is_closing = False
+        self._inbox: list[object] = []
+        self._is_turn_planned = False
+        self._wake_ns: int | None = None
+        self._ends: dict[int, End] = {}
+        self._link_count = 0
+        network.listen(name, self._accept)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process is there, booting or up."""
+        return self._is_running
+
+    # ── boot ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        """Start a process, unless one runs."""
+        if self._is_running:
+            return
+        self._is_running = True
+        self._life += 1
+        self.boot_count += 1
+        self.world.tell(self.name, f"starts, for the {self.boot_count}. time")
+        self._witness.boot()
+        life = self._life
+        steps = self._recover()
+        self.world.after(self._die.spread(MICROSECOND, MILLISECOND), lambda: self._boot_on(steps, life))
+
+    def _boot_on(self, steps: Iterable[int], life: int) -> None:
+        if life != self._life:
+            return
+        delay_ns = next(iter(steps), None)
+        if delay_ns is not None:
+            self.world.after(delay_ns, lambda: self._boot_on(steps, life))
+
+    def _recover(self) -> Iterable[int]:
+        """Recovery, a step of the disk at a time; each gives the time it took."""
+        log: Log | None = None
+
+        def size_of(stream_id: int) -> int:
+            return 0 if log is None else log.extent(stream_id).size
+
+        ids = self.world.dice.die(f"ids/{self.name}")
+        floor = WatchedFloor(self._settings, lambda: ids.octets(16), size_of, self._witness)
+        steps = recover(self.disk.listing(), self._settings.log, ids.octets(16))
+        answer: bytearray | None = None
+        recovered: Recovered | None = None
+        while recovered is None:
+            try:
+                order: RecoveryOrder = steps.send(answer)
+            except StopIteration as end:
+                recovered = end.value
+            except Exception as error:
+                raise Violation("recovery", f"{self.name} does not start: {error!r}") from error
+            else:
+                answer = self._answer(order, floor)
+                if not isinstance(order, CheckpointLoaded | Replayed | Note):
+                    yield self._die.between(MICROSECOND, 20 * MICROSECOND)
+        log = Log(self._settings.log, recovered)
+        engine = NodeEngine(log, floor, self._door, UNSYNCED_SIZE_MAX, CONNECTIONS_MAX)  # type: ignore[arg-type]
+        orders = list(floor.finish_recovery(recovered.is_clean))
+        if not recovered.is_clean and self._settings.log.sync is not SyncMode.GROUP:
+            orders.extend(floor.raise_terms(self.clock.now()))
+        self.engine = engine
+        self.world.tell(self.name, f"is up; the journal was {'closed' if recovered.is_clean else 'not closed'}")
+        for found in orders:
+            self.post(found)
+        self._plan_turn()
+
+    def _answer(self, order: RecoveryOrder, floor: StreamsEngine) -> bytearray | None:
+        disk = self.disk
+        match order:
+            case ReadFile(name, offset, size):
+                return bytearray(disk.read(name, offset, size)) if name in disk.files else None
+            case SyncFile(name):
+                disk.sync(name)
+            case SetAside(name, offset, size):
+                self.world.tell(self.name, f"sets aside {size} bytes of {name} at {offset}")
+                disk.set_aside(name, disk.read(name, offset, size))
+            case CutFile(name, size):
+                disk.cut(name, size)
+            case RemoveFile(name):
+                disk.remove(name)
+            case CheckpointLoaded(state):
+                floor.load(state)
+            case Replayed(view):
+                floor.replay(view)
+            case Note(level, event, fields):
+                self._note(level, event, fields)
+        return None
+
+    # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def post(self, event: object) -> None:
+        """Put an event into the inbox."""
+        self._inbox.append(event)
+        self._plan_turn()
+
+    def _plan_turn(self) -> None:
+        if not self._is_turn_planned:
+            self._is_turn_planned = True
+            life = self._life
+            self.world.after(self._die.between(0, self._settings.turn_max_ns), lambda: self._turn(life))
+
+    def _turn(self, life: int) -> None:
+        if life != self._life or self.engine is None:
+            return
+        self._is_turn_planned = False
+        events, self._inbox = self._inbox, []
+        now = self.clock.now()
+        for event in events:
+            if not self._handle(event, now):
+                return
+        at = self.engine.deadline()
+        if at is not None and at <= now.monotonic_ns and not self._handle(DeadlineReached(), now):
+            return
+        at = self.engine.deadline()
+        if at is not None:
+            self._wake_at(self.clock.true_ns(at), life)
+
+    def _wake_at(self, at_ns: int, life: int) -> None:
+        if self._wake_ns is None or at_ns < self._wake_ns or self._wake_ns <= self.world.now_ns:
+            self._wake_ns = max(at_ns, self.world.now_ns)
+            self.world.at(at_ns, lambda: self._wake(life))
+
+    def _wake(self, life: int) -> None:
+        if life == self._life:
+            self._plan_turn()
+
+    def _handle(self, event: object, now: Now) -> bool:
+        """One event, and its orders; False when the process died of it."""
+        engine = self.engine
+        assert engine is not None
+        life = self._life
+        self.world.counts["events"] += 1
+        try:
+            effects = engine.handle(event, now)
+        except Violation:
+            raise
+        except Exception as error:
+            raise Violation("no engine breaks", f"{type(event).__name__} raised {error!r}") from error
+        for effect in effects:
+            if self.steps_to_live is not None:
+                self.steps_to_live -= 1
+                if self.steps_to_live <= 0:
+                    self.kill("at a step")
+            if life != self._life:
+                return False
+            self._carry_out(effect)
+        if self.world.counts["events"] % 64 == 0:
+            self._check(engine)
+        return life == self._life
+
+    def _check(self, engine: NodeEngine) -> None:
+        try:
+            engine.log.check()
+            for stream in engine.floor.tables.streams.values():
+                stream.check()
+                for subscription in stream.subscriptions.values():
+                    subscription.ledger.check()
+            budget = engine.floor.tables.budget
+            assert budget.size <= budget.size_max, "the tails hold too much"
+        except AssertionError as error:
+            raise Violation("invariants hold", f"{self.name}: {error}") from error
+
+    def _carry_out(self, effect: object) -> None:
+        match effect:
+            case WriteGroup() | CreateSegment() | WriteFile() | RemoveSegment() | ReadBytes():
+                life = self._life
+                self.disk.carry_out(effect, lambda answer: self._answered(answer, life))
+            case Send(link, buffers):
+                if link in self._ends:
+                    items = buffers if self._network.is_plain else (octets_of(buffers),)
+                    self._ends[link].send(items)
+            case CloseLink(link, reason):
+                self._close(link, reason)
+            case PauseReading(link):
+                if link in self._ends:
+                    self._ends[link].pause()
+            case ResumeReading(link):
+                if link in self._ends:
+                    self._ends[link].resume()
+            case Note(level, event, fields):
+                self._note(level, event, fields)
+            case CheckpointDone() if self._is_closing:
+                self._end("stopped", self.disk.kill)
+            case CheckpointFailed() if self._is_closing:
+                self.kill("since its journal could not be closed")
+            case LogFailed(reason):
+                self.kill(f"since the journal failed: {reason}")
+            case _:
+                self.world.tell(self.name, str(effect))
+
+    def _note(self, level: str, event: str, fields: dict[str, object]) -> None:
+        self.world.tell(self.name, f"notes {level} {event} {fields}")
+
+    def _answered(self, answer: DiskEvent, life: int) -> None:
+        if life == self._life:
+            self.post(answer)
+
+    # ── links ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _accept(self, end: End) -> bool:
+        if self.engine is None or self._is_closing:
+            return False
+        self._link_count += 1
+        link, life = self._link_count, self._life
+        self._ends[link] = end
+
+        def received(item: object) -> None:
+            if life == self._life:
+                # The memory is the engine's from now on, and may be written to.
+                data = bytearray(item) if isinstance(item, bytes) else item
+                self.post(Received(link, data))  # type: ignore[arg-type]
+
+        def closed(reason: str) -> None:
+            if life == self._life and self._ends.pop(link, None) is not None:
+                self.post(LinkClosed(link, reason))
+
+        def flow(is_congested: bool) -> None:
+            if life == self._life:
+                self.post(LinkCongested(link) if is_congested else LinkDrained(link))
+
+        end.on_received, end.on_closed, end.on_flow = received, closed, flow
+        self.post(LinkOpened(link, "memory", end.peer, "local"))
+        return True
+
+    def _close(self, link: int, reason: str) -> None:
+        end = self._ends.pop(link, None)
+        if end is not None:
+            end.close(reason)
+            self.post(LinkClosed(link, reason))
+
+    # ── a good end ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def close(self) -> None:
+        """End the process as a stop on purpose does: links go, what is on its way arrives, the journal is closed."""
+        if self.engine is None or self._is_closing:
+            return
+        self.world.tell(self.name, "is asked to stop")
+        self._is_closing = True
+        for link in list(self._ends):
+            self._close(link, "draining")
+        self._close_when_idle(self._life)
+
+    def _close_when_idle(self, life: int) -> None:
+        if life != self._life or self.engine is None:
+            return
+        if self._inbox or self.engine.log.unsynced_size:
+            self.world.after(MILLISECOND, lambda: self._close_when_idle(life))
+            return
+        for effect in self.engine.close_journal(self.clock.now()):
+            self._carry_out(effect)
+
+    # ── bad days ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def kill(self, why: str, with_power: bool = False) -> None:
+        """End the process at once; with the power goes what was not synced."""
+        if not self._is_running:
+            return
+        self.world.counts["fault.power-cut" if with_power else "fault.kill"] += 1
+        what = f"is {'without power' if with_power else 'killed'}, {why}"
+        self._end(what, self.disk.cut_power if with_power else self.disk.kill)
+
+    def _end(self, what: str, end_disk: Callable[[], None]) -> None:
+        self.world.tell(self.name, what)
+        self._life += 1
+        self._is_running = self._is_turn_planned = self._is_closing = False
+        self.engine = None
+        self.steps_to_live = None
+        self._wake_ns = None
+        self._inbox.clear()
+        self._ends.clear()
+        self._network.drop(self.name, "reset by peer")
+        end_disk()
+        self.on_down()
+
+
+def _ignore() -> None:
+    return None

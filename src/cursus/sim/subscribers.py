@@ -1,0 +1,259 @@
+"""Subscribers: processes that take what a stream pushes, work on it, and settle it, under one durable name or none.
+
+What was worked on is settled after a while, all at once or in parts. A process that dies forgets what it had not
+settled, and the next one is pushed that again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cursus.streams.exchange import (
+    ConfirmSettled,
+    CreditGranted,
+    EndSubscription,
+    Fence,
+    GrantSubscription,
+    Push,
+    PushGap,
+    PushProgress,
+    Refuse,
+    SettleMode,
+    SettleRequested,
+    Start,
+    StartKind,
+    SubscribeRequested,
+)
+
+from .content import TASTES, seen_rows
+from .dice import Die
+from .network import Network
+from .peers import Peer
+from .world import MICROSECOND, MILLISECOND, SECOND, Violation, World
+
+CHANNEL = 2
+
+
+@dataclass(slots=True)
+class SubscriberTemper:
+    """How one subscriber is; drawn once for all of its processes."""
+
+    taste: int
+    mode: SettleMode
+    start: Start
+    credit: int
+    work_max_ns: int
+    settles: float
+    """How often, after a push, something is settled."""
+    in_parts: bool
+
+
+def drawn_temper(die: Die) -> SubscriberTemper:
+    """A subscriber's temper."""
+    starts = (
+        Start(),
+        Start(),
+        Start(StartKind.HEAD),
+        Start(StartKind.TAIL, die.between(0, 20)),
+        Start(StartKind.TIME, 1),
+    )
+    return SubscriberTemper(
+        taste=die.between(0, len(TASTES) - 1) if die.chance(0.6) else 0,
+        mode=SettleMode.INDIVIDUAL if die.chance(0.4) else SettleMode.IN_ORDER,
+        start=starts[die.between(0, len(starts) - 1)],
+        credit=die.spread(64, 128 << 10),
+        work_max_ns=die.spread(10 * MICROSECOND, 200 * MILLISECOND),
+        settles=die.random(),
+        in_parts=die.chance(0.5),
+    )
+
+
+class SubscriberProcess(Peer):
+    """One life of a subscriber."""
+
+    def __init__(self, world: World, network: Network, name: str, address: str, subscriber: Subscriber) -> None:
+        """A process that subscribes as `subscriber`."""
+        super().__init__(world, network, name, address)
+        self._subscriber = subscriber
+        self._incarnation = self.die.octets(16)
+        self._epoch = 0
+        self._worked: list[int] = []
+        self._unconfirmed: list[tuple[int, int]] = []
+        self._is_granted = False
+        self._seen: dict[int, None] = {}
+
+    def attach(self) -> None:
+        """Ask for the cursor, under the epoch that this process was granted."""
+        subscriber, temper = self._subscriber, self._subscriber.temper
+        self._is_granted = False
+        if not subscriber.is_durable:
+            self._seen = {}
+        self.ask(
+            SubscribeRequested(
+                CHANNEL,
+                "local",
+                subscriber.stream,
+                subscriber.name if subscriber.is_durable else "",
+                "main" if subscriber.is_durable else "",
+                TASTES[temper.taste].filter,
+                temper.start,
+                0,
+                temper.mode,
+                self._incarnation,
+                self._epoch,
+                temper.credit,
+            )
+        )
+
+    def hear(self, order: Any) -> None:
+        """Take what is pushed, and note what is settled; stop when fenced."""
+        match order:
+            case GrantSubscription():
+                self._epoch = order.epoch
+                self._is_granted = True
+                if self._unconfirmed:
+                    self.ask(SettleRequested(CHANNEL, tuple(self._unconfirmed)))
+            case Push():
+                self._take(order)
+            case ConfirmSettled(_, floor, ranges):
+                self._unconfirmed = [r for r in self._unconfirmed if not _covers(floor, ranges, r)]
+            case PushGap(_, first, next_sequence, code):
+                self.world.tell(self.name, f"is told of a gap, {first} to {next_sequence - 1}: {code}")
+            case PushProgress() | EndSubscription():
+                pass
+            case Fence(_, epoch):
+                self.world.counts["fenced"] += 1
+                self._subscriber.ended(self)
+                self.stop(f"fenced by epoch {epoch}")
+            case Refuse(_, code, message):
+                self.world.tell(self.name, f"is refused: {code}, {message}")
+                if code == "too-many-ranges":
+                    self.later(50 * MILLISECOND, self._settle_again)
+                elif order.is_final or code in ("disk-full", "journal-failed"):
+                    self.leave()
+                else:
+                    raise Violation("exchange", f"{self.name} is refused: {code}, {message}")
+            case _:
+                raise Violation("exchange", f"{self.name} was told {order!r}")
+
+    def lose(self) -> None:
+        """Nothing is settled before the next grant."""
+        self._is_granted = False
+
+    def _take(self, push: Push) -> None:
+        for sequence, _ in seen_rows(push.buffers):
+            if sequence in self._seen and sequence > push.redelivered_to:
+                raise Violation("marked", f"{self.name} got {sequence} again, and was not told so")
+            self._seen[sequence] = None
+            self._worked.append(sequence)
+        size = push.size + 16
+        self.later(self.die.spread(MICROSECOND, self._subscriber.work_ns), lambda: self._work(size))
+
+    def _work(self, size: int) -> None:
+        """Take more; settle some of what was worked on."""
+        if not self._is_granted:
+            return
+        self.ask(CreditGranted(CHANNEL, size))
+        temper = self._subscriber.temper
+        if self._subscriber.is_durable and (self.network.is_calm or self.die.chance(temper.settles)):
+            self._settle()
+
+    def _settle(self) -> None:
+        if not self._worked or not self._is_granted:
+            return
+        temper, is_last = self._subscriber.temper, self.network.is_calm
+        if temper.mode is SettleMode.IN_ORDER:
+            count = len(self._worked) if is_last or not temper.in_parts else self.die.between(1, len(self._worked))
+            ranges = [(1, self._worked[count - 1])]
+            self._worked = [sequence for sequence in self._worked if sequence > ranges[0][1]]
+        else:
+            chosen = [s for s in self._worked if is_last or not temper.in_parts or self.die.chance(0.5)]
+            kept = set(chosen)
+            self._worked = [sequence for sequence in self._worked if sequence not in kept]
+            ranges = _runs(sorted(kept))
+        if ranges:
+            self._unconfirmed.extend(ranges)
+            self.ask(SettleRequested(CHANNEL, tuple(ranges)))
+
+    def _settle_again(self) -> None:
+        """What was refused, joined with what was settled since, so that it makes fewer ranges."""
+        if self._is_granted and self._unconfirmed:
+            asked = {s for first, last in self._unconfirmed for s in range(first, last + 1)}
+            self._unconfirmed = _runs(sorted(asked))
+            self.ask(SettleRequested(CHANNEL, tuple(self._unconfirmed)))
+
+    def finish(self) -> None:
+        """Faults are over: settle whatever is left, now and then."""
+        self._settle()
+        self.later(100 * MILLISECOND, self.finish)
+
+
+class Subscriber:
+    """Owns the processes of one subscriber, and what its application has seen in all of them."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        name: str,
+        stream: str,
+        address: str,
+        temper: SubscriberTemper,
+        is_durable: bool,
+    ) -> None:
+        """A subscriber to one stream."""
+        self.world = world
+        self.network = network
+        self.name = name
+        self.stream = stream
+        self.address = address
+        self.temper = temper
+        self.is_durable = is_durable
+        self.die = world.dice.die(f"subscriber/{name}")
+        self.process: SubscriberProcess | None = None
+        self._process_count = 0
+
+    @property
+    def work_ns(self) -> int:
+        """How long it may work on a push; quick once faults are over."""
+        return MILLISECOND if self.network.is_calm else self.temper.work_max_ns
+
+    def start(self) -> None:
+        """Start a process, beside one that still lives if there is one."""
+        self._process_count += 1
+        name = f"{self.name}#{self._process_count}"
+        self.process = SubscriberProcess(self.world, self.network, name, self.address, self)
+        self.process.start()
+
+    def kill(self, why: str) -> None:
+        """Kill the newest process; another follows after a while."""
+        if self.process is not None and self.process.is_alive:
+            self.process.kill(why)
+            self.world.after(self.die.spread(MILLISECOND, SECOND), self._follow)
+
+    def _follow(self) -> None:
+        if self.process is None or not self.process.is_alive:
+            self.start()
+
+    def ended(self, process: SubscriberProcess) -> None:
+        """A process was fenced; if it is the newest, by an older one that asked at the same time, another follows."""
+        if process is self.process:
+            if self._process_count == 1:
+                raise Violation("fenced", f"the only process of {self.name} was fenced")
+            self.world.after(self.die.spread(MILLISECOND, 500 * MILLISECOND), self._follow)
+
+
+def _covers(floor: int, ranges: tuple[tuple[int, int], ...], asked: tuple[int, int]) -> bool:
+    first, last = max(asked[0], floor + 1), asked[1]
+    return first > last or any(a <= first and last <= b for a, b in ranges)
+
+
+def _runs(sequences: list[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for sequence in sequences:
+        if runs and runs[-1][1] == sequence - 1:
+            runs[-1] = (runs[-1][0], sequence)
+        else:
+            runs.append((sequence, sequence))
+    return runs

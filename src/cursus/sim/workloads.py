@@ -1,0 +1,236 @@
+"""What a world is made of: a machine, some streams, and who publishes, subscribes and commits there; all drawn from
+the seed.
+
+safety     everybody works while the nemesis strikes
+liveness   faults are over: what was begun must be done within a bound
+audit      every stream is read from its floor to its head
+verdict    every subscriber has caught up, and the oracles agree
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cursus.journal.settings import LogSettings
+from cursus.streams.exchange import (
+    AdminRequested,
+    AnswerAdmin,
+    CreditGranted,
+    GrantSubscription,
+    Push,
+    PushGap,
+    Refuse,
+    SubscribeRequested,
+)
+from cursus.streams.tables import StreamsLimits
+
+from . import disk as disks
+from . import network as networks
+from .dice import Die
+from .disk import SimDisk
+from .machine import Door, Machine, MachineSettings
+from .native import native_door
+from .nemesis import FAULTS, Nemesis, Player
+from .network import Network
+from .oracles import Oracles
+from .peers import Peer
+from .ports import PlainDoor
+from .sinks import Sink
+from .sources import Source
+from .subscribers import Subscriber, drawn_temper
+from .world import MICROSECOND, MILLISECOND, SECOND, Clock, Violation, World
+
+NODE = "node-1"
+LIVENESS_NS = 300 * SECOND
+"""Within this time after the last fault everything that was begun must be done."""
+
+
+def drawn_settings(die: Die) -> MachineSettings:
+    """How a world's node is set: small, so that every bound and seam is met."""
+    segment_size = die.spread(16 << 10, 256 << 10) // 4096 * 4096
+    log = LogSettings(
+        segment_size=segment_size,
+        group_size_max=die.spread(1 << 10, 256 << 10),
+        checkpoint_interval_size=die.spread(8 << 10, 512 << 10),
+        free_count_max=die.between(0, 2),
+        rows_cache_size_max=die.spread(64, 64 << 10),
+        retry_ns=die.spread(MILLISECOND, SECOND),
+    )
+    limits = StreamsLimits(tail_size_max=die.spread(1, 256 << 10), unsettled_max=die.spread(1, 1000))
+    return MachineSettings(log, limits, turn_max_ns=die.spread(MICROSECOND, MILLISECOND))
+
+
+class Trimmer(Peer):
+    """Somebody who trims a stream now and then."""
+
+    def __init__(self, world: World, network: Network, address: str, oracles: Oracles, streams: Sequence[str]) -> None:
+        """Who trims these streams, and says so to the oracles before."""
+        super().__init__(world, network, "trimmer", address)
+        self._oracles = oracles
+        self._streams = streams
+        self._request = 0
+        self.is_resting = False
+
+    def attach(self) -> None:
+        """Begin what it came for."""
+        self._trim()
+
+    def hear(self, order: Any) -> None:
+        """Check that the answer is one."""
+        if not isinstance(order, AnswerAdmin | Refuse):
+            raise Violation("exchange", f"{self.name} was told {order!r}")
+
+    def lose(self) -> None:
+        """Nothing that is not answered matters."""
+
+    def _trim(self) -> None:
+        if self.is_resting or self.port is None:
+            return
+        view = self._oracles.stream(self._streams[self.die.between(0, len(self._streams) - 1)])
+        view.floor = max(view.floor, self.die.between(1, view.head + 1))
+        self._request += 1
+        self.world.counts["trims"] += 1
+        self.ask(AdminRequested(1, self._request, "local", "stream.trim", {"name": view.name, "floor": view.floor}))
+        self.later(self.die.spread(10 * MILLISECOND, SECOND), self._trim)
+
+
+class Auditor(Peer):
+    """Who reads every stream from its floor to its head, once."""
+
+    def __init__(self, world: World, network: Network, address: str, streams: Sequence[str]) -> None:
+        """Who reads these streams."""
+        super().__init__(world, network, "auditor", address)
+        self._streams = streams
+        self._heads: dict[int, int] = {}
+        self._positions: dict[int, int] = {}
+
+    def attach(self) -> None:
+        """Begin what it came for."""
+        self._heads.clear()
+        for channel, stream in enumerate(self._streams, 1):
+            self.ask(SubscribeRequested(channel, "local", stream, credit=64 << 10))
+
+    def hear(self, order: Any) -> None:
+        """Check that the answer is one."""
+        match order:
+            case GrantSubscription(channel):
+                self._heads[channel] = order.head
+                self._positions[channel] = order.position
+            case Push(channel):
+                self._positions[channel] = order.last_sequence + 1
+                self.ask(CreditGranted(channel, order.size + 16))
+            case PushGap(channel, _, next_sequence):
+                self._positions[channel] = next_sequence
+            case _:
+                raise Violation("exchange", f"{self.name} was told {order!r}")
+
+    def lose(self) -> None:
+        """It begins again."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every stream was read to its head."""
+        return len(self._heads) == len(self._streams) and all(
+            self._positions[channel] > head for channel, head in self._heads.items()
+        )
+
+
+class Scene:
+    """Owns everybody in one world."""
+
+    def __init__(self, world: World, faults: Sequence[str] = FAULTS) -> None:
+        """Draw who is there; `faults` are those that the nemesis may draw."""
+        self.world = world
+        die = world.dice.die("workload")
+        self.network = Network(world, networks.drawn_temper(world.dice.die("network-temper")))
+        self.oracles = Oracles(world)
+        settings = drawn_settings(world.dice.die("settings"))
+        clock_die = world.dice.die("clock")
+        clock = Clock(world, clock_die.uniform(-0.05, 0.05), clock_die.between(-SECOND, SECOND))
+        temper = disks.drawn_temper(world.dice.die("disk-temper"))
+        self.oracles.may_damage = temper.read_fault > 0
+        disk = SimDisk(world, NODE, temper)
+        self.network.is_plain = die.chance(0.4)
+        door: Door = PlainDoor if self.network.is_plain else native_door
+        self.machine = Machine(world, self.network, NODE, disk, clock, settings, door, self.oracles)
+        self.streams = tuple(f"stream-{n}" for n in range(1, die.between(1, 2) + 1))
+        self.sources = [self._source(n, die) for n in range(1, die.between(1, 3) + 1)]
+        self.subscribers = [self._subscriber(n, die) for n in range(1, die.between(0, 4) + 1)]
+        self.sinks = [
+            Sink(world, self.network, f"sink-{n}", self.streams, NODE, self.oracles.commits)
+            for n in range(1, die.between(0, 2) + 1)
+        ]
+        self.trimmer = Trimmer(world, self.network, NODE, self.oracles, self.streams) if die.chance(0.15) else None
+        self.players: list[Player] = [*self.sources, *self.subscribers, *self.sinks]
+        self.nemesis = Nemesis(world, self.network, [self.machine], self.players, faults)
+        self.safety_ns = die.spread(100 * MILLISECOND, 10 * SECOND)
+        world.tell("scene", f"{settings.log}")
+        world.tell("scene", f"{settings.limits}")
+
+    def _source(self, number: int, die: Die) -> Source:
+        return Source(self.world, self.network, f"source-{number}", self._any_stream(die), NODE)
+
+    def _subscriber(self, number: int, die: Die) -> Subscriber:
+        name, is_durable = f"subscriber-{number}", die.chance(0.8)
+        return Subscriber(self.world, self.network, name, self._any_stream(die), NODE, drawn_temper(die), is_durable)
+
+    def _any_stream(self, die: Die) -> str:
+        return self.streams[die.between(0, len(self.streams) - 1)]
+
+    # ── phases ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def run(self) -> None:
+        """All phases; raises `Violation` where a guarantee does not hold."""
+        die = self.world.dice.die("arrivals")
+        self.machine.start()
+        beginnings = [player.start for player in self.players]
+        if self.trimmer is not None:
+            beginnings.append(self.trimmer.start)
+        for begin in beginnings:
+            self.world.after(die.spread(MILLISECOND, SECOND), begin)
+        self.nemesis.begin()
+        self.world.run(self.safety_ns + SECOND)
+        self.nemesis.rest()
+        # A disk that reads again has everything that was ever acknowledged.
+        self.oracles.may_damage = False
+        if self.trimmer is not None:
+            self.trimmer.is_resting = True
+        self._wait("what was begun", self._working)
+        auditor = Auditor(self.world, self.network, NODE, self.streams)
+        auditor.start()
+        self._wait("the audit", lambda: [] if auditor.is_done else ["auditor"])
+        for subscriber in self.subscribers:
+            if subscriber.is_durable and subscriber.process is not None:
+                subscriber.process.finish()
+        self._wait("delivery", self._waiting_subscriptions)
+        self.oracles.judge()
+
+    def _wait(self, what: str, waiting: Any) -> None:
+        """Let the world go on until nobody is waited for; a violation when it takes too long."""
+        end_ns = self.world.now_ns + LIVENESS_NS
+        slice_ns = 10 * MILLISECOND
+        while names := waiting():
+            if self.world.now_ns > end_ns:
+                raise Violation(
+                    "progress", f"{what} is not done {LIVENESS_NS // SECOND} s after the last fault: {names}"
+                )
+            self.world.run(self.world.now_ns + slice_ns)
+            slice_ns = min(2 * slice_ns, SECOND)
+        self.world.tell("scene", f"{what}: done")
+
+    def _working(self) -> list[str]:
+        sources = [source.name for source in self.sources if not source.is_done]
+        return sources + [sink.name for sink in self.sinks if not sink.is_done]
+
+    def _waiting_subscriptions(self) -> list[str]:
+        waiting: list[str] = []
+        for view in self.oracles.subscriptions.values():
+            if not view.is_durable:
+                continue
+            missing = self.oracles.missing_of(view)
+            if missing:
+                waiting.append(f"{view.name} was not pushed {view.stream.name}/{missing}")
+            elif any(s > view.floor and s not in view.settled for s in view.pushed if s >= view.stream.floor):
+                waiting.append(f"{view.name} has not settled all that it was pushed")
+        return waiting

@@ -1,0 +1,95 @@
+"""Whole worlds: their stories, campaigns of many, and planted bugs that they find."""
+
+from collections.abc import Callable
+
+import pytest
+
+from cursus.delivery.settlement import Ledger
+from cursus.journal.appending import Appending
+from cursus.sim import campaign
+from cursus.streams.flow import Flow, Taken
+from cursus.streams.replay import Replay
+from cursus.streams.subscription import Subscription
+
+
+def test_the_story_of_a_world_is_told_line_by_line_and_changes_nothing() -> None:
+    lines: list[str] = []
+    told = campaign.run_seed(3, listen=lines.append)
+    assert told == campaign.run_seed(3)
+    assert any("node-1" in line and "is up" in line for line in lines)
+    assert lines == sorted(lines, key=lambda line: float(line.split()[0]))
+
+
+def test_worlds_run_at_once_end_as_they_do_one_by_one() -> None:
+    seeds = range(1, 4)
+    assert list(campaign.run_seeds(seeds, worker_count=2)) == [campaign.run_seed(seed) for seed in seeds]
+
+
+def test_faults_can_be_chosen_and_unknown_ones_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    said: list[str] = []
+    assert campaign.main(["--seeds", "2", "--workers", "1", "--faults", "crash"], said.append) == 0
+    assert "fault.kill" not in "".join(said)
+    with pytest.raises(SystemExit):
+        campaign.main(["--faults", "meteor"], said.append)
+    assert "there is no 'meteor'" in capsys.readouterr().err
+
+
+# ── planted bugs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+PlantedBug = Callable[[pytest.MonkeyPatch], None]
+
+
+def forget_settled_ranges(plant: pytest.MonkeyPatch) -> None:
+    def rewind(subscription: Subscription, unsettled_max: int) -> None:
+        subscription.excluded = ()
+        subscription.ledger = Ledger(subscription.ledger.floor, subscription.mode == 0, unsettled_max)
+
+    plant.setattr(Subscription, "rewind", rewind)
+
+
+def skip_a_sequence_now_and_then(plant: pytest.MonkeyPatch) -> None:
+    def take(flow: Flow, *arguments: object) -> Taken:
+        taken = honest(flow, *arguments)  # type: ignore[arg-type]
+        if flow.position % 17 == 0 and flow.position < flow.stream.head_durable:
+            flow.position += 1
+        return taken
+
+    honest = Flow.take
+    plant.setattr(Flow, "take", take)
+
+
+def mark_nothing_after_a_crash(plant: pytest.MonkeyPatch) -> None:
+    plant.setattr(Replay, "finish", lambda *_: None)
+
+
+def confirm_before_the_disk(plant: pytest.MonkeyPatch) -> None:
+    def append(appending: Appending, event: object, now: object) -> None:
+        honest(appending, event, now)  # type: ignore[arg-type]
+        appending._answer([waiting for waiting in appending._queue if waiting.token == event.token])  # type: ignore[attr-defined]
+
+    honest = Appending.append
+    plant.setattr(Appending, "append", append)
+
+
+@pytest.mark.parametrize(
+    "plant_bug",
+    [
+        forget_settled_ranges,
+        skip_a_sequence_now_and_then,
+        mark_nothing_after_a_crash,
+        confirm_before_the_disk,
+    ],
+)
+def test_a_planted_bug_is_found(
+    plant_bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_bug(monkeypatch)
+    assert any(campaign.run_seed(seed).violation for seed in range(1, 41))
+
+
+def test_a_broken_guarantee_is_reported_with_its_seed_and_exit_code_9(monkeypatch: pytest.MonkeyPatch) -> None:
+    mark_nothing_after_a_crash(monkeypatch)
+    said: list[str] = []
+    assert campaign.main(["--seeds", "12", "--workers", "1"], said.append) == campaign.EXIT_VIOLATED == 9
+    assert any(line.startswith("seed ") and "marked" in line for line in "".join(said).splitlines())
