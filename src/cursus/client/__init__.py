@@ -1,0 +1,1 @@
+"""The library: what applications publish and subscribe with, asyncio and blocking."""

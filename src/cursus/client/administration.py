@@ -1,0 +1,60 @@
+"""Streams and subscriptions as people and tools look after them; answers are plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .connection import Connection
+
+
+class AsyncStreams:
+    """The node's streams."""
+
+    def __init__(self, connection: Connection) -> None:
+        """The streams of the node that `connection` leads to."""
+        self._connection = connection
+
+    async def create(self, name: str, **config: Any) -> dict[str, Any]:
+        """Create a stream, unless it is there with the same configuration; its description.
+
+        `config`: `retention_age_s`, `retention_size`, `retention_count`, `lag_size_max`, `sources_max` and what else
+        docs/reference/settings.md lists for streams. Raises `Refused` when it is there and configured otherwise.
+        """
+        return dict(await self._connection.ask("stream.create", name=name, config=config))
+
+    async def list(self) -> list[dict[str, Any]]:
+        """The descriptions of all streams, by name."""
+        return list(await self._connection.ask("stream.list"))
+
+    async def show(self, name: str) -> dict[str, Any]:
+        """One stream's description, with its sources and subscriptions."""
+        return dict(await self._connection.ask("stream.show", name=name))
+
+    async def trim(self, name: str, floor: int) -> dict[str, Any]:
+        """Keep nothing below the sequence `floor`; its description afterwards."""
+        return dict(await self._connection.ask("stream.trim", name=name, floor=floor))
+
+    async def delete(self, name: str) -> None:
+        """Delete the stream, and all that hangs on it."""
+        await self._connection.ask("stream.delete", name=name)
+
+
+class AsyncSubscriptions:
+    """The node's durable subscriptions."""
+
+    def __init__(self, connection: Connection) -> None:
+        """The subscriptions of the node that `connection` leads to."""
+        self._connection = connection
+
+    async def list(self, stream: str | None = None) -> list[dict[str, Any]]:
+        """Where each stands; of one stream or of all."""
+        arguments = {} if stream is None else {"stream": stream}
+        return list(await self._connection.ask("subscription.list", **arguments))
+
+    async def show(self, stream: str, subscriber: str, name: str = "main") -> dict[str, Any]:
+        """Where it stands, its flow, its credit, and what it waits for."""
+        return dict(await self._connection.ask("subscription.show", stream=stream, subscriber=subscriber, name=name))
+
+    async def remove(self, stream: str, subscriber: str, name: str = "main") -> None:
+        """Remove its cursor; its owner is told."""
+        await self._connection.ask("subscription.remove", stream=stream, subscriber=subscriber, name=name)

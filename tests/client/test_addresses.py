@@ -1,0 +1,34 @@
+"""Addresses: what is read from them, and what is said of those that name no place."""
+
+import pytest
+
+from cursus.client.addresses import Address, parse_address, parse_addresses
+from cursus.kernel.errors import Misuse
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("cursus://example.org:9000", Address("cursus://example.org:9000", "example.org", 9000)),
+        ("cursus://example.org", Address("cursus://example.org", "example.org", 7071)),
+        ("cursus://[::1]:80", Address("cursus://[::1]:80", "::1", 80)),
+        ("127.0.0.1:7000", Address("127.0.0.1:7000", "127.0.0.1", 7000)),
+        ("cursus+tls://h:1", Address("cursus+tls://h:1", "h", 1, is_tls=True)),
+        ("unix:///run/node", Address("unix:///run/node", path="/run/node")),
+    ],
+)
+def test_an_address_names_a_place(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+    assert str(address) == text
+
+
+@pytest.mark.parametrize("text", ["http://h:1", "cursus://", "cursus://h:port", "cursus://h:1/path", "unix://h/p"])
+def test_what_names_no_place_is_refused_with_its_text(text: str) -> None:
+    with pytest.raises(Misuse, match="bad-address"):
+        parse_address(text)
+
+
+def test_several_addresses_may_stand_in_one_text() -> None:
+    assert [str(address) for address in parse_addresses(("a:1, b:2", "c:3"))] == ["a:1", "b:2", "c:3"]
+    with pytest.raises(Misuse, match="at least one"):
+        parse_addresses((" ",))

@@ -1,0 +1,118 @@
+"""The same with asyncio: what waits is awaited."""
+
+import asyncio
+
+import pytest
+
+import cursus
+from cursus.client.embedded import Embedded
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_publishing_and_subscribing_in_one_loop(node: Embedded, stream: str) -> None:
+    async with (
+        cursus.connect_async(node.served.address) as far,
+        far.publisher(stream, source="a") as publisher,
+        far.subscribe(stream, subscriber="s", until=5_001) as subscription,
+    ):
+        for index in range(5_000):
+            await publisher.publish("k", b"%d" % index, attributes={"n": index})
+        receipt = await publisher.flush()
+        assert receipt == cursus.Receipt(5_000, 5_000, cursus.Durability.NONE, False)
+        got = []
+        async for publication in subscription:
+            got.append(publication.attributes["n"])
+            subscription.settle(publication)
+        assert got == list(range(5_000))
+        await subscription.wait_settled()
+        shown = await far.subscriptions.show(stream, "s")
+        assert shown["floor"] == 5_000
+
+
+async def test_what_is_opened_may_be_awaited_as_well_as_entered(node: Embedded, stream: str) -> None:
+    far = await cursus.connect_async(node.served.address)
+    publisher = await far.publisher(stream, source="a")
+    number = publisher.publish_nowait("k", b"x")
+    assert (await publisher.wait(number)).sequence == 1
+    await publisher.close()
+    subscription = await far.subscribe(stream)
+    batch = await subscription.next_batch()
+    assert batch is not None
+    assert len(batch) == 1
+    assert await subscription.next_batch(timeout_s=0) is None
+    await subscription.close()
+    await far.close()
+
+
+async def test_with_a_full_outbox_publish_waits_and_publish_nowait_does_not(node: Embedded, stream: str) -> None:
+    async with (
+        cursus.connect_async(node.served.address) as far,
+        far.publisher(stream, source="a", outbox_size_max=100_000, batch_size=10_000) as publisher,
+    ):
+        with pytest.raises(cursus.Unavailable, match="outbox-full"):
+            _ = [publisher.publish_nowait("k", b"x" * 1_000) for _ in range(1_000)]
+        for _ in range(1_000):
+            await publisher.publish("k", b"x" * 1_000)
+        receipt = await publisher.flush()
+        assert receipt is not None
+        assert receipt.sequence == publisher.number
+
+
+async def test_lists_tables_and_tokens_work_as_they_do_without_asyncio(node: Embedded, stream: str) -> None:
+    import pyarrow as pa
+
+    async with cursus.connect_async(node.served.address) as far:
+        async with far.publisher(stream, source="a", resume="token") as publisher:
+            await publisher.publish_many(["k"] * 3, [b"1", b"2", b"3"])
+            await publisher.publish_table(pa.table({"k": ["a"], "b": [b"4"]}), key="k", body="b")
+            await publisher.flush(resume_token=b"four")
+        async with far.publisher(stream, source="a", resume="token") as publisher:
+            assert (publisher.resume_token, publisher.resume_number) == (b"four", 4)
+
+
+async def test_a_batch_at_a_time_and_many_subscribers_beside_one_another(node: Embedded, stream: str) -> None:
+    async with cursus.connect_async(node.served.address) as far:
+
+        async def count() -> int:
+            async with far.subscribe(stream, until=3_001) as subscription:
+                return sum([len(batch) async for batch in subscription.batches()])
+
+        counting = [asyncio.ensure_future(count()) for _ in range(5)]
+        async with far.publisher(stream, source="a") as publisher:
+            await publisher.publish_many(["k"] * 3_000, [b"x"] * 3_000)
+        assert await asyncio.gather(*counting) == [3_000] * 5
+
+
+async def test_sinks_commit_as_they_do_without_asyncio(node: Embedded, stream: str) -> None:
+    async with cursus.connect_async(node.served.address) as far:
+        await far.streams.create(stream)
+        async with await far.sink(stream).open_run() as run:
+            stage = await run.stage(stream)
+            await stage.publish("k", b"x")
+            await stage.close()
+            assert (await run.commit(0, [stage])).streams == ((stream, 1, 1),)
+            await run.drop([])
+        joined = await far.sink(stream).join_run(run.epoch)
+        assert joined.commit_id == 0
+        await joined.close()
+
+
+async def test_a_fenced_source_says_so_and_stops(node: Embedded, stream: str) -> None:
+    async with cursus.connect_async(node.served.address) as far:
+        older = await far.publisher(stream, source="a")
+        async with far.publisher(stream, source="a"):
+            with pytest.raises(cursus.Fenced):
+                await older.wait(await older.publish("k", b"x"))
+            with pytest.raises(cursus.Fenced):
+                await older.publish("k", b"y")
+            await older.close()
+
+
+async def test_an_embedded_node_is_gone_when_it_was_left() -> None:
+    async with cursus.embedded_async(journal={"sync": "none"}) as node:
+        address = node.served.address
+        async with node.publisher("s", source="a") as publisher:
+            assert (await publisher.wait(await publisher.publish("k", b"x"))).sequence == 1
+    with pytest.raises(cursus.Unavailable, match="unreachable"):
+        await cursus.connect_async(address, timeout_s=0.05)

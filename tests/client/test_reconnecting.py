@@ -1,0 +1,239 @@
+"""Links that break at any byte, nodes that stop and start: nothing is lost, nothing comes twice."""
+
+import asyncio
+import itertools
+from pathlib import Path
+
+import pytest
+
+import cursus
+from cursus.client.connection import Connection
+from cursus.client.embedded import Embedded
+from cursus.client.loops import LoopThread
+from cursus.delivery.batch import BatchLimits
+from cursus.protocols.zeps import messages as m
+from cursus.protocols.zeps import native
+from cursus.protocols.zeps.frames import ATTACH_OK
+from tests.client.cutter import Cutter
+
+
+@pytest.mark.parametrize("up_max", [3, 20, 100, 300, 5_000, 60_000, 400_000])
+def test_a_source_whose_link_is_cut_after_so_many_bytes_loses_and_doubles_nothing(
+    node: Embedded, stream: str, up_max: int
+) -> None:
+    bodies = [b"%d" % index + b"x" * 50 for index in range(10_000)]
+    limits = [(up_max + 997 * cut, 1 << 60) for cut in range(4)]
+    with (
+        Cutter(node.served.address, limits) as cutter,
+        cursus.connect(cutter.address) as far,
+        far.publisher(stream, source="a", batch_size=8192) as publisher,
+    ):
+        for body in bodies:
+            publisher.publish("k", body)
+        receipt = publisher.flush(timeout_s=30)
+        assert cutter.connection_count > 1
+    assert receipt is not None
+    assert receipt.number == len(bodies)
+    assert [p.body for p in read(node, stream, len(bodies))] == bodies
+
+
+@pytest.mark.parametrize("down_max", [3, 90, 400, 700, 3_000])
+def test_a_source_whose_receipts_are_cut_off_offers_again_what_is_in_doubt(
+    node: Embedded, stream: str, down_max: int
+) -> None:
+    limits = [(1 << 60, down_max + 13 * cut) for cut in range(6)]
+    with (
+        Cutter(node.served.address, limits) as cutter,
+        cursus.connect(cutter.address) as far,
+        far.publisher(stream, source="a", batch_size=1024) as publisher,
+    ):
+        numbers = [publisher.publish("k", b"%d" % index) for index in range(5_000)]
+        publisher.flush(timeout_s=30)
+        assert [publisher.wait(number).number for number in numbers[::500]] == numbers[::500]
+    assert [int(p.body) for p in read(node, stream, 5_000)] == list(range(5_000))
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+@pytest.mark.parametrize("down_max", [10, 500, 20_000, 300_000])
+def test_a_subscriber_whose_link_is_cut_gets_every_publication_once(
+    node: Embedded, stream: str, is_durable: bool, down_max: int
+) -> None:
+    with node.publisher(stream, source="a", batch_size=4096) as publisher:
+        publisher.publish_many(["k"] * 5_000, [b"%d" % index + b"x" * 90 for index in range(5_000)])
+    limits = [(1 << 60, down_max + 7919 * cut) for cut in range(5)]
+    got: list[int] = []
+    with (
+        Cutter(node.served.address, limits) as cutter,
+        cursus.connect(cutter.address) as far,
+        far.subscribe(stream, subscriber="s" if is_durable else "", until=5_001, window_size=100_000) as subscription,
+    ):
+        for publication in subscription:
+            got.append(publication.sequence)
+            if is_durable and not publication.sequence % 10:
+                subscription.settle(publication)
+        assert cutter.connection_count > 1
+    assert got == list(range(1, 5_001))
+
+
+def read(node: cursus.Node, stream: str, count: int) -> list[cursus.Publication]:
+    with node.subscribe(stream, until=count + 1) as subscription:
+        return list(subscription)
+
+
+def test_a_node_that_stops_and_starts_again_is_found_and_nothing_is_missing() -> None:
+    with cursus.embedded() as node:
+        served = node.served
+        with (
+            node.publisher("s", source="a") as publisher,
+            node.subscribe("s", subscriber="r") as subscription,
+        ):
+            rows = iter(subscription)
+            for round_ in range(3):
+                for index in range(100):
+                    publisher.publish("k", b"%d" % (round_ * 100 + index))
+                served.stop()
+                served.start()
+                publisher.flush(timeout_s=20)
+                got = [next(rows) for _ in range(100)]
+                assert [int(p.body) for p in got] == list(range(round_ * 100, round_ * 100 + 100))
+                subscription.settle(got[-1])
+            subscription.wait_settled(timeout_s=20)
+        assert node.subscriptions.show("s", "r")["floor"] == 300
+
+
+def test_while_no_node_is_there_the_policy_says_what_publishing_does() -> None:
+    with cursus.embedded(journal={"sync": "none"}) as node:
+        waiting = node.publisher("s", source="w")
+        failing = node.publisher("s", source="f", on_gone="fail")
+        dropping = node.publisher("s", source="d", on_gone="drop")
+        for publisher in (waiting, failing, dropping):
+            publisher.wait(publisher.publish("k", b"0"))
+        node.served.stop()
+        wait_until_gone(failing)
+        assert waiting.publish("k", b"1") == 2
+        with pytest.raises(cursus.Unavailable, match="link-lost"):
+            failing.publish("k", b"1")
+        wait_until_gone(dropping)
+        assert dropping.publish("k", b"1") == 0
+        assert dropping.dropped_count == 1
+        with pytest.raises(cursus.Unavailable) as doubt:
+            waiting.wait(2, timeout_s=0)
+        assert doubt.value.code == "in-doubt"
+        node.served.start()
+        assert waiting.wait(2, timeout_s=20).number == 2
+        assert dropping.wait(published_again(dropping), timeout_s=20).number == 2
+        assert failing.wait(published_again(failing), timeout_s=20).number == 2
+        for publisher in (waiting, failing, dropping):
+            publisher.close()
+
+
+def wait_until_gone(publisher: cursus.Publisher) -> None:
+    """The stop is told to the client's loop; wait for it there."""
+    for _ in itertools.count():
+        if publisher.is_gone:
+            return
+        publisher._thread.run(one_turn())
+
+
+async def one_turn() -> None:
+    """The loop has gone round once."""
+
+
+def published_again(publisher: cursus.Publisher) -> int:
+    """The number of what is published once the policy lets it be."""
+    while True:
+        try:
+            if number := publisher.publish("k", b"2"):
+                return number
+        except cursus.Unavailable:
+            publisher._thread.run(one_turn())
+
+
+@pytest.mark.parametrize("policy", ["fail", "drop", "wait"])
+def test_a_full_outbox_waits_fails_or_drops_as_it_was_told(policy: str) -> None:
+    with cursus.embedded(journal={"sync": "none"}) as node:
+        publisher = node.publisher("s", source="a", on_full=policy, outbox_size_max=200_000, batch_size=20_000)  # type: ignore[arg-type]
+        publisher.wait(publisher.publish("k", b"0"))
+        node.served.stop()
+        wait_until_gone(publisher)
+        published = [0]
+        if policy == "wait":
+            published += [publisher.publish("k", b"x" * 1000) for _ in range(100)]
+            node.served.start()
+            published += [publisher.publish("k", b"x" * 1000) for _ in range(1000)]
+        elif policy == "fail":
+            with pytest.raises(cursus.Unavailable, match="outbox-full"):
+                published += [publisher.publish("k", b"x" * 1000) for _ in range(1000)]
+            node.served.start()
+        else:
+            published += [publisher.publish("k", b"x" * 1000) for _ in range(1000)]
+            assert publisher.dropped_count == published.count(0) - 1 > 500
+            node.served.start()
+        receipt = publisher.flush(timeout_s=20)
+        assert receipt is not None
+        assert receipt.sequence == publisher.number == node.streams.show("s")["head"]
+        assert publisher.number < 400 or policy == "wait"
+        publisher.close()
+
+
+def test_any_of_several_addresses_will_do(node: Embedded, stream: str) -> None:
+    with (
+        cursus.connect("cursus://127.0.0.1:1", "unix:///nowhere/at/all", node.served.address) as far,
+        far.publisher(stream, source="a") as publisher,
+    ):
+        assert publisher.wait(publisher.publish("k", b"x")).sequence == 1
+
+
+def test_where_nobody_answers_it_is_said_with_the_addresses_that_were_tried() -> None:
+    with pytest.raises(cursus.Unavailable, match=r"unix:///nowhere/at/all") as error:
+        cursus.connect("unix:///nowhere/at/all", timeout_s=0.05)
+    assert error.value.code == "unreachable"
+
+
+def test_a_request_is_asked_again_after_the_link_was_lost(node: Embedded, stream: str) -> None:
+    with (
+        Cutter(node.served.address, [(1 << 60, 150), (1 << 60, 151)]) as cutter,
+        cursus.connect(cutter.address) as far,
+    ):
+        assert far.streams.create(stream)["name"] == stream
+        assert far.streams.show(stream)["head"] == 0
+        assert cutter.connection_count > 1
+
+
+def test_a_closed_connection_ends_what_hangs_on_it(node: Embedded, stream: str) -> None:
+    far = cursus.connect(node.served.address)
+    publisher = far.publisher(stream, source="a")
+    subscription = far.subscribe(stream)
+    connection: Connection = far._node.connection
+    far.close()
+    far.close()
+    with pytest.raises(cursus.Misuse, match="closed"):
+        publisher.publish("k", b"x")
+    with pytest.raises(cursus.Misuse, match="closed"):
+        subscription.next_batch(timeout_s=1)
+    with pytest.raises(cursus.Misuse, match="closed"):
+        far.streams.list()
+    assert connection.failure is not None
+    publisher.close()
+    subscription.close()
+
+
+async def _find_fault(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A node that welcomes everybody and then says that what it was sent is wrong."""
+    limits = BatchLimits()
+    welcome = m.Welcome("node", "local", 2, 1 << 20, 16, 10_000, *limits)
+    writer.write(ATTACH_OK + native.encode_message(0, welcome))
+    writer.write(native.encode_message(0, m.Goodbye("bad-batch", "this is no batch")))
+    await writer.drain()
+    writer.close()
+
+
+def test_a_node_that_finds_fault_each_time_is_given_up_with_its_reason(tmp_path: Path) -> None:
+    thread = LoopThread("fault-finder")
+    server = thread.run(asyncio.start_unix_server(_find_fault, str(tmp_path / "socket")))
+    far = cursus.connect(f"unix://{tmp_path}/socket")
+    with pytest.raises(cursus.Refused, match="this is no batch"):
+        far.streams.list()
+    far.close()
+    thread.call(server.close)
+    thread.stop()

@@ -1,0 +1,97 @@
+"""Stages and commits through a real node: all at once, once, by the newest run alone."""
+
+import pytest
+
+import cursus
+from cursus.client.embedded import Embedded
+from tests.client.cutter import Cutter
+
+
+def bodies(node: cursus.Node, stream: str) -> list[bytes]:
+    head = node.streams.show(stream)["head"]
+    with node.subscribe(stream, until=head + 1) as subscription:
+        return [publication.body for publication in subscription]
+
+
+def staged(run: cursus.Run, stream: str, rows: list[bytes]) -> cursus.Stage:
+    stage = run.stage(stream)
+    for row in rows:
+        stage.publish("k", row)
+    stage.close()
+    return stage
+
+
+def test_staged_rows_are_unseen_until_one_commit_shows_them_all(node: Embedded, stream: str) -> None:
+    node.streams.create(stream)
+    with node.sink(stream).open_run() as run:
+        assert run.commit_id == -1
+        first = staged(run, stream, [b"1", b"2"])
+        second = staged(run, stream, [b"3"])
+        assert bodies(node, stream) == []
+        done = run.commit(0, [first, second.stage])
+    assert done == cursus.Committed(0, False, ((stream, 1, 3),))
+    assert bodies(node, stream) == [b"1", b"2", b"3"]
+
+
+def test_a_commit_that_is_asked_for_again_answers_as_before_and_does_nothing(node: Embedded, stream: str) -> None:
+    node.streams.create(stream)
+    with node.sink(stream).open_run() as run:
+        stage = staged(run, stream, [b"1"])
+        run.commit(7, [stage])
+        again = run.commit(7, [stage])
+    assert again == cursus.Committed(7, True, ((stream, 1, 1),))
+    with node.sink(stream).open_run() as run:
+        assert (run.commit_id, run.streams) == (7, ((stream, 1, 1),))
+    assert bodies(node, stream) == [b"1"]
+
+
+def test_a_newer_run_fences_the_older_and_drops_what_it_left_open(node: Embedded, stream: str) -> None:
+    node.streams.create(stream)
+    older = node.sink(stream).open_run()
+    stage = staged(older, stream, [b"old"])
+    newer = node.sink(stream).open_run()
+    assert newer.epoch == older.epoch + 1
+    with pytest.raises(cursus.Fenced):
+        older.commit(0, [stage])
+    with pytest.raises(cursus.Fenced):
+        node.sink(stream).join_run(older.epoch)
+    newer.commit(0, [staged(newer, stream, [b"new"])])
+    assert bodies(node, stream) == [b"new"]
+    newer.close()
+
+
+def test_tasks_elsewhere_join_a_run_by_its_epoch(node: Embedded, stream: str) -> None:
+    node.streams.create(stream)
+    with node.sink(stream).open_run() as driver, cursus.connect(node.served.address) as elsewhere:
+        with elsewhere.sink(stream).join_run(driver.epoch) as task:
+            number = staged(task, stream, [b"1", b"2"]).stage
+        driver.commit(0, [number])
+    assert bodies(node, stream) == [b"1", b"2"]
+
+
+def test_dropped_stages_are_gone_and_cannot_be_committed(node: Embedded, stream: str) -> None:
+    node.streams.create(stream)
+    with node.sink(stream).open_run() as run:
+        stage = staged(run, stream, [b"1"])
+        run.drop([stage])
+        with pytest.raises(cursus.Refused):
+            run.commit(0, [stage])
+    assert bodies(node, stream) == []
+
+
+@pytest.mark.parametrize("down_max", [200, 300, 400])
+def test_a_commit_whose_answer_is_cut_off_is_asked_for_again_and_done_once(
+    node: Embedded, stream: str, down_max: int
+) -> None:
+    node.streams.create(stream)
+    with node.sink(stream).open_run() as run:
+        stages = [staged(run, stream, [b"%d" % index]) for index in range(3)]
+    limits = [(1 << 60, down_max + 31 * cut) for cut in range(3)]
+    with (
+        Cutter(node.served.address, limits) as cutter,
+        cursus.connect(cutter.address) as far,
+        far.sink(stream).join_run(run.epoch) as joined,
+    ):
+        for commit_id, stage in enumerate(stages):
+            assert joined.commit(commit_id, [stage]).commit_id == commit_id
+    assert bodies(node, stream) == [b"0", b"1", b"2"]
