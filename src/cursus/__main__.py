@@ -1,0 +1,5 @@
+"""`python -m cursus` is `cursus`."""
+
+from cursus.cli import main
+
+main()

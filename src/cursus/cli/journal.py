@@ -1,0 +1,232 @@
+"""`cursus journal`: looks into the directory of a journal that no node uses, and changes nothing in it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cursus.cli.exits import Ended, Exit
+from cursus.cli.terminal import JSON, TABLE, note, output_option, time_text, write_one, write_rows
+
+if TYPE_CHECKING:
+    from cursus.journal.verify import DumpedRecord, Report
+    from cursus.runtime.directory import Directory
+
+SEGMENT_COLUMNS = ("segment", "state", "size", "groups", "batches", "staged", "facts", "rows", "streams", "damage")
+RECORD_COLUMNS = ("segment", "offset", "size", "kind", "stream", "first_sequence", "count", "append_time", "fact")
+GROUP = "group"
+"""The record that opens each group: of use to recovery alone."""
+_directory_argument = click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+
+
+@click.group()
+def journal() -> None:
+    """Verify and dump a journal while no node uses it."""
+
+
+@journal.command("verify")
+@_directory_argument
+@output_option
+def verify(directory: Path, output: str) -> None:
+    """Read all of the journal in DIRECTORY, and report what each segment holds and any place that is not sound.
+
+    A torn tail, which the next start would cut, is no damage. With damage the exit code is 6.
+    """
+    from cursus.journal.settings import LogSettings
+    from cursus.journal.verify import verify as look_through
+    from cursus.runtime.disk import drive_steps
+
+    with looked_at(directory) as opened:
+        report = drive_steps(opened, look_through(opened.listing(), LogSettings()), note_down)
+    if output == TABLE:
+        write_rows(_segments_of(report), output, SEGMENT_COLUMNS)
+    else:
+        write_one(_described(report) | {"segments": _segments_of(report)}, output)
+    for found in report.notes:
+        note_down(found)
+    for segment in report.segments:
+        for damage in segment.damage:
+            note(f"damage: {_fields(damage)}")
+    note("sound" if report.is_sound else "the journal has damage")
+    if not report.is_sound:
+        raise Ended(Exit.DAMAGED)
+
+
+@journal.command("dump")
+@_directory_argument
+@click.option("--stream", help="Only records of this stream.")
+@click.option("--segment", "segments", type=int, multiple=True, help="Only records of this segment; repeatable.")
+@click.option("--from", "first", type=click.IntRange(0), default=0, help="Only records that reach this sequence.")
+@click.option("--count", type=click.IntRange(1), help="So many records, then stop.")
+@output_option
+def dump(
+    directory: Path, stream: str | None, segments: tuple[int, ...], first: int, count: int | None, output: str
+) -> None:
+    """List the records of the journal in DIRECTORY: batches, rows of open stages, and facts with what they say."""
+    from cursus.journal.verify import dump as list_records
+    from cursus.runtime.disk import drive_steps
+
+    rows: list[dict[str, object]] = []
+    with looked_at(directory) as opened:
+        names = _names_in_checkpoint(opened)
+        listing = list_records(opened.listing(), list(segments) or None)
+        write = rows.append if output in (TABLE, JSON) else lambda row: write_rows([row], output)
+        dumping = _Dumping(names, stream, first, count, write)
+        try:
+            drive_steps(opened, listing, dumping.take)
+        except _Enough:
+            listing.close()
+    if output in (TABLE, JSON):
+        write_rows(rows, output, RECORD_COLUMNS)
+
+
+class _Enough(Exception):
+    """As many records as were wanted were listed."""
+
+
+class _Dumping:
+    """Takes what is found, learns the names of streams on the way, and writes what is wanted."""
+
+    def __init__(
+        self,
+        names: dict[int, str],
+        stream: str | None,
+        first: int,
+        count: int | None,
+        write: Callable[[dict[str, object]], None],
+    ) -> None:
+        self._names = names
+        self._stream = stream
+        self._first = first
+        self._count = count
+        self._write = write
+
+    def take(self, found: Any) -> None:
+        """A record, or a note about what is not sound."""
+        from cursus.journal.verify import DumpedRecord
+
+        if not isinstance(found, DumpedRecord):
+            note_down(found)
+            return
+        if found.kind == GROUP:
+            return
+        fact = _fact_of(found)
+        if fact is not None and fact.get("type") == "stream":
+            self._names[int(str(fact["stream_id"]))] = str(fact["name"])
+        row = self._row(found, fact)
+        if self._stream is not None and row["stream"] != self._stream:
+            return
+        if found.kind == "batch" and found.first_sequence + found.count <= self._first:
+            return
+        self._write(row)
+        if self._count is not None:
+            self._count -= 1
+            if not self._count:
+                raise _Enough
+
+    def _row(self, found: DumpedRecord, fact: dict[str, object] | None) -> dict[str, object]:
+        stream_id = found.stream_id if fact is None else fact.get("stream_id", 0)
+        return {
+            "segment": found.segment,
+            "offset": found.offset,
+            "size": found.size,
+            "kind": found.kind,
+            "stream": self._names.get(int(str(stream_id)), f"#{stream_id}" if stream_id else None),
+            "first_sequence": found.first_sequence or None,
+            "count": found.count or None,
+            "append_time": time_text(found.append_time_us) if found.append_time_us else None,
+            "is_continued": found.is_continued,
+            "fact": fact,
+        }
+
+
+@contextmanager
+def looked_at(path: Path) -> Iterator[Directory]:
+    """The directory, held against a node's start meanwhile. Raises `Refused("journal-locked")` when a node has it."""
+    from cursus.kernel.errors import Refused
+    from cursus.runtime.directory import LOCK_NAME, Directory
+
+    lock_file = path / LOCK_NAME
+    lock = os.open(lock_file if lock_file.exists() else path, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise Refused("journal-locked", f"a node uses the journal in {path}: stop it first", path=str(path)) from None
+    directory = Directory(path, lock)
+    try:
+        yield directory
+    finally:
+        directory.close()
+
+
+def note_down(found: Any) -> None:
+    """Say on standard error what is noteworthy."""
+    note(f"{found.level}: {found.event} {_fields(found.fields)}")
+
+
+def _fields(fields: dict[str, object]) -> str:
+    return " ".join(f"{name}={value}" for name, value in fields.items())
+
+
+def _segments_of(report: Report) -> list[dict[str, object]]:
+    return [
+        {
+            "segment": segment.number,
+            "state": "open" if segment.is_open else "sealed",
+            "size": segment.size,
+            "end": segment.end,
+            "groups": segment.group_count,
+            "batches": segment.record_counts.get("batch", 0),
+            "staged": segment.record_counts.get("staged", 0),
+            "facts": segment.record_counts.get("fact", 0),
+            "rows": segment.row_count,
+            "streams": len(segment.stream_ids),
+            "damage": segment.damage or None,
+        }
+        for segment in report.segments
+    ]
+
+
+def _described(report: Report) -> dict[str, object]:
+    return {
+        "format_version": report.format_version,
+        "journal_id": report.journal_id.hex(),
+        "is_sound": report.is_sound,
+        "is_clean": report.is_clean,
+        "free_segments": report.free,
+        "notes": [{"level": found.level, "event": found.event, **found.fields} for found in report.notes],
+    }
+
+
+def _fact_of(found: DumpedRecord) -> dict[str, object] | None:
+    if found.kind != "fact":
+        return None
+    import msgspec
+
+    try:
+        decoded = msgspec.msgpack.decode(found.payload)
+    except msgspec.DecodeError:
+        return {"type": "unreadable", "payload": found.payload.hex()}
+    return {key: value.hex() if isinstance(value, bytes) else value for key, value in decoded.items()}
+
+
+def _names_in_checkpoint(directory: Directory) -> dict[int, str]:
+    from cursus.journal.checkpoint import CHECKPOINT_NAME, decode_checkpoint
+    from cursus.streams.engine import StreamsEngine
+    from cursus.streams.exchange import Durability
+    from cursus.streams.tables import StreamsLimits
+
+    size = directory.listing().get(CHECKPOINT_NAME)
+    checkpoint = decode_checkpoint(directory.read(CHECKPOINT_NAME, 0, size)) if size else None
+    if checkpoint is None or not checkpoint.state:
+        return {}
+    floor = StreamsEngine(StreamsLimits(), Durability.GROUP, bytes, lambda *_: False, lambda _: 0)
+    floor.load(checkpoint.state)
+    return {stream.stream_id: stream.name for stream in floor.tables.streams.values()}

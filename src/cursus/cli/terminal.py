@@ -1,0 +1,127 @@
+"""What people and programs see: tables, JSON and JSON lines on standard output, all else on standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Row = Mapping[str, object]
+TABLE, JSON, JSONL = "table", "json", "jsonl"
+
+
+def output_option(command: F) -> F:
+    """Give a command `-o table|json|jsonl`, as its argument `output`."""
+    option = click.option(
+        "-o",
+        "--output",
+        type=click.Choice((TABLE, JSON, JSONL)),
+        default=TABLE,
+        show_default=True,
+        help="How the result is written to standard output.",
+    )
+    return option(command)
+
+
+def note(text: str) -> None:
+    """Say something to a person: on standard error."""
+    click.echo(text, err=True)
+
+
+def write_rows(rows: Iterable[Row], output: str, columns: Sequence[str] = ()) -> None:
+    """Write rows as a table, one JSON array, or JSON lines. `columns` are those of the table; JSON has them all."""
+    listed = list(rows)
+    if output == TABLE:
+        _write_table(listed, list(columns) or list(dict.fromkeys(name for row in listed for name in row)))
+    elif output == JSON:
+        _write_bytes(msgspec.json.format(_encoded(listed), indent=2) + b"\n")
+    else:
+        _write_bytes(b"".join(_encoded(row) + b"\n" for row in listed))
+
+
+def write_one(row: Row, output: str) -> None:
+    """Write one thing: its fields below one another, or as one JSON object."""
+    if output == TABLE:
+        _write_table([{"": name, " ": value} for name, value in row.items()], ["", " "])
+    elif output == JSON:
+        _write_bytes(msgspec.json.format(_encoded(row), indent=2) + b"\n")
+    else:
+        _write_bytes(_encoded(row) + b"\n")
+
+
+def time_text(microseconds: int) -> str:
+    """Microseconds since the Unix epoch as RFC 3339, in UTC."""
+    return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def progress() -> Progress:
+    """A progress display on standard error; on anything but a terminal it shows nothing."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[figures]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+        refresh_per_second=5,
+    )
+
+
+def _encoded(value: object) -> bytes:
+    return msgspec.json.encode(value, enc_hook=str)
+
+
+def _write_bytes(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _write_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    texts = [[_text(row.get(name)) for name in columns] for row in rows]
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(map(str.strip, columns)))
+        for index, name in enumerate(columns):
+            is_number = bool(rows) and all(isinstance(row.get(name), int | float) for row in rows)
+            table.add_column(name, justify="right" if is_number else "left", overflow="fold", no_wrap=index == 0)
+        for line in texts:
+            table.add_row(*map(Text, line))
+        Console().print(table)
+        return
+    header = [list(columns)] if any(map(str.strip, columns)) else []
+    widths = [max(map(len, column), default=0) for column in zip(*header, *texts, strict=True)]
+    for line in header + texts:
+        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
+
+
+def _text(value: object) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case bytes():
+            return value.hex()
+        case dict() | list() | tuple():
+            return _encoded(value).decode()
+        case _:
+            return str(value)

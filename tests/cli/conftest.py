@@ -1,0 +1,49 @@
+"""A node of the test's own, and the command line run against it inside the test's process."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cursus.cli import cursus
+from cursus.cli.exits import run
+from cursus.client.embedded import Embedded, embedded
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines on standard output."""
+        return self.out.splitlines()
+
+
+Cursus = Callable[..., Ran]
+
+
+@pytest.fixture
+def node() -> Iterator[Embedded]:
+    """A node, and a connection to it."""
+    with embedded() as own:
+        yield own
+
+
+@pytest.fixture
+def run_cursus(node: Embedded, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cursus:
+    """Runs a command against the node."""
+    monkeypatch.setenv("CURSUS_ADDRESS", node.served.address)
+
+    def run_it(*arguments: str | Path) -> Ran:
+        capfd.readouterr()
+        code = run(cursus, [str(argument) for argument in arguments])
+        shown = capfd.readouterr()
+        return Ran(code, shown.out, shown.err)
+
+    return run_it

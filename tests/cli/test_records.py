@@ -1,0 +1,164 @@
+"""What goes through a pipe comes out as it went in, whatever the cuts."""
+
+import io
+from base64 import b64encode
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cursus.cli.records import (
+    JSON,
+    LINES,
+    PREFIXED,
+    RECORD_SIZE_MAX,
+    Chunk,
+    read_chunks,
+    separator_of,
+    write_json,
+    write_lines,
+    write_prefixed,
+)
+from cursus.kernel.errors import Misuse
+
+
+class Cut:
+    """An input that gives its bytes in pieces of the given sizes, over and over."""
+
+    def __init__(self, data: bytes, sizes: Sequence[int]) -> None:
+        self._data, self._sizes, self._turn = data, sizes, 0
+
+    def read1(self, size: int) -> bytes:
+        wanted = min(size, self._sizes[self._turn % len(self._sizes)])
+        self._turn += 1
+        taken, self._data = self._data[:wanted], self._data[wanted:]
+        return taken
+
+
+def bodies_of(chunks: Sequence[Chunk]) -> list[bytes]:
+    return [body for chunk in chunks for body in chunk.bodies]
+
+
+cuts = st.lists(st.integers(1, 9), min_size=1, max_size=5)
+
+
+@given(st.lists(st.binary(max_size=12)), cuts)
+def test_prefixed_records_come_back_from_any_cuts(bodies: list[bytes], sizes: list[int]) -> None:
+    data = write_prefixed(bodies)
+    chunks = list(read_chunks(Cut(data, sizes), PREFIXED))
+    assert bodies_of(chunks) == bodies
+    assert not chunks or chunks[-1].end_offset == len(data)
+
+
+@given(st.lists(st.binary(max_size=12).filter(lambda body: b"\n" not in body)), cuts)
+def test_lines_come_back_from_any_cuts(bodies: list[bytes], sizes: list[int]) -> None:
+    data = write_lines([], bodies)
+    assert bodies_of(list(read_chunks(Cut(data, sizes), LINES))) == bodies
+
+
+values = st.one_of(
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=5),
+    st.binary(max_size=5),
+    st.datetimes(timezones=st.just(UTC)),
+)
+
+
+@given(st.binary(max_size=8), st.binary(max_size=8), st.dictionaries(st.text(max_size=4), values, max_size=4), cuts)
+def test_a_json_record_comes_back_with_the_types_of_its_attributes(
+    key: bytes, body: bytes, attributes: dict[str, object], sizes: list[int]
+) -> None:
+    line = write_json({}, key, body, attributes)
+    (chunk,) = read_chunks(Cut(line, sizes), JSON)
+    assert (chunk.keys, chunk.bodies) == ([key], [body])
+    found = chunk.attributes[0] if chunk.attributes else {}
+    assert found == attributes
+    assert [type(value) for value in found.values()] == [type(value) for value in attributes.values()]
+
+
+def test_an_event_time_is_read_with_its_zone() -> None:
+    (chunk,) = read_chunks(io.BytesIO(b'{"body":"x","event_time":"2013-07-01T02:00:00+02:00"}\n'), JSON)
+    assert chunk.event_times == [datetime(2013, 7, 1, tzinfo=UTC)]
+
+
+def test_a_key_separator_parts_the_key_from_the_body() -> None:
+    (chunk,) = read_chunks(io.BytesIO(b"EWR\tone\ttwo\nno key\n"), LINES, b"\t")
+    assert (chunk.keys, chunk.bodies) == ([b"EWR", b""], [b"one\ttwo", b"no key"])
+    assert write_lines([b"EWR", b""], [b"one\ttwo", b"no key"], b"\t") == b"EWR\tone\ttwo\n\tno key\n"
+
+
+def test_a_separator_may_be_any_text_and_be_escaped() -> None:
+    assert [separator_of(text) for text in ("\\t", ",", "→", "\\x1f", "")] == [b"\t", b",", "→".encode(), b"\x1f", b""]
+    with pytest.raises(Misuse, match="separator"):
+        separator_of("\\x")
+
+
+def test_a_last_line_without_its_end_counts() -> None:
+    assert bodies_of(list(read_chunks(io.BytesIO(b"one\ntwo"), LINES))) == [b"one", b"two"]
+
+
+@given(st.integers(1, 6), cuts)
+def test_no_more_records_are_taken_than_are_wanted_and_the_place_is_behind_the_last(
+    count: int, sizes: list[int]
+) -> None:
+    data = b"a\nbb\nccc\n\nd\neeee"
+    chunks = list(read_chunks(Cut(data, sizes), LINES, count_max=count))
+    assert bodies_of(chunks) == data.split(b"\n")[:count]
+    assert chunks[-1].end_offset == min(len(data), len(b"\n".join(data.split(b"\n")[:count])) + 1)
+
+
+@given(st.integers(0, 3), cuts)
+def test_what_is_right_comes_before_the_fault_is_told(count: int, sizes: list[int]) -> None:
+    data = b'{"body":"x"}\n\n' * count + b"{]\n"
+    seen: list[bytes] = []
+
+    def read() -> None:
+        for chunk in read_chunks(Cut(data, sizes), JSON):
+            seen.extend(chunk.bodies)
+
+    with pytest.raises(Misuse, match=f"the record at byte {14 * count} is not right") as caught:
+        read()
+    assert seen == [b"x"] * count
+    assert caught.value.code == "bad-record"
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        (b'{"body":"x","body_base64":"eA=="}', "exclude each other"),
+        (b'{"body_base64":"?"}', "base64|Only"),
+        (b'{"body":"x","event_time":"2013-07-01T00:00:00"}', "no time zone"),
+        (b'{"body":"x","attributes":{"a":{"$date":"1"}}}', "attribute a"),
+        (b'{"body":5}', "body"),
+        (b"[]", "array"),
+    ],
+)
+def test_a_json_record_that_is_not_right_says_why(line: bytes, named: str) -> None:
+    with pytest.raises(Misuse, match=named):
+        list(read_chunks(io.BytesIO(line + b"\n"), JSON))
+
+
+def test_a_prefix_that_claims_too_much_is_refused_before_anything_is_kept() -> None:
+    data = write_prefixed([b"one"]) + (RECORD_SIZE_MAX + 1).to_bytes(4, "big")
+    chunks = read_chunks(io.BytesIO(data), PREFIXED)
+    assert next(chunks).bodies == [b"one"]
+    with pytest.raises(Misuse, match=r"byte 7 claims 33554433 bytes"):
+        next(chunks)
+
+
+def test_an_input_that_ends_within_a_record_is_named() -> None:
+    with pytest.raises(Misuse, match="ends within the record at byte 7"):
+        list(read_chunks(io.BytesIO(write_prefixed([b"one", b"two"])[:-1]), PREFIXED))
+
+
+def test_what_is_no_text_is_written_in_base64() -> None:
+    line = write_json({"sequence": 7}, b"key", b"\xff", {"raw": b"\xfe", "none": None})
+    assert line == (
+        b'{"sequence":7,"key":"key","attributes":{"raw":{"$bytes":"'
+        + b64encode(b"\xfe")
+        + b'"}},"body_base64":"/w=="}\n'
+    )

@@ -1,0 +1,74 @@
+"""A resume token says how much of an input is published, and notices when the input is another one."""
+
+import io
+from typing import BinaryIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cursus.cli.records import LINES, read_chunks
+from cursus.cli.resumption import CHECKED_SIZE_MAX, RememberingInput
+from cursus.kernel.errors import Refused
+
+
+class Pipe(io.BytesIO):
+    def seekable(self) -> bool:
+        return False
+
+    def seek(self, *_: int) -> int:
+        raise io.UnsupportedOperation
+
+
+def token_after(data: bytes, offset: int) -> bytes:
+    source = RememberingInput(io.BytesIO(data))
+    while source.read1(100):
+        pass
+    return source.token_at(offset)
+
+
+def rest_after(file: BinaryIO, token: bytes) -> bytes:
+    source = RememberingInput(file)
+    source.go_to(token)
+    return b"".join(iter(lambda: source.read1(1000), b""))
+
+
+long_data = st.builds(lambda seed, count: seed * count, st.binary(min_size=1, max_size=9), st.integers(1, 2000))
+
+
+@given(long_data, st.integers(0, 20_000), st.sampled_from((io.BytesIO, Pipe)))
+def test_reading_goes_on_behind_the_place_that_was_marked(data: bytes, offset: int, kind: type[io.BytesIO]) -> None:
+    offset = min(offset, len(data))
+    assert rest_after(kind(data), token_after(data, offset)) == data[offset:]
+
+
+def test_an_input_that_has_grown_goes_on_where_it_ended() -> None:
+    token = token_after(b"one\ntwo\n", 8)
+    assert rest_after(io.BytesIO(b"one\ntwo\nthree\n"), token) == b"three\n"
+
+
+@pytest.mark.parametrize("kind", [io.BytesIO, Pipe])
+@pytest.mark.parametrize("other", [b"", b"one\n", b"one\ntwX\nthree\n"])
+def test_another_input_is_refused_before_anything_is_published(kind: type[io.BytesIO], other: bytes) -> None:
+    with pytest.raises(Refused, match="not that input") as caught:
+        rest_after(kind(other), token_after(b"one\ntwo\n", 8))
+    assert caught.value.code == "other-input"
+
+
+def test_the_token_of_another_program_is_refused() -> None:
+    with pytest.raises(Refused, match="not written by this command"):
+        rest_after(io.BytesIO(b"one\n"), b'{"by":"somebody"}')
+
+
+def test_without_a_token_reading_begins_at_the_beginning() -> None:
+    assert rest_after(io.BytesIO(b"one\n"), b"") == b"one\n"
+
+
+def test_marks_may_be_set_again_and_again_and_little_is_kept() -> None:
+    data = b"".join(b"line %d\n" % index for index in range(20_000))
+    source = RememberingInput(io.BytesIO(data))
+    tokens = [(chunk.end_offset, source.token_at(chunk.end_offset)) for chunk in read_chunks(source, LINES)]
+    assert len(tokens) > 0
+    for offset, token in tokens:
+        assert rest_after(io.BytesIO(data), token) == data[offset:]
+    assert len(source._kept) <= CHECKED_SIZE_MAX
