@@ -1,0 +1,96 @@
+"""An option is known, has its default, or is refused by name."""
+
+import pytest
+
+from cursus.kernel.errors import Refused
+from cursus.matching import Filter
+from cursus.spark import options
+from cursus.spark.options import StartAtHead, StartAtSequence, StartAtTime, read_options, write_options
+
+
+def refusal(**given: str) -> Refused:
+    with pytest.raises(Refused) as caught:
+        options.check_streaming(read_options({"stream": "trades", **given}))
+    return caught.value
+
+
+def test_a_stream_is_all_that_must_be_said() -> None:
+    read = read_options({"stream": "trades"})
+    assert read.node.addresses == ("cursus://127.0.0.1:7071",)
+    assert read.start == StartAtSequence(0)
+    assert read.rows_per_trigger_max >= 500_000
+    assert read.fails_on_data_loss
+    assert read.filter == Filter()
+
+
+def test_option_names_are_known_in_any_case_as_spark_lowers_them() -> None:
+    read = read_options({"stream": "trades", "maxrowspertrigger": "1_000", "FAILONDATALOSS": "False"})
+    assert (read.rows_per_trigger_max, read.fails_on_data_loss) == (1000, False)
+
+
+def test_what_spark_adds_by_itself_is_let_through() -> None:
+    write = write_options({"stream": "trades", "queryname": "nomen", "checkpointlocation": "/data/ck"})
+    assert write.place == "/data/ck"
+
+
+@pytest.mark.parametrize(
+    ("given", "start"),
+    [
+        ({"startingSequence": "earliest"}, StartAtSequence(0)),
+        ({"startingSequence": "latest"}, StartAtHead()),
+        ({"startingSequence": "41"}, StartAtSequence(41)),
+        ({"startingTimestamp": "1970-01-01T00:00:01Z"}, StartAtTime(1_000_000)),
+        ({"startingTimestamp": "1970-01-01T01:00:01+01:00"}, StartAtTime(1_000_000)),
+    ],
+)
+def test_a_start_is_a_sequence_a_time_or_one_of_two_words(given: dict[str, str], start: object) -> None:
+    assert read_options({"stream": "trades", **given}).start == start
+
+
+def test_several_key_patterns_stand_on_lines_of_their_own() -> None:
+    read = read_options({"stream": "trades", "keys": "prefix:EWR.\ntokens:JFK.*.UA.>\n", "where": "quote > 30"})
+    assert read.filter == Filter(keys=("prefix:EWR.", "tokens:JFK.*.UA.>"), where="quote > 30")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"stream": ""}, "option stream is missing"),
+        ({"maxRowPerTrigger": "7"}, "did you mean 'maxRowsPerTrigger'"),
+        ({"colour": "red"}, "option colour is not an option here: known are address"),
+        ({"maxRowsPerTrigger": "0"}, "not a whole number from 1 on"),
+        ({"startingSequence": "-3"}, "not a whole number from 0 on"),
+        ({"startingSequence": "3", "startingTimestamp": "2024-05-01T00:00:00Z"}, "give one"),
+        ({"startingTimestamp": "2024-05-01T00:00:00"}, "not a time with its zone"),
+        ({"failOnDataLoss": "perhaps"}, "neither true nor false"),
+        ({"endingSequence": "9"}, "for batch reads"),
+        ({"startingSequence": "latest"}, "name a `subscriber`"),
+        ({"commitId": "3"}, "is not an option here"),
+    ],
+)
+def test_a_bad_option_is_refused_by_its_name(given: dict[str, str], words: str) -> None:
+    refused = refusal(**given)
+    assert refused.code == "bad-option"
+    assert words in refused.message
+
+
+def test_a_filter_that_does_not_parse_is_refused_before_anything_is_read() -> None:
+    assert refusal(where="quote >").code == "bad-predicate"
+    assert refusal(keys="regex:(").code == "bad-pattern"
+
+
+def test_a_name_that_is_none_is_refused() -> None:
+    assert refusal(subscriber="no spaces").code == "bad-name"
+
+
+def test_a_commit_id_needs_its_sink_and_a_sink_its_commit_id() -> None:
+    for given in ({"commitId": "3"}, {"sink": "nightly"}):
+        with pytest.raises(Refused, match="go together"):
+            options.check_batch_write(write_options({"stream": "trades", **given}))
+    options.check_batch_write(write_options({"stream": "trades", "commitId": "3", "sink": "nightly"}))
+    options.check_batch_write(write_options({"stream": "trades"}))
+
+
+def test_a_batch_read_takes_no_subscriber() -> None:
+    with pytest.raises(Refused, match="batch read"):
+        options.check_whole_batch(read_options({"stream": "trades", "subscriber": "risk"}))

@@ -1,0 +1,208 @@
+"""Publications and rows are one another's columns, exactly, or are refused by the column's name."""
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from cursus.delivery.publication import TIMESTAMP, Columns
+from cursus.kernel.errors import Refused
+from cursus.spark.schema import ROWS_COUNT_MIN, Taken, check_written, projection_of, published
+
+EVERY_FIXED = StructType(
+    [
+        StructField("sequence", LongType()),
+        StructField("source", StringType()),
+        StructField("number", LongType()),
+        StructField("key", BinaryType()),
+        StructField("body", BinaryType()),
+        StructField("event_time", TimestampType()),
+        StructField("append_time", TimestampType()),
+    ]
+)
+
+
+def struct(**columns: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+def taken(count: int = 3, source: str = "desk", rows: list[int] | None = None, **attributes: pa.Array) -> Taken:
+    keys = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([b"k"]))
+    bodies = pa.array([b"%d" % index for index in range(count)], pa.binary())
+    sequences = np.array(range(count) if rows is None else rows, np.int64) + 101
+    return Taken(Columns(keys, bodies, None, attributes), sequences, -90, source, 5_000_000, 4_000_000, 100)
+
+
+def read(schema: StructType, *batches: Taken, is_mismatch_null: bool = False) -> pa.Table:
+    projection = projection_of(schema, is_mismatch_null)
+    return pa.Table.from_batches(projection.record_batches(batches), schema=to_arrow_schema(schema, timezone="UTC"))
+
+
+def test_the_fixed_columns_say_where_a_row_stands_and_whose_it_is() -> None:
+    assert read(EVERY_FIXED, taken(2)).to_pylist() == [
+        {
+            "sequence": 101 + row,
+            "source": "desk",
+            "number": 11 + row,
+            "key": b"k",
+            "body": b"%d" % row,
+            "event_time": datetime(1970, 1, 1, 0, 0, 4, tzinfo=UTC),
+            "append_time": datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC),
+        }
+        for row in range(2)
+    ]
+
+
+def test_the_rows_of_an_excerpt_keep_their_own_sequences_and_numbers() -> None:
+    table = read(struct(sequence=LongType(), number=LongType()), taken(3, rows=[0, 4, 9]))
+    assert table.to_pydict() == {"sequence": [101, 105, 110], "number": [11, 15, 20]}
+
+
+def test_a_row_without_a_source_has_neither_source_nor_number() -> None:
+    table = read(struct(source=StringType(), number=LongType()), taken(2, source=""))
+    assert table.to_pydict() == {"source": [None, None], "number": [None, None]}
+
+
+def test_a_schema_is_a_projection_in_its_own_order() -> None:
+    table = read(struct(body=StringType(), delay=LongType(), key=StringType()), taken(2, delay=pa.array([7, None])))
+    assert table.to_pydict() == {"body": ["0", "1"], "delay": [7, None], "key": ["k", "k"]}
+
+
+def test_an_attribute_that_is_absent_from_a_batch_is_null() -> None:
+    assert read(struct(quote=DoubleType()), taken(2)).to_pydict() == {"quote": [None, None]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "array"),
+    [
+        (BooleanType(), pa.array([True, None, False])),
+        (LongType(), pa.array([1, None, 3])),
+        (DoubleType(), pa.array([1.5, None, 3.0])),
+        (DoubleType(), pa.array([1, None, 3])),
+        (StringType(), pa.array(["a", None, "b"])),
+        (StringType(), pa.array(["a", None, "a"]).dictionary_encode()),
+        (BinaryType(), pa.array([b"\xff", None, b""])),
+        (TimestampType(), pa.array([1, None, 3], TIMESTAMP)),
+    ],
+)
+def test_every_type_of_attribute_can_be_read(kind: DataType, array: pa.Array) -> None:
+    table = read(struct(attribute=kind), taken(3, attribute=array))
+    assert table["attribute"].to_pylist() == array.to_pylist()
+    assert table.schema == to_arrow_schema(struct(attribute=kind), timezone="UTC")
+
+
+@pytest.mark.parametrize(
+    ("kind", "array"),
+    [
+        (LongType(), pa.array(["7"])),
+        (LongType(), pa.array([7.0])),
+        (StringType(), pa.array([b"text"])),
+        (DoubleType(), pa.array([(1 << 53) + 1])),
+    ],
+)
+def test_an_attribute_of_another_type_is_refused_or_null_as_the_reader_likes(kind: DataType, array: pa.Array) -> None:
+    with pytest.raises(Refused, match="column quote: the batch of source 'desk' at sequence 101") as caught:
+        read(struct(quote=kind), taken(1, quote=array))
+    assert caught.value.code == "type-mismatch"
+    assert read(struct(quote=kind), taken(1, quote=array), is_mismatch_null=True)["quote"].to_pylist() == [None]
+
+
+def test_a_body_that_is_no_text_is_refused_or_null_where_text_is_wanted() -> None:
+    batch = taken(2)
+    batch = batch._replace(columns=batch.columns._replace(bodies=pa.array([b"\xff", b"fine"])))
+    with pytest.raises(Refused, match="no UTF-8"):
+        read(struct(body=StringType()), batch)
+    assert read(struct(body=StringType()), batch, is_mismatch_null=True)["body"].to_pylist() == [None, "fine"]
+
+
+def test_small_batches_are_joined_and_large_ones_are_not_held_back() -> None:
+    projection = projection_of(struct(body=BinaryType()), is_mismatch_null=False)
+    sizes = [10, 20, ROWS_COUNT_MIN, 5, 6]
+    joined = list(projection.record_batches(taken(count) for count in sizes))
+    assert [batch.num_rows for batch in joined] == [30 + ROWS_COUNT_MIN, 11]
+
+
+def test_a_large_batch_reaches_spark_on_the_memory_it_came_in() -> None:
+    projection = projection_of(struct(body=BinaryType()), is_mismatch_null=False)
+    batch = taken(ROWS_COUNT_MIN)
+    (out,) = projection.record_batches([batch])
+    assert out.column(0).buffers()[2].address == batch.columns.bodies.buffers()[2].address
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        (struct(key=LongType()), "column key: can be read as binary, string"),
+        (struct(sequence=StringType()), "column sequence: can be read as int64"),
+        (struct(delay=IntegerType()), "column delay: the attribute can be read as bool, int64"),
+        (struct(), "no column"),
+        (StructType([StructField("delay", LongType(), nullable=False)]), "leave out NOT NULL"),
+    ],
+)
+def test_a_column_that_no_publication_can_have_is_refused(schema: StructType, words: str) -> None:
+    with pytest.raises(Refused, match=words) as caught:
+        projection_of(schema, is_mismatch_null=False)
+    assert caught.value.code == "bad-schema"
+
+
+def test_rows_to_be_written_become_key_body_time_and_attributes() -> None:
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array(["a", "b"]),
+            "body": pa.array([b"1", b"2"]),
+            "event_time": pa.array([1, 2], pa.timestamp("us", tz="Europe/Rome")),
+            "small": pa.array([1, None], pa.int32()),
+            "ratio": pa.array([0.5, None], pa.float32()),
+            "seen": pa.array([1, None], pa.timestamp("us", tz="Europe/Rome")),
+        }
+    )
+    out = published(rows)
+    kinds = [pa.binary(), pa.binary(), TIMESTAMP, pa.int64(), pa.float64(), TIMESTAMP]
+    assert out.schema.types == kinds
+    assert out.to_pydict()["small"] == [1, None]
+    assert out["event_time"].cast(pa.int64()).to_pylist() == [1, 2]
+
+
+def test_rows_without_key_and_body_are_published_with_empty_ones() -> None:
+    out = published(pa.RecordBatch.from_pydict({"delay": [1, 2]}))
+    assert out.to_pydict() == {"delay": [1, 2], "key": [b"", b""], "body": [b"", b""]}
+
+
+@pytest.mark.parametrize("name", ["key", "body", "event_time"])
+def test_a_null_where_a_publication_has_none_is_refused(name: str) -> None:
+    kind = TIMESTAMP if name == "event_time" else pa.binary()
+    with pytest.raises(Refused, match=f"column {name} holds 1 nulls"):
+        published(pa.RecordBatch.from_pydict({name: pa.array([None], kind)}))
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        (struct(key=BinaryType(), sequence=LongType()), "column sequence is the node's to give"),
+        (struct(key=LongType()), "column key: can be binary, string, not int64: cast it"),
+        (struct(day=DateType()), "column day: an attribute can be"),
+    ],
+)
+def test_a_column_that_cannot_be_published_is_refused_before_a_row_is_written(schema: StructType, words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        check_written(schema)
+
+
+def test_narrow_numbers_may_be_written() -> None:
+    check_written(struct(key=StringType(), small=IntegerType(), ratio=FloatType()))

@@ -1,0 +1,129 @@
+"""What the sink does at the node, without a Spark session: stages, commits, aborts, claims, and who is fenced."""
+
+from collections.abc import Iterator
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+import cursus
+from cursus import Embedded
+from cursus.kernel.errors import Fenced, Refused
+from cursus.spark.options import WriteOptions, write_options
+from cursus.spark.staging import StagedRows, claim_place, commit_stages, sink_of, stage_rows
+from cursus.spark.writer import StageStreamWriter
+
+QUERY, ANOTHER = UUID(int=1 << 127), UUID(int=3 << 126)
+START, RESTART = bytes(15) + b"\x01", bytes(15) + b"\x02"
+
+
+@pytest.fixture
+def options(node: Embedded, stream: str) -> WriteOptions:
+    return write_options({"address": node.served.address, "stream": stream, "checkpointlocation": f"/data/{stream}"})
+
+
+@pytest.fixture
+def sink(stream: str) -> str:
+    """A sink that no other test knows."""
+    return f"sink-of-{stream}"
+
+
+def rows(*bodies: str) -> list[pa.RecordBatch]:
+    return [pa.RecordBatch.from_pydict({"body": [body]}) for body in bodies]
+
+
+def staged(node: Embedded, options: WriteOptions, sink: str, *bodies: str, start: bytes = START) -> StagedRows:
+    with node.sink(sink).open_run(start) as run:
+        return stage_rows(options, sink, run, rows(*bodies))
+
+
+def bodies(node: Embedded, stream: str) -> list[bytes]:
+    head = node.streams.show(stream)["head"]
+    with node.subscribe(stream, start=cursus.beginning(), until=head + 1) as subscription:
+        return [publication.body for publication in subscription]
+
+
+def test_what_is_staged_is_seen_with_its_commit_and_in_its_order(
+    node: Embedded, stream: str, options: WriteOptions, sink: str
+) -> None:
+    first, second = staged(node, options, sink, "a", "b"), staged(node, options, sink, "c")
+    assert bodies(node, stream) == []
+    commit_stages(options, [second, first], 0)
+    assert bodies(node, stream) == [b"c", b"a", b"b"]
+
+
+def test_a_commit_that_is_asked_for_again_does_nothing(
+    node: Embedded, stream: str, options: WriteOptions, sink: str
+) -> None:
+    commit_stages(options, [staged(node, options, sink, "a")], 0)
+    commit_stages(options, [staged(node, options, sink, "a", start=RESTART)], 0)
+    assert bodies(node, stream) == [b"a"]
+
+
+def test_an_abort_after_the_commit_does_nothing(node: Embedded, stream: str, options: WriteOptions, sink: str) -> None:
+    message = staged(node, options, sink, "a")
+    commit_stages(options, [message], 0)
+    StageStreamWriter(options).abort([message, None], 0)
+    assert bodies(node, stream) == [b"a"]
+
+
+def test_an_abort_before_the_commit_leaves_nothing_to_commit(
+    node: Embedded, stream: str, options: WriteOptions, sink: str
+) -> None:
+    message = staged(node, options, sink, "a")
+    StageStreamWriter(options).abort([None, message], 0)
+    with pytest.raises(Refused) as caught:
+        commit_stages(options, [message], 0)
+    assert caught.value.code == "unknown-stage"
+    assert bodies(node, stream) == []
+
+
+def test_an_attempt_that_fails_leaves_no_stage(node: Embedded, stream: str, options: WriteOptions, sink: str) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield from rows("a")
+        raise ValueError("the task fails")
+
+    with node.sink(sink).open_run(START) as run:
+        with pytest.raises(ValueError, match="the task fails"):
+            stage_rows(options, sink, run, failing())
+        with pytest.raises(Refused, match="not an open stage"):
+            run.commit(0, [1])
+
+
+def test_an_attempt_without_rows_opens_no_stage(node: Embedded, options: WriteOptions, sink: str) -> None:
+    message = staged(node, options, sink)
+    assert message.stage == 0
+    commit_stages(options, [message], 0)
+
+
+def test_a_task_of_an_older_start_is_fenced_and_stays_so(
+    node: Embedded, stream: str, options: WriteOptions, sink: str
+) -> None:
+    old = staged(node, options, sink, "old")
+    new = staged(node, options, sink, "new", start=RESTART)
+    with pytest.raises(Fenced):
+        commit_stages(options, [old], 0)
+    with pytest.raises(Fenced):
+        node.sink(sink).open_run(START)
+    commit_stages(options, [new], 0)
+    assert bodies(node, stream) == [b"new"]
+
+
+def test_a_place_belongs_to_the_first_query_that_claims_it(node: Embedded, stream: str, options: WriteOptions) -> None:
+    node.streams.create(stream)
+    for _ in range(2):
+        claim_place(options, QUERY)
+    with pytest.raises(Refused) as caught:
+        claim_place(options, ANOTHER)
+    assert caught.value.code == "checkpoint-deleted"
+    claim_place(options, QUERY)
+
+
+def test_a_place_that_spark_does_not_name_cannot_be_claimed(node: Embedded, stream: str) -> None:
+    options = write_options({"address": node.served.address, "stream": stream})
+    for query in (QUERY, ANOTHER):
+        claim_place(options, query)
+
+
+def test_a_querys_sink_is_named_by_its_id() -> None:
+    assert sink_of(QUERY) == "spark/80000000-0000-0000-0000-000000000000"

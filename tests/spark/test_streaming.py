@@ -1,0 +1,149 @@
+"""A streaming query reads every row once, through restarts, and knows when its stream is another."""
+
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+
+from .conftest import PATIENCE_SECONDS, Rig
+
+pytestmark = pytest.mark.spark
+
+
+def rows_of(rig: Rig) -> list[int]:
+    return sorted(row.sequence for row in rig.parquet().select("sequence").collect())
+
+
+def run_failing(rig: Rig, rows: DataFrame) -> None:
+    """Run a query whose first batch is read, and never gets through."""
+
+    def fail(batch: DataFrame, _: int) -> None:
+        batch.count()
+        raise RuntimeError("not this time")
+
+    writer = rows.writeStream.option("checkpointLocation", str(rig.directory / "checkpoint"))
+    query = writer.foreachBatch(fail).trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException, match="not this time"):
+        query.awaitTermination(PATIENCE_SECONDS)
+
+
+def test_each_row_is_read_once_over_several_batches_and_a_restart(rig: Rig) -> None:
+    rig.publish(5000)
+    rows = rig.read_stream(rowsPerPartition=1024, maxRowsPerTrigger=2048)
+    query = rig.run(rows)
+    assert [progress["numInputRows"] for progress in query.recentProgress] == [2048, 2048, 904]
+    assert rows_of(rig) == list(range(1, 5001))
+    rig.publish(1000, source="later")
+    query = rig.run(rows)
+    assert sum(progress["numInputRows"] for progress in query.recentProgress) == 1000
+    assert rows_of(rig) == list(range(1, 6001))
+
+
+def test_a_filter_counts_in_every_batch(rig: Rig) -> None:
+    rig.publish(3000, size=list(range(3000)))
+    rig.run(rig.read_stream(keys="literal:k1", where="size < 2000", maxRowsPerTrigger=1024, rowsPerPartition=1024))
+    assert rig.parquet().count() == 200
+
+
+def test_latest_stays_where_it_was_when_the_first_batch_fails(rig: Rig) -> None:
+    rig.publish(100)
+    rows = rig.read_stream(startingSequence="latest", subscriber="risk")
+    run_empty = rig.run(rows)
+    assert run_empty.lastProgress is None or run_empty.lastProgress["numInputRows"] == 0
+    rig.publish(50, source="early")
+    run_failing(rig, rows)
+    rig.publish(50, source="late")
+    rig.run(rows)
+    assert rows_of(rig) == list(range(101, 201))
+
+
+def test_a_subscriber_lets_go_of_what_the_query_is_through_with(rig: Rig) -> None:
+    rig.publish(3000)
+    rig.run(rig.read_stream(subscriber="risk", maxRowsPerTrigger=1024, rowsPerPartition=1024))
+    floor = rig.node.subscriptions.show(rig.stream, "risk", "spark")["floor"]
+    assert 1024 <= floor <= 3000, "Spark commits a batch when it plans the next: all but the last one"
+
+
+def test_a_live_query_takes_what_comes(rig: Rig) -> None:
+    rig.publish(10)
+    writer = rig.read_stream().writeStream.option("checkpointLocation", str(rig.directory / "checkpoint"))
+    query = writer.format("memory").queryName(f"live_{rig.stream.replace('-', '_')}").start()
+    try:
+        query.processAllAvailable()
+        rig.publish(10, source="later")
+        query.processAllAvailable()
+        assert rig.spark.table(query.name).count() == 20
+    finally:
+        query.stop()
+
+
+def test_an_idle_query_asks_the_node_few_times_a_second(rig: Rig) -> None:
+    rig.publish(10)
+    writer = rig.read_stream().writeStream.option("checkpointLocation", str(rig.directory / "checkpoint"))
+    query = writer.format("noop").start()
+    try:
+        query.processAllAvailable()
+        began = time.monotonic()
+        seen = query.recentProgress
+        while time.monotonic() - began < 1.0:
+            query.processAllAvailable()
+        idle = [progress for progress in query.recentProgress if progress not in seen]
+        assert len(idle) < 20
+    finally:
+        query.stop()
+
+
+def test_a_checkpoint_of_another_stream_is_refused(rig: Rig) -> None:
+    rig.publish(10)
+    rig.run(rig.read_stream())
+    rig.stream = f"{rig.stream}-other"
+    rig.publish(10)
+    with pytest.raises(StreamingQueryException, match="take another checkpointLocation"):
+        rig.run(rig.read_stream())
+
+
+def test_a_stream_made_again_is_refused_under_the_old_checkpoint(rig: Rig) -> None:
+    rig.publish(10)
+    rig.run(rig.read_stream())
+    rig.node.streams.delete(rig.stream)
+    rig.publish(20)
+    with pytest.raises(StreamingQueryException, match="deleted and created again"):
+        rig.run(rig.read_stream())
+
+
+def test_rows_that_were_trimmed_before_they_were_read_stop_the_query_or_are_passed_over(rig: Rig) -> None:
+    rig.publish(10)
+    rig.run(rig.read_stream())
+    rig.publish(20, source="later")
+    rig.node.streams.trim(rig.stream, 21)
+    with pytest.raises(StreamingQueryException, match="no longer holds sequences 11 to 20"):
+        rig.run(rig.read_stream())
+    rig.run(rig.read_stream(failOnDataLoss="false"))
+    assert rows_of(rig) == [*range(1, 11), *range(21, 31)]
+
+
+def test_a_replayed_batch_has_the_same_rows_though_the_stream_has_grown(rig: Rig) -> None:
+    rig.publish(100)
+    rows = rig.read_stream()
+    run_failing(rig, rows)
+    rig.publish(100, source="later")
+    query = rig.run(rows)
+    assert [progress["numInputRows"] for progress in query.recentProgress] == [100, 100]
+    assert rows_of(rig) == list(range(1, 201))
+
+
+def test_a_node_that_was_away_stops_no_query(rig: Rig, tmp_path: Path) -> None:
+    rig.publish(10)
+    writer = rig.read_stream().writeStream.option("checkpointLocation", str(rig.directory / "checkpoint"))
+    query = writer.format("memory").queryName(f"away_{rig.stream.replace('-', '_')}").start()
+    try:
+        query.processAllAvailable()
+        rig.node.served.stop()
+        rig.node.served.start()
+        rig.publish(10, source="later")
+        query.processAllAvailable()
+        assert rig.spark.table(query.name).count() == 20
+    finally:
+        query.stop()
