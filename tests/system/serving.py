@@ -1,0 +1,84 @@
+"""A node as a process of its own, for tests that kill it: by the command line, on a port that stays the same."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from cursus.client.blocking import Node, connect
+
+START_TIMEOUT_S = 20.0
+
+
+def free_port() -> int:
+    """A port that nobody has at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class ServedNode:
+    """Owns one `cursus serve` process and what it is started with."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, descriptors_max: int = 0) -> None:
+        """A node over `directory`, not started yet; `settings` are CURSUS_* variables without the prefix."""
+        self.directory = directory
+        self.port = free_port()
+        self.address = f"cursus://127.0.0.1:{self.port}"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log = directory.parent / f"{directory.name}.log"
+        self._descriptors_max = descriptors_max
+        self._environment = {
+            "CURSUS_NODE_DIRECTORY": str(directory),
+            "CURSUS_LISTEN_TCP": f"127.0.0.1:{self.port}",
+            "CURSUS_LISTEN_ZEROMQ": "",
+            "CURSUS_LISTEN_METRICS": "",
+            "CURSUS_LOG_FORMAT": "json",
+            **{f"CURSUS_{name}": value for name, value in (settings or {}).items()},
+        }
+
+    def start(self) -> Node:
+        """Start the process, and connect to it once it answers."""
+        self.spawn()
+        return connect(self.address, timeout_s=START_TIMEOUT_S)
+
+    def spawn(self) -> subprocess.Popen[bytes]:
+        """Start the process without waiting for it."""
+
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (self._descriptors_max, self._descriptors_max))
+
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "cursus", "serve"],
+                env={**os.environ, **self._environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=limit if self._descriptors_max else None,
+            )
+        return self.process
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is flushed, nobody is told."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        if self.process is None or self.process.poll() is not None:
+            return 0
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+    def said(self) -> str:
+        """What the node wrote to its log."""
+        return self.log.read_text(errors="replace")

@@ -1,0 +1,248 @@
+"""What goes wrong in real life, one by one: each gets an error with words, and nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import cursus
+from cursus.client.blocking import connect
+from tests.system.serving import ServedNode
+
+pytestmark = pytest.mark.slow
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MiB."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("mounting a small file system needs root")
+    mount = tmp_path / "small"
+    mount.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(mount)], check=False).returncode:
+        pytest.skip("this machine lets nobody mount a tmpfs")
+    yield mount
+    subprocess.run(["umount", "-l", str(mount)], check=False)
+
+
+def test_a_full_disk_refuses_publishers_and_serves_readers_until_space_returns(small_disk: Path) -> None:
+    served = ServedNode(small_disk / "journal", {"JOURNAL_SEGMENT_SIZE": "4 MiB", "JOURNAL_FREE_SEGMENTS_MAX": "0"})
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(8 * MIB))
+    try:
+        with served.start() as node:
+            publisher = node.publisher("s", source="p", on_full="fail", outbox_size_max=2 * MIB)
+            body = os.urandom(64 << 10)
+            accepted = _publish_until_full(publisher, body)
+            taken = _wait_until_still(publisher)
+            assert 0 < taken < accepted
+            with node.subscribe("s", until=taken + 1) as subscription:
+                assert sum(1 for _ in subscription) == taken
+            ballast.unlink()
+            publisher.flush(timeout_s=30)
+            assert publisher.taken_number == accepted
+            publisher.close()
+            with node.subscribe("s", until=accepted + 1) as subscription:
+                assert [publication.number for publication in subscription] == list(range(1, accepted + 1))
+    finally:
+        served.kill()
+    assert "disk-full" in (small_disk / "journal.log").read_text()
+
+
+def _publish_until_full(publisher: cursus.Publisher, body: bytes) -> int:
+    deadline = time.monotonic() + 30
+    number = 0
+    while time.monotonic() < deadline:
+        with contextlib.suppress(cursus.Unavailable):
+            number = publisher.publish("k", body)
+            continue
+        if number and publisher.taken_number == _after(publisher, 0.5):
+            return number
+    raise AssertionError("the disk never became full")
+
+
+def _after(publisher: cursus.Publisher, seconds: float) -> int:
+    time.sleep(seconds)
+    return publisher.taken_number
+
+
+def _wait_until_still(publisher: cursus.Publisher) -> int:
+    taken = publisher.taken_number
+    while (now := _after(publisher, 0.3)) != taken:
+        taken = now
+    return taken
+
+
+def test_of_two_publishers_with_one_name_the_older_is_fenced_once_and_stops(served: ServedNode) -> None:
+    with served.start() as first_node, connect(served.address) as second_node:
+        older = first_node.publisher("s", source="p")
+        older.wait(older.publish("k", b"1"))
+        with second_node.publisher("s", source="p") as newer:
+            newer.wait(newer.publish("k", b"2"))
+            with pytest.raises(cursus.Fenced):
+                older.wait(older.publish("k", b"3"), timeout_s=10)
+            with pytest.raises(cursus.Fenced):
+                older.publish("k", b"4")
+            newer.wait(newer.publish("k", b"5"))
+        with second_node.subscribe("s", until=4) as subscription:
+            assert [publication.body for publication in subscription] == [b"1", b"2", b"5"]
+
+
+def test_a_stream_deleted_and_created_again_under_a_reader_is_told_to_it(served: ServedNode) -> None:
+    with served.start() as node:
+        with node.publisher("s", source="p") as publisher:
+            publisher.publish("k", b"1")
+        subscription = node.subscribe("s")
+        assert next(iter(subscription)).body == b"1"
+        node.streams.delete("s")
+        node.streams.create("s")
+        with pytest.raises(cursus.Refused) as refused:
+            subscription.next_batch(timeout_s=10)
+        assert refused.value.code in ("stream-deleted", "stream-replaced")
+
+
+def test_a_start_below_the_retained_floor_is_refused_with_the_floor(served: ServedNode) -> None:
+    with served.start() as node:
+        with node.publisher("s", source="p") as publisher:
+            publisher.publish_many([b"k"] * 10, [b"x"] * 10)
+        node.streams.trim("s", 6)
+        with pytest.raises(cursus.Refused) as refused:
+            node.subscribe("s", start=cursus.at(3))
+        assert refused.value.code == "below-floor"
+        assert refused.value.details["floor"] == 6
+
+
+def test_a_filter_that_does_not_parse_is_refused_with_its_position(served: ServedNode) -> None:
+    with served.start() as node:
+        with pytest.raises(cursus.Refused) as refused:
+            node.subscribe("s", where="quote > ")
+        assert refused.value.code == "bad-predicate"
+        assert "position" in refused.value.details
+
+
+def test_a_body_over_the_limit_is_refused_where_it_is_published(served: ServedNode) -> None:
+    with served.start() as node, node.publisher("s", source="p") as publisher:
+        with pytest.raises((cursus.Misuse, cursus.Refused)) as error:
+            publisher.publish("k", bytes(17 * MIB))
+        assert error.value.code == "too-large"
+        publisher.wait(publisher.publish("k", b"small"))
+
+
+def test_a_slow_loris_is_let_go_and_others_are_served(tmp_path: Path) -> None:
+    served = ServedNode(tmp_path / "journal", {"LIMITS_GREETING_TIMEOUT": "200ms"})
+    try:
+        with served.start() as node:
+            loris = socket.create_connection(("127.0.0.1", served.port))
+            loris.settimeout(10)
+            loris.sendall(b"\xaa")
+            assert _closed(loris)
+            node.streams.create("s")
+    finally:
+        served.kill()
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"GET / HTTP/1.1\r\n\r\n", bytes(64), b"\xaa\xa5\x01\x04ZEPS\x00\x02\x00" + b"\xff" * 64]
+)
+def test_garbage_ends_its_own_connection_and_no_other(served: ServedNode, garbage: bytes) -> None:
+    with served.start() as node:
+        hostile = socket.create_connection(("127.0.0.1", served.port))
+        hostile.settimeout(10)
+        hostile.sendall(garbage)
+        assert _closed(hostile)
+        node.streams.create("s")
+
+
+def _closed(connection: socket.socket) -> bool:
+    try:
+        while connection.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+    connection.close()
+    return True
+
+
+def test_a_port_in_use_is_named_and_the_exit_code_is_not_zero(served: ServedNode, tmp_path: Path) -> None:
+    served.start().close()
+    second = ServedNode(tmp_path / "other", {"LISTEN_TCP": f"127.0.0.1:{served.port}"})
+    assert second.spawn().wait(20) != 0
+    assert str(served.port) in second.said()
+
+
+def test_a_file_descriptor_limit_is_survived(tmp_path: Path) -> None:
+    served = ServedNode(tmp_path / "journal", descriptors_max=64)
+    try:
+        with served.start() as node:
+            held = []
+            for _ in range(80):
+                connection = socket.socket()
+                connection.settimeout(0.2)
+                held.append(connection)
+                try:
+                    connection.connect(("127.0.0.1", served.port))
+                except OSError:
+                    break
+            with node.publisher("s", source="p") as publisher:
+                publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
+            for connection in held:
+                connection.close()
+    finally:
+        served.kill()
+
+
+def test_a_stalled_subscriber_holds_back_neither_the_publisher_nor_a_live_one(served: ServedNode) -> None:
+    with served.start() as node:
+        stalled = node.subscribe("s", subscriber="stalled", window_size=1024)
+        with node.subscribe("s", until=20_001) as live, node.publisher("s", source="p") as publisher:
+            publisher.publish_many([b"k"] * 20_000, [bytes(100)] * 20_000)
+            assert sum(1 for _ in live) == 20_000
+        shown = node.subscriptions.show("s", "stalled")
+        assert shown["flow"] == "historical"
+        assert shown["waits_for"] == "credit"
+        assert sum(1 for _ in zip(range(20_000), stalled, strict=False)) == 20_000
+
+
+def test_a_journal_of_a_newer_format_is_refused_with_words(served: ServedNode) -> None:
+    with served.start() as node, node.publisher("s", source="p") as publisher:
+        publisher.publish("k", b"1")
+    served.kill()
+    for checkpoint in served.directory.glob("checkpoint*"):
+        checkpoint.unlink()
+    segment = next(served.directory.glob("*.segment"))
+    with segment.open("r+b") as file:
+        file.seek(8)
+        file.write((99).to_bytes(4, "little"))
+    assert served.spawn().wait(20) != 0
+    assert "newer" in served.said()
+
+
+def test_poison_publications_are_parked_after_their_last_attempt(served: ServedNode) -> None:
+    with served.start() as node:
+        node.streams.create("dead")
+        with node.publisher("s", source="p") as publisher:
+            publisher.publish_many([b"a", b"b", b"c"], [b"1", b"2", b"3"], [{"n": 1}, {"n": 2}, {"n": 3}])
+        for pushed in ([b"1", b"2", b"3"], [b"2"]):
+            with node.subscribe("s", subscriber="x", mode="individual", attempts_max=2, parked_to="dead") as one:
+                seen = [publication for _, publication in zip(pushed, one, strict=False)]
+                assert [publication.body for publication in seen] == pushed
+                for publication in seen:
+                    if publication.body != b"2":
+                        one.settle(publication)
+        with node.subscribe("s", subscriber="x", mode="individual", attempts_max=2, parked_to="dead", until=4) as one:
+            assert list(one) == []
+        with node.subscribe("dead", until=2) as dead:
+            parked = list(dead)
+        assert [(publication.key, publication.body) for publication in parked] == [(b"b", b"2")]
+        assert parked[0].attributes["n"] == 2
+        assert parked[0].attributes["cursus.sequence"] == 2
