@@ -1,0 +1,1 @@
+"""Cursus under measurement, through its own client library."""

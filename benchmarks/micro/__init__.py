@@ -1,0 +1,1 @@
+"""Small measurements that decide one number each."""
