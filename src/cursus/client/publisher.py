@@ -184,11 +184,14 @@ class AsyncPublisher(Intake):
         self.release(number)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._channel.add_waiter(number, teller_of(done))
-        try:
-            async with asyncio.timeout(timeout_s):
-                await done
-        except TimeoutError:
-            raise self._channel.not_taken(number) from None
+        if timeout_s is None:
+            await done
+        else:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await done
+            except TimeoutError:
+                raise self._channel.not_taken(number) from None
         return self._channel.receipt(number)
 
     async def flush(
