@@ -302,6 +302,35 @@ def test_a_passing_failure_to_read_loses_nothing_and_makes_no_index() -> None:
     assert {name: bytes(data) for name, data in rig.disk.files.items() if name in before} == before
 
 
+def fail_segments(rig: Rig) -> None:
+    """Carry out what waits, but for reads of segments: those fail."""
+    while rig.pending:
+        if not fail_reads(rig, is_index=False):
+            rig.step()
+
+
+def test_a_segment_that_was_given_up_costs_the_next_reader_no_patience_until_it_can_be_read_again() -> None:
+    rig = filled()
+    rig.tell(ReadRequested(9000, 1, 10, 1))
+    for _ in range(4):
+        fail_segments(rig)
+        rig.time_ns += SMALL.retry_ns
+        rig.wake()
+    assert isinstance(rig.answer(9000), RangeMissing)
+    rig.tell(ReadRequested(9001, 1, 10, 1))
+    fail_segments(rig)
+    assert isinstance(rig.answer(9001), RangeMissing), "at once"
+    rig.tell(ReadRequested(9002, 1, 10, 1))
+    rig.settle()
+    assert isinstance(rig.answer(9002), RecordsRead)
+    rig.tell(ReadRequested(9003, 1, 10, 1))
+    fail_segments(rig)
+    rig.time_ns += SMALL.retry_ns
+    rig.wake()
+    rig.settle()
+    assert isinstance(rig.answer(9003), RecordsRead), "it was tried again"
+
+
 def test_what_can_not_be_read_again_and_again_is_given_up_for_that_request_alone() -> None:
     rig = filled()
     rig.checkpoint()

@@ -11,6 +11,7 @@ from cursus.journal.exchange import (
     PlacedRecord,
     RangeMissing,
     RecordsRead,
+    StagePublished,
     StreamTrimmed,
     SyncMode,
     WriteGroup,
@@ -20,7 +21,7 @@ from cursus.journal.layout import SEGMENT_HEADER_SIZE, Position, batch_ids, enco
 from cursus.journal.scan import group_at, groups_from
 from cursus.journal.settings import LogSettings
 from cursus.kernel.errors import Refused
-from tests.journal.rig import JOURNAL_ID, MemoryDisk, Rig, batch_entry, batch_record, recover_from
+from tests.journal.rig import JOURNAL_ID, MemoryDisk, Rig, batch_entry, batch_record, recover_from, staged_entry
 
 SMALL = LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30)
 
@@ -411,6 +412,46 @@ def test_a_torn_group_never_ends_in_records_of_an_earlier_life_of_its_segment() 
     file[order.offset : order.offset + written] = data[:written]
     _, found = rig.reopened()
     assert [first for _, first in places(found.views)][-2:] == [sequence, sequence + 1]
+
+
+def test_nothing_is_written_where_a_torn_group_would_take_it_for_a_part_of_itself() -> None:
+    rig = filled(count=6)
+    rig.checkpoint()
+    rig.append(batch_entry(1, 7, size=300))
+    rig.append(batch_entry(1, 8, size=300))
+    order = in_flight(rig)
+    data = b"".join(order.buffers)
+    written = len(order.buffers[0]) + len(order.buffers[1])
+    rig.disk.files[segment_name(1)][order.offset : order.offset + written + 40] = data[: written + 40]
+    # The cut is there, and the next segment is not: the process ended before it was made.
+    rig, found = rig.reopened()
+    assert found.note_events() == ["journal-torn-tail"]
+    for sequence in (8, 9, 10, 11):
+        rig, found = rig.reopened()
+        assert [first for _, first in places(found.views)] == list(range(7, sequence))
+        assert found.note_events() == []
+        rig.append(batch_entry(1, sequence, size=20))
+        rig.settle()
+
+
+def test_a_stage_whose_first_record_is_damaged_keeps_the_places_of_the_others() -> None:
+    rig = filled(count=3)
+    for first in (1, 2, 3):
+        rig.append(staged_entry(9, 2, first, size=100))
+        rig.settle()
+    file = rig.disk.files[segment_name(1)]
+    start = bytes(file).index(bytes(staged_entry(9, 2, 1, size=100).record)[36:100])
+    file[start + 20] ^= 1
+    rig.append(batch_entry(1, 4))
+    rig.settle()
+    rig, found = rig.reopened()
+    assert found.note_events()[0] == "journal-damaged"
+    rig.tell(StagePublished(9, 2, 1, 0))
+    rig.settle()
+    answer = rig.ask(2, 1)
+    assert isinstance(answer, RangeMissing)
+    assert (answer.code, answer.next_sequence) == ("damaged", 2)
+    assert [record.first_sequence for record in rig.read_all(2, 2)] == [2, 3]
 
 
 def test_a_journal_whose_very_first_group_was_torn_goes_on_behind_it() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
@@ -11,18 +10,16 @@ import pytest
 from cursus.sim.campaign import run_seed, run_seeds
 from cursus.streams.cursors import Cursors
 from cursus.streams.source import SourceState, Verdict
+from tests.processes import ended
 
 BROKEN_WITHIN = range(1, 41)
 
 
 def test_a_seed_tells_the_same_story_whatever_the_hash_seed() -> None:
     digests = {
-        subprocess.run(
+        ended(
             [sys.executable, "-m", "cursus.sim", "--seed", "7"],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
         ).stdout.splitlines()[-1]
         for hash_seed in ("1", "2")
     }

@@ -2,11 +2,16 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from cursus.delivery.settlement import Ledger
+from cursus.journal import layout
 from cursus.journal.appending import Appending
 from cursus.sim import campaign
+from cursus.sim.disk import SimDisk
+from cursus.streams.committing import Committing
+from cursus.streams.facts import SubscriptionOpened
 from cursus.streams.flow import Flow, Taken
 from cursus.streams.replay import Replay
 from cursus.streams.subscription import Subscription
@@ -72,9 +77,33 @@ def confirm_before_the_disk(plant: pytest.MonkeyPatch) -> None:
     plant.setattr(Appending, "append", append)
 
 
+def skip_the_sync_in_recovery(plant: pytest.MonkeyPatch) -> None:
+    plant.setattr(SimDisk, "sync", lambda *_: None)
+
+
+def keep_the_stages_of_older_runs(plant: pytest.MonkeyPatch) -> None:
+    plant.setattr(Committing, "_drop_open_stages", lambda *_: None)
+
+
+def lose_settled_ranges_in_a_checkpoint(plant: pytest.MonkeyPatch) -> None:
+    def opened(subscription: Subscription) -> SubscriptionOpened:
+        return msgspec.structs.replace(honest(subscription), settled=())
+
+    honest = Subscription.opened
+    plant.setattr(Subscription, "opened", opened)
+
+
+def serve_bytes_unverified(plant: pytest.MonkeyPatch) -> None:
+    plant.setattr(layout, "is_body_sound", lambda _: True)
+
+
 @pytest.mark.parametrize(
     "plant_bug",
     [
+        skip_the_sync_in_recovery,
+        keep_the_stages_of_older_runs,
+        lose_settled_ranges_in_a_checkpoint,
+        serve_bytes_unverified,
         forget_settled_ranges,
         skip_a_sequence_now_and_then,
         mark_nothing_after_a_crash,

@@ -390,3 +390,30 @@ def test_a_stream_may_have_to_be_created_first() -> None:
     assert refusal.code == "unknown-stream"
     with pytest.raises(Refused):
         rig.floor.tables.existing("s")
+
+
+# ── parking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_session_that_was_pushed_nothing_is_no_attempt() -> None:
+    rig = published(2)
+    rig.attach(2, stream="parked")
+    parking = {"attempts_max": 2, "parked_to": "parked"}
+    for session in range(5, 12):
+        rig.subscribe(session, "sub", who=session, credit=1 if session == 5 else 0, **parking)
+        rig.do(x.SessionClosed(session))
+    rig.subscribe(20, "sub", who=20, **parking)
+    assert rig.pushed(5) == [1]
+    assert rig.pushed(20) == [1, 2], "the first was pushed once before, the second never"
+    rig.subscribe(21, "sub", who=21, **parking)
+    assert rig.pushed(21) == [2]
+
+
+def test_what_was_durable_and_is_not_in_the_journal_is_told_as_damaged() -> None:
+    rig = published(3, limits=StreamsLimits(tail_size_max=0))
+    stream = rig.floor.tables.streams["s"]
+    stream.become_durable(5)
+    rig.subscribe(5)
+    assert rig.pushed(5) == [1, 2, 3]
+    (gap,) = rig.said_to(5, x.PushGap)
+    assert (gap.first_sequence, gap.next_sequence, gap.code) == (4, 6, "damaged")

@@ -185,7 +185,7 @@ class BytesRead:
     """The bytes that were asked for, in memory of their own; fewer where the file ends."""
 
     token: int
-    data: bytearray
+    data: bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,17 @@ class _Load:
 class Reading:
     """Owns the requests that wait for bytes, and the rows that were loaded last."""
 
-    __slots__ = ("_catalogue", "_loads", "_loads_by_key", "_on_rebuilt", "_orders", "_postponed", "_reads", "cache")
+    __slots__ = (
+        "_catalogue",
+        "_given_up",
+        "_loads",
+        "_loads_by_key",
+        "_on_rebuilt",
+        "_orders",
+        "_postponed",
+        "_reads",
+        "cache",
+    )
 
     def __init__(
         self,
@@ -108,6 +118,8 @@ class Reading:
         self._loads: dict[int, _Load] = {}
         self._postponed: list[_Read | _Locate] = []
         self._loads_by_key: dict[tuple[int, int], _Load] = {}
+        self._given_up: set[int] = set()
+        """Segments that could not be read the last time, however often that was tried."""
         self.cache = RowsCache(cache_size_max)
         self._on_rebuilt = on_rebuilt
 
@@ -138,6 +150,8 @@ class Reading:
             if read.missing == 0 and read.failure is not None:
                 self._try_again(read, read.failure)
             elif read.missing == 0:
+                assert read.segment is not None
+                self._given_up.discard(read.segment.number)
                 self._verify(read)
 
     def _try_again(self, read: _Read, failure: BytesFailed) -> None:
@@ -146,13 +160,22 @@ class Reading:
         if failure.code == "too-many-files":
             self._postponed.append(read)
             return
-        read.failure_count += 1
-        if read.failure_count == 1:
-            self._seek(read)
-        elif read.failure_count <= FAILURES_MAX:
-            self._postponed.append(read)
+        assert read.segment is not None
+        if self._has_patience(read, read.segment):
+            if read.failure_count == 1:
+                self._seek(read)
+            else:
+                self._postponed.append(read)
         else:
             self._name_damage(read)
+
+    def _has_patience(self, waiting: _Read | _Locate, segment: Segment) -> bool:
+        """Whether to try once more; not so often for each record of a segment that nobody could read the last time."""
+        waiting.failure_count += 1
+        if waiting.failure_count <= (1 if segment.number in self._given_up else FAILURES_MAX):
+            return True
+        self._given_up.add(segment.number)
+        return False
 
     @property
     def has_postponed(self) -> bool:
@@ -200,10 +223,21 @@ class Reading:
         ordinal = read.request.first_sequence - run.first_sequence
         places = self._catalogue.stages[run.stage].segments
         part = bisect_right(places, ordinal, key=lambda place: place[1]) - 1
+        behind = places[part + 1][1] if part + 1 < len(places) else run.count
+        if part < 0:
+            self._miss(read, run.first_sequence + behind)
+            return
         segment = self._catalogue.segments[places[part][0]]
         rows = self._rows_of(segment, STAGE_KEY | run.stage, read)
-        if rows is not None:
-            self._order(read, segment, rows, find_row(rows, ordinal), run)
+        if rows is None:
+            return
+        index = find_row(rows, ordinal)
+        if index < 0 or row_at(rows, index).last < ordinal:
+            # What was damaged before it was indexed left no row: it ends where the next one begins.
+            following = row_at(rows, index + 1).first if index + 1 < row_count(rows) else behind
+            self._miss(read, run.first_sequence + following)
+            return
+        self._order(read, segment, rows, index, run)
 
     def _miss(self, read: _Read, next_sequence: int) -> None:
         request = read.request
@@ -267,8 +301,7 @@ class Reading:
         on.
         """
         for waiting in load.waiting:
-            waiting.failure_count += 1
-            if waiting.failure_count <= FAILURES_MAX:
+            if self._has_patience(waiting, load.segment):
                 self._postponed.append(waiting)
             elif isinstance(waiting, _Read):
                 self._miss_part(waiting, load.segment, load.key)

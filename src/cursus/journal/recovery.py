@@ -30,7 +30,7 @@ from cursus.kernel.effects import Note
 from cursus.kernel.errors import Refused
 from cursus.kernel.octets import ALIGNMENT
 
-from .catalogue import Catalogue, Segment
+from .catalogue import Catalogue, Segment, StagePlaces
 from .checkpoint import (
     CHECKPOINT_NAME,
     CLOSED_NAME,
@@ -206,7 +206,7 @@ class _Recovery:
         if head is not None and size is not None and size <= self.listing[name]:
             columns = yield ReadFile(name, INDEX_HEADER_SIZE, size)
             if columns is not None:
-                segment.summary = decode_summary(head + columns, journal_id, number)
+                segment.summary = decode_summary(b"".join((head, columns)), journal_id, number)
         if segment.summary is None or segment.summary.end != row.end:
             yield from self._reindex(segment)
         self.catalogue.adopt(segment)
@@ -411,6 +411,8 @@ class _Recovery:
         if torn_end > end:
             yield from self._set_torn_aside(segment.number, end, torn_end)
             yield CutFile(segment_name(segment.number), end)
+        if max(torn_end, claimed_end) > end:
+            # The last group says that it reaches further: nothing may be written to where it would pass for a part.
             segment.size = end
             self._seal(segment)
 
@@ -451,8 +453,9 @@ class _Recovery:
             stream = self.catalogue.streams.get(stream_id)
             if self._was_damaged and stream is not None and first > stream.last_sequence + 1:
                 self.gaps.append((stream_id, stream.last_sequence + 1, first - 1))
-        elif (stage := self.catalogue.stages.get(first)) is not None:
-            # A stage's numbers begin at 1, so a lost record in between does not move those behind it.
+        else:
+            # A stage's numbers begin at 1, so a lost record, be it the first, does not move those behind it.
+            stage = self.catalogue.stages.setdefault(first, StagePlaces(first, stream_id))
             stage.row_count = max(stage.row_count, first_number - 1)
         ids = (stream_id, first, count)
         self.catalogue.add(segment, envelope.kind, ids, envelope.append_time_us, view.offset, len(view.memory))

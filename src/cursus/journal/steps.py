@@ -69,5 +69,5 @@ class Replayed:
 
 Found: TypeAlias = CheckpointLoaded | Replayed | Note
 RecoveryOrder: TypeAlias = ReadFile | SyncFile | SetAside | CutFile | RemoveFile | Found
-Answer: TypeAlias = bytearray | None
+Answer: TypeAlias = bytearray | memoryview | None
 Steps: TypeAlias = Generator[RecoveryOrder, Answer, None]

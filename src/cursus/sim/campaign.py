@@ -3,6 +3,9 @@ story if asked.
 
     python -m cursus.sim --seeds 200            seeds 1 to 200
     python -m cursus.sim --seed 7 --trace       one seed, with its story
+    python -m cursus.sim --seed 7 --shrink      one that fails, cut down to what its failure needs
+    python -m cursus.sim --seed 7 --without sink-1 --strikes 3,17 --trace
+                                                that part of it, with its story
 
 Exit code 9 when a guarantee was broken, 0 when none was.
 """
@@ -11,42 +14,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from os import cpu_count
-from typing import NamedTuple
 
 from .nemesis import FAULTS
-from .workloads import Scene
-from .world import SECOND, Violation, World
+from .running import Outcome, run_seed
+from .shrinking import Shrinking
+from .workloads import Part
+from .world import SECOND
 
 EXIT_VIOLATED = 9
-
-
-class Outcome(NamedTuple):
-    """How one world ended; `violation` is "" when every guarantee held."""
-
-    seed: int
-    violation: str
-    digest: str
-    simulated_ns: int
-    counts: Counter[str]
-
-
-def run_seed(seed: int, faults: Sequence[str] = FAULTS, listen: Callable[[str], None] | None = None) -> Outcome:
-    """One world, from its seed to its verdict."""
-    world = World(seed, listen)
-    violation = ""
-    try:
-        Scene(world, faults).run()
-    except Violation as broken:
-        violation = str(broken)
-        if listen is not None and broken.__cause__ is not None:
-            listen("".join(traceback.format_exception(broken.__cause__)))
-    return Outcome(seed, violation, world.digest, world.now_ns, world.counts)
 
 
 def run_seeds(seeds: Iterable[int], faults: Sequence[str] = FAULTS, worker_count: int = 0) -> Iterator[Outcome]:
@@ -82,6 +62,9 @@ def main(argv: Sequence[str] | None = None, say: Callable[[str], object] | None 
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: 1)")
     parser.add_argument("--seed", type=int, help="this one seed alone")
     parser.add_argument("--trace", action="store_true", help="tell the story of --seed")
+    parser.add_argument("--shrink", action="store_true", help="cut --seed down to what its failure needs")
+    parser.add_argument("--without", default="", help="who is left out of --seed, by name")
+    parser.add_argument("--strikes", help="the strikes that are carried out in --seed, by number")
     parser.add_argument("--workers", type=int, default=0, help="processes (default: one for each processor)")
     parser.add_argument("--faults", default=",".join(FAULTS), help=f"out of {','.join(FAULTS)}")
     options = parser.parse_args(argv)
@@ -90,13 +73,36 @@ def main(argv: Sequence[str] | None = None, say: Callable[[str], object] | None 
     if unknown:
         parser.error(f"--faults: there is no {unknown[0]!r}; there are {', '.join(FAULTS)}")
     if options.seed is not None:
-        outcomes = [run_seed(options.seed, faults, (lambda line: _say_line(say, line)) if options.trace else None)]
+        part = Part(frozenset(options.without.split(",")), _numbers(options.strikes))
+        listen = (lambda line: _say_line(say, line)) if options.trace else None
+        outcomes = [run_seed(options.seed, faults, listen, part)]
+        if options.shrink and outcomes[0].violation:
+            outcomes = [_shrunk(options.seed, faults, outcomes[0], say)]
     else:
         outcomes = list(run_seeds(range(options.first, options.first + options.seeds), faults, options.workers))
     say(report(outcomes) + "\n")
     if len(outcomes) == 1:
         say(f"digest {outcomes[0].digest}\n")
     return EXIT_VIOLATED if any(outcome.violation for outcome in outcomes) else 0
+
+
+def _numbers(text: str | None) -> frozenset[int] | None:
+    return None if text is None else frozenset(int(number) for number in text.split(",") if number)
+
+
+def _shrunk(seed: int, faults: Sequence[str], outcome: Outcome, say: Callable[[str], object]) -> Outcome:
+    """The smallest part of a failing world that still fails; says how to run it again."""
+    shrinking = Shrinking(lambda part: run_seed(seed, faults, part=part), outcome)
+    shrinking.shrink()
+    part, smallest = shrinking.part, shrinking.outcome
+    again = f"--seed {seed} --faults {','.join(faults)}"
+    again += f" --without {','.join(sorted(part.without))}" if part.without else ""
+    if part.strikes is not None:
+        again += f" --strikes {','.join(map(str, sorted(part.strikes))) or '0'}"
+    strikes = ", ".join(f"{fault} ({number})" for number, fault in smallest.strikes)
+    say(f"left: {', '.join(smallest.names) or 'nobody'}; strikes: {strikes or 'none'}\n")
+    say(f"again: cursus sim run {again}\n")
+    return smallest
 
 
 def _say_line(say: Callable[[str], object], line: str) -> None:

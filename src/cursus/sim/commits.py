@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cursus.streams.exchange import CommitRequested, ConfirmCommitted
+from cursus.streams.tables import Tables
 
-from .content import Row
+from .views import PARKED, StreamView
 from .world import Violation
 
 
@@ -26,6 +27,8 @@ class CommitView:
     """Attempts whose stages somebody asked to commit."""
     shown: tuple[tuple[str, int, int], ...] | None = None
     """What the node said, once it did."""
+    stages: dict[int, None] = field(default_factory=dict)
+    """Stages that somebody asked to show."""
 
 
 def who_staged(sink: str, commit_id: int, attempt: str) -> str:
@@ -41,6 +44,8 @@ class Commits:
         self.views: dict[tuple[str, int], CommitView] = {}
         self._last: dict[str, int] = {}
         self._asking: dict[tuple[int, int], tuple[str, int]] = {}
+        self.refused_stages: dict[int, None] = {}
+        """Stages of which a batch was refused."""
 
     def stage(self, sink: str, commit_id: int, attempt: str, stream: str, count: int) -> None:
         """An attempt stages `count` more rows for a stream."""
@@ -55,6 +60,7 @@ class Commits:
     def ask(self, fact: CommitRequested) -> None:
         """The floor was asked to commit."""
         self._asking[fact.session, fact.request] = (fact.sink, fact.commit_id)
+        self.views.setdefault((fact.sink, fact.commit_id), CommitView()).stages.update(dict.fromkeys(fact.stages))
 
     def see_run(self, sink: str, commit_id: int) -> None:
         """A run was granted, and told what was committed last."""
@@ -70,8 +76,26 @@ class Commits:
         view.shown = effect.streams
         self._last[sink] = max(commit_id, self._last.get(sink, -1))
 
-    def judge(self, stream: str, rows: dict[int, Row], floor: int) -> None:
+    def recovered(self, tables: Tables, may_forget: bool) -> None:
+        """A new process read the journal: it knows what was committed, unless it may have forgotten it."""
+        for sink, commit_id in list(self._last.items()):
+            run = tables.runs.get(sink)
+            known = -1 if run is None else run.commit_id
+            if known >= commit_id:
+                continue
+            if not may_forget:
+                raise Violation("recovered", f"{sink} had committed {commit_id}, and now {known}")
+            self._last[sink] = known
+            for (name, later), view in self.views.items():
+                if name == sink and later > known:
+                    view.shown = None
+
+    def judge(self, view: StreamView) -> None:
         """Hold what is visible in a stream against what was staged and said."""
+        stream, rows, floor = view.name, view.rows, view.floor
+        if stream.startswith(PARKED):
+            return
+        is_torn = view.is_shaken or bool(view.holes)
         found: dict[tuple[str, int], dict[str, list[int]]] = {}
         for sequence in sorted(rows):
             who, number = rows[sequence].identity
@@ -79,16 +103,18 @@ class Commits:
                 continue
             sink, said_id, attempt = who.split("/")
             places = found.setdefault((sink, int(said_id)), {}).setdefault(attempt, [])
-            if number != len(places) + 1 and floor == 1:
+            if number != len(places) + 1 and floor == 1 and not is_torn:
                 raise Violation("committed", f"{stream}/{sequence}: {who} shows row {number} after {len(places)}")
             places.append(sequence)
+        if is_torn:
+            return
         for key, attempts in found.items():
             self._judge_attempts(stream, key, attempts, floor)
-        for (sink, commit_id), view in self.views.items():
-            for name, first, count in view.shown or ():
+        for (sink, commit_id), known in self.views.items():
+            for name, first, count in known.shown or ():
                 shown = [p for places in found.get((sink, commit_id), {}).values() for p in places]
                 expected = [s for s in range(first, first + count) if s >= floor]
-                if name == stream and [p for p in shown if p >= floor] != expected:
+                if name == stream and not view.was_replaced and [p for p in shown if p >= floor] != expected:
                     raise Violation("committed", f"{sink} {commit_id} is at {shown[:3]}…, not at {first} of {stream}")
 
     def _judge_attempts(self, stream: str, key: tuple[str, int], attempts: dict[str, list[int]], floor: int) -> None:
@@ -101,5 +127,6 @@ class Commits:
         if places[-1] - places[0] + 1 != len(places):
             raise Violation("committed", f"{stream}: the rows of {key} are not contiguous: {places}")
         staged = view.sizes.get(attempt, {}).get(stream, 0)
-        if len(places) != staged and floor == 1:
+        was_refused = any(stage in self.refused_stages for stage in view.stages)
+        if len(places) != staged and floor == 1 and not (was_refused and len(places) < staged):
             raise Violation("committed", f"{stream}: {len(places)} of {staged} rows of {key} are visible")

@@ -6,7 +6,8 @@ whose length follows from the number, so that two publications are never alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
 
@@ -20,6 +21,9 @@ from cursus.matching import Filter
 from cursus.streams.exchange import EVERYTHING
 
 SIZE_MAX = 400
+_FILLING = bytes(range(256)) * 3
+ANONYMOUS = "anonymous-"
+"""What a publisher's name begins with whose publications have no attributes: those of ZEPS 1."""
 
 
 class Identity(NamedTuple):
@@ -38,17 +42,20 @@ class Row(NamedTuple):
     body: bytes
 
 
+@lru_cache(8192)
 def key_of(identity: Identity) -> bytes:
     """One of seven keys."""
     return b"k%d.%s" % (identity.number % 7, identity.who.encode())
 
 
+@lru_cache(8192)
 def body_of(identity: Identity) -> bytes:
     """Says whose it is; between 12 and about `SIZE_MAX` bytes long."""
     said = f"{identity.who}|{identity.number}|".encode()
     draw = crc32(said)
     size = draw % SIZE_MAX if draw % 5 == 0 else draw % 24
-    return said + bytes((draw + i) & 0xFF for i in range(size))
+    start = draw & 0xFF
+    return said + _FILLING[start : start + size]
 
 
 def attributes_of(identity: Identity) -> dict[str, AttributeValue | None]:
@@ -70,10 +77,27 @@ class Taste(NamedTuple):
 TASTES = (
     Taste(EVERYTHING, lambda _: True),
     Taste(Filter(keys=("prefix:k1.", "literal:k3.source-1")), lambda i: _place(i) == 1 or _is_one_of_three(i)),
-    Taste(Filter(where="even"), lambda i: i.number % 2 == 0),
-    Taste(Filter(keys=("tokens:k2.*",), where="n > 20"), lambda i: _place(i) == 2 and i.number > 20),
-    Taste(Filter(where="kind = 'odd' OR n BETWEEN 30 AND 40"), lambda i: _is_odd(i) or 30 <= i.number <= 40),
+    Taste(Filter(where="even"), lambda i: _is_rich(i) and i.number % 2 == 0),
+    Taste(Filter(keys=("tokens:k2.*",), where="n > 20"), lambda i: _is_rich(i) and _place(i) == 2 and i.number > 20),
+    Taste(
+        Filter(where="kind = 'odd' OR n BETWEEN 30 AND 40"),
+        lambda i: _is_rich(i) and (_is_odd(i) or 30 <= i.number <= 40),
+    ),
 )
+EVERY_TASTE = TASTES[0]
+
+
+def taste_of(wanted: Filter) -> Taste:
+    """The taste that a filter expresses: one of `TASTES`, or that of a list of prefixes."""
+    for taste in TASTES:
+        if taste.filter == wanted:
+            return taste
+    prefixes = tuple(key.removeprefix("prefix:").encode() for key in wanted.keys)
+    return Taste(wanted, lambda i: key_of(i).startswith(prefixes))
+
+
+def _is_rich(identity: Identity) -> bool:
+    return not identity.who.startswith(ANONYMOUS)
 
 
 def _place(identity: Identity) -> int:
@@ -105,19 +129,26 @@ def batch_record(header: BatchHeader, identities: Sequence[Identity], token: byt
     return signed_record(header, [encode_rows(rows_of(identities))], token)
 
 
-def seen_rows(buffers: Sequence[Octets]) -> Iterator[tuple[int, Row]]:
-    """The sequences and publications in pushed records; the bytes of each are checked on the way."""
-    data = b"".join(buffers)
+def seen_rows(buffers: Sequence[Octets]) -> Sequence[tuple[int, Row]]:
+    """The sequences and publications in pushed records; the bytes of each are checked. Raises `ValueError`."""
+    return _rows_in(b"".join(buffers))
+
+
+@lru_cache(64)
+def _rows_in(data: bytes) -> Sequence[tuple[int, Row]]:
+    """An oracle and a peer look at the same bytes one after the other."""
+    seen: list[tuple[int, Row]] = []
     end = 0
     for view in records_in(data):
         header = read_header(view.body)
         rows = read_rows(view.body, header)
         for index, (key, body) in enumerate(zip(rows.keys, rows.bodies, strict=True)):
             row = index if rows.rows is None else rows.rows[index]
-            yield view.envelope.first_sequence + row, Row(identity_in(body), header.epoch, key, body)
+            seen.append((view.envelope.first_sequence + row, Row(identity_in(body), header.epoch, key, body)))
         end = view.offset + len(view.memory)
     if end != len(data):
         raise ValueError(f"{len(data) - end} bytes of what was pushed are no sound record")
+    return seen
 
 
 def identity_in(body: bytes) -> Identity:

@@ -80,6 +80,14 @@ class SimFile:
         """Bring all of it to the platter."""
         self._older.clear()
 
+    def spoil(self, offset: int, data: Octets) -> bool:
+        """Other bytes are there than were written, behind everybody's back; False where they are not at rest yet."""
+        end = offset + len(data)
+        if end > len(self.data) or any(s in self._older for s in range(offset // SECTOR_SIZE, -(-end // SECTOR_SIZE))):
+            return False
+        self.data[offset:end] = data
+        return True
+
     def forget(self, die: Die, survival: float) -> int:
         """The power is cut: each sector that was not synced survives with this probability; how many did not."""
         lost = 0
@@ -140,6 +148,10 @@ class SimDisk:
         """Whether nothing that takes space can be made."""
         self.is_calm = False
         """Whether faults are over."""
+        self.on_written: Callable[[], None] | None = None
+        """Called once, when a group is written and not yet synced."""
+        self.last_synced: tuple[int, int] = (0, 0)
+        """Segment and offset of the last group that was synced: what lies before it was durable when it was written."""
         self.files: dict[str, SimFile] = {}
         self._stable_names: dict[str, SimFile] = {}
         self._name_changes: list[dict[str, SimFile | None]] = []
@@ -213,12 +225,17 @@ class SimDisk:
             post(GroupFailed(order.token, "io-error", "Input/output error"))
             return
         file.write(order.offset + cut, data[cut:])
+        if self.on_written is not None:
+            on_written, self.on_written = self.on_written, None
+            on_written()
         if order.is_synced:
             yield self._sync_ns()
             if self._fails(self.temper.write_fault, "sync-failed"):
                 post(GroupFailed(order.token, "io-error", "Input/output error"))
                 return
             file.sync()
+            if data:
+                self.last_synced = (order.segment, order.offset)
         yield self._step_ns()
         post(GroupWritten(order.token))
 

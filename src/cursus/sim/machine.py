@@ -15,6 +15,7 @@ Invariants
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -57,11 +58,12 @@ from cursus.kernel.events import (
 from cursus.node.engine import NodeEngine
 from cursus.streams.engine import StreamsEngine
 from cursus.streams.exchange import Durability
+from cursus.streams.stream import Stream
 from cursus.streams.tables import StreamsLimits
 
 from .disk import SimDisk
 from .network import End, Network, octets_of
-from .world import MICROSECOND, MILLISECOND, Clock, Violation, World
+from .world import MICROSECOND, MILLISECOND, SECOND, Clock, Violation, World
 
 UNSYNCED_SIZE_MAX = 256 << 10
 CONNECTIONS_MAX = 10_000
@@ -82,6 +84,18 @@ class Witness(Protocol):
         """The floor said `effect`."""
         ...
 
+    def note(self, event: str, fields: dict[str, object]) -> None:
+        """The node noted something."""
+        ...
+
+    def recovered(self, floor: StreamsEngine, may_forget: bool, is_shaken: bool, durable_ns: int) -> None:
+        """A process knows what the journal holds; see `Oracles.recovered`."""
+        ...
+
+    def trims(self, stream: Stream, floor: int) -> None:
+        """The node's retention decided this."""
+        ...
+
 
 Door = Callable[[LinkOpened], "Engine[object, object]"]
 
@@ -94,6 +108,12 @@ class MachineSettings:
     limits: StreamsLimits = field(default_factory=StreamsLimits)
     turn_max_ns: int = 200 * MICROSECOND
     """How long what arrives may wait for the node's next turn."""
+
+    @property
+    def durable_after_ns(self) -> int:
+        """After how long what was said to be taken survives a power cut."""
+        late_ns = {SyncMode.GROUP: 0, SyncMode.INTERVAL: self.log.interval_ns * 6 // 5 + SECOND}
+        return late_ns.get(self.log.sync, sys.maxsize)
 
 
 class WatchedFloor(StreamsEngine):
@@ -117,6 +137,11 @@ class WatchedFloor(StreamsEngine):
             self._witness.hear(event, now)
         said.extend(super().handle_all(events, now))
         return self._seen(said, now)
+
+    def trim(self, stream: Stream, floor: int, now: Now) -> Sequence[object]:
+        """As the floor does; the witness hears."""
+        self._witness.trims(stream, floor)
+        return self._seen(super().trim(stream, floor, now), now)
 
     def set_congested(self, session: int, is_congested: bool, now: Now) -> Sequence[object]:
         """As the floor does; the witness sees."""
@@ -156,6 +181,11 @@ class Machine:
         self.steps_to_live: int | None = None
         """After how many orders the process is killed, None for not at all."""
         self.on_down: Callable[[], None] = _ignore
+        self.on_up: Callable[[], None] = _ignore
+        """Called once, when the next process is up."""
+        self._durable_ns: int | None = None
+        """What was written before then is there though the power was cut since; None while it was not."""
+        self._is_shaken = False
         self._network = network
         self._settings = settings
         self._door = door
@@ -221,6 +251,9 @@ class Machine:
                 answer = self._answer(order, floor)
                 if not isinstance(order, CheckpointLoaded | Replayed | Note):
                     yield self._die.between(MICROSECOND, 20 * MICROSECOND)
+        weak = self._settings.log.sync is not SyncMode.GROUP and self._durable_ns is not None
+        self._witness.recovered(floor, weak, self._is_shaken, self._durable_ns or 0)
+        self._durable_ns, self._is_shaken = None, False
         log = Log(self._settings.log, recovered)
         engine = NodeEngine(log, floor, self._door, UNSYNCED_SIZE_MAX, CONNECTIONS_MAX)  # type: ignore[arg-type]
         orders = list(floor.finish_recovery(recovered.is_clean))
@@ -231,6 +264,8 @@ class Machine:
         for found in orders:
             self.post(found)
         self._plan_turn()
+        on_up, self.on_up = self.on_up, _ignore
+        on_up()
 
     def _answer(self, order: RecoveryOrder, floor: StreamsEngine) -> bytearray | None:
         disk = self.disk
@@ -252,6 +287,8 @@ class Machine:
                 floor.replay(view)
             case Note(level, event, fields):
                 self._note(level, event, fields)
+                if event in ("journal-damaged", "journal-segment-missing"):
+                    self._is_shaken = self.world.is_forgetful = True
         return None
 
     # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -323,6 +360,9 @@ class Machine:
                 stream.check()
                 for subscription in stream.subscriptions.values():
                     subscription.ledger.check()
+            runs = engine.floor.tables.runs
+            for stage in engine.floor.tables.stages.values():
+                assert stage.is_committing or stage.run_epoch == runs[stage.sink].epoch, "an older run's stage is open"
             budget = engine.floor.tables.budget
             assert budget.size <= budget.size_max, "the tails hold too much"
         except AssertionError as error:
@@ -358,6 +398,7 @@ class Machine:
 
     def _note(self, level: str, event: str, fields: dict[str, object]) -> None:
         self.world.tell(self.name, f"notes {level} {event} {fields}")
+        self._witness.note(event, fields)
 
     def _answered(self, answer: DiskEvent, life: int) -> None:
         if life == self._life:
@@ -424,6 +465,8 @@ class Machine:
         if not self._is_running:
             return
         self.world.counts["fault.power-cut" if with_power else "fault.kill"] += 1
+        if with_power and self._durable_ns is None:
+            self._durable_ns = max(0, self.world.now_ns - self._settings.durable_after_ns)
         what = f"is {'without power' if with_power else 'killed'}, {why}"
         self._end(what, self.disk.cut_power if with_power else self.disk.kill)
 

@@ -1,6 +1,11 @@
 """The nemesis: draws which faults a world knows, and strikes with them at random moments until it is told to rest.
 
+Each strike has a number, and dice of its own: one that is left out shifts none of the others, so that a failing world
+can be cut down to the strikes that it needs (`strikes`).
+
 kill         a node dies between two of its orders, or between two events; it may die again while it recovers
+relapse      a node dies when a group is written and not synced, and loses its power soon after it is up again
+rot          a bit on the disk flips, or a sector is lost, where nothing is being written
 power        the same, and what was not synced goes in part
 stop         a node ends on purpose
 crash        a source, a subscriber or a sink dies; another process follows
@@ -13,15 +18,18 @@ clock        a node's wall clock is set forward or back by up to an hour
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Protocol
 
 from .machine import Machine
 from .network import Network
+from .rot import Rot
 from .world import MICROSECOND, MILLISECOND, SECOND, World
 
-FAULTS = ("kill", "power", "stop", "crash", "zombie", "cut", "block", "full", "clock")
+FAULTS = ("kill", "power", "stop", "crash", "zombie", "cut", "block", "full", "clock", "relapse", "rot")
+ROT_COUNT_MAX = 3
+"""How often a disk rots in one world."""
 
 
 class Player(Protocol):
@@ -47,14 +55,26 @@ class Nemesis:
         network: Network,
         machines: Sequence[Machine],
         players: Sequence[Player],
+        rots: Sequence[Rot],
         faults: Sequence[str] = FAULTS,
+        strikes: Collection[int] | None = None,
     ) -> None:
-        """Strike these machines and players; `faults` are those that may be drawn."""
+        """Strike these machines, their disks' `rots`, and players; `faults` are those that may be drawn.
+
+        `strikes`: the numbers of those that are carried out, None for all.
+        """
         self._world = world
         self._network = network
         self._machines = machines
         self._players = players
-        self._die = world.dice.die("nemesis")
+        self._rots = rots
+        self._rot_count = 0
+        self._only = strikes
+        self._planning = self._die = world.dice.die("nemesis")
+        self._restarting = world.dice.die("restarts")
+        self.strikes: list[tuple[int, str]] = []
+        """The number and the fault of each strike that was carried out."""
+        self._number = 0
         self.faults = [fault for fault in faults if self._die.chance(0.5)]
         self._interval_ns = self._die.spread(5 * MILLISECOND, SECOND)
         self._is_resting = False
@@ -74,18 +94,23 @@ class Nemesis:
         self._network.heal()
         for machine in self._machines:
             machine.steps_to_live = None
+            machine.disk.on_written = None
             machine.disk.is_full = False
             machine.disk.is_calm = True
             machine.start()
 
     def _plan(self) -> None:
-        self._world.after(self._die.spread(100 * MICROSECOND, 2 * self._interval_ns), self._strike)
+        self._world.after(self._planning.spread(100 * MICROSECOND, 2 * self._interval_ns), self._strike)
 
     def _strike(self) -> None:
         if self._is_resting:
             return
-        fault = self.faults[self._die.between(0, len(self.faults) - 1)]
-        _STRIKES[fault](self)
+        self._number += 1
+        fault = self.faults[self._planning.between(0, len(self.faults) - 1)]
+        if self._only is None or self._number in self._only:
+            self._die = self._world.dice.die(f"strike/{self._number}")
+            self.strikes.append((self._number, fault))
+            _STRIKES[fault](self)
         self._plan()
 
     def _machine(self) -> Machine:
@@ -95,7 +120,7 @@ class Nemesis:
         return self._players[self._die.between(0, len(self._players) - 1)] if self._players else None
 
     def _restart_later(self, machine: Machine) -> None:
-        delay_ns = MILLISECOND if self._is_resting else self._die.spread(100 * MICROSECOND, SECOND)
+        delay_ns = MILLISECOND if self._is_resting else self._restarting.spread(100 * MICROSECOND, SECOND)
         self._world.after(delay_ns, machine.start)
 
     def _count(self, fault: str) -> None:
@@ -114,6 +139,33 @@ class Nemesis:
     def cut_power(self) -> None:
         """A node's machine loses its power."""
         self._machine().kill("just so", with_power=True)
+
+    def relapse(self) -> None:
+        """A node dies between a write and its sync; soon after it is up again, the power goes."""
+        machine, die = self._machine(), self._die
+
+        def fall() -> None:
+            machine.on_up = relapse
+            machine.kill("between a write and its sync")
+
+        def relapse() -> None:
+            self._world.after(die.spread(100 * MICROSECOND, 200 * MILLISECOND), cut)
+
+        def cut() -> None:
+            if not self._is_resting:
+                machine.kill("once more", with_power=True)
+
+        self._count("relapse")
+        machine.disk.on_written = fall
+
+    def rot(self) -> None:
+        """Something on a disk is not what was written."""
+        if self._rots and self._rot_count < ROT_COUNT_MAX:
+            what = self._rots[self._die.between(0, len(self._rots) - 1)].strike(self._die)
+            if what:
+                self._rot_count += 1
+                self._count("rot")
+                self._world.tell("nemesis", f"spoils {what}")
 
     def stop(self) -> None:
         """A node is stopped on purpose."""
@@ -176,4 +228,6 @@ _STRIKES: dict[str, Callable[[Nemesis], None]] = {
     "block": Nemesis.block,
     "full": Nemesis.fill,
     "clock": Nemesis.step_clock,
+    "relapse": Nemesis.relapse,
+    "rot": Nemesis.rot,
 }

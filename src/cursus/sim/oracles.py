@@ -7,189 +7,302 @@
     settled         what is durably settled is never pushed again, and nothing else is ever settled      (1)
     marked          what may have been pushed before is marked as redelivered                            (1)
     matching        nothing before the start, nothing that does not match                                (1)
+    parked          what is parked was pushed so often, never settled, and stands there once             (1)
     fenced          an older epoch is never acknowledged once a newer one was granted                    (7)
     committed       stages are visible whole, contiguous, once, and only if somebody asked               (8)
-    damage          a gap is told only where something was trimmed or damaged                            (6)
+    damage          what is missing was trimmed, or is damaged and was named                             (6)
+    deleted         a stream that was said to be deleted never comes back; another has its name          (1)
+    pinned          retention takes nothing that a durable cursor still needs                            (1)
+    recovered       a new process knows all that the one before it said                                  (3, 6)
 
 They stand at the streams floor, so a lost answer does not blind them. Sequences that nobody was pushed are learned by
 the audit that ends each world: a reading of every stream from its floor to its head.
+
+Two things make a node forget without breaking its word, and then the oracles forget with it (`recovered`): the power
+was cut under weak durability, which takes a suffix of the journal and no more; or the disk damaged what the journal
+remembers, and recovery named that.
 Source: the design, section 1.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from cursus.kernel.engine import Now
+from cursus.streams.engine import StreamsEngine
 from cursus.streams.exchange import (
+    AdminRequested,
+    AnswerAdmin,
     BatchOffered,
     CommitRequested,
     ConfirmCommitted,
+    ConfirmFilter,
     ConfirmSettled,
     ConfirmTaken,
+    FilterChangeRequested,
     GrantRun,
     GrantSource,
+    GrantStage,
     GrantSubscription,
     Push,
     PushGap,
+    RefuseBatch,
     RunOpenRequested,
+    SessionClosed,
     SettleMode,
     SettleRequested,
     SourceAttachRequested,
     SubscribeRequested,
 )
+from cursus.streams.stream import Stream
 
-from .commits import Commits
-from .content import TASTES, Identity, Row, body_of, key_of, seen_rows
+from .audit import Audit, at_place
+from .content import EVERY_TASTE, seen_rows, taste_of
+from .views import SessionView, StreamView, SubscriptionView, is_within
 from .world import Violation, World
 
 
-@dataclass(slots=True)
-class StreamView:
-    """What is known of one stream."""
-
-    name: str
-    rows: dict[int, Row] = field(default_factory=dict)
-    places: dict[Identity, int] = field(default_factory=dict)
-    taken: dict[str, int] = field(default_factory=dict)
-    """The greatest number acknowledged, by source."""
-    epochs: dict[str, int] = field(default_factory=dict)
-    """The newest epoch granted, by source."""
-    head: int = 0
-    """The greatest sequence that anybody was told of."""
-    floor: int = 1
-    """The greatest floor that anybody asked for."""
-
-    def learn(self, sequence: int, row: Row) -> None:
-        """A row was seen at a place."""
-        known = self.rows.get(sequence)
-        if known is not None and known != row:
-            raise Violation("once", f"{self.name}/{sequence} was {known.identity}, now it is {row.identity}")
-        place = self.places.get(row.identity)
-        if place is not None and place != sequence:
-            raise Violation("once", f"{row.identity} stands at {place} and at {sequence} of {self.name}")
-        if row.body != body_of(row.identity) or row.key != key_of(row.identity):
-            raise Violation("once", f"{self.name}/{sequence}: the bytes of {row.identity} are not what was offered")
-        self.rows[sequence] = row
-        self.places[row.identity] = sequence
-        self.head = max(self.head, sequence)
-
-
-@dataclass(slots=True)
-class SessionView:
-    """One session of a subscriber: where it began, and what it was pushed."""
-
-    position: int
-    pushed: list[int] = field(default_factory=list)
-    gaps: list[tuple[int, int]] = field(default_factory=list)
-    excused: dict[int, None] = field(default_factory=dict)
-    """Sequences that it need not have been pushed, since they were settled by then."""
-
-
-@dataclass(slots=True)
-class SubscriptionView:
-    """What is known of one durable subscription, or of one ephemeral session."""
-
-    stream: StreamView
-    name: str
-    taste: int
-    start: int = 0
-    is_durable: bool = True
-    sessions: list[SessionView] = field(default_factory=list)
-    pushed: dict[int, None] = field(default_factory=dict)
-    requested: dict[int, None] = field(default_factory=dict)
-    """Sequences whose settling was asked for."""
-    requested_to: int = 0
-    """Everything up to here was asked for, in order."""
-    floor: int = 0
-    settled: dict[int, None] = field(default_factory=dict)
-    """Above the floor, settled durably."""
-
-    def is_settled(self, sequence: int) -> bool:
-        """Whether it was confirmed that this is settled durably."""
-        return sequence <= self.floor or sequence in self.settled
-
-    def is_asked(self, sequence: int) -> bool:
-        """Whether anybody asked to settle this."""
-        return sequence <= self.requested_to or sequence in self.requested
-
-
-class Oracles:
+class Oracles(Audit):
     """Owns the views of one world, and judges each thing that its node says."""
 
     def __init__(self, world: World) -> None:
         """Of a world in which nothing has been said yet."""
-        self._world = world
-        self.streams: dict[str, StreamView] = {}
-        self.subscriptions: dict[tuple[str, str, str], SubscriptionView] = {}
-        self.commits = Commits()
+        super().__init__(world)
         self.may_damage = False
         """Whether something may not be readable just now."""
-        self._sources: dict[int, SourceAttachRequested] = {}
+        self.rotten: dict[int, list[tuple[int, int]]] = {}
+        """By stream id: sequences whose bytes on the disk were damaged, or whose place there was."""
+        self.is_rotten = False
+        """Whether anything on the disk was damaged."""
+        self._ids: dict[bytes, int] = {}
+        self._trimmed: dict[bytes, int] = {}
+        self._sources: dict[int, tuple[SourceAttachRequested, StreamView]] = {}
+        self._asking_sources: dict[int, SourceAttachRequested] = {}
         self._epochs: dict[int, int] = {}
         self._subscribers: dict[int, SubscribeRequested] = {}
         self._views: dict[int, tuple[SubscriptionView, SessionView]] = {}
         self._runs: dict[int, str] = {}
+        self._deleting: dict[tuple[int, int], StreamView] = {}
+        self._stages: dict[int, int] = {}
 
-    def stream(self, name: str) -> StreamView:
-        """The view of a stream."""
-        return self.streams.setdefault(name, StreamView(name))
+    def asks_to_trim(self, name: str, floor: int) -> int:
+        """Somebody is about to ask for this floor, or for one as near to it as can be; which it is."""
+        view = self.current.get(name)
+        if view is None:
+            return 1
+        view.floor = view.floor_asked = max(view.floor_asked, min(floor, view.head + 1))
+        view.floor = max(view.floor, view.floor_asked)
+        return view.floor_asked
 
     # ── the witness ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def boot(self) -> None:
         """Sessions of the process before are over."""
-        for sessions in (self._sources, self._epochs, self._subscribers, self._views, self._runs):
+        for sessions in (
+            self._sources, self._asking_sources, self._epochs, self._subscribers, self._views, self._runs,
+            self._deleting, self._stages,
+        ):  # fmt: skip
             sessions.clear()
 
     def hear(self, fact: Any, now: Now) -> None:
         """What the floor was told."""
         match fact:
+            case BatchOffered():
+                self._world.counts["offers"] += 1
+            case SessionClosed(session):
+                for sessions in (self._sources, self._epochs, self._stages):
+                    sessions.pop(session, None)
             case SourceAttachRequested(session):
-                self._sources[session] = fact
+                self._asking_sources[session] = fact
             case SubscribeRequested(session):
-                self._subscribers[session] = fact
+                self._hear_subscribe(session, fact)
             case SettleRequested(session, ranges):
                 self._hear_settle(session, ranges)
+            case FilterChangeRequested(session, wanted) if session in self._views:
+                view, current = self._views[session]
+                view.add_taste(taste_of(wanted))
+                current.tastes.append((None, (taste_of(wanted),)))
             case RunOpenRequested(session):
                 self._runs[session] = fact.sink
             case CommitRequested():
                 self.commits.ask(fact)
-            case BatchOffered():
-                self._world.counts["offers"] += 1
+            case AdminRequested(session, request, _, "stream.delete", {"name": str(name)}) if name in self.current:
+                self.current[name].is_dying = True
+                self._deleting[session, request] = self.current[name]
             case _:
                 pass
 
     def see(self, effect: Any, now: Now) -> None:
         """What the floor said."""
         match effect:
-            case GrantSource(session):
-                self._see_source(session, effect)
             case ConfirmTaken(session, last):
                 self._see_taken(session, last, effect)
-            case GrantSubscription(session):
-                self._see_subscription(session, effect)
             case Push(session):
                 self._see_push(session, effect)
-            case PushGap(session, first, next_sequence, code):
-                self._see_gap(session, first, next_sequence, code)
             case ConfirmSettled(session, floor, ranges):
                 self._see_settled(session, floor, ranges)
+            case GrantSource(session):
+                self._see_source(session, effect)
+            case GrantSubscription(session):
+                self._see_subscription(session, effect)
+            case PushGap(session, first, next_sequence, code):
+                self._see_gap(session, first, next_sequence, code)
+            case ConfirmFilter(session, position) if session in self._views:
+                self._views[session][1].confirm_taste(position)
             case GrantRun(session, _, commit_id):
                 self.commits.see_run(self._runs[session], commit_id)
+            case GrantStage(session, stage):
+                self._stages[session] = stage
+            case RefuseBatch(session) if session in self._stages:
+                self.commits.refused_stages[self._stages[session]] = None
             case ConfirmCommitted():
                 self.commits.see(effect)
+            case AnswerAdmin(session, request) if (session, request) in self._deleting:
+                self._deleting.pop((session, request)).is_gone = True
             case _:
                 pass
 
+    def note(self, event: str, fields: dict[str, object]) -> None:
+        """What recovery or the journal reported."""
+        if event == "journal-damaged" and not self.is_rotten and not self.may_damage:
+            raise Violation("damage", f"the journal says that it is damaged, and it is not: {fields}")
+
+    # ── recovery ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def recovered(self, floor: StreamsEngine, may_forget: bool, is_shaken: bool, durable_ns: int) -> None:
+        """A new process read the journal; hold what it knows against what the ones before it said.
+
+        `may_forget`: a suffix of the journal may be lost, but for what was there at `durable_ns`. `is_shaken`: what
+        lies behind the checkpoint was damaged, and that was said.
+        """
+        tables = floor.tables
+        self.commits.recovered(tables, may_forget or is_shaken)
+        by_incarnation = {stream.incarnation: stream for stream in tables.streams.values()}
+        for view in self.streams.values():
+            view.is_shaken = view.is_shaken or is_shaken
+            stream = by_incarnation.get(view.incarnation)
+            if view.is_gone:
+                if stream is not None and not (may_forget or is_shaken):
+                    raise Violation("deleted", f"{view.name} was deleted, and is there again")
+                view.is_gone = stream is None
+            elif stream is None:
+                if not (view.is_dying or may_forget or is_shaken):
+                    raise Violation("recovered", f"stream {view.name} is gone")
+                view.is_gone = True
+            elif may_forget or is_shaken:
+                if may_forget and stream.head_durable < view.head_before(durable_ns):
+                    raise Violation("recovered", f"{view.name} ends at {stream.head_durable}: too much was lost")
+                self._forget(view, stream)
+            else:
+                self._hold(view, stream)
+        for key, known in list(self.subscriptions.items()):
+            stream = by_incarnation.get(known.stream.incarnation)
+            if known.is_durable and stream is not None and not known.stream.is_gone:
+                self._recover_subscription(key, known, stream, may_forget or is_shaken)
+            elif not known.is_durable:
+                del self.subscriptions[key]
+                self.judge_subscription(known)
+
+    def _hold(self, view: StreamView, stream: Stream) -> None:
+        where = f"stream {view.name}"
+        if stream.head_durable < view.head:
+            raise Violation("recovered", f"{where} ends at {stream.head_durable}, and was said to reach {view.head}")
+        if stream.floor > view.floor:
+            raise Violation(
+                "recovered", f"{where} begins at {stream.floor}, and nobody asked for more than {view.floor}"
+            )
+        for name, last in view.taken.items():
+            source = stream.sources.get(name)
+            known = 0 if source is None else source.last_durable
+            if known < last:
+                raise Violation("recovered", f"{where} knows {name} up to {known}, and said that {last} was taken")
+        for name, epoch in view.epochs.items():
+            if stream.sources[name].epoch < epoch:
+                raise Violation("recovered", f"{where} forgot epoch {epoch} of {name}")
+
+    def _forget(self, view: StreamView, stream: Stream) -> None:
+        view.forget_above(stream.head_durable)
+        view.floor = max(view.floor, stream.floor)
+        sources = stream.sources
+        view.taken = {name: sources[name].last_durable for name in view.taken if name in sources}
+        view.epochs = {name: sources[name].epoch for name in view.epochs if name in sources}
+
+    def _recover_subscription(
+        self, key: tuple[bytes, str, str], view: SubscriptionView, stream: Stream, may_forget: bool
+    ) -> None:
+        known = stream.subscriptions.get(key[1:])
+        if may_forget:
+            if known is None:
+                del self.subscriptions[key]
+            else:
+                view.forget(known.floor, known.settled_ranges(), stream.head_durable)
+                view.add_taste(taste_of(known.filter))
+            return
+        if known is None:
+            raise Violation("recovered", f"subscription {view.name} of {view.stream.name} is gone")
+        ranges = known.settled_ranges()
+        if known.floor < view.floor:
+            raise Violation("recovered", f"{view.name} stands at {known.floor}, and was told {view.floor}")
+        for sequence in view.settled:
+            if sequence > known.floor and view.is_asked(sequence) and not is_within(sequence, ranges):
+                raise Violation("recovered", f"{view.name} forgot that {sequence} is settled")
+
+    def trims(self, stream: Stream, floor: int) -> None:
+        """The node's retention lets go of everything below `floor`."""
+        view = self.streams.get(stream.incarnation)
+        if view is None:
+            self._trimmed[stream.incarnation] = floor
+            return
+        config = stream.config
+        self._world.counts["retained"] += 1
+        if config.retention_count and not config.retention_age_s and not config.retention_size:
+            if floor > stream.head_durable - config.retention_count + 1:
+                raise Violation("pinned", f"{view.name}: fewer than {config.retention_count} are kept")
+        if not self.lag_size_max and not view.is_shaken:
+            for known in self.subscriptions.values():
+                if known.stream is view and known.is_durable:
+                    self._judge_pin(known, view, floor)
+        view.floor = max(view.floor, floor)
+
+    def _judge_pin(self, known: SubscriptionView, view: StreamView, floor: int) -> None:
+        if known.attempts_max:
+            return
+        wants_all = known.tastes == [EVERY_TASTE]
+        for sequence in range(max(known.start, known.floor + 1, view.floor_asked), floor):
+            row = view.rows.get(sequence)
+            wanted = wants_all or (row is not None and known.must_want(row.identity))
+            if (
+                wanted
+                and not known.is_asked(sequence)
+                and not known.is_told_missing(sequence)
+                and not known.attempts_max
+            ):
+                raise Violation("pinned", f"{known.name} needs {view.name}/{sequence}, which retention takes")
+
     # ── the way in ───────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _stream(self, name: str, incarnation: bytes, stream_id: int) -> StreamView:
+        view = self.streams.get(incarnation)
+        if view is None:
+            old = self.current.get(name)
+            if old is not None and not old.is_gone and not old.is_dying:
+                raise Violation("deleted", f"another {name} is there, and nobody deleted the one before")
+            if old is not None:
+                old.is_gone = True
+            view = self.streams[incarnation] = self.current[name] = StreamView(name, incarnation)
+            view.was_replaced = old is not None
+            view.floor = self._trimmed.get(incarnation, 1)
+            self._ids[incarnation] = stream_id
+        elif view.is_gone:
+            raise Violation("deleted", f"{name} was deleted, and is granted again")
+        return view
+
     def _see_source(self, session: int, grant: GrantSource) -> None:
-        asked = self._sources[session]
+        asked = self._asking_sources[session]
+        stream = self._stream(asked.stream, grant.stream_incarnation, grant.stream_id)
+        self._sources[session] = asked, stream
         if not asked.source:
             return
-        stream = self.stream(asked.stream)
         taken = stream.taken.get(asked.source, 0)
         if grant.last_number < taken:
             raise Violation("taken", f"{asked.source} was told {taken}, and now {grant.last_number}, of {asked.stream}")
@@ -204,10 +317,15 @@ class Oracles:
         self._epochs[session] = grant.epoch
 
     def _see_taken(self, session: int, last: int, taken: ConfirmTaken) -> None:
-        asked = self._sources.get(session)
-        if asked is None or not asked.source:
+        asked, stream = self._sources.get(session, (None, None))
+        if asked is None or stream is None:
             return
-        stream = self.stream(asked.stream)
+        if stream.is_gone:
+            raise Violation("deleted", f"{last} of {asked.source} is taken by {stream.name}, which was deleted")
+        if taken.first_sequence:
+            stream.note_head(taken.first_sequence, self._world.now_ns)
+        if not asked.source:
+            return
         if self._epochs.get(session, 0) < stream.epochs.get(asked.source, 0):
             raise Violation("fenced", f"{asked.source} of an older epoch was told that {last} is taken")
         self._world.counts["taken"] += 1
@@ -217,23 +335,34 @@ class Oracles:
 
     # ── the way out ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _hear_subscribe(self, session: int, fact: SubscribeRequested) -> None:
+        self._subscribers[session] = fact
+        stream = self.current.get(fact.stream)
+        if stream is not None and fact.subscriber and fact.filter is not None:
+            view = self.subscriptions.get((stream.incarnation, fact.subscriber, fact.name))
+            if view is not None:
+                view.add_taste(taste_of(fact.filter))
+
     def _see_subscription(self, session: int, grant: GrantSubscription) -> None:
         asked = self._subscribers[session]
-        stream = self.stream(asked.stream)
-        stream.head = max(stream.head, grant.head)
+        stream = self._stream(asked.stream, grant.stream_incarnation, grant.stream_id)
+        stream.note_head(grant.head, self._world.now_ns)
+        if grant.floor > stream.floor and not stream.is_shaken:
+            raise Violation("taken", f"{stream.name} begins at {grant.floor}, asked for was {stream.floor}")
+        asked_taste = None if asked.filter is None else taste_of(asked.filter)
         key = (
-            (asked.stream, asked.subscriber, asked.name)
+            (stream.incarnation, asked.subscriber, asked.name)
             if asked.subscriber
-            else (asked.stream, "", str(len(self.subscriptions)))
+            else (stream.incarnation, "", str(session))
         )
-        view = self.subscriptions.get(key) if asked.subscriber else None
+        view = self.subscriptions.get(key)
         if view is None:
-            taste = next(i for i, taste in enumerate(TASTES) if asked.filter is None or taste.filter == asked.filter)
-            view = SubscriptionView(stream, "/".join(key[1:]), taste, grant.position, bool(asked.subscriber))
+            taste = asked_taste or EVERY_TASTE
+            view = SubscriptionView(stream, "/".join(key[1:]), [taste], grant.position, bool(asked.subscriber))
             self.subscriptions[key] = view
-        first = SessionView(grant.position)
-        for sequence in view.settled:
-            first.excused[sequence] = None
+        view.attempts_max, view.parked_to = asked.attempts_max, asked.parked_to
+        first = SessionView(grant.position, [(0, tuple(view.tastes) if asked_taste is None else (asked_taste,))])
+        first.excused = dict.fromkeys(view.settled)
         view.sessions.append(first)
         view.floor = max(view.floor, grant.position - 1)
         self._views[session] = (view, first)
@@ -241,34 +370,47 @@ class Oracles:
     def _see_push(self, session: int, push: Push) -> None:
         view, current = self._views[session]
         stream = view.stream
-        wants = TASTES[view.taste].wants
         try:
             rows = list(seen_rows(push.buffers))
         except (ValueError, KeyError) as error:
             raise Violation("damage", f"{view.name} was pushed something unsound: {error}") from error
         self._world.counts["pushed"] += len(rows)
+        if stream.is_gone:
+            raise Violation("deleted", f"{view.name} was pushed something of {stream.name}, which was deleted")
+        last = current.pushed[-1] if current.pushed else current.position - 1
         for sequence, row in rows:
             stream.learn(sequence, row)
-            where = f"{stream.name}/{sequence} ({row.identity})"
-            if sequence < current.position or (current.pushed and sequence <= current.pushed[-1]):
-                raise Violation("delivered", f"{view.name} was pushed {where} out of order")
-            if not wants(row.identity):
-                raise Violation("matching", f"{view.name} was pushed {where}, which it does not want")
-            if view.is_durable and view.is_settled(sequence):
-                raise Violation("settled", f"{view.name} was pushed {where} again, though it was settled")
-            if view.is_durable and sequence in view.pushed and sequence > push.redelivered_to:
-                raise Violation("marked", f"{view.name} was pushed {where} again, and not told so")
+            if sequence <= last:
+                raise Violation("delivered", f"{view.name} was pushed {at_place(stream, sequence, row)} out of order")
+            if not current.may_want(row.identity):
+                raise Violation("matching", f"{view.name} was pushed {at_place(stream, sequence, row)}, unwanted")
+            if view.is_durable:
+                if view.is_settled(sequence):
+                    raise Violation(
+                        "settled", f"{view.name} was pushed {at_place(stream, sequence, row)}, which was settled"
+                    )
+                if sequence in view.pushed and sequence > push.redelivered_to:
+                    raise Violation(
+                        "marked", f"{view.name} was pushed {at_place(stream, sequence, row)} again, and not told"
+                    )
+            last = sequence
             current.pushed.append(sequence)
             view.pushed[sequence] = None
+        stream.note_head(last, self._world.now_ns)
 
     def _see_gap(self, session: int, first: int, next_sequence: int, code: str) -> None:
         view, current = self._views[session]
-        if code == "damaged" and not self.may_damage:
-            raise Violation("damage", f"{view.stream.name}: {first} to {next_sequence - 1} are said to be damaged")
-        if code == "trimmed" and next_sequence > view.stream.floor:
-            raise Violation("damage", f"{view.stream.name}: {first} to {next_sequence - 1} are said to be trimmed")
+        stream, last = view.stream, next_sequence - 1
+        if code == "damaged" and not self.may_damage and not stream.is_shaken:
+            rotten = self.rotten.get(self._ids[stream.incarnation], ())
+            if not all(is_within(sequence, rotten) for sequence in range(first, next_sequence)):
+                raise Violation("damage", f"{stream.name}: {first} to {last} are said to be damaged, and are not")
+        if code == "trimmed" and next_sequence > stream.floor:
+            raise Violation("damage", f"{stream.name}: {first} to {last} are said to be trimmed")
         self._world.counts[f"gap.{code}"] += 1
-        current.gaps.append((first, next_sequence - 1))
+        current.gaps.append((first, last))
+        if code == "damaged" and not self.may_damage:
+            stream.holes.append((first, last))
 
     def _hear_settle(self, session: int, ranges: tuple[tuple[int, int], ...]) -> None:
         if session not in self._views:
@@ -276,6 +418,8 @@ class Oracles:
         view, current = self._views[session]
         is_ordered = self._subscribers[session].mode == SettleMode.IN_ORDER
         for first, last in ranges:
+            if last > view.stream.head:
+                continue
             if is_ordered:
                 view.requested_to = max(view.requested_to, last)
             for sequence in range(first, last + 1):
@@ -289,65 +433,3 @@ class Oracles:
         self._world.counts["settled"] += 1
         view.floor = floor
         view.settled = {s: None for first, last in ranges for s in range(first, last + 1)}
-
-    # ── the audit ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def judge(self) -> None:
-        """Everything is known now: hold every view against every other."""
-        for stream in self.streams.values():
-            self._judge_stream(stream)
-            self.commits.judge(stream.name, stream.rows, stream.floor)
-        for view in self.subscriptions.values():
-            self._judge_subscription(view)
-
-    def _judge_stream(self, stream: StreamView) -> None:
-        numbers: dict[str, tuple[int, int]] = {}
-        for sequence in sorted(stream.rows):
-            row = stream.rows[sequence]
-            who, number = row.identity
-            if not row.epoch or sequence < stream.floor:
-                continue
-            last, epoch = numbers.get(who, (number - 1 if stream.floor > 1 else 0, 0))
-            if number != last + 1:
-                raise Violation("order", f"{stream.name}: {who} goes from {last} to {number} at sequence {sequence}")
-            if row.epoch < epoch:
-                raise Violation("fenced", f"{stream.name}: {who} goes back from epoch {epoch} to {row.epoch}")
-            numbers[who] = (number, row.epoch)
-        for who, taken in stream.taken.items():
-            last, _ = numbers.get(who, (0, 0))
-            if last < taken and stream.floor == 1:
-                raise Violation("taken", f"{stream.name}: {who} was told {taken}, but only {last} are there")
-
-    def _judge_subscription(self, view: SubscriptionView) -> None:
-        stream, wants = view.stream, TASTES[view.taste].wants
-        for session in view.sessions:
-            last = session.pushed[-1] if session.pushed else 0
-            pushed = set(session.pushed)
-            for sequence in range(session.position, last):
-                row = stream.rows.get(sequence)
-                if row is None or sequence in pushed or sequence in session.excused or not wants(row.identity):
-                    continue
-                if not view.is_asked(sequence) and not any(a <= sequence <= b for a, b in session.gaps):
-                    raise Violation(
-                        "delivered", f"{view.name} was never pushed {stream.name}/{sequence} ({row.identity})"
-                    )
-        if not view.is_durable:
-            return
-        for sequence in range(view.start, view.floor + 1):
-            row = stream.rows.get(sequence)
-            if row is None or sequence < stream.floor or view.is_asked(sequence) or not wants(row.identity):
-                continue
-            if not any(a <= sequence <= b for session in view.sessions for a, b in session.gaps):
-                raise Violation("settled", f"{view.name} never settled {stream.name}/{sequence}, but it is settled")
-
-    def missing_of(self, view: SubscriptionView) -> int:
-        """The first sequence that a durable subscription should have been pushed by now and was not, 0 for none."""
-        wants = TASTES[view.taste].wants
-        for sequence in sorted(view.stream.rows):
-            if sequence < max(view.start, view.stream.floor) or sequence in view.pushed:
-                continue
-            if wants(view.stream.rows[sequence].identity) and not any(
-                a <= sequence <= b for session in view.sessions for a, b in session.gaps
-            ):
-                return sequence
-        return 0

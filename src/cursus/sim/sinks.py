@@ -35,6 +35,8 @@ from .ports import batch_offered
 from .world import MILLISECOND, Violation, World
 
 RUN_CHANNEL = 1
+LOST = ("unknown-stage", "commit-id-behind", "gap", "straddles", "unknown-run")
+"""What a sink is never told that does as it should, by a node that forgets nothing."""
 
 
 @dataclass(slots=True)
@@ -56,6 +58,8 @@ class _Attempt:
     name: str
     stages: list[_Stage] = field(default_factory=list)
     is_asked: bool = False
+    is_early: bool = False
+    """Whether its commit is asked for before its rows are confirmed."""
 
 
 class SinkProcess(Peer):
@@ -95,9 +99,15 @@ class SinkProcess(Peer):
                 self._sink.ended(self)
                 self.stop(f"fenced by epoch {epoch}")
             case RefuseBatch(_, _, code, message) | Refuse(_, code, message):
-                if code in ("unknown-stage", "commit-id-behind", "gap", "straddles", "unknown-run"):
+                if code == "stage-not-durable":
+                    self.world.counts["early commits"] += 1
+                    self._hold_back()
+                    return
+                if code in LOST and not any(map(self.world.may_forget, self._sink.streams)):
                     raise Violation("exchange", f"{self.name} is refused: {code}, {message}")
                 self.world.tell(self.name, f"is refused: {code}, {message}")
+                if code == "unknown-stage" and self._attempt is not None:
+                    self._attempt.is_asked = False
                 self.leave()
             case AnswerAdmin():
                 pass
@@ -105,12 +115,19 @@ class SinkProcess(Peer):
                 raise Violation("exchange", f"{self.name} was told {order!r}")
 
     def lose(self) -> None:
-        """An attempt that was not asked to be committed is given up."""
+        """An attempt that was not asked to be committed is given up; so is one that the node has forgotten."""
         self._is_granted = False
         attempt = self._attempt
         if attempt is not None and not attempt.is_asked:
             self._sink.leftovers.extend(stage.stage for stage in attempt.stages if stage.stage)
             self._attempt = None
+
+    def _hold_back(self) -> None:
+        """The commit was asked for too early: once more when all rows are confirmed."""
+        attempt = self._attempt
+        if attempt is not None and attempt.is_early:
+            attempt.is_early = attempt.is_asked = False
+            self._commit_if_whole()
 
     def _granted(self, epoch: int, commit_id: int) -> None:
         if not self._epoch:
@@ -136,6 +153,7 @@ class SinkProcess(Peer):
             self.ask(StagesDropRequested(RUN_CHANNEL, self._request, "local", sink.name, self._epoch, stages))
         self._attempt_count += 1
         attempt = _Attempt(commit_id, f"{self.name.replace('#', '-')}-{self._attempt_count}")
+        attempt.is_early = self.die.chance(0.2)
         self._attempt = attempt
         written: dict[str, int] = {}
         for _ in range(self.die.between(1, 3)):
@@ -180,7 +198,7 @@ class SinkProcess(Peer):
         attempt = self._attempt
         if attempt is None or attempt.is_asked:
             return
-        if all(stage.stage and stage.taken == len(stage.numbers) for stage in attempt.stages):
+        if all(s.stage and (attempt.is_early or s.taken == len(s.numbers)) for s in attempt.stages):
             attempt.is_asked = True
             self._sink.commits.will_ask(self._sink.name, attempt.commit_id, attempt.name)
             self._commit(attempt)

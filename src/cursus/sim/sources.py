@@ -51,6 +51,7 @@ class SourceProcess(Peer):
         self.source = source
         self._incarnation = self.die.octets(16)
         self._epoch = 0
+        self._stream_incarnation = b""
         self._is_attached = False
         self._outbox = Outbox(source.outbox_settings)
 
@@ -76,7 +77,10 @@ class SourceProcess(Peer):
                 self.stop(f"fenced by epoch {epoch}")
             case Refuse(_, code, message):
                 self.world.tell(self.name, f"is refused: {code}, {message}")
-                self.leave()
+                if code in ("unknown-source", "stream-deleted") and self.world.may_forget(self.source.stream):
+                    self._give_up(code)
+                else:
+                    self.leave()
             case _:
                 raise Violation("exchange", f"{self.name} was told {order!r}")
 
@@ -85,7 +89,17 @@ class SourceProcess(Peer):
         self._is_attached = False
         self._tell(Detached())
 
+    def _give_up(self, code: str) -> None:
+        """What this process knew is not what the node knows: another one begins where the node is."""
+        if self.is_alive:
+            self.source.follow_later()
+            self.stop(f"begins anew: {code}")
+
     def _granted(self, grant: GrantSource) -> None:
+        if self._stream_incarnation not in (b"", grant.stream_incarnation):
+            self._give_up("stream-replaced")
+            return
+        self._stream_incarnation = grant.stream_incarnation
         is_first = self._epoch == 0
         self._epoch = grant.epoch
         self._is_attached = True
@@ -127,6 +141,10 @@ class SourceProcess(Peer):
                     self.source.acknowledged = max(self.source.acknowledged, last)
                 case Delay(code):
                     self.world.tell(self.name, f"is delayed: {code}")
+                case GiveUp(code, message, _) if self.world.may_forget(self.source.stream):
+                    self.world.tell(self.name, f"is told of a loss: {code}, {message}")
+                    self._give_up(code)
+                    return
                 case GiveUp(code, message, _):
                     raise Violation("taken", f"the outbox of {self.name} gives up: {code}, {message}")
         outbox.check()
@@ -185,6 +203,10 @@ class Source:
     def ended(self, process: SourceProcess) -> None:
         """A process was fenced; if it is the newest, by an older one that asked at the same time, another follows."""
         if process is self.process:
-            if self._process_count == 1:
+            if self._process_count == 1 and not self.world.may_forget(self.stream):
                 raise Violation("fenced", f"the only process of {self.name} was fenced")
-            self.world.after(self.die.spread(MILLISECOND, 500 * MILLISECOND), self._follow)
+            self.follow_later()
+
+    def follow_later(self) -> None:
+        """Start another process after a while, if none is alive by then."""
+        self.world.after(self.die.spread(MILLISECOND, 500 * MILLISECOND), self._follow)

@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from cursus.streams.exchange import (
+    AdminRequested,
+    AnswerAdmin,
+    ConfirmFilter,
     ConfirmSettled,
     CreditGranted,
     EndSubscription,
     Fence,
+    FilterChangeRequested,
     GrantSubscription,
     Push,
     PushGap,
@@ -30,9 +34,12 @@ from .content import TASTES, seen_rows
 from .dice import Die
 from .network import Network
 from .peers import Peer
+from .views import PARKED
 from .world import MICROSECOND, MILLISECOND, SECOND, Violation, World
 
 CHANNEL = 2
+LOST = ("unknown-subscription", "stream-replaced", "stream-deleted", "not-pushed")
+"""What a subscriber is told whose stream, cursor or pushes are gone."""
 
 
 @dataclass(slots=True)
@@ -47,6 +54,12 @@ class SubscriberTemper:
     settles: float
     """How often, after a push, something is settled."""
     in_parts: bool
+    changes_taste: float
+    """How often, after a push, the filter is changed."""
+    attempts_max: int
+    """After how many attempts a publication is parked; 0 for never."""
+    holds_back: bool
+    """Whether it leaves every seventh sequence unsettled while faults last, where each is settled by itself."""
 
 
 def drawn_temper(die: Die) -> SubscriberTemper:
@@ -66,6 +79,9 @@ def drawn_temper(die: Die) -> SubscriberTemper:
         work_max_ns=die.spread(10 * MICROSECOND, 200 * MILLISECOND),
         settles=die.random(),
         in_parts=die.chance(0.5),
+        changes_taste=die.rate(0.2, never=0.7),
+        attempts_max=die.between(1, 3) if die.chance(0.2) else 0,
+        holds_back=die.chance(0.5),
     )
 
 
@@ -82,11 +98,17 @@ class SubscriberProcess(Peer):
         self._unconfirmed: list[tuple[int, int]] = []
         self._is_granted = False
         self._seen: dict[int, None] = {}
+        self._stream: tuple[bytes, int] | None = None
+        self._request = 0
 
     def attach(self) -> None:
         """Ask for the cursor, under the epoch that this process was granted."""
         subscriber, temper = self._subscriber, self._subscriber.temper
         self._is_granted = False
+        if subscriber.parked_to:
+            self._request += 1
+            arguments: dict[str, object] = {"name": subscriber.parked_to}
+            self.ask(AdminRequested(CHANNEL + 1, self._request, "local", "stream.create", arguments))
         if not subscriber.is_durable:
             self._seen = {}
         self.ask(
@@ -96,13 +118,16 @@ class SubscriberProcess(Peer):
                 subscriber.stream,
                 subscriber.name if subscriber.is_durable else "",
                 "main" if subscriber.is_durable else "",
-                TASTES[temper.taste].filter,
+                None if not subscriber.is_first and self.die.chance(0.1) else TASTES[subscriber.taste].filter,
                 temper.start,
                 0,
                 temper.mode,
                 self._incarnation,
                 self._epoch,
                 temper.credit,
+                stream_incarnation=self._stream[0] if self._stream and self.die.chance(0.5) else b"",
+                attempts_max=temper.attempts_max if subscriber.is_durable else 0,
+                parked_to=subscriber.parked_to,
             )
         )
 
@@ -112,6 +137,8 @@ class SubscriberProcess(Peer):
             case GrantSubscription():
                 self._epoch = order.epoch
                 self._is_granted = True
+                self._subscriber.is_first = False
+                self._know(order)
                 if self._unconfirmed:
                     self.ask(SettleRequested(CHANNEL, tuple(self._unconfirmed)))
             case Push():
@@ -120,7 +147,7 @@ class SubscriberProcess(Peer):
                 self._unconfirmed = [r for r in self._unconfirmed if not _covers(floor, ranges, r)]
             case PushGap(_, first, next_sequence, code):
                 self.world.tell(self.name, f"is told of a gap, {first} to {next_sequence - 1}: {code}")
-            case PushProgress() | EndSubscription():
+            case PushProgress() | EndSubscription() | ConfirmFilter() | AnswerAdmin():
                 pass
             case Fence(_, epoch):
                 self.world.counts["fenced"] += 1
@@ -128,9 +155,12 @@ class SubscriberProcess(Peer):
                 self.stop(f"fenced by epoch {epoch}")
             case Refuse(_, code, message):
                 self.world.tell(self.name, f"is refused: {code}, {message}")
-                if code == "too-many-ranges":
+                if code in LOST and self.world.may_forget(self._subscriber.stream):
+                    self._subscriber.follow_later()
+                    self.stop(f"begins anew: {code}")
+                elif code == "too-many-ranges":
                     self.later(50 * MILLISECOND, self._settle_again)
-                elif order.is_final or code in ("disk-full", "journal-failed"):
+                elif order.is_final or code in ("disk-full", "journal-failed", "exists-otherwise"):
                     self.leave()
                 else:
                     raise Violation("exchange", f"{self.name} is refused: {code}, {message}")
@@ -140,6 +170,14 @@ class SubscriberProcess(Peer):
     def lose(self) -> None:
         """Nothing is settled before the next grant."""
         self._is_granted = False
+
+    def _know(self, grant: GrantSubscription) -> None:
+        """Under another term or incarnation, sequences may mean something else: forget what was worked on."""
+        known, self._stream = self._stream, (grant.stream_incarnation, grant.term)
+        if known not in (None, self._stream) or self.world.is_forgetful:
+            self._worked.clear()
+            self._unconfirmed.clear()
+            self._seen.clear()
 
     def _take(self, push: Push) -> None:
         for sequence, _ in seen_rows(push.buffers):
@@ -158,6 +196,11 @@ class SubscriberProcess(Peer):
         temper = self._subscriber.temper
         if self._subscriber.is_durable and (self.network.is_calm or self.die.chance(temper.settles)):
             self._settle()
+        # An ordered cursor counts what a filter rejected among what was tried: who parks keeps its filter.
+        if not temper.attempts_max and self.die.chance(temper.changes_taste) and not self.network.is_calm:
+            self._subscriber.taste = self.die.between(0, len(TASTES) - 1)
+            self.world.counts["filter changes"] += 1
+            self.ask(FilterChangeRequested(CHANNEL, TASTES[self._subscriber.taste].filter))
 
     def _settle(self) -> None:
         if not self._worked or not self._is_granted:
@@ -168,7 +211,9 @@ class SubscriberProcess(Peer):
             ranges = [(1, self._worked[count - 1])]
             self._worked = [sequence for sequence in self._worked if sequence > ranges[0][1]]
         else:
-            chosen = [s for s in self._worked if is_last or not temper.in_parts or self.die.chance(0.5)]
+            chosen = [s for s in self._worked if is_last or not (temper.holds_back and s % 7 == 0)]
+            if temper.in_parts and not is_last:
+                chosen = [s for s in chosen if self.die.chance(0.5)]
             kept = set(chosen)
             self._worked = [sequence for sequence in self._worked if sequence not in kept]
             ranges = _runs(sorted(kept))
@@ -211,8 +256,16 @@ class Subscriber:
         self.temper = temper
         self.is_durable = is_durable
         self.die = world.dice.die(f"subscriber/{name}")
+        self.taste = temper.taste
+        self.parked_to = PARKED + name if is_durable and temper.attempts_max else ""
+        self.is_first = True
+        """Whether nobody was granted its cursor yet."""
         self.process: SubscriberProcess | None = None
         self._process_count = 0
+
+    def keep_nothing_aside(self) -> None:
+        """Park nothing: what is parked would be looked for where it is not kept."""
+        self.temper.attempts_max, self.parked_to = 0, ""
 
     @property
     def work_ns(self) -> int:
@@ -239,9 +292,13 @@ class Subscriber:
     def ended(self, process: SubscriberProcess) -> None:
         """A process was fenced; if it is the newest, by an older one that asked at the same time, another follows."""
         if process is self.process:
-            if self._process_count == 1:
+            if self._process_count == 1 and not self.world.may_forget(self.stream):
                 raise Violation("fenced", f"the only process of {self.name} was fenced")
-            self.world.after(self.die.spread(MILLISECOND, 500 * MILLISECOND), self._follow)
+            self.follow_later()
+
+    def follow_later(self) -> None:
+        """Start another process after a while, if none is alive by then."""
+        self.world.after(self.die.spread(MILLISECOND, 500 * MILLISECOND), self._follow)
 
 
 def _covers(floor: int, ranges: tuple[tuple[int, int], ...], asked: tuple[int, int]) -> bool:

@@ -10,8 +10,9 @@ verdict    every subscriber has caught up, and the oracles agree
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
+from cursus.journal.exchange import SyncMode
 from cursus.journal.settings import LogSettings
 from cursus.streams.exchange import (
     AdminRequested,
@@ -23,19 +24,24 @@ from cursus.streams.exchange import (
     Refuse,
     SubscribeRequested,
 )
+from cursus.streams.facts import StreamConfig
 from cursus.streams.tables import StreamsLimits
 
 from . import disk as disks
 from . import network as networks
 from .dice import Die
 from .disk import SimDisk
+from .hostiles import Hostile
 from .machine import Door, Machine, MachineSettings
 from .native import native_door
 from .nemesis import FAULTS, Nemesis, Player
 from .network import Network
 from .oracles import Oracles
 from .peers import Peer
+from .plain_clients import PlainClient
 from .ports import PlainDoor
+from .reapers import Reaper
+from .rot import Rot
 from .sinks import Sink
 from .sources import Source
 from .subscribers import Subscriber, drawn_temper
@@ -46,8 +52,35 @@ LIVENESS_NS = 300 * SECOND
 """Within this time after the last fault everything that was begun must be done."""
 
 
-def drawn_settings(die: Die) -> MachineSettings:
-    """How a world's node is set: small, so that every bound and seam is met."""
+VANISHING = "stream-9"
+"""The stream that is deleted now and then."""
+
+
+class Other(Protocol):
+    """Somebody whom the nemesis need not strike, and who ends when it does."""
+
+    name: str
+    is_resting: bool
+
+    def start(self) -> None:
+        """Begin."""
+        ...
+
+
+class Part(NamedTuple):
+    """What of a world takes place: all of it, or what a failure needs."""
+
+    without: frozenset[str] = frozenset()
+    """Who is left out, by name."""
+    strikes: frozenset[int] | None = None
+    """The strikes that are carried out, by number; None for all."""
+
+
+WHOLE = Part()
+
+
+def drawn_settings(die: Die, keeping: Die) -> MachineSettings:
+    """How a world's node is set: small, so that every bound and seam is met. `keeping`: of syncs and retention."""
     segment_size = die.spread(16 << 10, 256 << 10) // 4096 * 4096
     log = LogSettings(
         segment_size=segment_size,
@@ -56,9 +89,26 @@ def drawn_settings(die: Die) -> MachineSettings:
         free_count_max=die.between(0, 2),
         rows_cache_size_max=die.spread(64, 64 << 10),
         retry_ns=die.spread(MILLISECOND, SECOND),
+        sync=(SyncMode.INTERVAL, SyncMode.NONE)[keeping.between(0, 1)] if keeping.chance(0.15) else SyncMode.GROUP,
+        interval_ns=keeping.spread(MILLISECOND, 300 * MILLISECOND),
     )
-    limits = StreamsLimits(tail_size_max=die.spread(1, 256 << 10), unsettled_max=die.spread(1, 1000))
+    config = StreamConfig()
+    if keeping.chance(0.2):
+        kind = keeping.between(0, 2)
+        config = StreamConfig(
+            retention_age_s=keeping.spread(1, 2000) / 1000 if kind == 0 else 0.0,
+            retention_size=keeping.spread(1 << 10, 64 << 10) if kind == 1 else 0,
+            retention_count=keeping.spread(1, 300) if kind == 2 else 0,
+            lag_size_max=keeping.spread(1 << 10, 64 << 10) if keeping.chance(0.3) else 0,
+        )
+    limits = StreamsLimits(
+        tail_size_max=die.spread(1, 256 << 10), unsettled_max=die.spread(1, 1000), stages_max=64, config=config
+    )
     return MachineSettings(log, limits, turn_max_ns=die.spread(MICROSECOND, MILLISECOND))
+
+
+def _keeps_all(config: StreamConfig) -> bool:
+    return not (config.retention_age_s or config.retention_size or config.retention_count)
 
 
 class Trimmer(Peer):
@@ -87,11 +137,12 @@ class Trimmer(Peer):
     def _trim(self) -> None:
         if self.is_resting or self.port is None:
             return
-        view = self._oracles.stream(self._streams[self.die.between(0, len(self._streams) - 1)])
-        view.floor = max(view.floor, self.die.between(1, view.head + 1))
+        name = self._streams[self.die.between(0, len(self._streams) - 1)]
+        view = self._oracles.current.get(name)
+        floor = self._oracles.asks_to_trim(name, self.die.between(1, view.head + 1 if view else 1))
         self._request += 1
         self.world.counts["trims"] += 1
-        self.ask(AdminRequested(1, self._request, "local", "stream.trim", {"name": view.name, "floor": view.floor}))
+        self.ask(AdminRequested(1, self._request, "local", "stream.trim", {"name": name, "floor": floor}))
         self.later(self.die.spread(10 * MILLISECOND, SECOND), self._trim)
 
 
@@ -139,13 +190,14 @@ class Auditor(Peer):
 class Scene:
     """Owns everybody in one world."""
 
-    def __init__(self, world: World, faults: Sequence[str] = FAULTS) -> None:
-        """Draw who is there; `faults` are those that the nemesis may draw."""
+    def __init__(self, world: World, faults: Sequence[str] = FAULTS, part: Part = WHOLE) -> None:
+        """Draw who is there; `faults` are those that the nemesis may draw, `part` is what of the world takes place."""
         self.world = world
+        self._part = part
         die = world.dice.die("workload")
         self.network = Network(world, networks.drawn_temper(world.dice.die("network-temper")))
         self.oracles = Oracles(world)
-        settings = drawn_settings(world.dice.die("settings"))
+        settings = drawn_settings(world.dice.die("settings"), world.dice.die("keeping"))
         clock_die = world.dice.die("clock")
         clock = Clock(world, clock_die.uniform(-0.05, 0.05), clock_die.between(-SECOND, SECOND))
         temper = disks.drawn_temper(world.dice.die("disk-temper"))
@@ -157,16 +209,64 @@ class Scene:
         self.streams = tuple(f"stream-{n}" for n in range(1, die.between(1, 2) + 1))
         self.sources = [self._source(n, die) for n in range(1, die.between(1, 3) + 1)]
         self.subscribers = [self._subscriber(n, die) for n in range(1, die.between(0, 4) + 1)]
+        self._others: list[Other] = []
+        sink_count = die.between(0, 2)
+        has_trimmer = die.chance(0.15)
+        self.safety_ns = die.spread(100 * MILLISECOND, 10 * SECOND)
+        self._draw_more(world.dice.die("more"))
         self.sinks = [
             Sink(world, self.network, f"sink-{n}", self.streams, NODE, self.oracles.commits)
-            for n in range(1, die.between(0, 2) + 1)
+            for n in range(1, sink_count + 1)
         ]
-        self.trimmer = Trimmer(world, self.network, NODE, self.oracles, self.streams) if die.chance(0.15) else None
-        self.players: list[Player] = [*self.sources, *self.subscribers, *self.sinks]
-        self.nemesis = Nemesis(world, self.network, [self.machine], self.players, faults)
-        self.safety_ns = die.spread(100 * MILLISECOND, 10 * SECOND)
+        if settings.log.sync is not SyncMode.GROUP:
+            world.is_forgetful = True
+            faults = [fault for fault in faults if fault != "rot"]
+        if _keeps_all(settings.limits.config):
+            trimmer = Trimmer(world, self.network, NODE, self.oracles, self.streams)
+            self._others += [trimmer] if has_trimmer else []
+        else:
+            self.oracles.lag_size_max = settings.limits.config.lag_size_max
+            for subscriber in self.subscribers:
+                subscriber.keep_nothing_aside()
+        self.sources = [source for source in self.sources if source.name not in part.without]
+        self.subscribers = [subscriber for subscriber in self.subscribers if subscriber.name not in part.without]
+        self.sinks = [sink for sink in self.sinks if sink.name not in part.without]
+        self._others = [other for other in self._others if other.name not in part.without]
+        self.players: list[Player] = [*self.sources, *self.subscribers, *self.sinks, *self._clients()]
+        rots = [Rot(disk, self.oracles)]
+        self.nemesis = Nemesis(world, self.network, [self.machine], self.players, rots, faults, part.strikes)
         world.tell("scene", f"{settings.log}")
         world.tell("scene", f"{settings.limits}")
+
+    def _draw_more(self, die: Die) -> None:
+        """Who is there beside the usual: somebody who deletes, clients of ZEPS 1, hostile peers."""
+        world, network = self.world, self.network
+        if die.chance(0.2):
+            world.vanishing = (VANISHING,)
+            self._others.append(Reaper(world, network, NODE, VANISHING))
+            self.sources.append(Source(world, network, "source-9", VANISHING, NODE))
+            for number in (8, 9):
+                temper = drawn_temper(die)
+                name, is_durable = f"subscriber-{number}", die.chance(0.8)
+                self.subscribers.append(Subscriber(world, network, name, VANISHING, NODE, temper, is_durable))
+        if network.is_plain:
+            return
+        names = (*self.streams, *world.vanishing)
+        if die.chance(0.3):
+            for number in range(1, die.between(1, 3) + 1):
+                stream, publishes = names[die.between(0, len(names) - 1)], die.chance(0.5)
+                name = f"client-{number}"
+                self._others.append(PlainClient(world, network, name, NODE, stream, self.oracles, publishes))
+        if die.chance(0.15):
+            self._others += [Hostile(world, network, f"hostile-{n}", NODE, names) for n in range(1, 3)]
+
+    def _clients(self) -> list[PlainClient]:
+        return [other for other in self._others if isinstance(other, PlainClient)]
+
+    @property
+    def names(self) -> list[str]:
+        """Of everybody who may be left out."""
+        return list(dict.fromkeys([player.name for player in self.players] + [other.name for other in self._others]))
 
     def _source(self, number: int, die: Die) -> Source:
         return Source(self.world, self.network, f"source-{number}", self._any_stream(die), NODE)
@@ -185,8 +285,7 @@ class Scene:
         die = self.world.dice.die("arrivals")
         self.machine.start()
         beginnings = [player.start for player in self.players]
-        if self.trimmer is not None:
-            beginnings.append(self.trimmer.start)
+        beginnings += [other.start for other in self._others if not isinstance(other, PlainClient)]
         for begin in beginnings:
             self.world.after(die.spread(MILLISECOND, SECOND), begin)
         self.nemesis.begin()
@@ -194,10 +293,12 @@ class Scene:
         self.nemesis.rest()
         # A disk that reads again has everything that was ever acknowledged.
         self.oracles.may_damage = False
-        if self.trimmer is not None:
-            self.trimmer.is_resting = True
+        for other in self._others:
+            other.is_resting = True
         self._wait("what was begun", self._working)
-        auditor = Auditor(self.world, self.network, NODE, self.streams)
+        parked = tuple(subscriber.parked_to for subscriber in self.subscribers if subscriber.parked_to)
+        names = (*self.streams, *self.world.vanishing, *parked)
+        auditor = Auditor(self.world, self.network, NODE, names)
         auditor.start()
         self._wait("the audit", lambda: [] if auditor.is_done else ["auditor"])
         for subscriber in self.subscribers:
@@ -226,7 +327,7 @@ class Scene:
     def _waiting_subscriptions(self) -> list[str]:
         waiting: list[str] = []
         for view in self.oracles.subscriptions.values():
-            if not view.is_durable:
+            if not view.is_durable or view.stream.is_gone or view.name.startswith("hostile"):
                 continue
             missing = self.oracles.missing_of(view)
             if missing:

@@ -51,6 +51,10 @@ class World:
         self.now_ns = 0
         self.counts: Counter[str] = Counter()
         """What happened, by kind: faults as `fault.<kind>`, work as `<noun>`."""
+        self.is_forgetful = False
+        """Whether a node may forget what it said: its syncs are late, or its disk damaged its memory and it said so."""
+        self.vanishing: tuple[str, ...] = ()
+        """Streams that somebody deletes now and then."""
         self._queue: list[tuple[int, int, Action]] = []
         self._planned_count = 0
         self._listen = listen
@@ -74,6 +78,10 @@ class World:
                 return True
         self.now_ns = max(self.now_ns, until_ns)
         return is_done is None
+
+    def may_forget(self, stream: str) -> bool:
+        """Whether a node may know less of a stream than it said."""
+        return self.is_forgetful or stream in self.vanishing
 
     def tell(self, who: str, what: str) -> None:
         """Add a line to the story."""

@@ -206,17 +206,24 @@ class Replay:
         elif kind == RecordKind.BATCH:
             self._take_batch(view)
         elif kind == RecordKind.STAGED:
-            stage = self._tables.stages.get(view.envelope.first_sequence)
+            number = view.envelope.first_sequence
+            # Where damage took the fact that opened it, its number must not come again either.
+            self._tables.next_stage = max(self._tables.next_stage, number + 1)
+            stage = self._tables.stages.get(number)
             if stage is not None:
-                count = read_header(view.body).count
-                stage.count_assigned += count
-                stage.count_durable += count
+                header = read_header(view.body)
+                stage.count_durable = max(stage.count_durable, header.first_number - 1) + header.count
+                stage.count_assigned = stage.count_durable
 
     def _take_batch(self, view: RecordView) -> None:
         header = read_header(view.body)
+        # Where damage took the fact that made it, the id of a stream or a source must not come again: other
+        # publications would seem to be its own.
+        self._tables.next_stream_id = max(self._tables.next_stream_id, header.stream_id + 1)
         stream = self._tables.streams_by_id.get(header.stream_id)
         if stream is None:
             return
+        stream.next_source_id = max(stream.next_source_id, header.source_id + 1)
         source = stream.source_at(header.source_id)
         first = view.envelope.first_sequence
         if source is not None:
@@ -242,7 +249,8 @@ class Replay:
             case SubscriptionSettled():
                 stream = self._tables.streams_by_id.get(fact.stream_id)
                 known = None if stream is None else stream.subscriptions.get((fact.subscriber, fact.name))
-                if known is not None:
+                if stream is not None and known is not None:
+                    self._reach(stream, fact)
                     known.apply_settled(fact, self._tables.limits.unsettled_max)
             case SubscriptionRemoved(stream_id, subscriber, name):
                 stream = self._tables.streams_by_id.get(stream_id)
@@ -252,7 +260,16 @@ class Replay:
                 self._creating.apply(fact)
                 self._committing.apply(fact)
 
+    def _reach(self, stream: Stream, fact: SubscriptionOpened | SubscriptionSettled) -> None:
+        """What a cursor has passed was there: its sequences must not come again where damage took them, for the cursor
+        would pass over them.
+        """
+        last = max(fact.floor, fact.pushed_known, *(last for _, last in fact.settled))
+        if last > stream.head_durable:
+            stream.become_durable(last)
+
     def _open(self, stream: Stream, fact: SubscriptionOpened) -> None:
+        self._reach(stream, fact)
         unsettled_max = self._tables.limits.unsettled_max
         known = stream.subscriptions.get((fact.subscriber, fact.name))
         if known is None:

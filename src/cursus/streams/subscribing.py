@@ -268,6 +268,9 @@ class Subscribing:
         flow.is_reading = False
         if self.flows.get(flow.session) is not flow:
             return
+        if not records and flow.position < flow.end:
+            # It was durable and the journal has nothing there: damage took the end of the stream.
+            self._skip(flow, flow.stream.head_durable + 1, "damaged")
         rest = records
         while rest and not flow.waits_for and (examined := self._push(flow, rest, now)):
             rest = rest[examined:]

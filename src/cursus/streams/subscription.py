@@ -144,18 +144,29 @@ class Subscription:
         if not self.attempts_max:
             return
         counted: list[tuple[int, int, int]] = []
-        for first, last in _between(self.floor + 1, self.pushed_known, self.settled_ranges()):
-            place = first
-            for a, b, count in self.attempts:
-                if b < place or a > last:
-                    continue
-                if a > place:
-                    counted.append((place, a - 1, 1))
-                counted.append((max(a, place), min(b, last), count + 1))
-                place = min(b, last) + 1
-            if place <= last:
-                counted.append((place, last, 1))
+        pushed_to = self.pushed_known
+        reached = max(pushed_to, max((last for _, last, _ in self.attempts), default=0))
+        for first, last in _between(self.floor + 1, reached, self.settled_ranges()):
+            counted += self._attempts_in(first, min(last, pushed_to), 1)
+            counted += self._attempts_in(max(first, pushed_to + 1), last, 0)
         self.attempts = tuple(counted)
+        # The next session has been pushed nothing yet: what it is not pushed either was not tried once more.
+        self.pushed_known = self.floor
+
+    def _attempts_in(self, first: int, last: int, more: int) -> list[tuple[int, int, int]]:
+        """The attempts at `first` to `last`, and `more` of them, in ascending ranges; never tried ones are left out."""
+        counted: list[tuple[int, int, int]] = []
+        place = first
+        for a, b, count in self.attempts:
+            if b < place or a > last:
+                continue
+            if more and a > place:
+                counted.append((place, a - 1, more))
+            counted.append((max(a, place), min(b, last), count + more))
+            place = min(b, last) + 1
+        if more and place <= last:
+            counted.append((place, last, more))
+        return counted
 
     def exhausted(self, first: int, last: int) -> tuple[Range, ...]:
         """The parts of `first` to `last` that were pushed so often that they are to be parked."""

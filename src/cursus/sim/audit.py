@@ -1,0 +1,124 @@
+"""The verdict at a world's end: what is in the streams, against what was acknowledged, pushed, settled and committed.
+
+Source: the design, section 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .commits import Commits
+from .content import Row
+from .views import PARKED, StreamView, SubscriptionView, is_within
+from .world import Violation, World
+
+
+class Audit:
+    """Owns the views of one world, and judges them when everything is known."""
+
+    def __init__(self, world: World) -> None:
+        """Of a world in which nothing has been said yet."""
+        self._world = world
+        self.streams: dict[bytes, StreamView] = {}
+        """By incarnation."""
+        self.current: dict[str, StreamView] = {}
+        """The newest incarnation of each name."""
+        self.subscriptions: dict[tuple[bytes, str, str], SubscriptionView] = {}
+        self.commits = Commits()
+        self.anonymous: dict[str, tuple[str, int, bool]] = {}
+        """Of each life of a client without a name: its stream, its last number, and whether it was told of its end."""
+        self.lag_size_max = 0
+        """How much a durable cursor pins at most; 0 for all."""
+
+    def judge(self) -> None:
+        """Everything is known now: hold every view against every other."""
+        for stream in self.streams.values():
+            if not stream.is_gone:
+                self._judge_stream(stream)
+                self.commits.judge(stream)
+        for view in self.subscriptions.values():
+            if not view.stream.is_gone:
+                self.judge_subscription(view)
+                self._judge_parked(view)
+
+    def _judge_stream(self, stream: StreamView) -> None:
+        if stream.name.startswith(PARKED):
+            return
+        numbers: dict[str, tuple[int, int, int]] = {}
+        for sequence in sorted(stream.rows):
+            row = stream.rows[sequence]
+            who, number = row.identity
+            if "/" in who or sequence < stream.floor:
+                continue
+            last, epoch, place = numbers.get(who, (number - 1 if stream.floor > 1 else 0, 0, 0))
+            is_torn = stream.is_shaken or any(first < sequence and end > place for first, end in stream.holes)
+            if number != last + 1 and not is_torn:
+                raise Violation("order", f"{stream.name}: {who} goes from {last} to {number} at sequence {sequence}")
+            if row.epoch < epoch and not is_torn:
+                raise Violation("fenced", f"{stream.name}: {who} goes back from epoch {epoch} to {row.epoch}")
+            numbers[who] = (number, row.epoch, sequence)
+        for who, (name, total, is_taken) in self.anonymous.items():
+            last, _, _ = numbers.get(who, (0, 0, 0))
+            if name == stream.name and is_taken and last < total and stream.floor == 1 and not self._may_lack(stream):
+                raise Violation("taken", f"{name}: {who} was told that {total} are taken, but only {last} are there")
+        for who, taken in stream.taken.items():
+            last, _, _ = numbers.get(who, (0, 0, 0))
+            if last < taken and stream.floor == 1 and not stream.holes and not stream.is_shaken:
+                raise Violation("taken", f"{stream.name}: {who} was told {taken}, but only {last} are there")
+
+    def _may_lack(self, stream: StreamView) -> bool:
+        return bool(stream.holes) or self._world.may_forget(stream.name)
+
+    def judge_subscription(self, view: SubscriptionView) -> None:
+        """What it was owed it was pushed or told of, and what is settled somebody settled. Raises `Violation`."""
+        stream = view.stream
+        parked = self._parked_of(view)
+        for session in view.sessions:
+            last = session.pushed[-1] if session.pushed else 0
+            pushed = set(session.pushed)
+            for sequence in range(session.position, last):
+                row = stream.rows.get(sequence)
+                if row is None or sequence in pushed or sequence in session.excused or row.identity in parked:
+                    continue
+                if session.must_want(sequence, row.identity) and not (
+                    view.is_asked(sequence) or is_within(sequence, session.gaps)
+                ):
+                    raise Violation("delivered", f"{view.name} was never pushed {at_place(stream, sequence, row)}")
+        if not view.is_durable:
+            return
+        floor = stream.floor if self.lag_size_max else stream.floor_asked
+        for sequence in range(max(view.start, floor), view.floor + 1):
+            row = stream.rows.get(sequence)
+            if row is None or view.is_asked(sequence) or row.identity in parked or not view.must_want(row.identity):
+                continue
+            if not view.is_told_missing(sequence):
+                raise Violation("settled", f"{view.name} never settled {at_place(stream, sequence, row)}, yet it is")
+
+    def _parked_of(self, view: SubscriptionView) -> dict[Any, int]:
+        parked = self.current.get(view.parked_to)
+        return {} if parked is None else parked.places
+
+    def _judge_parked(self, view: SubscriptionView) -> None:
+        for identity in self._parked_of(view):
+            sequence = view.stream.places.get(identity)
+            if sequence is None:
+                continue
+            count = sum(sequence in session.pushed for session in view.sessions)
+            if count < view.attempts_max and not self._world.may_forget(view.stream.name):
+                where = f"{view.stream.name}/{sequence} ({identity})"
+                raise Violation("parked", f"{where} was parked for {view.name} after {count} attempts")
+
+    def missing_of(self, view: SubscriptionView) -> int:
+        """The first sequence that a durable subscription should have been pushed by now and was not, 0 for none."""
+        floor = view.stream.floor if self.lag_size_max else view.stream.floor_asked
+        for sequence in sorted(view.stream.rows):
+            if sequence < max(view.start, floor) or sequence in view.pushed:
+                continue
+            if view.must_want(view.stream.rows[sequence].identity) and not view.is_told_missing(sequence):
+                return sequence
+        return 0
+
+
+def at_place(stream: StreamView, sequence: int, row: Row) -> str:
+    """Where a row stands, for people."""
+    return f"{stream.name}/{sequence} ({row.identity})"

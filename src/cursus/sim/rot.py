@@ -1,0 +1,119 @@
+"""What a disk does to bytes at rest: it flips a bit, or forgets a sector. Whoever is struck is told of by name.
+
+Struck is only what was on the platter before the last group: a flip within the very last group cannot be told from a
+torn write, and of two copies of a checkpoint one must be left. What was struck is worked out before the strike, by a
+walk over the segment, so that the oracles know which sequences may be reported as damaged, and take no other.
+Source: the design, section 1, guarantee 6.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cursus.delivery.record import RecordKind
+from cursus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
+from cursus.journal.layout import (
+    SEGMENT_HEADER_SIZE,
+    batch_ids,
+    decode_segment_header,
+    number_of,
+    salt_of,
+    segment_name,
+)
+from cursus.journal.scan import Unsound, walk
+
+from .dice import Die
+from .disk import SECTOR_SIZE, SimDisk, SimFile
+
+ANY_SEQUENCE = (1, 1 << 62)
+
+
+class Struck(Protocol):
+    """Who is told what was struck."""
+
+    is_rotten: bool
+    rotten: dict[int, list[tuple[int, int]]]
+
+
+class Rot:
+    """Owns what was struck on one disk."""
+
+    def __init__(self, disk: SimDisk, struck: Struck) -> None:
+        """Nothing is struck yet."""
+        self._disk = disk
+        self._struck = struck
+        self._spoiled: list[SimFile] = []
+
+    def strike(self, die: Die) -> str:
+        """Spoil something, and tell what it was; "" when there is nothing that may be spoiled."""
+        draw = die.between(0, 9)
+        if draw == 0:
+            return self._strike_checkpoint(die)
+        names = [name for name in sorted(self._disk.files) if number_of(name, ".index") is not None]
+        if draw <= 2 and names:
+            name = names[die.between(0, len(names) - 1)]
+            return self._flip(die, name, 0, len(self._disk.files[name].data))
+        return self._strike_segment(die)
+
+    def _strike_checkpoint(self, die: Die) -> str:
+        """One of the two copies, while the other is sound and says the same."""
+        files = [self._disk.files.get(name) for name in (CHECKPOINT_NAME, COPY_NAME)]
+        first, second = files
+        if first is None or second is None or first.data != second.data:
+            return ""
+        name = (CHECKPOINT_NAME, COPY_NAME)[die.between(0, 1)]
+        return self._flip(die, name, 0, len(first.data))
+
+    def _strike_segment(self, die: Die) -> str:
+        last_segment, last_offset = self._disk.last_synced
+        numbers = [number for name in sorted(self._disk.files) if (number := number_of(name, ".segment")) is not None]
+        numbers = [number for number in numbers if number <= last_segment]
+        if not numbers:
+            return ""
+        number = numbers[die.between(0, len(numbers) - 1)]
+        name = segment_name(number)
+        data = memoryview(bytes(self._disk.files[name].data))
+        end = last_offset if number == last_segment else len(data)
+        header = decode_segment_header(data)
+        if header is None or end <= SEGMENT_HEADER_SIZE:
+            return ""
+        places: list[tuple[int, int, int, tuple[int, int]]] = []
+        for found in walk(data, SEGMENT_HEADER_SIZE, end, number, salt_of(header.journal_id, number)):
+            if isinstance(found, Unsound):
+                if found.size > 1 << 20:
+                    break
+                continue
+            kind, first = found.envelope.kind, found.envelope.first_sequence
+            stream_id, sequences = 0, (0, 0)
+            if kind in (RecordKind.BATCH, RecordKind.STAGED):
+                stream_id, count, _ = batch_ids(found.memory)
+                sequences = (first, first + count - 1) if kind == RecordKind.BATCH else ANY_SEQUENCE
+            places.append((found.offset, found.offset + len(found.memory), stream_id, sequences))
+        if not places:
+            return ""
+        start, stop, _, _ = places[die.between(0, len(places) - 1)]
+        at = die.between(start, stop - 1)
+        sector = at // SECTOR_SIZE * SECTOR_SIZE
+        is_sector = die.chance(0.3) and sector + SECTOR_SIZE <= end and sector >= SEGMENT_HEADER_SIZE
+        first_byte, size = (sector, SECTOR_SIZE) if is_sector else (at, 1)
+        what = self._spoil(name, first_byte, bytes(size)) if is_sector else self._flip(die, name, at, at + 1)
+        if what:
+            for start, stop, stream_id, sequences in places:
+                if stream_id and start < first_byte + size and stop > first_byte:
+                    self._struck.rotten.setdefault(stream_id, []).append(sequences)
+        return what
+
+    def _flip(self, die: Die, name: str, start: int, end: int) -> str:
+        at = die.between(start, end - 1)
+        return self._spoil(name, at, bytes([self._disk.files[name].data[at] ^ 1 << die.between(0, 7)]))
+
+    def _spoil(self, name: str, offset: int, data: bytes) -> str:
+        file = self._disk.files[name]
+        other = {CHECKPOINT_NAME: COPY_NAME, COPY_NAME: CHECKPOINT_NAME}.get(name)
+        if other is not None and any(self._disk.files[other] is spoiled for spoiled in self._spoiled):
+            return ""
+        if not file.spoil(offset, data):
+            return ""
+        self._spoiled.append(file)
+        self._struck.is_rotten = True
+        return f"{len(data)} bytes of {name} at {offset}"

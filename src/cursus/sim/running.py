@@ -1,0 +1,48 @@
+"""One world, from its seed to its verdict."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from .nemesis import FAULTS
+from .workloads import WHOLE, Part, Scene
+from .world import Violation, World
+
+
+class Outcome(NamedTuple):
+    """How one world ended; `violation` is "" when every guarantee held."""
+
+    seed: int
+    violation: str
+    digest: str
+    simulated_ns: int
+    counts: Counter[str]
+    names: tuple[str, ...]
+    """Of everybody who took part."""
+    strikes: tuple[tuple[int, str], ...]
+    """The number and the fault of each strike."""
+
+
+def run_seed(
+    seed: int, faults: Sequence[str] = FAULTS, listen: Callable[[str], None] | None = None, part: Part = WHOLE
+) -> Outcome:
+    """One world, from its seed to its verdict; `part` is what of it takes place."""
+    world = World(seed, listen)
+    violation = ""
+    scene = Scene(world, faults, part)
+    names = tuple(scene.names)
+    try:
+        scene.run()
+    except Violation as broken:
+        violation = str(broken)
+        if listen is not None and broken.__cause__ is not None:
+            listen("".join(traceback.format_exception(broken.__cause__)))
+    except Exception as error:  # noqa: BLE001  # whatever breaks, a campaign goes on and tells its seed
+        violation = f"no engine breaks: {error!r}"
+        if listen is not None:
+            listen("".join(traceback.format_exception(error)))
+    strikes = tuple(scene.nemesis.strikes)
+    return Outcome(seed, violation, world.digest, world.now_ns, world.counts, names, strikes)

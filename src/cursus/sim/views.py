@@ -1,0 +1,177 @@
+"""What the oracles know: of each incarnation of a stream, of each session of a subscriber, of each subscription."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from .content import Identity, Row, Taste, body_of, key_of
+from .world import Violation
+
+Span = tuple[int, int]
+PARKED = "parked-"
+"""What the name of a stream begins with in which one subscription's publications are parked."""
+
+
+def is_within(sequence: int, spans: Iterable[Span]) -> bool:
+    """Whether one of these inclusive ranges covers the sequence."""
+    return any(first <= sequence <= last for first, last in spans)
+
+
+@dataclass(slots=True)
+class StreamView:
+    """What is known of one incarnation of a stream."""
+
+    name: str
+    incarnation: bytes
+    rows: dict[int, Row] = field(default_factory=dict)
+    places: dict[Identity, int] = field(default_factory=dict)
+    taken: dict[str, int] = field(default_factory=dict)
+    """The greatest number acknowledged, by source."""
+    epochs: dict[str, int] = field(default_factory=dict)
+    """The newest epoch granted, by source."""
+    head: int = 0
+    """The greatest sequence that anybody was told of."""
+    floor: int = 1
+    """The greatest floor that anybody asked for, or that retention said."""
+    floor_asked: int = 1
+    """The greatest floor that anybody asked for: it need not heed cursors."""
+    heads: list[tuple[int, int]] = field(default_factory=list)
+    """When (ns) the head was first known to be there: (time, head), ascending."""
+    holes: list[Span] = field(default_factory=list)
+    """Sequences of which it was said that they cannot be had."""
+    is_dying: bool = False
+    """Whether somebody asked for its deletion."""
+    is_gone: bool = False
+    """Whether it was said to be deleted, or was lost with everything in it."""
+    was_replaced: bool = False
+    """Whether there was another of this name before."""
+    is_shaken: bool = False
+    """Whether what the node knew of it was damaged, and reported as that."""
+
+    def learn(self, sequence: int, row: Row) -> None:
+        """A row was seen at a place."""
+        known = self.rows.get(sequence)
+        if known is not None:
+            if known != row:
+                raise Violation("once", f"{self.name}/{sequence} was {known.identity}, now it is {row.identity}")
+            return
+        if row.body != body_of(row.identity) or row.key != key_of(row.identity):
+            raise Violation("once", f"{self.name}/{sequence}: the bytes of {row.identity} are not what was offered")
+        place = self.places.get(row.identity)
+        if place is not None and place != sequence and not self.is_shaken:
+            raise Violation("once", f"{row.identity} stands at {place} and at {sequence} of {self.name}")
+        self.rows[sequence] = row
+        self.places[row.identity] = sequence
+        self.head = max(self.head, sequence)
+
+    def note_head(self, head: int, now_ns: int) -> None:
+        """Somebody was told of this head."""
+        self.head = max(self.head, head)
+        if not self.heads or head > self.heads[-1][1]:
+            self.heads.append((now_ns, head))
+
+    def head_before(self, at_ns: int) -> int:
+        """The greatest head that was known at that time."""
+        return max((head for told_ns, head in self.heads if told_ns <= at_ns), default=0)
+
+    def forget_above(self, head: int) -> None:
+        """What lies above was lost; its sequences may come again with something else."""
+        for sequence in [sequence for sequence in self.rows if sequence > head]:
+            self.places.pop(self.rows.pop(sequence).identity, None)
+        self.head = min(self.head, head)
+        self.heads = [told for told in self.heads if told[1] <= head]
+
+
+Candidates = tuple[Taste, ...]
+"""The tastes of which one is in force: several where it is not known which of them was journaled."""
+
+
+@dataclass(slots=True)
+class SessionView:
+    """One session of a subscriber: where it began, and what it was pushed."""
+
+    position: int
+    tastes: list[tuple[int | None, Candidates]]
+    """From which sequence on which taste counts; None where that was not said yet."""
+    pushed: list[int] = field(default_factory=list)
+    gaps: list[Span] = field(default_factory=list)
+    excused: dict[int, None] = field(default_factory=dict)
+    """Sequences that it need not have been pushed, since they were settled by then."""
+
+    def may_want(self, identity: Identity) -> bool:
+        """Whether the taste in force now matches."""
+        return any(taste.wants(identity) for taste in self.tastes[-1][1])
+
+    def must_want(self, sequence: int, identity: Identity) -> bool:
+        """Whether every taste that may have been in force when the flow passed this matches."""
+        in_force: list[Taste] = []
+        for first, candidates in self.tastes:
+            if first is None:
+                in_force.extend(candidates)
+            elif sequence >= first:
+                in_force = list(candidates)
+        return all(taste.wants(identity) for taste in in_force)
+
+    def confirm_taste(self, position: int) -> None:
+        """The oldest change that was not confirmed yet counts from there on."""
+        for index, (first, candidates) in enumerate(self.tastes):
+            if first is None:
+                self.tastes[index] = (position, candidates)
+                return
+
+
+@dataclass(slots=True)
+class SubscriptionView:
+    """What is known of one durable subscription, or of one ephemeral session."""
+
+    stream: StreamView
+    name: str
+    tastes: list[Taste]
+    """All that it ever had."""
+    start: int = 0
+    is_durable: bool = True
+    attempts_max: int = 0
+    parked_to: str = ""
+    sessions: list[SessionView] = field(default_factory=list)
+    missing: list[Span] = field(default_factory=list)
+    """What was told to be missing in sessions that are forgotten."""
+    pushed: dict[int, None] = field(default_factory=dict)
+    requested: dict[int, None] = field(default_factory=dict)
+    """Sequences whose settling was asked for."""
+    requested_to: int = 0
+    """Everything up to here was asked for, in order."""
+    floor: int = 0
+    settled: dict[int, None] = field(default_factory=dict)
+    """Above the floor, settled durably."""
+
+    def is_settled(self, sequence: int) -> bool:
+        """Whether it was confirmed that this is settled durably."""
+        return sequence <= self.floor or sequence in self.settled
+
+    def is_asked(self, sequence: int) -> bool:
+        """Whether anybody asked to settle this."""
+        return sequence <= self.requested_to or sequence in self.requested
+
+    def is_told_missing(self, sequence: int) -> bool:
+        """Whether it was told that this cannot be had."""
+        return is_within(sequence, self.missing) or any(is_within(sequence, s.gaps) for s in self.sessions)
+
+    def must_want(self, identity: Identity) -> bool:
+        """Whether this is owed, whichever of its tastes was in force."""
+        return all(taste.wants(identity) for taste in self.tastes)
+
+    def add_taste(self, taste: Taste) -> None:
+        """It may have this taste from now on."""
+        if taste not in self.tastes:
+            self.tastes.append(taste)
+
+    def forget(self, floor: int, settled: Iterable[Span], head: int) -> None:
+        """The node went back to this cursor; what it pushed and was asked since then is as if it had not been."""
+        self.missing += [gap for session in self.sessions for gap in session.gaps if gap[1] <= head]
+        self.sessions.clear()
+        self.floor = floor
+        self.settled = {s: None for first, last in settled for s in range(first, last + 1)}
+        self.pushed = {s: None for s in self.pushed if s <= head and self.is_settled(s)}
+        self.requested = {s: None for s in self.requested if s <= head}
+        self.requested_to = min(self.requested_to, head)

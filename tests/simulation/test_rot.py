@@ -1,0 +1,44 @@
+"""A disk that spoils what lies at rest leaves what nobody could do without."""
+
+from cursus.sim.disk import SECTOR_SIZE, DiskTemper, SimDisk, SimFile
+from cursus.sim.rot import Rot
+from cursus.sim.world import World
+
+
+class Struck:
+    """Who is told."""
+
+    def __init__(self) -> None:
+        self.is_rotten = False
+        self.rotten: dict[int, list[tuple[int, int]]] = {}
+
+
+def test_what_is_not_on_the_platter_yet_is_not_spoiled() -> None:
+    file = SimFile()
+    file.write(0, bytes(2 * SECTOR_SIZE))
+    file.sync()
+    file.write(SECTOR_SIZE, b"new")
+    assert not file.spoil(SECTOR_SIZE + 100, b"x")
+    assert file.spoil(SECTOR_SIZE - 1, b"x")
+    assert file.data[SECTOR_SIZE - 1 : SECTOR_SIZE + 1] == b"xn"
+
+
+def test_of_two_copies_of_a_checkpoint_one_is_left() -> None:
+    for seed in range(30):
+        world = World(seed)
+        disk = SimDisk(world, "disk", DiskTemper())
+        for name in ("checkpoint", "checkpoint.copy"):
+            disk.replace(name, b"state" * 100)
+        rot, die = Rot(disk, Struck()), world.dice.die("rot")
+        for _ in range(100):
+            rot.strike(die)
+        sound = [name for name in ("checkpoint", "checkpoint.copy") if disk.files[name].data == b"state" * 100]
+        assert len(sound) >= 1
+
+
+def test_an_empty_disk_has_nothing_to_spoil() -> None:
+    world = World(1)
+    struck = Struck()
+    rot = Rot(SimDisk(world, "disk", DiskTemper()), struck)
+    assert [rot.strike(world.dice.die("rot")) for _ in range(20)] == [""] * 20
+    assert not struck.is_rotten
