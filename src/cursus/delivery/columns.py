@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from cursus.kernel.errors import PeerFault
 from cursus.kernel.octets import Octets, aligned, padding
 
+from .arrays import numbers_array, numbers_of
 from .publication import (
     ATTRIBUTE_NAME_SIZE_MAX,
     TIMESTAMP,
@@ -84,7 +85,7 @@ def encode_columns(columns: Columns) -> list[Octets]:
         described.append((Role.EVENT_TIME, "", columns.event_times_us))
     described.extend((Role.ATTRIBUTE, name, array) for name, array in columns.attributes.items())
     if columns.rows is not None:
-        described.append((Role.ROW, "", pa.array(columns.rows)))
+        described.append((Role.ROW, "", numbers_array(columns.rows, pa.uint32())))
     descriptors = bytearray()
     names = bytearray()
     data: list[Octets] = []
@@ -227,7 +228,7 @@ def decode_columns(payload: Octets, count: int, attributes_max: int) -> Columns:
         found[Role.BODY],
         found.get(Role.EVENT_TIME),
         attributes,
-        None if rows is None else rows.to_numpy(),
+        None if rows is None else numbers_of(rows),
     )
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cursus.kernel.errors import PeerFault
 from cursus.kernel.octets import Octets
 
+from .arrays import int64_array, octets_array, octets_of, repeated
 from .batch import (
     CODEC_FLAGS,
     BatchFlags,
@@ -126,8 +126,8 @@ class Listed:
                 return Payload(Layout.ROWS, [self._rows_payload(filled)], low, high)
             columns = Columns(
                 _key_column(self.keys),
-                pa.array(self.bodies, pa.binary()),
-                None if filled is None else pa.array(filled, pa.int64()),
+                octets_array(self.bodies),
+                None if filled is None else int64_array(filled),
                 self._attribute_columns(),
             )
         except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
@@ -143,7 +143,7 @@ class Listed:
         if mappings is not None and any(mappings):
             attributes = [{k: v for k, v in row.items() if v is not None} if row else None for row in mappings]
             _check_values(attributes)
-        return encode_rows(Rows(list(map(_octets, self.keys)), list(map(_octets, self.bodies)), times, attributes))
+        return encode_rows(Rows(list(map(octets_of, self.keys)), list(map(octets_of, self.bodies)), times, attributes))
 
     def _attribute_columns(self) -> dict[str, pa.Array]:
         if self.values is not None:
@@ -159,9 +159,8 @@ def _key_column(keys: list[Octets | str]) -> pa.Array:
     """The keys as they are, or as a dictionary of one where all are equal: as many sources have them."""
     first = keys[0]
     if keys[-1] == first and keys.count(first) == len(keys):
-        codes = pa.array(np.zeros(len(keys), np.int32))
-        return pa.DictionaryArray.from_arrays(codes, pa.array([first], pa.binary()))
-    return pa.array(keys, pa.binary())
+        return repeated(octets_array((first,)), len(keys))
+    return octets_array(keys)
 
 
 def _check_values(rows: list[dict[str, AttributeValue] | None]) -> None:
@@ -174,10 +173,6 @@ def _check_values(rows: list[dict[str, AttributeValue] | None]) -> None:
 
 
 _KINDS = frozenset((bool, int, float, str, bytes, datetime))
-
-
-def _octets(value: Octets | str) -> bytes:
-    return value.encode() if isinstance(value, str) else bytes(memoryview(value))
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import re2
 
+from cursus.delivery.arrays import constant_octets, octets_array, octets_scalar
 from cursus.kernel.errors import InvariantBroken
 from cursus.matching.operands import (
     DTYPES,
@@ -150,7 +151,7 @@ class _Batch:
         if operand.kind not in (Kind.TEXT, Kind.KEY):
             return unknown(self._count)
         if operand.is_single:
-            operand = Operand(operand.kind, pa.array([operand.values] * self._count, pa.binary()))
+            operand = Operand(operand.kind, constant_octets(operand.values, self._count))
         return verdict_of(mask_of(_likeness_of(operand.values, condition.pattern, condition.escape)), operand.valid)
 
     def _nullness(self, condition: Nullness) -> Verdict:
@@ -197,7 +198,7 @@ def _is_any_of(operand: Operand, choices: list[Literal]) -> Any:
         wanted = [literal_operand(choice).values for choice in choices]
         if operand.is_single:
             return operand.values in wanted
-        return mask_of(pc.is_in(operand.values, value_set=pa.array(wanted, pa.binary())))
+        return mask_of(pc.is_in(operand.values, value_set=octets_array(wanted)))
     numbers: list[Any] = [choice.value for choice in choices]
     if operand.kind in NUMBERS:
         # A number that has no equal of this kind equals nothing in the column.
@@ -210,9 +211,9 @@ def _likeness_of(values: pa.BinaryArray, pattern: str, escape: str | None) -> pa
     literals = [part for part in parts if isinstance(part, bytes)]
     match [part if isinstance(part, str) else "" for part in parts]:
         case []:
-            return pc.equal(values, pa.scalar(b"", pa.binary()))
+            return pc.equal(values, octets_scalar(b""))
         case [""]:
-            return pc.equal(values, pa.scalar(literals[0], pa.binary()))
+            return pc.equal(values, octets_scalar(literals[0]))
         case ["%"]:
             return pc.starts_with(values, b"")
         case ["", "%"]:

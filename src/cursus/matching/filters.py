@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cursus.delivery.arrays import octets_array
 from cursus.kernel.errors import Refused
 from cursus.matching.patterns import EVERY_KEY, LiteralPattern, Pattern, PrefixPattern, compile_pattern
 from cursus.matching.predicate import Predicate, compile_predicate
@@ -117,11 +118,11 @@ def union_of(patterns: Iterable[Pattern]) -> KeyUnion:
     """The keys that any of `patterns` matches, each pattern once and in the order given."""
     distinct = dict.fromkeys(patterns)
     if any(pattern.is_everything for pattern in distinct):
-        return KeyUnion((EVERY_KEY,), pa.array([], pa.binary()))
+        return KeyUnion((EVERY_KEY,), octets_array(()))
     prefixes = [pattern.prefix for pattern in distinct if isinstance(pattern, PrefixPattern)]
     kept = tuple(pattern for pattern in distinct if not _is_covered(pattern, prefixes))
     literals = [pattern.key for pattern in kept if isinstance(pattern, LiteralPattern)]
-    return KeyUnion(kept, pa.array(literals, pa.binary()))
+    return KeyUnion(kept, octets_array(literals))
 
 
 def _is_covered(pattern: Pattern, prefixes: list[bytes]) -> bool:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cursus.delivery.arrays import octets_scalar
 from cursus.kernel.errors import Misuse
 from cursus.matching.selection import Mask, binary_of, fixed_width, mask_of, validity_of
 from cursus.matching.syntax import PSEUDO_COLUMNS, Kind, Literal
@@ -200,9 +201,9 @@ def _compare_octets(comparator: Comparator, left: Any, right: Any) -> Any:
     if isinstance(left, bytes) and isinstance(right, bytes):
         return comparator.ufunc((left > right) - (left < right), 0)
     if isinstance(left, bytes):
-        left = pa.scalar(left, pa.binary())
+        left = octets_scalar(left)
     elif isinstance(right, bytes):
-        right = pa.scalar(right, pa.binary())
+        right = octets_scalar(right)
     return mask_of(comparator.arrow(left, right))
 
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import re2
 
+from cursus.delivery.arrays import octets_scalar
 from cursus.kernel.errors import Refused
 from cursus.kernel.names import KEY_SIZE_MAX
 from cursus.matching.selection import (
@@ -89,7 +90,7 @@ class LiteralPattern(Pattern):
         return key == self.key
 
     def _scan(self, keys: pa.BinaryArray) -> Mask:
-        return true_where_valid(pc.equal(keys, pa.scalar(self.key, pa.binary())))
+        return true_where_valid(pc.equal(keys, octets_scalar(self.key)))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
 from cursus.kernel.errors import Refused
 from cursus.kernel.octets import Octets
 
@@ -40,7 +42,7 @@ class Directory:
         with os.scandir(self.path) as entries:
             return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
 
-    def read(self, name: str, offset: int, size: int) -> bytearray:
+    def read(self, name: str, offset: int, size: int) -> memoryview:
         """`size` bytes of a file from `offset` on, fewer where it ends. Raises `OSError`."""
         descriptor = os.open(self.path / name, os.O_RDONLY)
         try:
@@ -171,16 +173,14 @@ def _write_some(descriptor: int, offset: int, buffers: list[Octets]) -> int:
     return offset
 
 
-def read_at(descriptor: int, offset: int, size: int) -> bytearray:
+def read_at(descriptor: int, offset: int, size: int) -> memoryview:
     """`size` bytes from `offset` on in memory of their own, fewer where the file ends. Raises `OSError`."""
-    data = bytearray(size)
-    view = memoryview(data)
+    # Not a bytearray: that would be filled with zeros first, while every other thread waits.
+    view = np.empty(size, np.uint8).data
     filled = 0
     while filled < size:
         count = os.preadv(descriptor, [view[filled:]], offset + filled)
         if not count:
             break
         filled += count
-    view.release()
-    del data[filled:]
-    return data
+    return view[:filled]

@@ -37,7 +37,7 @@ from cursus.journal.exchange import (
 from cursus.journal.layout import index_name, segment_name
 from cursus.journal.recovery import recover
 from cursus.journal.settings import LogSettings, Recovered
-from cursus.journal.steps import CutFile, Found, ReadFile, RemoveFile, SetAside, SyncFile
+from cursus.journal.steps import Answer, CutFile, Found, ReadFile, RemoveFile, SetAside, SyncFile
 
 from .directory import Directory, read_at, replace_file, sync_data, sync_directory, write_at
 
@@ -247,7 +247,7 @@ class Disk:
             orders.append(order)
         return orders, False
 
-    def _read_bytes(self, order: ReadBytes, opened: dict[str, int]) -> bytearray:
+    def _read_bytes(self, order: ReadBytes, opened: dict[str, int]) -> memoryview:
         name = index_name(order.segment) if order.is_index else segment_name(order.segment)
         if name not in opened:
             opened[name] = os.open(self._path / name, os.O_RDONLY)
@@ -307,11 +307,11 @@ def drive_recovery(
     return drive_steps(directory, recover(directory.listing(), settings, new_journal_id), take)
 
 
-def drive_steps(directory: Directory, steps: Generator[Any, bytearray | None, T], take: Callable[[Any], None]) -> T:
+def drive_steps(directory: Directory, steps: Generator[Any, Answer, T], take: Callable[[Any], None]) -> T:
     """Carry out what a generator of recovery or verification orders; hand the rest to `take`; return what it
     returns.
     """
-    answer: bytearray | None = None
+    answer: Answer = None
     while True:
         try:
             order = steps.send(answer)
@@ -333,7 +333,7 @@ def drive_steps(directory: Directory, steps: Generator[Any, bytearray | None, T]
                 take(order)
 
 
-def _read_if_possible(directory: Directory, name: str, offset: int, size: int) -> bytearray | None:
+def _read_if_possible(directory: Directory, name: str, offset: int, size: int) -> memoryview | None:
     try:
         return directory.read(name, offset, size)
     except OSError:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cursus.delivery.arrays import constant_octets, constant_time, int64_array
 from cursus.delivery.batch import BatchHeader, read_header
 from cursus.delivery.payload import excerpt_record, read_columns
 from cursus.delivery.publication import TIMESTAMP, Columns
@@ -151,21 +152,21 @@ def read_size(record: Octets) -> int:
 
 def runs_of(chosen: npt.NDArray[np.int64], base: int) -> tuple[tuple[int, int], ...]:
     """Ascending row indices as runs of sequences: row 0 has sequence `base`."""
-    breaks = np.flatnonzero(np.diff(chosen) != 1)
-    firsts = chosen[np.concatenate(([0], breaks + 1))] + base
-    lasts = chosen[np.concatenate((breaks, [len(chosen) - 1]))] + base
-    return tuple(zip(firsts.tolist(), lasts.tolist(), strict=True))
+    sequences = chosen + base
+    breaks = np.flatnonzero(sequences[1:] - sequences[:-1] != 1)
+    firsts, lasts = sequences[breaks + 1].tolist(), sequences[breaks].tolist()
+    return tuple(zip((int(sequences[0]), *firsts), (*lasts, int(sequences[-1])), strict=True))
 
 
 def _column(name: str, stream: Stream, record: PlacedRecord, header: BatchHeader, columns: Columns) -> pa.Array | None:
     if name == "$event_time":
         if columns.event_times_us is None:
-            return pa.repeat(pa.scalar(header.event_time_min_us, TIMESTAMP), header.count)
+            return constant_time(header.event_time_min_us, header.count)
         return columns.event_times_us.view(TIMESTAMP)
     if name == "$append_time":
-        return pa.repeat(pa.scalar(record.append_time_us, TIMESTAMP), header.count)
+        return constant_time(record.append_time_us, header.count)
     if name == "$source":
-        return pa.repeat(pa.scalar(stream.source_names.get(header.source_id, ""), pa.string()), header.count)
+        return constant_octets(stream.source_names.get(header.source_id, "").encode(), header.count, pa.string())
     if name == "$sequence":
-        return pa.array(np.arange(record.first_sequence, record.first_sequence + header.count, dtype=np.int64))
+        return int64_array(range(record.first_sequence, record.first_sequence + header.count))
     return columns.attributes.get(name)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from cursus.delivery.arrays import constant_octets, numbers_array, numbers_of
 from cursus.delivery.batch import BatchHeader, Layout, signed_record
 from cursus.delivery.columns import encode_columns
 from cursus.delivery.record import RecordKind
@@ -63,13 +64,14 @@ class Parking:
         record = parcel.record
         columns, header = examiner.columns_of(record)
         rows = np.concatenate([np.arange(first, last + 1) for first, last in parcel.runs]) - record.first_sequence
-        indices = pa.array(rows)
+        indices = numbers_array(rows, pa.int64())
         count = len(rows)
         times = columns.event_times_us
+        parked_by = f"{subscription.subscriber}/{subscription.name}"
         origin = {
-            "cursus.stream": pa.array([stream.name] * count),
-            "cursus.sequence": pa.array(rows + record.first_sequence),
-            "cursus.subscription": pa.array([f"{subscription.subscriber}/{subscription.name}"] * count),
+            "cursus.stream": constant_octets(stream.name.encode(), count, pa.string()),
+            "cursus.sequence": numbers_array(rows + record.first_sequence, pa.int64()),
+            "cursus.subscription": constant_octets(parked_by.encode(), count, pa.string()),
         }
         kept_times = None if times is None else times.take(indices)
         moved = columns._replace(
@@ -79,8 +81,8 @@ class Parking:
             attributes={**{name: array.take(indices) for name, array in columns.attributes.items()}, **origin},
             rows=None,
         )
-        low = header.event_time_min_us if kept_times is None else min(kept_times.to_pylist())
-        high = low if kept_times is None else max(kept_times.to_pylist())
+        low = header.event_time_min_us if kept_times is None else int(numbers_of(kept_times).min())
+        high = low if kept_times is None else int(numbers_of(kept_times).max())
         signed = BatchHeader(int(Layout.COLUMNS), 0, 0, 0, count, target.stream_id, 0, 0, count, 1, low, high)
         sequence, append_time_us = target.assign(count, now.wall_us)
         data = signed_record(signed, encode_columns(moved))
