@@ -1,7 +1,6 @@
 """The command line starts quickly, says what is wrong in one sentence, and ends with the code that fits."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from cursus.cli import VERBS, LazyGroup, cursus
 from cursus.cli.exits import Ended, Exit, run
 from cursus.kernel.errors import Fenced, Misuse, Refused, Unavailable
+from tests.processes import Child, ended
 
 HEAVY = (
     "asyncio",
@@ -31,9 +31,9 @@ def test_help_imports_nothing_heavy() -> None:
         "import sys\nfrom cursus.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit as end:\n"
         "    print(end.code, [name for name in sys.argv[1].split(',') if name in sys.modules], file=sys.stderr)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", script, ",".join(HEAVY)], capture_output=True, text=True, check=True)
-    assert ended.stderr.strip() == "0 []"
-    assert all(verb in ended.stdout for verb in VERBS)
+    asked = ended([sys.executable, "-c", script, ",".join(HEAVY)])
+    assert asked.stderr.strip() == "0 []"
+    assert all(verb in asked.stdout for verb in VERBS)
 
 
 def test_every_verb_can_be_imported_and_explains_itself(capfd: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +90,7 @@ def test_a_reader_that_has_had_enough_is_no_failure() -> None:
         "@click.command()\ndef loud():\n    while True:\n        click.echo('x' * 1000)\n"
         "sys.exit(run(loud, []))\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as loud:
+    with Child([sys.executable, "-c", script], stdout=-1, stderr=-1) as loud:
         assert loud.stdout is not None
         assert loud.stderr is not None
         loud.stdout.readline()
@@ -151,7 +151,7 @@ def test_a_token_is_printed_once_listed_by_its_id_and_revoked(run_verb: Run, tmp
     assert token_id in err
     assert token.strip() not in err
     _, listed, _ = run_verb("token", "ls", "--file", file, "-o", "jsonl")
-    assert json.loads(listed).keys() == {"id", "principal", "created"}
+    assert json.loads(listed).keys() == {"id", "principal", "created", "expires"}
     assert json.loads(listed)["id"] == token_id
     assert run_verb("token", "rm", token_id, "--file", file)[0] == Exit.OK
     assert run_verb("token", "ls", "--file", file, "-o", "json")[1] == "[]\n"

@@ -1,6 +1,7 @@
 """Streams, subscriptions and journals are looked after from the command line; people get tables, programs JSON."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,24 @@ def test_a_flipped_bit_in_a_journal_is_named_and_has_its_exit_code(tmp_path: Pat
     verified = run_cursus("journal", "verify", directory)
     assert verified.code == Exit.DAMAGED
     assert "damage: segment=" in verified.err
+
+
+def test_a_token_is_listed_with_the_day_on_which_it_expires(run_cursus: Cursus, tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    made = json.loads(run_cursus("token", "add", "desk-1", "--file", file, "--expires", "90d", "-o", "json").out)
+    lasting = run_cursus("token", "add", "desk-2", "--file", file, "-o", "json")
+    listed = json.loads(run_cursus("token", "ls", "--file", file, "-o", "json").out)
+    created, expires = (datetime.fromisoformat(made[name]) for name in ("created", "expires"))
+    assert (expires - created).days == 90
+    assert [row["expires"] for row in listed] == [made["expires"], json.loads(lasting.out)["expires"]]
+    assert listed[1]["expires"] == ""
+
+
+@pytest.mark.parametrize("expires", ["soon", "99999999999d", "90"])
+def test_a_time_to_expire_that_makes_no_sense_makes_no_token(run_cursus: Cursus, tmp_path: Path, expires: str) -> None:
+    made = run_cursus("token", "add", "desk-1", "--file", tmp_path / "tokens", "--expires", expires)
+    assert (made.code, made.out) == (Exit.USAGE, "")
+    assert not (tmp_path / "tokens").exists()
 
 
 def test_a_token_over_tls_is_worth_what_the_rules_say(

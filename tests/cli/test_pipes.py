@@ -3,9 +3,8 @@
 import io
 import json
 import signal
-import subprocess
 import sys
-import threading
+import time
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,13 +13,20 @@ import pytest
 from cursus.cli.exits import Exit
 from cursus.client.embedded import Embedded
 from tests.cli.conftest import Cursus
+from tests.processes import Child, beside
 
 COMMAND = [sys.executable, "-c", "from cursus.cli import main; main()"]
 
 
-def started(*arguments: str) -> subprocess.Popen[bytes]:
+def started(*arguments: str) -> Child:
     """A command in a process of its own, with pipes to all its ends."""
-    return subprocess.Popen([*COMMAND, *arguments], stdin=-1, stdout=-1, stderr=-1)
+    return Child([*COMMAND, *arguments], stdin=-1, stdout=-1, stderr=-1)
+
+
+def wait_for_head(node: Embedded, stream: str, head: int) -> None:
+    deadline = time.monotonic() + 30
+    while node.streams.show(stream)["head"] < head:
+        assert time.monotonic() < deadline, f"{stream} did not come to {head}"
 
 
 def written(directory: Path, *lines: str, name: str = "input") -> Path:
@@ -195,8 +201,7 @@ def test_an_interrupted_publisher_waits_for_receipts_and_says_from_where_to_go_o
     with started("pub", "trades") as publishing:
         publishing.stdin.write(b"one\ntwo\nthr")
         publishing.stdin.flush()
-        while node.streams.show("trades")["head"] < 2:
-            pass
+        wait_for_head(node, "trades", 2)
         publishing.send_signal(signal.SIGINT)
         assert publishing.wait() == Exit.INTERRUPTED
         assert b"go on with --from 3" in publishing.stderr.read()
@@ -226,12 +231,9 @@ def test_a_publisher_that_is_killed_and_started_again_loses_and_doubles_nothing(
         with started("pub", "log", "--source", "archive", "--resume") as publishing:
             # It cannot come to an end: the rest of its input is held back.
             fed = file.read_bytes()[: fed_count * len("line 000000\n")]
-            feeding = threading.Thread(target=feed, args=(publishing.stdin, fed))
-            feeding.start()
-            while node.streams.show("log")["head"] < fed_count - 20_000:
-                assert publishing.poll() is None
-            publishing.kill()
-            feeding.join()
+            with beside(feed, publishing.stdin, fed):
+                wait_for_head(node, "log", fed_count - 20_000)
+                publishing.kill()
     assert 40_000 <= node.streams.show("log")["head"] <= 60_000
     assert run_cursus("pub", "log", "--source", "archive", "--file", file).code == Exit.OK
     assert run_cursus("sub", "log", "--no-follow").out == file.read_text()

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pytest
 import cursus
 from cursus.cli.exits import Exit
 from cursus.node.figures import FIGURES
+from tests.processes import Child, ended, free_port
 
 COMMAND = [sys.executable, "-c", "from cursus.cli import main; main()"]
 
@@ -21,7 +23,7 @@ COMMAND = [sys.executable, "-c", "from cursus.cli import main; main()"]
 class Served:
     """A node's process and where it listens."""
 
-    def __init__(self, process: subprocess.Popen[bytes], ready: dict[str, str]) -> None:
+    def __init__(self, process: Child, ready: dict[str, str]) -> None:
         self.process = process
         self.ready = ready
 
@@ -33,21 +35,24 @@ class Served:
 @contextmanager
 def served(directory: Path, *arguments: str, tcp: str = "127.0.0.1:0") -> Iterator[Served]:
     command = ["serve", "--directory", str(directory), "--tcp", tcp, "--set", "listen.zeromq=", *arguments]
-    with subprocess.Popen([*COMMAND, *command, "--set", "listen.metrics=127.0.0.1:0"], stderr=-1) as process:
-        try:
-            assert process.stderr is not None
-            for line in process.stderr:
-                said = json.loads(line)
-                if said["event"] == "node-ready":
-                    yield Served(process, said)
-                    return
-            raise AssertionError("the node ended before it was ready")
-        finally:
-            process.kill()
+    with Child([*COMMAND, *command, "--set", "listen.metrics=127.0.0.1:0"], stderr=-1) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            said = json.loads(line)
+            if said["event"] == "node-ready":
+                yield Served(process, said)
+                return
+        raise AssertionError("the node ended before it was ready")
 
 
-def ended(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
+def serve_in_vain(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return ended([*COMMAND, "serve", *arguments])
+
+
+def wait_for_head(node: cursus.Node, head: int) -> None:
+    deadline = time.monotonic() + 30
+    while not any(stream["head"] > head for stream in node.streams.list()):
+        assert time.monotonic() < deadline, f"no stream came to {head}"
 
 
 def test_a_node_drains_on_sigterm_and_what_it_took_is_there_at_the_next_start(tmp_path: Path) -> None:
@@ -64,9 +69,9 @@ def test_a_node_drains_on_sigterm_and_what_it_took_is_there_at_the_next_start(tm
 
 def test_two_nodes_on_one_directory_or_one_port_are_told_apart(tmp_path: Path) -> None:
     with served(tmp_path / "one") as first:
-        locked = ended("serve", "--directory", str(tmp_path / "one"), "--tcp", "127.0.0.1:0")
+        locked = serve_in_vain("--directory", str(tmp_path / "one"), "--tcp", "127.0.0.1:0")
         assert (locked.returncode, "[journal-locked]" in locked.stderr) == (Exit.REFUSED, True)
-        taken = ended("serve", "--directory", str(tmp_path / "two"), "--tcp", first.ready["tcp"])
+        taken = serve_in_vain("--directory", str(tmp_path / "two"), "--tcp", first.ready["tcp"])
         assert (taken.returncode, "[port-in-use]" in taken.stderr) == (Exit.UNAVAILABLE, True)
 
 
@@ -78,7 +83,7 @@ def test_a_running_node_shows_every_figure_and_is_alive_and_ready(tmp_path: Path
             assert subscription.next_batch() is not None
 
             def get(path: str) -> str:
-                with urllib.request.urlopen(f"http://{own.ready['metrics']}{path}") as response:
+                with urllib.request.urlopen(f"http://{own.ready['metrics']}{path}", timeout=10) as response:
                     return response.read().decode()
 
             page = get("/metrics")
@@ -90,20 +95,15 @@ def test_a_running_node_shows_every_figure_and_is_alive_and_ready(tmp_path: Path
 
 @pytest.mark.slow
 def test_nothing_is_lost_doubled_or_reordered_while_the_node_is_killed_again_and_again(tmp_path: Path) -> None:
-    with served(tmp_path) as first:
-        tcp, address = first.ready["tcp"], first.address
-        verify = ["verify", "--count", "24000", "--rate", "8000", "--address", address, "-o", "json"]
-        judging = subprocess.Popen([*COMMAND, *verify], stdout=-1, stderr=-1)
-        with cursus.connect(address) as node:
-            while not any(stream["head"] > 2_000 for stream in node.streams.list()):
-                pass
-    for head in (6_000, 12_000):
-        with served(tmp_path, tcp=tcp) as again, cursus.connect(again.address) as node:
-            while not any(stream["head"] > head for stream in node.streams.list()):
-                pass
-    with served(tmp_path, tcp=tcp) as last:
-        out, err = judging.communicate()
-        assert last.ready["was_clean"] is False
+    tcp = f"127.0.0.1:{free_port()}"
+    verify = ["verify", "--count", "24000", "--rate", "8000", "--address", f"cursus://{tcp}", "-o", "json"]
+    with Child([*COMMAND, *verify], stdout=-1, stderr=-1) as judging:
+        for head in (2_000, 6_000, 12_000):
+            with served(tmp_path, tcp=tcp) as again, cursus.connect(again.address) as node:
+                wait_for_head(node, head)
+        with served(tmp_path, tcp=tcp) as last:
+            out, err = judging.communicate()
+            assert last.ready["was_clean"] is False
     row = json.loads(out)
     assert (judging.returncode, row["lost"], row["doubled"], row["out_of_order"]) == (Exit.OK, 0, 0, 0), err
     assert (row["published"], row["acknowledged"]) == (24_000, 24_000)

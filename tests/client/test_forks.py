@@ -2,10 +2,13 @@
 
 import os
 import pickle
+import signal
 import traceback
 
 import cursus
 from cursus.client.embedded import Embedded
+
+CHILD_LIFE_S = 30
 
 
 def in_child(node: Embedded, stream: str, publisher: cursus.Publisher, subscription: cursus.Subscription) -> object:
@@ -39,6 +42,8 @@ def test_what_was_opened_before_a_fork_refuses_in_the_child_and_works_on_in_the_
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(CHILD_LIFE_S)  # it has the pipes of the tests' own process, which would wait for it for ever
         try:
             told: object = in_child(node, stream, publisher, subscription)
         except BaseException:  # noqa: BLE001

@@ -95,3 +95,21 @@ def test_a_commit_whose_answer_is_cut_off_is_asked_for_again_and_done_once(
         for commit_id, stage in enumerate(stages):
             assert joined.commit(commit_id, [stage]).commit_id == commit_id
     assert bodies(node, stream) == [b"0", b"1", b"2"]
+
+
+def test_a_removed_sink_is_forgotten_and_what_it_committed_stays(node: Embedded, stream: str) -> None:
+    node.streams.create(stream)
+    sink = node.sink(stream)
+    with sink.open_run() as run:
+        stage = staged(run, stream, [b"1"])
+        with pytest.raises(cursus.Refused) as refused:
+            sink.remove()
+        assert refused.value.code == "sink-in-use"
+        run.commit(7, [stage])
+    sink.remove()
+    with pytest.raises(cursus.Refused) as refused:
+        sink.remove()
+    assert refused.value.code == "unknown-sink"
+    with sink.open_run() as anew:
+        assert (anew.commit_id, anew.streams) == (-1, ())
+    assert bodies(node, stream) == [b"1"]

@@ -12,12 +12,12 @@ TIMEOUT_S = 10.0
 HEAD = struct.Struct("<IBBH")
 ENVELOPE = struct.Struct("<IHBBIIQQ")
 HEADER = struct.Struct("<IHBBHHIIIIIIIQqq")
-HELLO, WELCOME, REFUSED, FENCED = 0x01, 0x02, 0x08, 0x09
+HELLO, WELCOME, GOODBYE, REFUSED, FENCED = 0x01, 0x02, 0x03, 0x08, 0x09
 ATTACH_SOURCE, SOURCE_ATTACHED, OFFER, RECEIPT, BATCH_REFUSED = 0x10, 0x11, 0x12, 0x13, 0x14
 SUBSCRIBE, SUBSCRIBED, CREDIT, DELIVER, SOURCES = 0x20, 0x21, 0x22, 0x23, 0x24
 SETTLE, SETTLED, REQUEST, REPLY = 0x28, 0x29, 0x40, 0x41
 MAPS = {
-    WELCOME, REFUSED, FENCED, SOURCE_ATTACHED, BATCH_REFUSED, SUBSCRIBED, SOURCES, REPLY,
+    WELCOME, GOODBYE, REFUSED, FENCED, SOURCE_ATTACHED, BATCH_REFUSED, SUBSCRIBED, SOURCES, REPLY,
 }  # fmt: skip
 
 
@@ -37,9 +37,15 @@ def padded(data: bytes) -> bytes:
 def record(grant: dict[str, Any], first: int, keys: list[bytes], bodies: list[bytes], token: bytes = b"") -> bytes:
     """A record to offer: blank envelope, header, rows, token."""
     payload = msgspec.msgpack.encode([keys, bodies, None, None, None])
-    count = len(keys)
+    return record_of(grant, first, len(keys), payload, token)
+
+
+def record_of(
+    grant: dict[str, Any], first: int, count: int, payload: bytes, token: bytes = b"", flags: int = 0
+) -> bytes:
+    """A record around any payload, soundly signed."""
     header = HEADER.pack(
-        0, 0xB47C, 1, 0, 0, 0, len(payload), len(token), count,
+        0, 0xB47C, 1, 0, flags, 0, len(payload), len(token), count,
         grant["stream_id"], grant["source_id"], grant["epoch"], count, first, 7, 7,
     )  # fmt: skip
     signed = header[4:] + payload + token
@@ -76,12 +82,16 @@ def rows_of(records: bytes) -> list[Row]:
 
 
 class Client:
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, token: str = "") -> None:
         self.socket = socket.create_connection((host, port), TIMEOUT_S)
-        self.socket.sendall(b"\xaa\xa5\x01\x04ZEPS\x00\x02\x00")
-        assert self.take(3) == b"\xaa\xa5\x02"
-        self.say(0, HELLO, msgspec.msgpack.encode({"client": "by hand"}))
-        self.welcome = self.hear(0, WELCOME)
+        try:
+            self.socket.sendall(b"\xaa\xa5\x01\x04ZEPS\x00\x02\x00")
+            assert self.take(3) == b"\xaa\xa5\x02"
+            self.say(0, HELLO, msgspec.msgpack.encode({"client": "by hand", "token": token}))
+            self.welcome = self.hear(0, WELCOME)
+        except BaseException:
+            self.close()
+            raise
 
     def take(self, size: int) -> bytes:
         taken = b""
@@ -103,7 +113,7 @@ class Client:
         size, heard, _, at = HEAD.unpack(self.take(8))
         body = self.take(size + -size % 8)[:size]
         said = msgspec.msgpack.decode(body) if heard in MAPS else body
-        assert (at, heard) == (channel, kind), (at, hex(heard), said)
+        assert (at, heard) == (channel, kind), (at, hex(heard), said if heard in MAPS else body[:64])
         return said
 
     def close(self) -> None:

@@ -1,7 +1,6 @@
 """The laws, kept by both ends of a ZEPS link."""
 
 import os
-import subprocess
 import sys
 
 import pytest
@@ -36,6 +35,7 @@ from cursus.protocols.zeps.orders import (
 from cursus.streams import exchange as x
 from cursus.streams.exchange import Durability
 from tests.laws import kit
+from tests.processes import ended
 from tests.protocols.zeps.place import batch
 
 LINK = 1
@@ -318,11 +318,9 @@ for name, make in NODE_PHASES.items():
 
 def test_the_same_story_is_told_under_every_hash_seed() -> None:
     outputs = [
-        subprocess.run(
+        ended(
             [sys.executable, "-c", STORY],
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            check=True,
         ).stdout
         for seed in ("0", "1")
     ]

@@ -44,6 +44,7 @@ from cursus.kernel.events import DeadlineReached
 from cursus.runtime.directory import Directory, open_directory
 from cursus.runtime.disk import BALLAST_NAME, Disk, create_segment, drive_recovery
 from tests.journal.rig import JOURNAL_ID, batch_entry
+from tests.processes import Child, ended
 
 ORDERS = (WriteGroup, CreateSegment, ReadBytes, WriteFile, RemoveSegment)
 SMALL = LogSettings(segment_size=64 << 10, checkpoint_interval_size=1 << 30)
@@ -230,7 +231,8 @@ def test_a_limit_on_file_size_is_a_full_disk_and_leaves_no_remains(tmp_path: Pat
         "try: create_segment(Path(sys.argv[1]), CreateSegment(1, 1, 1 << 21, bytes(4096)))\n"
         "except OSError as error: sys.stdout.write(code_of(error))\n"
     )
-    run = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
+    run = ended([sys.executable, "-c", script, str(tmp_path)])
+    assert run.returncode == 0, run.stderr
     assert run.stdout == "disk-full"
     assert list(tmp_path.iterdir()) == []
 
@@ -276,19 +278,14 @@ def test_a_second_node_is_refused_and_told_who_has_the_journal(tmp_path: Path) -
         "from cursus.runtime.directory import open_directory\n"
         "open_directory(Path(sys.argv[1])); sys.stdout.write('held\\n'); sys.stdout.flush(); sys.stdin.read()\n"
     )
-    holder = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
+    with Child([sys.executable, "-c", script, str(tmp_path)], stdin=-1, stdout=-1) as holder:
         assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
+        assert holder.stdout.readline() == b"held\n"
         with pytest.raises(Refused) as caught:
             open_directory(tmp_path)
         assert caught.value.code == "journal-locked"
         assert caught.value.details["pid"] == holder.pid
         assert str(holder.pid) in str(caught.value)
-    finally:
-        holder.communicate()
     open_directory(tmp_path).close()
 
 

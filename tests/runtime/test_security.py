@@ -2,6 +2,7 @@
 
 import ssl
 import stat
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,35 @@ def test_a_removed_token_is_forgotten_by_a_running_node(tmp_path: Path) -> None:
     assert tokens.principal_of(other) == "desk-2"
 
 
+def test_a_token_that_has_expired_is_refused_and_says_when_though_it_was_proved_before(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    tokens = TokenFile(file)
+    lasting, _ = add_token(file, "desk-1", timedelta(days=1))
+    expired, line = add_token(file, "desk-2", timedelta(seconds=-1))
+    assert tokens.principal_of(lasting) == tokens.remembered(lasting) == "desk-1"
+    for _ in range(2):
+        assert tokens.remembered(expired) is None
+        with pytest.raises(Refused, match=line.expires) as caught:
+            tokens.principal_of(expired)
+        assert caught.value.code == "unauthenticated"
+    assert tokens.principal_of(expired[:-1]) is None
+
+
+def test_a_token_lasts_until_its_time_and_no_longer(tmp_path: Path) -> None:
+    _, line = add_token(tmp_path / "tokens", "desk-1", timedelta(hours=1))
+    ends_s = datetime.fromisoformat(line.expires).timestamp()
+    assert (line.is_expired(ends_s - 1), line.is_expired(ends_s)) == (False, True)
+    _, for_ever = add_token(tmp_path / "tokens", "desk-1")
+    assert not for_ever.is_expired(1e18)
+    assert read_tokens(tmp_path / "tokens") == [line, for_ever]
+
+
+def test_a_line_without_expiry_is_written_as_before(tmp_path: Path) -> None:
+    _, line = add_token(tmp_path / "tokens", "desk 1")
+    fields = (tmp_path / "tokens").read_text().splitlines()[1].split(" ", 5)
+    assert fields[4:] == [line.created, "desk 1"]
+
+
 def test_to_remove_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="has no token") as caught:
         remove_token(tmp_path / "tokens", "cafecafe")
@@ -96,6 +126,8 @@ def test_a_file_that_others_may_read_is_refused_with_what_to_do(tmp_path: Path) 
         "cafecafe bcrypt:1:1:1 AA AA 2024-01-01T00:00:00Z desk",
         "cafecafe scrypt:60:8:1 AA AA 2024-01-01T00:00:00Z desk",
         "cafecafe scrypt:12:8:x AA AA 2024-01-01T00:00:00Z desk",
+        "cafecafe scrypt:12:8:1 AA AA 2024-01-01T00:00:00Z/soon desk",
+        "cafecafe scrypt:12:8:1 AA AA 2024-01-01T00:00:00Z/2025-01-01T00:00:00 desk",
     ],
 )
 def test_a_damaged_line_is_named_by_its_number(tmp_path: Path, line: str) -> None:

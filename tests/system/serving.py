@@ -5,34 +5,32 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from cursus.client.blocking import Node, connect
+from tests.processes import Child, free_port
 
 START_TIMEOUT_S = 20.0
-
-
-def free_port() -> int:
-    """A port that nobody has at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class ServedNode:
     """Owns one `cursus serve` process and what it is started with."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, descriptors_max: int = 0) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        descriptors_max: int = 0,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """A node over `directory`, not started yet; `settings` are CURSUS_* variables without the prefix."""
         self.directory = directory
         self.port = free_port()
         self.address = f"cursus://127.0.0.1:{self.port}"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Child | None = None
         self.log = directory.parent / f"{directory.name}.log"
         self._descriptors_max = descriptors_max
         self._environment = {
@@ -42,21 +40,26 @@ class ServedNode:
             "CURSUS_LISTEN_METRICS": "",
             "CURSUS_LOG_FORMAT": "json",
             **{f"CURSUS_{name}": value for name, value in (settings or {}).items()},
+            **(environment or {}),
         }
+
+    def setting(self, name: str) -> str:
+        """What it is started with: the CURSUS_* variable without the prefix."""
+        return self._environment[f"CURSUS_{name}"]
 
     def start(self) -> Node:
         """Start the process, and connect to it once it answers."""
         self.spawn()
         return connect(self.address, timeout_s=START_TIMEOUT_S)
 
-    def spawn(self) -> subprocess.Popen[bytes]:
+    def spawn(self) -> Child:
         """Start the process without waiting for it."""
 
         def limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (self._descriptors_max, self._descriptors_max))
 
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = Child(
                 [sys.executable, "-m", "cursus", "serve"],
                 env={**os.environ, **self._environment},
                 stdin=subprocess.DEVNULL,
@@ -69,8 +72,7 @@ class ServedNode:
     def kill(self) -> None:
         """SIGKILL: nothing is flushed, nobody is told."""
         assert self.process is not None
-        self.process.kill()
-        self.process.wait()
+        self.process.end()
 
     def stop(self) -> int:
         """SIGTERM, and the exit code."""

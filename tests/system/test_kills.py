@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 import cursus
 from cursus.client.blocking import connect
+from tests.processes import Child, beside, ended
 from tests.system.serving import ServedNode
 
 pytestmark = pytest.mark.slow
@@ -42,15 +42,13 @@ def test_a_node_killed_again_and_again_loses_and_doubles_nothing(served: ServedN
                 served.kill()
                 served.spawn()
 
-        killer = threading.Thread(target=kill_now_and_then)
-        killer.start()
-        for number in range(1, count + 1):
-            publisher.publish("till", str(number).encode())
-            if number % 2_000 == 0:
-                publisher.wait(number)
-        publisher.flush()
-        done.set()
-        killer.join()
+        with beside(kill_now_and_then):
+            for number in range(1, count + 1):
+                publisher.publish("till", str(number).encode())
+                if number % 2_000 == 0:
+                    publisher.wait(number, timeout_s=30)
+            publisher.flush(timeout_s=30)
+            done.set()
         publisher.close()
         assert _bodies(served.address, count) == list(range(1, count + 1))
 
@@ -59,14 +57,11 @@ def test_a_publisher_killed_again_and_again_goes_on_where_the_stream_stopped(ser
     count = 20_000
     served.start().close()
     for _ in range(3):
-        with subprocess.Popen(
-            [sys.executable, "-c", PUBLISHER, served.address, str(count)], stdout=subprocess.PIPE, text=True
-        ) as process:
+        with Child([sys.executable, "-c", PUBLISHER, served.address, str(count)], stdout=-1) as process:
             assert process.stdout is not None
             acknowledged = int(process.stdout.readline() or count)
-            process.kill()
         assert acknowledged <= count
-    subprocess.run([sys.executable, "-c", PUBLISHER, served.address, str(count)], check=True, capture_output=True)
+    assert ended([sys.executable, "-c", PUBLISHER, served.address, str(count)]).returncode == 0
     assert _bodies(served.address, count) == list(range(1, count + 1))
 
 
@@ -107,6 +102,5 @@ def test_the_directory_of_a_running_node_is_refused_to_a_second_one(served: Serv
     second = ServedNode(served.directory)
     assert second.spawn().wait(20) != 0
     assert "is in use by process" in second.said()
-    assert isinstance(served.process, subprocess.Popen)
     with pytest.raises(cursus.Refused):
         cursus.embedded(served.directory)

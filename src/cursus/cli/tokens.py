@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cursus.cli.terminal import TABLE, note, output_option, write_one, write_rows
+
+if TYPE_CHECKING:
+    from cursus.runtime.security import TokenLine
 
 _file_option = click.option(
     "--file",
@@ -25,17 +29,25 @@ def tokens() -> None:
 
 @tokens.command("add")
 @click.argument("principal")
+@click.option("--expires", metavar="DURATION", help="How long it may be used: 90d, 12h.  [default: for ever]")
 @_file_option
 @output_option
-def add(principal: str, file: Path, output: str) -> None:
+def add(principal: str, expires: str | None, file: Path, output: str) -> None:
     """Make a token for PRINCIPAL and print it: this once, for only its hash is kept."""
+    from datetime import timedelta
+
+    from cursus.cli.link import seconds_of
     from cursus.runtime.security import add_token
 
-    token, line = add_token(file, principal)
+    try:
+        life = None if expires is None else timedelta(seconds=seconds_of(expires, "--expires"))
+        token, line = add_token(file, principal, life)
+    except OverflowError:
+        raise click.BadParameter(f"{expires} is longer than the calendar", param_hint="--expires") from None
     if output == TABLE:
         click.echo(token)
     else:
-        write_one({"token": token, "id": line.id, "principal": principal, "created": line.created}, output)
+        write_one({"token": token, **_shown(line)}, output)
     note(f"token {line.id} of {principal}: it is not kept, write it down; `cursus token rm {line.id}` revokes it")
 
 
@@ -43,11 +55,10 @@ def add(principal: str, file: Path, output: str) -> None:
 @_file_option
 @output_option
 def list_(file: Path, output: str) -> None:
-    """List the tokens: their ids, principals and ages."""
+    """List the tokens: their ids, principals, ages, and when they expire."""
     from cursus.runtime.security import read_tokens
 
-    rows = [{"id": line.id, "principal": line.principal, "created": line.created} for line in read_tokens(file)]
-    write_rows(rows, output, ("id", "principal", "created"))
+    write_rows([_shown(line) for line in read_tokens(file)], output, ("id", "principal", "created", "expires"))
 
 
 @tokens.command("rm")
@@ -58,3 +69,7 @@ def remove(id: str, file: Path) -> None:  # noqa: A002 - click names the argumen
     from cursus.runtime.security import remove_token
 
     note(f"token {id} of {remove_token(file, id).principal} is revoked")
+
+
+def _shown(line: TokenLine) -> dict[str, object]:
+    return {"id": line.id, "principal": line.principal, "created": line.created, "expires": line.expires}

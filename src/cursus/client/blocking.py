@@ -234,6 +234,13 @@ class Sink:
         """The run of that epoch, opened elsewhere. Raises `Fenced` when there is a newer one."""
         return Run(self._thread, self._node, self._thread.run(self._sink.join_run(epoch)))
 
+    def remove(self) -> None:
+        """Forget the sink, with the id of its last commit; what it committed stays.
+
+        Raises `Refused`: `unknown-sink`, or `sink-in-use` while stages are open.
+        """
+        self._thread.run(self._sink.remove())
+
 
 def connect(
     *addresses: str,

@@ -55,10 +55,20 @@ FAULT_COUNT_MAX = 5
 """So many times in a row a node may find fault with what it is sent before the connection gives up."""
 TICK_S = 0.25
 TRANSIENT = frozenset(
-    ("link-lost", "draining", "leaving", "silent", "greeting-timeout", "disk-full", "too-busy", "too-many-ranges")
+    (
+        "link-lost",
+        "draining",
+        "leaving",
+        "silent",
+        "greeting-timeout",
+        "disk-full",
+        "too-busy",
+        "too-many-connections",
+        "too-many-ranges",
+    )
 )
 """Codes after which it is right to ask again by oneself."""
-ASKED_ONCE = frozenset(("stream.delete", "subscription.remove"))
+ASKED_ONCE = frozenset(("stream.delete", "subscription.remove", "sink.remove"))
 """Requests that are not repeated when the link is lost before their answer: they may have been done."""
 
 

@@ -246,6 +246,13 @@ class AsyncSink:
         """The run of that epoch, opened elsewhere. Raises `Fenced` when there is a newer one."""
         return await self._opened(epoch, new_incarnation())
 
+    async def remove(self) -> None:
+        """Forget the sink, with the id of its last commit; what it committed stays.
+
+        Raises `Refused`: `unknown-sink`, or `sink-in-use` while stages are open.
+        """
+        await self._connection.ask("sink.remove", sink=self.name)
+
     async def _opened(self, epoch: int, incarnation: bytes) -> AsyncRun:
         run = AsyncRun(self._connection, self.name, epoch, incarnation)
         await run.channel.open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -33,6 +34,8 @@ class NodeSocket(asyncio.BufferedProtocol):
     def __init__(self, tell: Callable[[object], None]) -> None:
         """A socket whose facts go to `tell`."""
         self.parser = FrameParser(native.GREETING_SIZE_MAX)
+        self.is_to_itself = False
+        """Whether the connection leads back to its own end: nobody hears of one that does, and it is closed."""
         self._tell = tell
         self._transport: asyncio.Transport | None = None
         self._is_agreed = False
@@ -43,10 +46,17 @@ class NodeSocket(asyncio.BufferedProtocol):
         """The connection is up."""
         self._transport = cast(asyncio.Transport, transport)
         sock = transport.get_extra_info("socket")
+        # Where nobody listens on a port of the ephemeral range, the system may give it to our own end, and TCP connects
+        # that to itself. It would hold the port against the node that is being started again.
+        peer = transport.get_extra_info("peername")
+        self.is_to_itself = bool(peer) and peer == transport.get_extra_info("sockname")
+        if self.is_to_itself:
+            self._transport.abort()
+            return
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_SIZE_MAX)
-        self._tell(LinkOpened(LINK, "client", str(transport.get_extra_info("peername") or "")))
+        self._tell(LinkOpened(LINK, "client", str(peer or "")))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Memory that nobody else looks at."""
@@ -73,6 +83,8 @@ class NodeSocket(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
+        if self.is_to_itself:
+            return
         self._tell(LinkClosed(LINK, str(exc) if exc else "closed by the node"))
 
     def send(self, buffers: Sequence[Octets]) -> None:
@@ -103,4 +115,6 @@ async def open_socket(address: Address, tls: ssl.SSLContext | None, tell: Callab
             await loop.create_connection(lambda: node_socket, address.host, address.port, ssl=context)
         else:
             await loop.create_connection(lambda: node_socket, address.host, address.port)
+    if node_socket.is_to_itself:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")
     return node_socket

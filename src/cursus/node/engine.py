@@ -24,8 +24,8 @@ from cursus.kernel.effects import Note, PauseReading, ResumeReading
 from cursus.kernel.engine import Now
 from cursus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
 from cursus.protocols.zeps.attachment import NodeLink
-from cursus.protocols.zeps.orders import DrainRequested as DrainLink
 from cursus.protocols.zeps.orders import (
+    AskPrincipal,
     FramesReceived,
     PrincipalKnown,
     ReadingPaused,
@@ -33,6 +33,7 @@ from cursus.protocols.zeps.orders import (
     SessionCongested,
     SessionDrained,
 )
+from cursus.protocols.zeps.orders import DrainRequested as DrainLink
 from cursus.streams import exchange as streams
 from cursus.streams.engine import StreamsEngine
 
@@ -79,6 +80,8 @@ class NodeEngine:
         self._connections_max = connections_max
         self._connected: dict[str, int] = {}
         self._principals: dict[int, str] = {}
+        self._crowding: dict[int, str] = {}
+        """Links whose principal, proved by the transport, has no connection left."""
         self.opened_count = 0
         self.fault_count = 0
         self._is_full = False
@@ -157,6 +160,7 @@ class NodeEngine:
 
     def _link_opened(self, event: LinkOpened, now: Now) -> None:
         if event.principal and not self._admit(event.link, event.principal):
+            self._crowding[event.link] = event.principal
             event = replace(event, principal="")
         self.opened_count += 1
         self.links[event.link] = self._open_link(event)
@@ -176,9 +180,20 @@ class NodeEngine:
 
     def _know_principal(self, event: PrincipalKnown, now: Now) -> None:
         if event.principal is not None and not self._admit(event.link, event.principal):
-            reason = f"{event.principal} has {self._connections_max} connections, its limit: close some"
-            event = PrincipalKnown(event.link, None, reason)
+            event = self._too_many(event.link, event.principal)
         self._tell_link(event, now)
+
+    def _ask_principal(self, event: AskPrincipal, now: Now) -> None:
+        """Whom the transport has proved already, and who has no token to be somebody else, is asked no more."""
+        crowding = self._crowding.get(event.link)
+        if crowding is not None and event.token is None:
+            self._tell_link(self._too_many(event.link, crowding), now)
+        else:
+            self._out.append(event)
+
+    def _too_many(self, link: int, principal: str) -> PrincipalKnown:
+        reason = f"{principal} has {self._connections_max} connections, its limit: close some"
+        return PrincipalKnown(link, None, reason, "too-many-connections")
 
     def _admit(self, link: int, principal: str) -> bool:
         """Count the link among its principal's connections, if there is room for it."""
@@ -201,6 +216,7 @@ class NodeEngine:
         link = self.links.pop(event.link, None)
         self._link_timers.clear(event.link)
         self._release(event.link)
+        self._crowding.pop(event.link, None)
         if link is not None:
             self._do_next(link.handle(event, now))
 
@@ -307,6 +323,7 @@ _ROUTES: dict[type, Callable[[NodeEngine, Any, Now], None]] = {
     Note: NodeEngine._count_note,
     LinkOpened: NodeEngine._link_opened,
     Received: NodeEngine._tell_link,
+    AskPrincipal: NodeEngine._ask_principal,
     PrincipalKnown: NodeEngine._know_principal,
     LinkClosed: NodeEngine._link_closed,
     LinkCongested: NodeEngine._tell_link,

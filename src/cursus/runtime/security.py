@@ -1,8 +1,9 @@
 """Who knocks: tokens kept as salted hashes, and TLS contexts.
 
 A token is `cursus_<id>_<secret>`: the id finds its line in the file, the secret is 32 random bytes. The file has one
-line for each token, `id scrypt:<log2 N>:<r>:<p> <salt> <hash> <created> <principal>`, and is for its owner's eyes alone
-(mode 0600). It is read again when it has changed, so that a token that was removed opens no further connection.
+line for each token, `id scrypt:<log2 N>:<r>:<p> <salt> <hash> <created>[/<expires>] <principal>`, and is for its
+owner alone (mode 0600). It is read again when it has changed, so that a token that was removed opens no further
+connection; nor does one that has expired. A version that knows no expiry takes the interval for a date.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import ssl
 import stat
 import tempfile
 import threading
+import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -48,6 +50,12 @@ class TokenLine(NamedTuple):
     hash: bytes
     created: str
     principal: str
+    expires: str = ""
+    """When it ends, in UTC, as `created` is written; "" for never."""
+
+    def is_expired(self, now_s: float) -> bool:
+        """Whether it has ended at `now_s`, in seconds since 1970."""
+        return bool(self.expires) and now_s >= datetime.fromisoformat(self.expires).timestamp()
 
     def holds(self, secret: str) -> bool:
         """Whether the secret is the token's; takes its time, and the same time whatever the answer."""
@@ -67,21 +75,22 @@ class TokenFile:
         self._lock = threading.Lock()
         self._seen: tuple[int, int, int] | None = None
         self._lines: dict[str, TokenLine] = {}
-        self._remembered: dict[bytes, str] = {}
+        self._remembered: dict[bytes, TokenLine] = {}
         self._pepper = secrets.token_bytes(32)
 
     def remembered(self, token: str) -> str | None:
         """The principal of a token that was proved before and is still in the file; None says to ask `principal_of`."""
         self._refresh()
-        return self._remembered.get(self._mark(token))
+        line = self._remembered.get(self._mark(token))
+        return None if line is None or line.is_expired(time.time()) else line.principal
 
     def principal_of(self, token: str) -> str | None:
-        """The principal of a token, None for a wrong one."""
+        """The principal of a token, None for a wrong one. Raises `Refused("unauthenticated")` when it has expired."""
         self._refresh()
         mark = self._mark(token)
         known = self._remembered.get(mark)
         if known is not None:
-            return known
+            return _unexpired(known).principal
         parts = _split_token(token)
         line = self._lines.get(parts[0]) if parts else None
         if parts is None or line is None or not line.holds(parts[1]):
@@ -90,8 +99,8 @@ class TokenFile:
             if len(self._remembered) >= _REMEMBERED_MAX:
                 self._remembered.clear()
             if self._lines.get(line.id) is line:
-                self._remembered[mark] = line.principal
-        return line.principal
+                self._remembered[mark] = line
+        return _unexpired(line).principal
 
     def _mark(self, token: str) -> bytes:
         return hashlib.blake2b(token.encode(errors="replace")[:TOKEN_SIZE_MAX], key=self._pepper).digest()
@@ -134,10 +143,10 @@ def read_tokens(path: Path) -> list[TokenLine]:
     return lines
 
 
-def add_token(path: Path, principal: str) -> tuple[str, TokenLine]:
+def add_token(path: Path, principal: str, life: timedelta | None = None) -> tuple[str, TokenLine]:
     """Make a token for `principal` and keep its hash: the token itself, to be shown once, and its line.
 
-    Raises `Refused`: `bad-principal`, or `bad-tokens`.
+    It expires when `life` is over, or never. Raises `Refused`: `bad-principal`, or `bad-tokens`.
     """
     _check_principal(principal)
     with _locked(path):
@@ -146,8 +155,9 @@ def add_token(path: Path, principal: str) -> tuple[str, TokenLine]:
         token_id = next(id_ for id_ in iter(lambda: secrets.token_hex(_ID_SIZE // 2), None) if id_ not in taken)
         secret = _encoded(secrets.token_bytes(_SECRET_SIZE))
         salt = secrets.token_bytes(_SALT_SIZE)
-        created = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        line = TokenLine(token_id, _COST, salt, _hashed(secret, salt, _COST), created, principal)
+        now = datetime.now(UTC)
+        expires = "" if life is None else _written(now + life)
+        line = TokenLine(token_id, _COST, salt, _hashed(secret, salt, _COST), _written(now), principal, expires)
         _write_tokens(path, [*lines, line])
     return f"{PREFIX}{token_id}_{secret}", line
 
@@ -214,6 +224,16 @@ def _load_authorities(context: ssl.SSLContext, authorities: str) -> None:
         ) from None
 
 
+def _unexpired(line: TokenLine) -> TokenLine:
+    if line.is_expired(time.time()):
+        raise Refused("unauthenticated", f"this token has expired ({line.expires}): ask for another")
+    return line
+
+
+def _written(when: datetime) -> str:
+    return when.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 def _reason(error: OSError) -> str:
     return str(getattr(error, "reason", None) or error.strerror or error)
 
@@ -244,7 +264,10 @@ def _parse_line(text: str) -> TokenLine:
     cost = (int(numbers[0]), int(numbers[1]), int(numbers[2]))
     if not all(1 <= number <= most for number, most in zip(cost, _COST_MAX, strict=True)):
         raise ValueError(f"{method!r} would cost too much to check")
-    return TokenLine(token_id, cost, _decoded(salt), _decoded(hash_), created, principal)
+    created, _, expires = created.partition("/")
+    if expires and datetime.fromisoformat(expires).tzinfo is None:
+        raise ValueError(f"{expires!r} has no time zone")
+    return TokenLine(token_id, cost, _decoded(salt), _decoded(hash_), created, principal, expires)
 
 
 def _check_principal(principal: str) -> None:
@@ -272,7 +295,7 @@ def _locked(path: Path) -> Iterator[None]:
 def _write_tokens(path: Path, lines: list[TokenLine]) -> None:
     text = "".join(
         f"{line.id} scrypt:{':'.join(map(str, line.cost))} {_encoded(line.salt)} {_encoded(line.hash)}"
-        f" {line.created} {line.principal}\n"
+        f" {line.created}{'/' if line.expires else ''}{line.expires} {line.principal}\n"
         for line in lines
     )
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

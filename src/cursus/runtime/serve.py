@@ -54,6 +54,8 @@ DESCRIPTORS_RESERVED = 40
 """File descriptors that the journal, the listeners and the process itself may need at once."""
 ASKING_COUNT_MAX = 64
 """Peers whose tokens are being looked up at once."""
+SAME_SIGNAL_S = 0.5
+"""Some senders signal a process and its group: what comes so soon behind a signal is the same one."""
 
 
 class Node:
@@ -75,6 +77,7 @@ class Node:
         self._router: Router | None = None
         self._telemetry: TelemetryServer | None = None
         self._is_draining = False
+        self._drain_until_s = 0.0
         self._checkpointed: asyncio.Future[None] | None = None
         self._failed: asyncio.Future[BaseException] | None = None
 
@@ -175,10 +178,23 @@ class Node:
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT, then drain and stop. Raises what ended the node otherwise."""
+        """Serve until SIGTERM or SIGINT, then drain and stop; a second one later waits for no peer any more.
+
+        Raises what ended the node otherwise.
+        """
         asked = asyncio.Event()
+        asked_s = 0.0
+
+        def ask() -> None:
+            nonlocal asked_s
+            if not asked.is_set():
+                asked_s = self._loop.time()
+                asked.set()
+            elif self._loop.time() - asked_s >= SAME_SIGNAL_S:
+                self._drain_until_s = 0.0
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, asked.set)
+            self._loop.add_signal_handler(number, ask)
         assert self._failed is not None
         waiting = asyncio.ensure_future(asked.wait())
         await asyncio.wait((waiting, self._failed), return_when=asyncio.FIRST_COMPLETED)
@@ -230,7 +246,9 @@ class Node:
         if known is not None:
             self.host.post(PrincipalKnown(link, known))
         elif self._asking_count >= ASKING_COUNT_MAX:
-            self.host.post(PrincipalKnown(link, None, "too many peers are being looked up: try again later"))
+            self.host.post(
+                PrincipalKnown(link, None, "too many peers are being looked up: try again later", "too-busy")
+            )
         else:
             self._asking_count += 1
             self._askers.submit(self._answer_principal, link, token)
@@ -263,23 +281,41 @@ class Node:
     # ── stop ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def stop(self) -> None:
-        """Close the doors, tell the peers, let what is on its way arrive, and close the journal."""
+        """Close the doors, tell the peers, let what is on its way arrive, and close the journal.
+
+        Raises what has ended the node, before or meanwhile: then nothing more is written, and the next start recovers.
+        """
         self._is_draining = True
         for server in self._servers:
             server.close()
-        self.host.post(DrainRequested())
-        deadline = self._loop.time() + self.settings.node.drain_timeout_ns / 1e9
-        while (self.engine.links or self.engine.log.unsynced_size) and self._loop.time() < deadline:
-            await asyncio.sleep(0.01)
-        for number in list(self.host.links):
-            self.host.links[number].close()
-        await self._settle_journal()
-        self.host.stop()
-        await self._close_doors()
-        await asyncio.to_thread(self._disk.close)
-        self._askers.shutdown(wait=False)
-        self._directory.close()
+        assert self._failed is not None
+        ending = asyncio.ensure_future(self._end_well())
+        try:
+            await asyncio.wait((ending, self._failed), return_when=asyncio.FIRST_COMPLETED)
+            if self._failed.done():
+                raise self._failed.result()
+            ending.result()
+        finally:
+            ending.cancel()
+            self.host.stop()
+            self._close_links()
+            await self._close_doors()
+            await asyncio.to_thread(self._disk.close)
+            self._askers.shutdown(wait=False)
+            self._directory.close()
         self._log.info("node-stopped")
+
+    async def _end_well(self) -> None:
+        self.host.post(DrainRequested())
+        self._drain_until_s = self._loop.time() + self.settings.node.drain_timeout_ns / 1e9
+        while (self.engine.links or self.engine.log.unsynced_size) and self._loop.time() < self._drain_until_s:
+            await asyncio.sleep(0.01)
+        self._close_links()
+        await self._settle_journal()
+
+    def _close_links(self) -> None:
+        for link in list(self.host.links.values()):
+            link.close()
 
     async def _settle_journal(self) -> None:
         await asyncio.sleep(0.02)

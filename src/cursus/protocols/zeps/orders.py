@@ -54,11 +54,15 @@ class AskPrincipal:
 
 @dataclass(frozen=True, slots=True)
 class PrincipalKnown:
-    """Who the peer is; None when it may not come in, with the reason as a sentence."""
+    """Who the peer is; None when it may not come in, with the reason as a sentence.
+
+    Codes: `unauthenticated`, and `too-many-connections` or `too-busy` where it may try again.
+    """
 
     link: int
     principal: str | None
     reason: str = ""
+    code: str = "unauthenticated"
 
 
 @dataclass(frozen=True, slots=True)

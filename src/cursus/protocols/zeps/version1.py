@@ -214,7 +214,7 @@ class Version1:
 
     def _know_principal(self, event: PrincipalKnown, now: Now) -> None:
         if event.principal is None:
-            self._reject(Refused("unauthenticated", event.reason))
+            self._reject(Refused(event.code, event.reason))
         else:
             self._attach(event.principal)
 

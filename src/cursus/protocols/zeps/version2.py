@@ -199,10 +199,10 @@ class Version2:
 
     def _know_principal(self, event: PrincipalKnown, now: Now) -> None:
         if event.principal is None:
-            self._effects.append(Note("warning", "peer-unauthenticated", {"link": self.link, "reason": event.reason}))
-            self._send(native.encode_message(0, m.Refusal("unauthenticated", event.reason)))
+            self._effects.append(Note("warning", f"peer-{event.code}", {"link": self.link, "reason": event.reason}))
+            self._send(native.encode_message(0, m.Refusal(event.code, event.reason)))
             self._become_closed()
-            self._effects.append(CloseLink(self.link, "unauthenticated"))
+            self._effects.append(CloseLink(self.link, event.code))
         else:
             self._welcome(event.principal, now)
 

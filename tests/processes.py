@@ -1,0 +1,93 @@
+"""Processes, threads and ports of tests: each ends with its test, and nobody waits for one without a limit.
+
+A child that outlives its time is killed, and with it whatever it started: its pipes close, so that whoever waits for it
+or reads from it goes on, and the test fails instead of hanging.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any
+
+LIFE_S = 45.0
+"""Less than a test may take, so that the test itself says what did not end."""
+END_S = 10.0
+_PORT_FIRST, _PORT_COUNT = 15_000, 15_000
+_places = count(os.getpid() * 61)
+
+
+class Child(subprocess.Popen[bytes]):
+    """A process in a group of its own, which is killed when its time is over or its `with` block is left."""
+
+    def __init__(self, arguments: Sequence[str], *, life_s: float = LIFE_S, **options: Any) -> None:
+        """Start it; `options` are those of `subprocess.Popen`."""
+        super().__init__(arguments, start_new_session=True, **options)
+        self._watch = threading.Timer(life_s, self.kill)
+        self._watch.daemon = True
+        self._watch.start()
+
+    def kill(self) -> None:
+        """SIGKILL to the process and to all that it started."""
+        if self.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill it where it still runs, and close its pipes."""
+        self._watch.cancel()
+        self.kill()
+        for pipe in (self.stdin, self.stdout, self.stderr):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        self.wait(END_S)
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+def ended(arguments: Sequence[str], *, life_s: float = LIFE_S, **options: Any) -> subprocess.CompletedProcess[str]:
+    """How a command ended, and what it said; -SIGKILL where it did not end in time."""
+    with Child(arguments, life_s=life_s, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as child:
+        out, err = child.communicate()
+        return subprocess.CompletedProcess(list(arguments), child.returncode, out.decode(), err.decode())
+
+
+@contextmanager
+def beside(work: Callable[..., object], *arguments: object) -> Iterator[threading.Thread]:
+    """`work` in a thread of its own while the block runs, then waited for; raises what it raised."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work(*arguments)
+        except BaseException as error:  # noqa: BLE001 it is raised again below
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    yield thread
+    thread.join(LIFE_S)
+    if raised:
+        raise raised[0]
+    assert not thread.is_alive(), f"{work} did not end"
+
+
+def free_port() -> int:
+    """A port that nobody has at this moment, and that the system gives to nobody by itself.
+
+    It gives the ephemeral ones to other tests' nodes and to connections, also while a node that had one starts again.
+    """
+    while True:
+        port = _PORT_FIRST + next(_places) % _PORT_COUNT
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port

@@ -1,0 +1,50 @@
+/* Writes or syncs of journal segments fail with EIO while the file named by FAILING_DISK says "write" or "sync". */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static int fails(int descriptor, const char *call) {
+    char link[64], path[4096], said[16] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+    ssize_t size = readlink(link, path, sizeof path - 1);
+    if (size < 8 || memcmp(path + size - 8, ".segment", 8)) return 0;
+    int file = open(getenv("FAILING_DISK"), O_RDONLY);
+    if (file < 0) return 0;
+    size = read(file, said, sizeof said - 1);
+    close(file);
+    return size > 0 && !strncmp(said, call, strlen(call));
+}
+
+#define FAIL(name) if (fails(descriptor, name)) { errno = EIO; return -1; }
+#define NEXT(type) ((type) dlsym(RTLD_NEXT, __func__))
+
+int fdatasync(int descriptor) {
+    FAIL("sync")
+    return NEXT(int (*)(int))(descriptor);
+}
+
+ssize_t pwritev(int descriptor, const struct iovec *parts, int count, off_t offset) {
+    FAIL("write")
+    return NEXT(ssize_t (*)(int, const struct iovec *, int, off_t))(descriptor, parts, count, offset);
+}
+
+ssize_t pwritev64(int descriptor, const struct iovec *parts, int count, off64_t offset) {
+    FAIL("write")
+    return NEXT(ssize_t (*)(int, const struct iovec *, int, off64_t))(descriptor, parts, count, offset);
+}
+
+ssize_t pwritev2(int descriptor, const struct iovec *parts, int count, off_t offset, int flags) {
+    FAIL("write")
+    return NEXT(ssize_t (*)(int, const struct iovec *, int, off_t, int))(descriptor, parts, count, offset, flags);
+}
+
+ssize_t pwritev64v2(int descriptor, const struct iovec *parts, int count, off64_t offset, int flags) {
+    FAIL("write")
+    return NEXT(ssize_t (*)(int, const struct iovec *, int, off64_t, int))(descriptor, parts, count, offset, flags);
+}

@@ -1,0 +1,106 @@
+"""Disks that fail under a node that works: what was acknowledged is there, and nothing else was ever said."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import cursus
+from cursus.cli.exits import Exit
+from tests.system.serving import ServedNode
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it takes Linux to make a disk fail from outside"),
+]
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("call", ["write", "sync"])
+def test_a_write_or_sync_that_fails_ends_the_node_and_the_next_one_has_all_that_was_acknowledged(
+    tmp_path: Path, failing_disk: Path, call: str
+) -> None:
+    switch = tmp_path / "switch"
+    served = ServedNode(
+        tmp_path / "journal", environment={"LD_PRELOAD": str(failing_disk), "FAILING_DISK": str(switch)}
+    )
+    try:
+        with served.start() as node:
+            publisher = node.publisher("s", source="p")
+            for number in range(1, 101):
+                publisher.publish("k", b"%d" % number)
+            publisher.flush(timeout_s=20)
+            switch.write_text(call)
+            publisher.publish("k", b"101")
+            assert served.process is not None
+            assert served.process.wait(20) == Exit.UNAVAILABLE
+            assert publisher.taken_number == 100
+            assert "[journal-failed]" in served.said()
+            switch.unlink()
+            served.spawn()
+            publisher.flush(timeout_s=20)
+            publisher.close()
+            with node.subscribe("s", until=102) as subscription:
+                assert [publication.body for publication in subscription] == [b"%d" % n for n in range(1, 102)]
+    finally:
+        served.kill()
+
+
+def test_a_limit_on_the_size_of_files_is_a_full_disk_until_it_is_lifted(tmp_path: Path) -> None:
+    served = ServedNode(tmp_path / "journal", {"JOURNAL_SEGMENT_SIZE": "4 MiB", "JOURNAL_FREE_SEGMENTS_MAX": "0"})
+    try:
+        with served.start() as node:
+            assert served.process is not None
+            unlimited = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE)
+            publisher = node.publisher("s", source="p", on_full="wait", outbox_size_max=64 * MIB)
+            publisher.wait(publisher.publish("k", b"first"), timeout_s=20)
+            # No further segment may be made. SIGXFSZ comes with that, which would end a process that does not heed it.
+            resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (4 * MIB - 4096, unlimited[1]))
+            body = os.urandom(64 << 10)
+            for _ in range(300):
+                publisher.publish("k", body)
+            deadline = time.monotonic() + 20
+            while "disk-full" not in served.said():
+                assert time.monotonic() < deadline, "the node did not say that it has no space"
+                time.sleep(0.05)
+            taken = publisher.taken_number
+            assert taken < 301
+            with node.subscribe("s", until=2) as subscription:
+                assert [publication.body for publication in subscription] == [b"first"]
+            resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, unlimited)
+            publisher.flush(timeout_s=30)
+            publisher.close()
+            with node.subscribe("s", until=302) as subscription:
+                assert [publication.number for publication in subscription] == list(range(1, 302))
+    finally:
+        served.kill()
+
+
+def test_a_segment_that_cannot_be_read_is_a_gap_by_name_and_the_node_goes_on(tmp_path: Path) -> None:
+    served = ServedNode(tmp_path / "journal", {"JOURNAL_SEGMENT_SIZE": "1 MiB", "LIMITS_TAIL_SIZE_MAX": "64 KiB"})
+    try:
+        with served.start() as node:
+            with node.publisher("s", source="p") as publisher:
+                for _ in range(8):
+                    publisher.wait(publisher.publish("k", os.urandom(400 << 10)), timeout_s=20)
+            oldest = min(served.directory.glob("*.segment"))
+            # The kernel itself answers reads at these places with EIO.
+            oldest.unlink()
+            oldest.symlink_to("/proc/self/mem")
+            gaps: list[cursus.Gap] = []
+            with node.subscribe("s", until=9, on_gap=gaps.append) as subscription:
+                got = [publication.sequence for publication in subscription]
+            assert {gap.code for gap in gaps} == {"damaged"}
+            missing = [place for gap in gaps for place in range(gap.first_sequence, gap.next_sequence)]
+            assert missing[:1] == [1]
+            assert missing + got == list(range(1, 9))
+            with node.publisher("s", source="p") as publisher:
+                publisher.wait(publisher.publish("k", b"on"), timeout_s=20)
+    finally:
+        served.kill()

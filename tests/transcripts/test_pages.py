@@ -1,0 +1,141 @@
+"""What README and the how-to pages show is what happens when it is done, against a real node."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import cursus
+from cursus.client.embedded import Embedded
+from cursus.runtime.security import add_token
+from tests.processes import ended, free_port
+from tests.runtime.test_security import AUTHORITY, NODE, NODE_KEY
+from tests.system.serving import ServedNode
+from tests.transcripts.pages import ROOT, blocks_in, exchanges_in, is_as_shown
+
+pytestmark = pytest.mark.slow
+
+FOR_THE_READER = ("make setup && . .venv/bin/activate",)
+"""Lines of shell blocks that were done before any test runs."""
+
+
+def typed(command: str, directory: Path, **variables: str) -> str:
+    """What a command says on standard output when it is typed into a shell in `directory`."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    done = ended(["bash", "-euc", command], cwd=directory, env={**os.environ, "PATH": path, **variables})
+    assert done.returncode == 0, (command, done.stderr)
+    return done.stdout
+
+
+def check_block(block: str, directory: Path, **variables: str) -> None:
+    """Type what a console block types, and compare."""
+    exchanges = exchanges_in(block)
+    assert exchanges
+    for exchange in exchanges:
+        said = typed(exchange.command, directory, **variables)
+        assert is_as_shown(said, exchange.shown), f"$ {exchange.command}\n{said}\n  is not what the page shows"
+
+
+def test_the_ten_lines_of_the_readme_print_a_receipt_and_the_one_publication() -> None:
+    (block,) = blocks_in("README.md", "python")
+    done = ended([sys.executable, "-c", block])
+    assert (done.returncode, done.stderr) == (0, "")
+    receipt, publication = done.stdout.splitlines()
+    assert receipt.startswith("Receipt(number=2, sequence=2, durability=<Durability.GROUP")
+    assert publication == "2 b'stock.IBM' b'5 shares'"
+
+
+def test_the_shell_of_the_readme_serves_publishes_and_subscribes(tmp_path: Path) -> None:
+    block = next(block for block in blocks_in("README.md", "") if "cursus serve" in block)
+    lines = [line for line in block.splitlines() if line not in FOR_THE_READER]
+    assert len(lines) == 3
+    address = f"127.0.0.1:{free_port()}"
+    doors = {"CURSUS_LISTEN_TCP": address, "CURSUS_LISTEN_ZEROMQ": "", "CURSUS_LISTEN_METRICS": ""}
+    said = typed("\n".join((*lines, "kill $!", "wait")), tmp_path, CURSUS_ADDRESS=address, **doors)
+    assert said == "1\n2\n3\n"
+
+
+def test_tokens_are_made_and_listed_as_the_page_on_security_shows(tmp_path: Path) -> None:
+    (block,) = blocks_in("docs/how-to/secure.md", "console")
+    check_block(block, tmp_path)
+
+
+def test_the_settings_of_the_page_on_security_are_understood_as_one_file(tmp_path: Path) -> None:
+    text = "\n".join(blocks_in("docs/how-to/secure.md", "toml"))
+    assert len(tomllib.loads(text)["security"]["rules"]) == 3
+    (tmp_path / "cursus.toml").write_text(text)
+    for name, file in (("node.pem", NODE), ("node.key", NODE_KEY), ("authority.pem", AUTHORITY)):
+        shutil.copy(file, tmp_path / name)
+    add_token(tmp_path / "tokens", "desk-1")
+    rows = json.loads(typed("cursus serve --settings cursus.toml --check -o json", tmp_path))
+    values = {row["setting"]: row["value"] for row in rows}
+    assert values["listen.tls"] == "0.0.0.0:7074"
+    assert values["security.rules[0]"] == "desk-* may publish, describe on trades.>"
+
+
+def slow_subscriber(node: Embedded) -> cursus.Subscription:
+    """One that has settled 336,000 publications and then asks for no more, while 776 have come."""
+    subscription = node.subscribe("trades", subscriber="risk", window_size=1024)
+    with node.publisher("trades", source="desk-1") as publisher:
+        publisher.publish_many([b"k"] * 336_000, [b"x"] * 336_000)
+        publisher.flush()
+        seen = 0
+        while seen < 336_000:
+            batch = subscription.next_batch(timeout_s=20)
+            assert batch is not None
+            seen = batch.last_sequence
+            batch.settle()
+        subscription.wait_settled(timeout_s=20)
+        for _ in range(776):
+            publisher.wait(publisher.publish(b"k", bytes(2000)), timeout_s=20)
+    return subscription
+
+
+def test_a_subscription_is_shown_as_the_page_on_observing_shows_it(tmp_path: Path) -> None:
+    (block,) = blocks_in("docs/how-to/observe.md", "console")
+    with cursus.embedded(journal={"sync": "none"}) as node, slow_subscriber(node):
+        check_block(block, tmp_path, CURSUS_ADDRESS=node.served.address)
+
+
+def test_a_line_of_the_log_has_the_fields_that_the_page_on_observing_shows(tmp_path: Path) -> None:
+    (shown,) = (json.loads(block) for block in blocks_in("docs/how-to/observe.md", "json"))
+    served = ServedNode(tmp_path / "journal")
+    try:
+        served.start().close()
+        ready = next(line for line in map(json.loads, served.said().splitlines()) if line["event"] == "node-ready")
+    finally:
+        served.kill()
+    assert list(ready) == list(shown)
+    assert [type(value) for value in ready.values()] == [type(value) for value in shown.values()]
+
+
+def test_a_journal_is_looked_into_as_the_page_on_journals_says(tmp_path: Path) -> None:
+    with cursus.embedded(tmp_path / "journal") as node, node.publisher("trades") as publisher:
+        publisher.publish("k", b"1")
+    page = (ROOT / "docs/how-to/journal.md").read_text(encoding="utf-8")
+    commands = [line.strip() for line in page.splitlines() if line.startswith("    cursus ")]
+    assert commands
+    for command in commands:
+        said = typed(command.replace("/var/lib/cursus", str(tmp_path / "journal")), tmp_path)
+        assert "damage" in said.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("said", "is_right"),
+    [
+        ("a  1\nb   2\n", True),
+        ("a 1\nmore\nand more\nb 2", False),
+        ("a 1\nb 3", False),
+        ("a 1", False),
+    ],
+)
+def test_an_output_is_compared_line_by_line(said: str, is_right: bool) -> None:
+    assert is_as_shown(said, "a 1\nb 2") is is_right
+    assert is_as_shown("a 1\nwhatever\nb 2", "a 1\n…\nb 2")
+    assert not is_as_shown("a 1\nwhatever\nb 3", "a 1\n…\nb 2")
