@@ -14,6 +14,7 @@ from cursus.delivery.cutting import Listed, Publications, Tabled
 from cursus.delivery.payload import columns_of
 from cursus.delivery.publication import Rows
 from cursus.kernel.errors import Fenced, Misuse, Unavailable
+from tests.processes import beside
 
 
 def rows_in(publications: Publications) -> list[tuple[object, object, dict[str, object], int | None]]:
@@ -92,12 +93,10 @@ def test_two_threads_lose_nothing_between_them(intake: Intake) -> None:
             if taken is not None:
                 got.extend(row[1] for row in rows_in(taken[0]))
 
-    taking = threading.Thread(target=take)
-    taking.start()
-    for index in range(count):
-        intake.put("k", b"%d" % index, {"n": index} if index % 1000 > 500 else None)
-    is_done.set()
-    taking.join()
+    with beside(take):
+        for index in range(count):
+            intake.put("k", b"%d" % index, {"n": index} if index % 1000 > 500 else None)
+        is_done.set()
     assert [int(body) for body in got] == list(range(count))  # type: ignore[call-overload]
 
 
@@ -268,6 +267,28 @@ def test_numbering_begins_behind_what_the_node_has(intake: Intake) -> None:
     with pytest.raises(Misuse, match="too-large"):
         intake.put("k", b"x", {"a": 1, "b": 2})
     assert intake.put("k", b"x" * 64) == 43
+
+
+@pytest.mark.parametrize("name", ["", "n" * 256, "ä" * 128, "\ud800", 7, b"n"])
+def test_an_attribute_that_cannot_be_named_so_is_refused_when_it_is_published(intake: Intake, name: object) -> None:
+    good = {"n" * 255: 1}
+    for attributes in ({"a": 1, name: 2}, {name: 1}):
+        intake.put("k", b"x", good)
+        with pytest.raises(Misuse, match="bad-attribute"):
+            intake.put("k", b"x", attributes)  # type: ignore[arg-type]
+        with pytest.raises(Misuse, match="bad-attribute"):
+            intake.put("k", b"x", attributes, 5)  # type: ignore[arg-type]
+        with pytest.raises(Misuse, match="bad-attribute"):
+            intake.put_many(["k"] * 2, [b"x"] * 2, [good, attributes])  # type: ignore[list-item]
+    assert intake.number == 2
+    assert [row[2] for row in drained(intake)] == [good] * 2
+
+
+def test_too_many_attributes_are_refused_in_lists_as_well(intake: Intake) -> None:
+    intake.start(0, BatchLimits(attributes_max=1))
+    with pytest.raises(Misuse, match="too-large"):
+        intake.put_many(["k"] * 2, [b"x"] * 2, [{"a": 1}, {"a": 1, "b": 2}])
+    assert intake.number == 0
 
 
 def test_lists_of_different_lengths_are_refused(intake: Intake) -> None:

@@ -1,6 +1,5 @@
 """`import cursus` is cheap, and its names are what they say."""
 
-import subprocess
 import sys
 
 import pytest
@@ -8,12 +7,13 @@ import pytest
 import cursus
 from cursus.client.embedded import Embedded
 from cursus.client.pytest_plugin import cursus_node  # noqa: F401
+from tests.processes import ended
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
     heavy = ("pyarrow", "numpy", "msgspec", "asyncio")
     script = f"import sys, cursus; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = ended([sys.executable, "-c", script])
     assert done.stdout.strip() == "[]"
 
 

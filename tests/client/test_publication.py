@@ -3,11 +3,13 @@
 from datetime import UTC, datetime
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from cursus.client.publication import Batch, batches_in
+from cursus.client.publication import Batch, Interest, Publication, UnpackedPublication, batches_in
 from cursus.delivery.batch import BatchHeader, Layout, read_header, signed_record
 from cursus.delivery.columns import encode_columns
+from cursus.delivery.joining import joined_columns
 from cursus.delivery.payload import columns_of, excerpt_record
 from cursus.delivery.publication import AttributeValue, Rows
 from cursus.delivery.record import ENVELOPE_SIZE, Envelope, RecordKind, write_envelope
@@ -44,8 +46,10 @@ def record_of(rows: Rows, layout: Layout) -> bytearray:
     return enveloped(signed_record(header, payload))
 
 
-def only_batch(record: bytearray, redelivered_to: int = 0) -> Batch:
-    (batch,) = batches_in("s", memoryview(record), redelivered_to, {9: "desk"}, lambda batch: None)
+def only_batch(record: bytearray, redelivered_to: int = 0, interest: Interest | None = None) -> Batch:
+    (batch,) = batches_in(
+        "s", memoryview(record), redelivered_to, {9: "desk"}, lambda batch: None, interest or Interest()
+    )
     return batch
 
 
@@ -64,6 +68,114 @@ def test_every_publication_has_what_its_source_gave_it(layout: Layout, count: in
     assert {p.source for p in got} == {"desk"}
     assert {p.append_time for p in got} == {datetime.fromtimestamp(APPENDED_US / 1_000_000, UTC)}
     assert [p.is_redelivered for p in got] == [True] + [False] * (count - 1)
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+@pytest.mark.parametrize("is_excerpt", [False, True])
+def test_once_asked_for_attributes_are_unpacked_with_what_follows_and_are_the_same(
+    layout: Layout, is_excerpt: bool
+) -> None:
+    record = record_of(rows_of(1300), layout)
+    if is_excerpt:
+        header = read_header(memoryview(record)[ENVELOPE_SIZE : ENVELOPE_SIZE + read_size(record)])
+        selection = np.arange(1300) % 3 > 0
+        record = enveloped(excerpt_record(header, columns_of(rows_of(1300)), selection))
+    interest = Interest()
+    before = [(p.sequence, p.attributes) for p in list(only_batch(record, interest=interest))]
+    assert interest.has_attributes
+    batch = only_batch(record, interest=interest)
+    batch.skip_to(before[100][0])
+    unpacked = list(batch)
+    assert {type(p) for p in unpacked} == {UnpackedPublication}
+    assert [(p.sequence, p.attributes) for p in unpacked] == before[100:]
+    assert repr(unpacked[0]).startswith(f"Publication(sequence={before[100][0]}, ")
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+def test_attributes_that_nobody_asks_for_are_not_unpacked(layout: Layout) -> None:
+    interest = Interest()
+    for publication in only_batch(record_of(rows_of(1300), layout), interest=interest):
+        assert publication.body is not None
+        assert type(publication) is Publication
+    assert not interest.has_attributes
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+def test_publications_without_attributes_have_none_also_where_others_had_some(layout: Layout) -> None:
+    interest = Interest()
+    interest.has_attributes = True
+    rows = Rows([b"k"] * 300, [b"b"] * 300)
+    assert [p.attributes for p in only_batch(record_of(rows, layout), interest=interest)] == [{}] * 300
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+@pytest.mark.parametrize("words_count", [1, 3, 200])
+def test_arrow_columns_are_plain_whatever_the_batch_is_made_of(layout: Layout, words_count: int) -> None:
+    count = 200
+    when = datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
+    attributes: list[dict[str, AttributeValue] | None] = [
+        {
+            "text": f"word {index % words_count}",
+            "octets": b"o",
+            "int": index,
+            "float": index / 2,
+            "bool": index % 2 == 0,
+            "time": when,
+            "key": "k",
+            **({"rare": "now and then"} if index % 7 == 0 else {}),
+        }
+        for index in range(count)
+    ]
+    keys = [b"k%d" % (index % words_count) for index in range(count)]
+    batch = only_batch(record_of(Rows(keys, [b"b"] * count, None, attributes), layout))
+    batch.skip_to(FIRST + 3)
+    table = batch.to_arrow()
+    micros = pa.timestamp("us", tz="UTC")
+    assert dict(zip(table.schema.names, table.schema.types, strict=True)) == {
+        "sequence": pa.int64(),
+        "source": pa.string(),
+        "number": pa.int64(),
+        "key": pa.binary(),
+        "body": pa.binary(),
+        "event_time": micros,
+        "append_time": micros,
+        "text": pa.string(),
+        "octets": pa.binary(),
+        "int": pa.int64(),
+        "float": pa.float64(),
+        "bool": pa.bool_(),
+        "time": micros,
+        "attribute.key": pa.string(),
+        "rare": pa.string(),
+    }
+    table.validate(full=True)
+    assert table["sequence"].to_pylist() == list(range(FIRST + 3, FIRST + count))
+    assert table["number"].to_pylist() == list(range(NUMBER + 3, NUMBER + count))
+    assert set(table["source"].to_pylist()) == {"desk"}
+    assert table["key"].to_pylist() == keys[3:]
+    assert table["text"].to_pylist() == [f"word {index % words_count}" for index in range(3, count)]
+    assert table["time"].to_pylist() == [when] * (count - 3)
+    assert table["rare"].to_pylist() == ["now and then" if index % 7 == 0 else None for index in range(3, count)]
+    assert set(table["append_time"].cast(pa.int64()).to_pylist()) == {APPENDED_US}
+    assert set(table["event_time"].cast(pa.int64()).to_pylist()) == {0}
+
+
+def test_what_was_received_can_be_joined_without_being_unpacked_before() -> None:
+    batches = [
+        only_batch(record_of(rows_of(count), layout)) for count, layout in ((3, Layout.ROWS), (9, Layout.COLUMNS))
+    ]
+    columns = joined_columns([batch.signed for batch in batches])
+    assert columns.bodies.to_pylist() == [p.body for batch in batches for p in batch]
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+def test_timestamps_are_of_the_standard_librarys_utc(layout: Layout) -> None:
+    times = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)] * 100
+    attributes: list[dict[str, AttributeValue] | None] = [{"at": when} for when in times]
+    batch = only_batch(record_of(Rows([b"k"] * 200, [b"b"] * 200, None, attributes), layout))
+    got = [p.attributes["at"] for p in batch]
+    assert got == times
+    assert {when.tzinfo for when in got if isinstance(when, datetime)} == {UTC}
 
 
 @pytest.mark.parametrize("kept_count", [1, 30, 500])

@@ -1,6 +1,5 @@
 """Subscribing through a real node: starts, filters, settling, redelivery, takeover, and Arrow."""
 
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -8,6 +7,7 @@ import pytest
 
 import cursus
 from cursus.client.embedded import Embedded
+from tests.processes import beside
 
 
 def fill(node: Embedded, stream: str, count: int, source: str = "a") -> None:
@@ -136,11 +136,8 @@ def test_a_second_owner_fences_the_first_which_stops(node: Embedded, stream: str
 
 def test_one_that_waits_gets_what_is_published_later(node: Embedded, stream: str) -> None:
     fill(node, stream, 1)
-    with node.subscribe(stream, start=cursus.head()) as subscription:
-        publishing = threading.Thread(target=fill, args=(node, stream, 3))
-        publishing.start()
+    with node.subscribe(stream, start=cursus.head()) as subscription, beside(fill, node, stream, 3):
         assert bodies_of(subscription, 3) == [b"0", b"1", b"2"]
-        publishing.join()
 
 
 def test_iteration_goes_on_where_it_was_left(node: Embedded, stream: str) -> None:

@@ -46,6 +46,13 @@ def test_attributes_become_the_types_that_attributes_have(
     assert columns_of(table, ["x"]).attributes["x"].type == taken
 
 
+def test_an_attribute_that_cannot_be_named_so_is_refused() -> None:
+    table = pa.table({"k": ["a"], "b": ["x"], "x": [1]})
+    for name in ("", "n" * 256):
+        with pytest.raises(Misuse, match="bad-attribute"):
+            list(tables_of(table, "k", "b", None, {"x": name}, LIMITS))
+
+
 def test_dictionaries_stay_dictionaries_in_keys_and_attributes() -> None:
     words = pa.array(["a", "b", "a"]).dictionary_encode()
     columns = columns_of(pa.table({"k": words, "b": words, "x": words}), ["x"])

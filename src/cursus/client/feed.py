@@ -13,7 +13,7 @@ from cursus.kernel.errors import Fenced, PeerFault, Refused, Unavailable
 from cursus.protocols.zeps import messages as m
 from cursus.streams.exchange import SettleMode
 
-from .publication import Batch, Publication, batches_in
+from .publication import Batch, Interest, Publication, batches_in
 from .subscribing import Delivery, Gap, Range, Settleable, SubscriptionChannel, joined
 
 NEVER = (1 << 63) - 1
@@ -29,6 +29,7 @@ class Feed:
         self._run = run
         self._batches: Iterator[Batch] | None = None
         self._delivery: Delivery | None = None
+        self._interest = Interest()
         self._is_in_order = channel.wanted.is_durable and channel.wanted.mode is SettleMode.IN_ORDER
         self._owed_size = 0
         self._owed_link = 0
@@ -78,7 +79,12 @@ class Feed:
             case Delivery():
                 self._delivery = item
                 self._batches = batches_in(
-                    channel.wanted.stream, item.records, item.redelivered_to, channel.sources, self.settle_batch
+                    channel.wanted.stream,
+                    item.records,
+                    item.redelivered_to,
+                    channel.sources,
+                    self.settle_batch,
+                    self._interest,
                 )
             case m.Progress(position):
                 channel.position = max(channel.position, position)
@@ -108,7 +114,7 @@ class Feed:
 
     def settle(self, what: Settleable) -> None:
         """Settle up to a publication, a batch or a sequence; individually, these alone."""
-        if type(what) is not Publication or not self._is_in_order:
+        if not isinstance(what, Publication) or not self._is_in_order:
             self._settle_slowly(what)
             return
         channel = self.channel

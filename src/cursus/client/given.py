@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from cursus.delivery.publication import AttributeValue, microseconds_of
+from cursus.delivery.publication import ATTRIBUTE_NAME_SIZE_MAX, AttributeValue, microseconds_of
 from cursus.kernel.errors import Misuse
 from cursus.kernel.names import KEY_SIZE_MAX
 from cursus.kernel.octets import Octets
@@ -35,6 +35,21 @@ def check_sizes(keys: Sequence[bytes | str], bodies: Sequence[Octets | str], bod
             message = f"a body has at most {body_size_max} bytes here, this has {size}"
             raise Misuse("too-large", message, size=size)
     return sum(map(len, bodies))
+
+
+def check_names(names: Collection[str], attributes_max: int) -> None:
+    """Raise `Misuse` where one publication cannot have attributes of these names: `too-large`, or `bad-attribute`."""
+    if len(names) > attributes_max:
+        raise Misuse("too-large", f"a publication has at most {attributes_max} attributes, this has {len(names)}")
+    for name in names:
+        try:
+            size = len(name.encode())
+        except (AttributeError, UnicodeEncodeError):
+            size = 0
+        if not 1 <= size <= ATTRIBUTE_NAME_SIZE_MAX:
+            shown = repr(name) if size <= ATTRIBUTE_NAME_SIZE_MAX else f"{name[:32]!r}… of {size} bytes"
+            message = f"the name of an attribute is text of 1 to {ATTRIBUTE_NAME_SIZE_MAX} bytes of UTF-8, not {shown}"
+            raise Misuse("bad-attribute", message)
 
 
 def getter_of(names: tuple[str, ...]) -> Callable[[Any], Row]:

@@ -29,7 +29,7 @@ from cursus.delivery.publication import AttributeValue
 from cursus.kernel.errors import CursusError, Misuse, Unavailable
 from cursus.kernel.octets import Octets
 
-from .given import PLAIN_KEY_SIZE, Attributes, EventTime, Row, check_sizes, event_time_us, getter_of
+from .given import PLAIN_KEY_SIZE, Attributes, EventTime, Row, check_names, check_sizes, event_time_us, getter_of
 
 Policy: TypeAlias = Literal["wait", "fail", "drop"]
 """What to do when no more can be held, or no node is there: wait, raise `Unavailable`, or drop and count."""
@@ -64,6 +64,7 @@ class Intake:
         "_large_size",
         "_limits",
         "_marks",
+        "_names",
         "_number_end",
         "_on_full",
         "_on_gone",
@@ -124,6 +125,8 @@ class Intake:
         self._sealed: deque[tuple[Publications, bytes]] = deque()
         self._delayed: Publications | None = None
         self._get = getter_of(())
+        self._names: tuple[str, ...] = ()
+        """Names of attributes that were found good."""
         self._is_timed = False
         self._open = Listed()
         self._keys = self._open.keys
@@ -176,9 +179,9 @@ class Intake:
         size = len(body)
         if len(key) > PLAIN_KEY_SIZE or size > self._limits.body_size_max >> 2:
             check_sizes((key,), (body,), self._limits.body_size_max)
-        if attributes is not None and len(attributes) > self._limits.attributes_max:
-            message = f"a publication has at most {self._limits.attributes_max} attributes, this has {len(attributes)}"
-            raise Misuse("too-large", message)
+        if attributes is not None and (names := tuple(attributes)) != self._names:
+            check_names(names, self._limits.attributes_max)
+            self._names = names
         when = None if event_time is None else event_time_us(event_time)
         if self._key_limit < 0 and not self._is_admitted():
             return 0
@@ -260,6 +263,8 @@ class Intake:
         if len(keys) != count or any(column is not None and len(column) != count for column in (times, mappings)):
             raise Misuse("bad-lengths", "keys, bodies, attributes and event times must have one length")
         size = check_sizes(keys, bodies, self._limits.body_size_max)
+        for names in dict.fromkeys(map(tuple, filter(None, mappings or ()))):
+            check_names(names, self._limits.attributes_max)
         listed = Listed(list(keys), list(bodies), times, mappings=mappings)
         return self._put_publications(listed, size) if count else self.number
 

@@ -14,6 +14,8 @@ from cursus.delivery.publication import TIMESTAMP, Columns
 from cursus.kernel.errors import Misuse
 from cursus.kernel.names import KEY_SIZE_MAX
 
+from .given import check_names
+
 _TIMES = pa.timestamp("us", tz="UTC")
 
 
@@ -32,10 +34,7 @@ def tables_of(
     """
     batches = [table] if isinstance(table, pa.RecordBatch) else table.combine_chunks().to_batches()
     names = dict(attributes) if isinstance(attributes, Mapping) else {name: name for name in attributes or ()}
-    if len(names) > limits.attributes_max:
-        raise Misuse(
-            "too-large", f"a publication has at most {limits.attributes_max} attributes, this has {len(names)}"
-        )
+    check_names(names.values(), limits.attributes_max)
     made = [_tabled(batch, key, body, event_time, names, limits) for batch in batches if batch.num_rows]
     yield from made
 
