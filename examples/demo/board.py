@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-GATE, FINISH_AT, READY, ARCHIVED, AGGREGATED, FINISHED = range(6)
+GATE, FINISH_AT, ARCHIVED, AGGREGATED, FINISHED = range(5)
 _HEAD_COUNT = 8
 _FIELDS = 2
 
@@ -17,7 +17,7 @@ _FIELDS = 2
 class Board:
     """Owns the mapped file. `carriers` in the same order everywhere.
 
-    The conductor writes GATE and FINISH_AT; the driver READY, ARCHIVED, AGGREGATED (sequences read) and FINISHED; each
+    The conductor writes GATE and FINISH_AT; the driver ARCHIVED, AGGREGATED (sequences read) and FINISHED; each
     publisher the acknowledged count and the next scheduled departure of its carriers.
     """
 

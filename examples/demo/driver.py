@@ -13,7 +13,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from board import AGGREGATED, ARCHIVED, FINISH_AT, FINISHED, READY, Board
+from board import AGGREGATED, ARCHIVED, FINISH_AT, FINISHED, Board
 from flights import CLOSING_TIME, WATERMARK, carriers_of, open_flights
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -154,7 +154,6 @@ def main() -> int:
     noted: dict[str, int] = {}
     queries = {ARCHIVED: start_archive(spark, arguments), AGGREGATED: start_statistics(spark, arguments)}
     note("queries started")
-    board.write(READY, 1)
     finish_at = 0
     while not finish_at or any(position_of(query) < finish_at for query in queries.values()):
         for field, query in queries.items():

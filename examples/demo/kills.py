@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 VICTIMS = ("node", "publisher", "driver", "node", "publisher")
 """Who is killed in a run, in any order: restarting Spark takes longest, so it dies once."""
-FIRST_SECONDS = 4.0
-LAST_SECONDS = 46.0
+FIRST_SECONDS = 10.0
+LAST_SECONDS = 50.0
 APART_SECONDS = 3.0
 
 

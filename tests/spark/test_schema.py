@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from cursus.delivery.publication import TIMESTAMP, Columns
 from cursus.kernel.errors import Refused
-from cursus.spark.schema import ROWS_COUNT_MIN, Taken, check_written, projection_of, published
+from cursus.spark.schema import ROWS_COUNT_MIN, Origin, Taken, check_written, projection_of, published
 
 EVERY_FIXED = StructType(
     [
@@ -46,7 +46,8 @@ def taken(count: int = 3, source: str = "desk", rows: list[int] | None = None, *
     keys = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([b"k"]))
     bodies = pa.array([b"%d" % index for index in range(count)], pa.binary())
     sequences = np.array(range(count) if rows is None else rows, np.int64) + 101
-    return Taken(Columns(keys, bodies, None, attributes), sequences, -90, source, 5_000_000, 4_000_000, 100)
+    origin = Origin(count, source, -90, 5_000_000)
+    return Taken(Columns(keys, bodies, None, attributes), sequences, (origin,), 4_000_000, 100)
 
 
 def read(schema: StructType, *batches: Taken, is_mismatch_null: bool = False) -> pa.Table:

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 
 import cursus
+from cursus.delivery.joining import joined_columns
 from cursus.delivery.publication import Columns
-from cursus.kernel.errors import InvariantBroken, Unavailable
+from cursus.kernel.errors import InvariantBroken, PeerFault, Unavailable
 
 from .connections import patiently, view_of
 from .offsets import Block, StreamOffset, check_range
 from .options import ReadOptions
 from .places import lost
-from .schema import Taken
+from .schema import ROWS_COUNT_MIN, ROWS_SIZE_MIN, Origin, Taken
 
 WINDOW_SIZE = 16 << 20
 """Bytes on their way from the node ahead of Spark."""
 
 
-def read_block(options: ReadOptions, block: Block, incarnation: str) -> Iterator[Taken]:
-    """The batches of a block, in order, cut at its edges and filtered by the node.
+def read_block(
+    options: ReadOptions, block: Block, incarnation: str, is_fitting: Callable[[Columns], bool]
+) -> Iterator[Taken]:
+    """The batches of a block, in order, cut at its edges and filtered by the node; small ones together.
+
+    Those that together are not fitting come each alone.
 
     Raises `Refused`: `stream-replaced`, or `data-loss` when a part of it cannot be had and the reader minds;
     `Unavailable` when the node stays away for `timeoutSeconds`.
@@ -30,10 +36,10 @@ def read_block(options: ReadOptions, block: Block, incarnation: str) -> Iterator
     missing: list[cursus.Gap] = []
     row_count = 0
     with patiently(options.node, lambda node: _subscribed(node, options, block, incarnation, missing)) as subscription:
-        for batch in _batches(subscription, options):
-            taken = taken_of(batch, block.until)
-            row_count += len(taken.sequences)
-            yield taken
+        for run in runs_of(_batches(subscription, options), block.until):
+            for taken in _taken_together(run, block.until, is_fitting):
+                row_count += len(taken.sequences)
+                yield taken
             _check_gaps(options, missing)
     _check_gaps(options, missing)
     missing_count = sum(min(gap.next_sequence, block.until) - gap.first_sequence for gap in missing)
@@ -50,9 +56,46 @@ def taken_of(batch: cursus.Batch, until: int) -> Taken:
         sequences = sequences[: int(np.searchsorted(sequences, until))]
     if len(sequences) < len(columns.keys):
         columns = _cut(columns, start, len(sequences))
-    header, number_offset = batch.header, batch.number_of(0)
-    times_us = batch.append_time_us, header.event_time_min_us
-    return Taken(columns, sequences, number_offset, batch.source, *times_us, header.payload_size)
+    header = batch.header
+    origin = _origin_of(batch)._replace(row_count=len(sequences))
+    return Taken(columns, sequences, (origin,), header.event_time_min_us, header.payload_size)
+
+
+def _origin_of(batch: cursus.Batch) -> Origin:
+    return Origin(len(batch), batch.source, batch.number_of(0), batch.append_time_us)
+
+
+def runs_of(batches: Iterable[cursus.Batch], until: int) -> Iterator[list[cursus.Batch]]:
+    """All batches in order; small ones that are taken whole follow one another in one run."""
+    run: list[cursus.Batch] = []
+    row_count = size = 0
+    for batch in batches:
+        header = batch.header
+        if header.count < ROWS_COUNT_MIN and len(batch) == header.count and batch.last_sequence < until:
+            run.append(batch)
+            row_count, size = row_count + header.count, size + header.payload_size
+            if row_count < ROWS_COUNT_MIN and size < ROWS_SIZE_MIN:
+                continue
+        else:
+            if run:
+                yield run
+            run = [batch]
+        yield run
+        run, row_count, size = [], 0, 0
+    if run:
+        yield run
+
+
+def _taken_together(run: Sequence[cursus.Batch], until: int, is_fitting: Callable[[Columns], bool]) -> Iterable[Taken]:
+    if len(run) > 1:
+        # One attribute may have several types in them, and a type that does not fit concerns its own batch alone.
+        with suppress(PeerFault):
+            columns = joined_columns([batch.signed for batch in run])
+            if is_fitting(columns):
+                sequences = np.concatenate([batch.sequences for batch in run])
+                size = sum(batch.header.payload_size for batch in run)
+                return [Taken(columns, sequences, [_origin_of(batch) for batch in run], 0, size)]
+    return (taken_of(batch, until) for batch in run)
 
 
 def _cut(columns: Columns, start: int, count: int) -> Columns:

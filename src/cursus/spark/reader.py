@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 import cursus
 
 from .blocks import read_block
-from .connections import StreamView, patiently, view_of
+from .connections import StreamView, freeze_imports, patiently, view_of
 from .offsets import Block, StreamOffset, blocks_of, check_range, limited_end, offset_of
 from .options import ReadOptions
 from .places import Pin, check_kept, end_of, start_of
@@ -151,6 +151,7 @@ def _partitions(first: int, until: int, options: ReadOptions, incarnation: str) 
 
 
 def _rows(options: ReadOptions, projection: Projection, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    if not isinstance(partition, BlockPartition):
-        return iter(())
-    return projection.record_batches(read_block(options, partition.block, partition.incarnation))
+    if isinstance(partition, BlockPartition):
+        block, incarnation = partition.block, partition.incarnation
+        yield from projection.record_batches(read_block(options, block, incarnation, projection.is_fitting))
+        freeze_imports()

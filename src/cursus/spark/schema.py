@@ -10,7 +10,7 @@ Source: the design, sections 2 and 6; docs/decisions/0008-spark-columns.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from cursus.delivery.arrays import constant_octets, constant_time, numbers_array, plain_array, text_array
 from cursus.delivery.publication import TIMESTAMP, Columns
 from cursus.kernel.errors import Refused
 
@@ -27,7 +28,7 @@ FIXED_DDL = (
     "sequence bigint, source string, number bigint, key binary, body binary,"
     " event_time timestamp, append_time timestamp"
 )
-ROWS_COUNT_MIN = 16_384
+ROWS_COUNT_MIN = 4_096
 """Rows that are gathered into one Arrow batch for Spark, if that many follow at once."""
 ROWS_SIZE_MIN = 8 << 20
 """Bytes that are gathered into one Arrow batch for Spark, if that many follow at once."""
@@ -50,17 +51,24 @@ _WIDENED = {
 }  # fmt: skip
 
 
-class Taken(NamedTuple):
-    """A batch's rows as they came from the node: each row's sequence, and what is to be added to it for its number.
+class Origin(NamedTuple):
+    """Where `row_count` rows come from: source "" is none; `number_offset` is added to a sequence for its number."""
 
-    `source` "" is none; `event_time_us` is that of rows that have no own; `size` is the whole batch's, in bytes.
+    row_count: int
+    source: str
+    number_offset: int
+    append_time_us: int
+
+
+class Taken(NamedTuple):
+    """Rows as they came from the node, of one batch or of several: each row's sequence, and the origins in order.
+
+    `event_time_us` is that of all rows where they have no own; `size` is that of whole batches, in bytes.
     """
 
     columns: Columns
     sequences: npt.NDArray[np.int64]
-    number_offset: int
-    source: str
-    append_time_us: int
+    origins: Sequence[Origin]
     event_time_us: int
     size: int
 
@@ -93,6 +101,11 @@ class Projection:
         if gathered:
             yield self._joined(gathered)
 
+    def is_fitting(self, columns: Columns) -> bool:
+        """Whether each attribute has the very type that is wanted."""
+        attributes = (field for field in self.wanted if field.name in columns.attributes and field.name not in _FIXED)
+        return all(_plain_type(columns.attributes[field.name].type) == field.type for field in attributes)
+
     def arrays(self, taken: Taken) -> list[pa.Array]:
         """One batch's columns, in the order of the schema."""
         return [self._array(field, taken) for field in self.wanted]
@@ -107,28 +120,26 @@ class Projection:
         columns, count = taken.columns, len(taken.columns.keys)
         match field.name:
             case "sequence":
-                return pa.array(taken.sequences)
-            case "number" if taken.source:
-                return pa.array(taken.sequences + taken.number_offset)
+                return numbers_array(taken.sequences, field.type)
             case "number":
-                return pa.nulls(count, field.type)
+                return _numbers(taken)
             case "source":
-                return pa.repeat(pa.scalar(taken.source or None, pa.string()), count)
+                return _sources(taken)
             case "key":
                 return self._octets(columns.keys, field, taken)
             case "body":
                 return self._octets(columns.bodies, field, taken)
             case "event_time" if columns.event_times_us is not None:
-                return columns.event_times_us.cast(TIMESTAMP)
+                return columns.event_times_us.view(TIMESTAMP)
             case "event_time":
-                return pa.repeat(pa.scalar(taken.event_time_us, TIMESTAMP), count)
+                return constant_time(taken.event_time_us, count)
             case "append_time":
-                return pa.repeat(pa.scalar(taken.append_time_us, TIMESTAMP), count)
+                return numbers_array(_repeated(taken, [origin.append_time_us for origin in taken.origins]), TIMESTAMP)
             case _:
                 return self._attribute(columns.attributes.get(field.name), field, taken)
 
     def _octets(self, array: pa.Array, field: pa.Field, taken: Taken) -> pa.Array:
-        plain = _plain(array)
+        plain = plain_array(array)
         if plain.type == field.type:
             return plain
         try:
@@ -141,7 +152,7 @@ class Projection:
     def _attribute(self, array: pa.Array | None, field: pa.Field, taken: Taken) -> pa.Array:
         if array is None:
             return pa.nulls(len(taken.columns.keys), field.type)
-        plain = _plain(array)
+        plain = plain_array(array)
         if plain.type == field.type:
             return plain
         try:
@@ -170,8 +181,37 @@ def projection_of(schema: StructType, is_mismatch_null: bool) -> Projection:
     return Projection(wanted, is_mismatch_null)
 
 
-def _plain(array: pa.Array) -> pa.Array:
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _repeated(taken: Taken, values: Sequence[int]) -> npt.NDArray[np.int64]:
+    """For every row the value of its origin."""
+    return np.repeat(np.array(values, np.int64), [origin.row_count for origin in taken.origins])
+
+
+def _numbers(taken: Taken) -> pa.Array:
+    numbers = taken.sequences + _repeated(taken, [origin.number_offset for origin in taken.origins])
+    return _named_only(taken, numbers_array(numbers, pa.int64()))
+
+
+def _sources(taken: Taken) -> pa.Array:
+    codes = {source: code for code, source in enumerate(dict.fromkeys(origin.source for origin in taken.origins))}
+    if len(codes) == 1:
+        texts = constant_octets(taken.origins[0].source.encode(), len(taken.sequences), pa.string())
+    else:
+        rows = _repeated(taken, [codes[origin.source] for origin in taken.origins])
+        texts = text_array(list(codes)).take(numbers_array(rows, pa.int64()))
+    return _named_only(taken, texts)
+
+
+def _named_only(taken: Taken, array: pa.Array) -> pa.Array:
+    """The array, which has no nulls yet, null in the rows of anonymous origins."""
+    if all(origin.source for origin in taken.origins):
+        return array
+    is_named = _repeated(taken, [bool(origin.source) for origin in taken.origins])
+    bits = np.packbits(is_named.astype(np.bool_), bitorder="little")
+    return pa.Array.from_buffers(array.type, len(array), [pa.py_buffer(bits), *array.buffers()[1:]])
 
 
 def _text_of(octets: bytes) -> str | None:
@@ -182,7 +222,8 @@ def _text_of(octets: bytes) -> str | None:
 
 
 def _mismatched(name: str, found: str, wanted: pa.DataType, taken: Taken) -> Refused:
-    source = f" of source {taken.source!r}" if taken.source else ""
+    name_of_source = taken.origins[0].source
+    source = f" of source {name_of_source!r}" if name_of_source else ""
     return Refused(
         "type-mismatch",
         f"column {name}: the batch{source} at sequence {taken.sequences[0]} has {found} where the schema says"

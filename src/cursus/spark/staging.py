@@ -16,7 +16,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 import cursus
 from cursus.kernel.errors import CursusError, Refused
 
-from .connections import patiently, view_of
+from .connections import freeze_imports, patiently, view_of
 from .options import NodeOptions, WriteOptions
 from .schema import published
 
@@ -68,6 +68,7 @@ def stage_rows(options: WriteOptions, sink: str, run: cursus.Run, rows: Iterable
         raise
     if stage is not None:
         stage.close()
+        freeze_imports()
     return StagedRows(sink, run.epoch, run.commit_id, stage.stage if stage else 0)
 
 
