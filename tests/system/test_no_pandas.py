@@ -21,6 +21,7 @@ with cursus.embedded(journal={"sync": "none"}) as node:
         for number in range(300):
             publisher.publish(f"k.{number % 3}", b"body", {"n": number, "f": 0.5, "t": f"x{number}", "b": bool(number)})
         publisher.flush()
+        publisher.publish_many([b"k.2"] * 300, [b"x"] * 300, [{"t": t} for t in ("x1", "x7", None)] * 100)
         publisher.publish_many([b"k.1"] * 5, [b"x"] * 5, [{"n": 1}, {}, {"n": None}, {"n": 4}, {"n": 5}])
     wheres = [
         None,
@@ -33,11 +34,11 @@ with cursus.embedded(journal={"sync": "none"}) as node:
     ]
     for keys in (None, ["prefix:k."], ["k.1", "k.2"], ["k.*"], ["regex:k.[01]"]):
         for where in wheres:
-            with node.subscribe("s", keys=keys, where=where, start=cursus.beginning(), until=306) as subscription:
+            with node.subscribe("s", keys=keys, where=where, start=cursus.beginning(), until=606) as subscription:
                 for publication in subscription:
                     publication.attributes, publication.key, publication.body, publication.event_time
     for count in (1, 0):
-        options = {"mode": "individual", "attempts_max": 1, "parked_to": "dead", "until": 306}
+        options = {"mode": "individual", "attempts_max": 1, "parked_to": "dead", "until": 606}
         with node.subscribe("s", subscriber="x", **options) as pushed:
             assert len([publication for _, publication in zip(range(count), pushed)]) == count
     with node.subscribe("dead", start=cursus.beginning(), until=2) as subscription:

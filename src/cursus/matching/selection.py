@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cursus.delivery.arrays import filled_numbers_of
 from cursus.kernel.errors import Misuse
 
 T = TypeVar("T", bound=np.generic)
@@ -75,9 +76,10 @@ def spread(array: pa.DictionaryArray, test: Callable[[pa.Array], npt.NDArray[T]]
     values = array.dictionary
     if indices.null_count:
         values = pa.concat_arrays([values, pa.nulls(1, values.type)])
-        indices = indices.cast(pa.int64()).fill_null(len(array.dictionary))
-    answers = test(values)
-    spread_answers: npt.NDArray[T] = answers.take(fixed_width(indices, indices.type.to_pandas_dtype()))
+        codes = filled_numbers_of(indices.cast(pa.int64()), len(array.dictionary))
+    else:
+        codes = fixed_width(indices, indices.type.to_pandas_dtype())
+    spread_answers: npt.NDArray[T] = test(values).take(codes)
     return spread_answers
 
 
