@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cursus.kernel.engine import Now
-from cursus.kernel.errors import PeerFault
 from cursus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
 from cursus.matching import Filter
 from cursus.protocols.zeps import frames, native
@@ -26,7 +25,6 @@ from cursus.protocols.zeps.client_exchange import (
 )
 from cursus.protocols.zeps.orders import (
     DrainRequested,
-    FramesReceived,
     LinkLimits,
     PrincipalKnown,
     ReadingPaused,
@@ -161,7 +159,6 @@ NODE_EVENTS = [
     PrincipalKnown(LINK, None, "no"),
     ReadingPaused(LINK),
     ReadingResumed(LINK),
-    FramesReceived(LINK, [], PeerFault("bad-frame", "garbled")),
     x.Push(SUBSCRIPTION + 5, [bytes(RECORD)], 0, 1, 1, 0, ((5, "me"),)),
     *(Received(LINK, data) for data in BYTES),
     *(

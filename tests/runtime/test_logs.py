@@ -2,18 +2,10 @@
 
 import io
 import json
-from collections.abc import Iterator
 
-import pytest
 import structlog
 
 from cursus.runtime.logs import LINES_PER_SECOND_MAX, Throttle, set_up_logs
-
-
-@pytest.fixture(autouse=True)
-def _logs_as_they_were() -> Iterator[None]:
-    yield
-    structlog.reset_defaults()
 
 
 def test_a_machine_gets_one_json_object_for_each_line() -> None:

@@ -12,9 +12,9 @@ from typing import cast
 from cursus.kernel.events import LinkClosed, LinkOpened, Received
 from cursus.kernel.octets import Octets
 from cursus.protocols.zeps import native
+from cursus.protocols.zeps.client_exchange import FramesReceived
 from cursus.protocols.zeps.frames import ATTACH_OK
 from cursus.protocols.zeps.native import FrameParser
-from cursus.protocols.zeps.orders import FramesReceived
 
 from .addresses import Address
 

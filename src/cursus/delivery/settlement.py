@@ -112,15 +112,6 @@ class Ledger:
         firsts[begin:end] = [first]
         lasts[begin:end] = [last]
 
-    def first_unsettled(self, first: int, last: int) -> tuple[Range, ...]:
-        """The parts of `first` to `last` that still wait for settlement."""
-        found: list[Range] = []
-        index = bisect_left(self._lasts, first)
-        while index < len(self._firsts) and self._firsts[index] <= last:
-            found.append((max(first, self._firsts[index]), min(last, self._lasts[index])))
-            index += 1
-        return tuple(found)
-
     def check(self) -> None:
         """Repeat the invariants."""
         below = 0

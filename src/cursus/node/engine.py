@@ -26,7 +26,6 @@ from cursus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, Lin
 from cursus.protocols.zeps.attachment import NodeLink
 from cursus.protocols.zeps.orders import (
     AskPrincipal,
-    FramesReceived,
     PrincipalKnown,
     ReadingPaused,
     ReadingResumed,
@@ -328,7 +327,6 @@ _ROUTES: dict[type, Callable[[NodeEngine, Any, Now], None]] = {
     LinkClosed: NodeEngine._link_closed,
     LinkCongested: NodeEngine._tell_link,
     LinkDrained: NodeEngine._tell_link,
-    FramesReceived: NodeEngine._tell_link,
     SessionCongested: NodeEngine._session_flow,
     SessionDrained: NodeEngine._session_flow,
     DrainRequested: NodeEngine._drain,

@@ -71,14 +71,10 @@ def reason_of(error: OSError) -> str:
 class Disk:
     """Owns the threads and the open files of one journal; `close` ends both once all orders are carried out."""
 
-    def __init__(self, path: Path, post: Post, post_here: Post | None = None) -> None:
-        """Work in the directory `path`, which is locked for us; answers go to `post`, from several threads.
-
-        `post_here` takes answers from the thread that gives the orders, where that can be had for less.
-        """
+    def __init__(self, path: Path, post: Post) -> None:
+        """Work in the directory `path`, which is locked for us; answers go to `post`, from several threads."""
         self._path = path
         self._post = post
-        self._post_here = post_here or post
         self._groups: SimpleQueue[WriteGroup | None] = SimpleQueue()
         self._upkeep: SimpleQueue[CreateSegment | WriteFile | RemoveSegment | None] = SimpleQueue()
         self._reads: SimpleQueue[ReadBytes | None] = SimpleQueue()
@@ -98,7 +94,7 @@ class Disk:
         """
         if isinstance(order, WriteGroup):
             if not order.is_synced and sum(map(len, order.buffers)) <= _AT_ONCE_SIZE_MAX:
-                self._post_here((self._answer(order),))
+                self._post((self._answer(order),))
             else:
                 self._groups.put(order)
         elif isinstance(order, ReadBytes):

@@ -99,7 +99,7 @@ class Node:
             self.engine = NodeEngine(
                 log, floor, self._open_link, limits.unsynced_size_max, limits.connections_per_principal_max
             )
-            self._disk = Disk(self._directory.path, self._post_from_thread, lambda answers: self.host.post_all(answers))
+            self._disk = Disk(self._directory.path, self._post_from_thread)
             self.host = Host(self.engine, loop, self._carry_out)
             self.host.on_failure = self._fail
             self._enter(floor.finish_recovery(was_clean))

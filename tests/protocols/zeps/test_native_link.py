@@ -13,6 +13,7 @@ from cursus.protocols.zeps.client import ClientLink, ClientSettings
 from cursus.protocols.zeps.client_exchange import (
     CloseRequested,
     CreditRequested,
+    FramesReceived,
     LeaveRequested,
     MessageRequested,
     OfferRequested,
@@ -28,7 +29,7 @@ from cursus.protocols.zeps.client_exchange import (
     TellWelcome,
 )
 from cursus.protocols.zeps.native import FrameParser, Kind, Receipt
-from cursus.protocols.zeps.orders import DrainRequested, FramesReceived, LinkLimits
+from cursus.protocols.zeps.orders import DrainRequested, LinkLimits
 from cursus.streams import exchange as x
 from cursus.streams.exchange import Durability
 
@@ -508,9 +509,7 @@ def test_nothing_may_be_asked_of_a_channel_before_its_grant() -> None:
 def test_frames_that_the_host_has_cut_itself_are_the_same(pair: Pair) -> None:
     channel, grant = attach(pair)
     record = batch(1, [(b"a", b"b")], grant.stream_id, grant.source_id)
-    cut = FrameParser(1 << 20).feed(b"".join(native.encode_offer(channel, record)))
-    pair.place.tell(FramesReceived(1, cut))
-    answer = FrameParser(1 << 20).feed(pair.place.take(1))
+    answer = FrameParser(1 << 20).feed(pair.place.receive(1, b"".join(native.encode_offer(channel, record))))
     told = pair.client.handle(FramesReceived(1, answer), pair.place.now)
     assert told == [TellReceipts(channel, [Receipt(1, 1, False, 0)])]
 

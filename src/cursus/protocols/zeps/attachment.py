@@ -55,11 +55,6 @@ class NodeLink:
         self._deadlines: Deadlines[str] = Deadlines()
         self._effects: list[object] = []
 
-    @property
-    def speaks_frames(self) -> bool:
-        """Whether what the peer says from now on are native frames, which a host may cut itself (`FramesReceived`)."""
-        return isinstance(self.dialect, Version2)
-
     def handle(self, event: object, now: Now) -> Sequence[object]:
         """Take one fact about the link, or one order of the streams floor for a session of it."""
         if self.dialect is not None:

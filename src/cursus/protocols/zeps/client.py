@@ -38,6 +38,7 @@ from . import messages as m
 from .client_exchange import (
     CloseRequested,
     CreditRequested,
+    FramesReceived,
     LeaveRequested,
     MessageRequested,
     OfferRequested,
@@ -53,7 +54,6 @@ from .client_exchange import (
     TellWelcome,
 )
 from .native import Frame, FrameParser, Kind
-from .orders import FramesReceived
 
 _LOST = "link-lost"
 SECOND_NS = 1_000_000_000

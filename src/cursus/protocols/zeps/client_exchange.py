@@ -6,12 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from cursus.kernel.errors import PeerFault
 from cursus.kernel.octets import Octets
 
 from . import messages as m
-from .native import Receipt
+from .native import Frame, Receipt
 
-# ── what the library asks ────────────────────────────────────────────────────────────────────────────────────────────
+# ── what the library hears and asks ───────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class FramesReceived:
+    """Frames that the socket cut with a `FrameParser`, and that parser's fault: in the place of `Received`."""
+
+    link: int
+    frames: Sequence[Frame]
+    fault: PeerFault | None = None
+
 
 Opening: TypeAlias = m.AttachSource | m.Subscribe | m.OpenRun | m.OpenStage
 

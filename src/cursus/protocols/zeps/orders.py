@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from cursus.delivery.batch import BatchLimits
-from cursus.kernel.errors import PeerFault
-
-from .native import Frame
 
 SECOND_NS = 1_000_000_000
 CHANNEL_BITS = 16
@@ -33,15 +29,6 @@ class LinkLimits(NamedTuple):
     """Bytes that are read before it is known who is there."""
     heartbeat_interval_ns: int = 10 * SECOND_NS
     silence_max_ns: int = 30 * SECOND_NS
-
-
-@dataclass(frozen=True, slots=True)
-class FramesReceived:
-    """Frames that a host cut with a `FrameParser` of its own, and that parser's fault: in the place of `Received`."""
-
-    link: int
-    frames: Sequence[Frame]
-    fault: PeerFault | None = None
 
 
 @dataclass(frozen=True, slots=True)

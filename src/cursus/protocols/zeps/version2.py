@@ -34,7 +34,6 @@ from .native import Frame, FrameParser, Kind
 from .orders import (
     AskPrincipal,
     DrainRequested,
-    FramesReceived,
     LinkLimits,
     PrincipalKnown,
     ReadingPaused,
@@ -95,13 +94,6 @@ class Version2:
             self._take_frame(frame, now)
         if self.parser.fault is not None:
             self._fail(self.parser.fault)
-
-    def _receive_frames(self, event: FramesReceived, now: Now) -> None:
-        self._received_ns = now.monotonic_ns
-        for frame in event.frames:
-            self._take_frame(frame, now)
-        if event.fault is not None:
-            self._fail(event.fault)
 
     def _take_frame(self, frame: Frame, now: Now) -> None:
         phase = self.phase
@@ -242,7 +234,6 @@ _FrameHandler: TypeAlias = Callable[[Version2, Frame, Now], None]
 
 _LINK: dict[type, _Handler] = {
     Received: Version2._receive,
-    FramesReceived: Version2._receive_frames,
     LinkClosed: Version2._lose,
     LinkCongested: Version2._congest,
     LinkDrained: Version2._relieve,
