@@ -33,7 +33,7 @@ class Timeline:
 def draw(timeline: Timeline, path: Path, title: str) -> None:
     """Write the picture as PNG."""
     figure, axes = plt.subplots(figsize=(11, 5), dpi=120)
-    edges = np.arange(0, max(timeline.seconds), WIDTH_SECONDS)
+    edges = np.arange(0, max(timeline.seconds) + 2 * WIDTH_SECONDS, WIDTH_SECONDS)
     for name, counts in timeline.counts.items():
         rates = np.diff(np.interp(edges, timeline.seconds, counts)) / WIDTH_SECONDS
         axes.step(edges[:-1], rates / 1000, where="post", label=name, linewidth=1.4)

@@ -1,11 +1,13 @@
 """The streaming reader's own promises, without a Spark session: offsets, blocks, limits, patience."""
 
+import gc
 import json
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
@@ -204,6 +206,34 @@ def test_a_reader_travels_without_its_connection(node: Embedded, stream: str, re
 
 def test_a_partition_that_spark_makes_up_has_no_rows(reader: Open) -> None:
     assert list(reader().read(BlockPartition.__base__(None))) == []  # type: ignore[misc, call-arg]
+
+
+@pytest.fixture
+def task() -> Iterator[None]:
+    """What a reader sees inside of a task of Spark; what it froze there is thawed."""
+    TaskContext._setTaskContext(TaskContext())
+    yield
+    TaskContext._setTaskContext(None)
+    gc.unfreeze()
+
+
+def rows_read(one: BlockStreamReader) -> int:
+    start = one.initialOffset()
+    return len(sequences(one, start, one.latestOffset(start, ReadAllAvailable())))
+
+
+def test_what_a_tasks_process_has_loaded_is_no_more_searched_for_garbage(
+    node: Embedded, stream: str, reader: Open, task: None
+) -> None:
+    publish(node, stream, 3)
+    assert rows_read(reader()) == 3
+    assert gc.get_freeze_count() > 0
+
+
+def test_outside_of_a_task_the_garbage_collector_is_left_alone(node: Embedded, stream: str, reader: Open) -> None:
+    publish(node, stream, 3)
+    assert rows_read(reader()) == 3
+    assert gc.get_freeze_count() == 0
 
 
 def test_nobody_offers_to_push_filters_down() -> None:
