@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).parent
-LOG_TAIL_COUNT = 15
+LOG_TAIL_COUNT = 150
+"""Spark tells the reason first, and then its plan. The next run begins with the log's removal."""
 
 
 @dataclass
@@ -56,7 +57,7 @@ class Player:
         code = self.process.poll() if self.process is not None else None
         if code:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_COUNT:])
-            raise SystemExit(f"demo: {self.name} ended by itself with exit code {code}; its last words:\n{tail}")
+            raise SystemExit(f"demo: {self.name} ended by itself with exit code {code}; the end of {self.log}:\n{tail}")
 
 
 def script(name: str, *arguments: str) -> list[str]:
