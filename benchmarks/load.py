@@ -40,13 +40,21 @@ class Load:
 
     def chunks(self, count_max: int) -> Iterator[list[bytes]]:
         """Everything, in lists of at most `count_max` bodies; a list may be shorter where the pool wraps."""
+        return (self.chunk(start, count) for start, count in self.places(count_max))
+
+    def chunk(self, start: int, count: int) -> list[bytes]:
+        """`count` bodies of the pool, from `start` on."""
+        return self._pool[start : start + count]
+
+    def places(self, count_max: int) -> Iterator[tuple[int, int]]:
+        """Where in the pool each list of `chunks` lies: its first body, and how many."""
         remaining_count = self.count
-        index = 0
+        start = 0
         while remaining_count:
-            chunk = self._pool[index : index + min(count_max, remaining_count)]
-            yield chunk
-            remaining_count -= len(chunk)
-            index = (index + len(chunk)) % POOL_COUNT
+            count = min(count_max, remaining_count, len(self._pool) - start)
+            yield start, count
+            remaining_count -= count
+            start = (start + count) % POOL_COUNT
 
     def paced(self) -> Iterator[bytes]:
         """Each body when it is due, at once if that has passed."""

@@ -26,6 +26,7 @@ CONTENDERS: Final = (
 
 TRIALS: Final = (
     "benchmarks.disk:RawDisk",
+    "benchmarks.relay:RawRelay",
     "benchmarks.contenders.replay:whole",
     "benchmarks.contenders.replay:filtered",
     "benchmarks.contenders.fanout:Fanout",
