@@ -88,7 +88,11 @@ class AsyncPublisher(Intake):
     def _wake(self) -> None:
         self.is_idle = False
         self._must_yield = True
-        asyncio.get_running_loop().call_soon(self._channel.pump)
+        asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._must_yield = False
+        self._channel.pump()
 
     # ── what the node knows ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -30,11 +30,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from cursus.kernel.engine import Now
 from cursus.kernel.errors import Misuse, PeerFault
 from cursus.kernel.events import DeadlineReached
+from cursus.kernel.symbol import Symbol
 
 from .batch import BatchHeader, Layout, sign_batch
 from .cutting import Cutting, Publications, halves_of
@@ -80,7 +80,7 @@ REST_NS = 50_000_000
 REST_NS_MAX = 5_000_000_000
 
 
-class Phase(Enum):
+class Phase(Symbol):
     """See the module."""
 
     DETACHED = "detached"

@@ -23,12 +23,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from cursus.delivery.record import Envelope, RecordKind, write_envelope
 from cursus.kernel.deadlines import Deadlines
 from cursus.kernel.engine import Now
 from cursus.kernel.octets import Octets
+from cursus.kernel.symbol import Symbol
 
 from .catalogue import Catalogue, Segment
 from .exchange import (
@@ -65,7 +65,7 @@ from .settings import LogSettings, Recovered
 _PAGE_SIZE = 4096
 
 
-class Phase(Enum):
+class Phase(Symbol):
     """What the log can do; see the module."""
 
     RUNNING = "running"
@@ -73,7 +73,7 @@ class Phase(Enum):
     FAILED = "failed"
 
 
-class Timer(Enum):
+class Timer(Symbol):
     """What the log wakes up for."""
 
     SUBMIT = "submit"

@@ -104,8 +104,11 @@ class NodeEngine:
 
     def deadline(self) -> int | None:
         """The earliest deadline of all parts."""
-        due = (self.log.deadline(), self.floor.deadline(), self._link_timers.next_ns(), self._retention.deadline())
-        return min(at for at in due if at is not None)
+        earliest = self._retention.deadline()
+        for at in (self.log.deadline(), self.floor.deadline(), self._link_timers.next_ns()):
+            if at is not None and at < earliest:
+                earliest = at
+        return earliest
 
     def close_journal(self, now: Now) -> Sequence[object]:
         """Order the final checkpoint: the next start reads no segment. Nothing may be appended after it."""

@@ -16,7 +16,6 @@ from cursus.kernel.octets import Octets
 
 from .host import Host
 
-SOCKET_BUFFER_SIZE = 4 << 20
 READ_SIZE = 1 << 20
 
 

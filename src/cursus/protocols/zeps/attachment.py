@@ -10,7 +10,6 @@ Source: seed 004, "Protocol Specification"; the design, section 5 ("ZEPS").
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 
 from cursus.kernel.deadlines import Deadlines
 from cursus.kernel.effects import CloseLink, Note, Send
@@ -18,6 +17,7 @@ from cursus.kernel.engine import Now
 from cursus.kernel.errors import PeerFault
 from cursus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
 from cursus.kernel.octets import Octets
+from cursus.kernel.symbol import Symbol
 
 from . import frames, native
 from .orders import DrainRequested, LinkLimits
@@ -28,7 +28,7 @@ FRAMED_DOOR = "zeromq"
 """The door at which one `Received` is one whole command."""
 
 
-class _Phase(Enum):
+class _Phase(Symbol):
     WAITING = "waiting"
     LISTENING = "listening"
     CLOSED = "closed"

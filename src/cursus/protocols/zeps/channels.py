@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, TypeAlias
 
 from cursus.kernel.effects import Send
 from cursus.kernel.errors import PeerFault
 from cursus.kernel.octets import Octets
+from cursus.kernel.symbol import Symbol
 from cursus.streams import exchange as x
 
 from . import messages as m
@@ -33,7 +33,7 @@ SMALL_RECORD_SIZE = 4096
 _REFUSED_BATCHES = ("too-large", "mixed-types")
 
 
-class _Role(Enum):
+class _Role(Symbol):
     SOURCE = "source"
     SUBSCRIPTION = "subscription"
     RUN = "run"

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 
 from cursus.kernel.deadlines import Deadlines
@@ -32,6 +31,7 @@ from cursus.kernel.engine import Now
 from cursus.kernel.errors import Misuse, PeerFault
 from cursus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
 from cursus.kernel.octets import Octets
+from cursus.kernel.symbol import Symbol
 
 from . import frames, native
 from . import messages as m
@@ -71,7 +71,7 @@ class ClientSettings(NamedTuple):
     """No frame larger than this is taken, whatever the node announces."""
 
 
-class _Phase(Enum):
+class _Phase(Symbol):
     CONNECTING = "connecting"
     ATTACHING = "attaching"
     GREETING = "greeting"
@@ -79,7 +79,7 @@ class _Phase(Enum):
     CLOSED = "closed"
 
 
-class _ChannelPhase(Enum):
+class _ChannelPhase(Symbol):
     OPENING = "opening"
     OPEN = "open"
     CLOSING = "closing"

@@ -22,7 +22,6 @@ Source: seed 004, "Protocol Specification"; the design, section 5 ("ZEPS").
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import Any, TypeAlias
 
 from cursus.kernel.deadlines import Deadlines
@@ -30,6 +29,7 @@ from cursus.kernel.effects import CloseLink, Note, Send
 from cursus.kernel.engine import Now
 from cursus.kernel.errors import CursusError, PeerFault, Refused
 from cursus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, Received
+from cursus.kernel.symbol import Symbol
 from cursus.matching import Filter, Pattern, compile_pattern, prefix_text
 from cursus.streams import exchange as x
 
@@ -57,7 +57,7 @@ _SOURCE_CHANNEL = 1
 _COMMAND_SIZE = 16
 
 
-class Phase(Enum):
+class Phase(Symbol):
     """Where the attachment stands; see the module."""
 
     ASKING = "asking"

@@ -17,7 +17,6 @@ Source: the design, sections 2, 3 and 5; docs/reference/wire/native.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum
 from typing import Any, TypeAlias
 
 from cursus.kernel.deadlines import Deadlines
@@ -26,6 +25,7 @@ from cursus.kernel.engine import Now
 from cursus.kernel.errors import PeerFault
 from cursus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, Received
 from cursus.kernel.octets import Octets
+from cursus.kernel.symbol import Symbol
 
 from . import messages as m
 from . import native
@@ -41,7 +41,7 @@ from .orders import (
 )
 
 
-class Phase(Enum):
+class Phase(Symbol):
     """Where the link stands; see the module."""
 
     GREETING = "greeting"
