@@ -1,6 +1,7 @@
 """Streams, subscriptions and journals are looked after from the command line; people get tables, programs JSON."""
 
 import json
+import shutil
 from datetime import datetime
 from pathlib import Path
 
@@ -145,6 +146,26 @@ def test_a_flipped_bit_in_a_journal_is_named_and_has_its_exit_code(tmp_path: Pat
     verified = run_cursus("journal", "verify", directory)
     assert verified.code == Exit.DAMAGED
     assert "damage: segment=" in verified.err
+
+
+def test_a_stream_whose_making_was_damaged_is_named_with_what_is_kept_of_it(tmp_path: Path, run_cursus: Cursus) -> None:
+    directory = tmp_path / "journal"
+    with embedded(directory) as node:
+        publish(node, "lost", 10)
+        publish(node, "kept", 5)
+        copied = tmp_path / "killed"
+        shutil.copytree(directory, copied, ignore=shutil.ignore_patterns("lock"))
+    (first, *_) = sorted(copied.glob("*.segment"))
+    data = bytearray(first.read_bytes())
+    data[data.index(b"\xa4lost")] ^= 1
+    first.write_bytes(data)
+    for _ in range(2):
+        verified = run_cursus("journal", "verify", copied)
+        assert verified.code == Exit.DAMAGED
+        assert "error: stream-orphaned stream_id=1 publications=10 first_sequence=1 last_sequence=10" in verified.err
+        # The node passes the damage and goes on behind it: what is kept belongs to nothing still.
+        with embedded(copied) as node:
+            assert [stream["name"] for stream in node.streams.list()] == ["kept"]
 
 
 def test_a_token_is_listed_with_the_day_on_which_it_expires(run_cursus: Cursus, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from cursus.journal.exchange import fact_entry
 from cursus.journal.layout import index_name, segment_name
-from cursus.journal.recovery import ReadFile
+from cursus.journal.recovery import CheckpointLoaded, ReadFile, Replayed
 from cursus.journal.settings import LogSettings
 from cursus.journal.verify import DumpedRecord, Report, dump, verify
 from cursus.kernel.effects import Note
@@ -33,7 +33,7 @@ def drive(disk: MemoryDisk, steps: Generator[Any, Any, Any]) -> tuple[Any, list[
 def verified(rig: Rig) -> Report:
     before = {name: bytes(data) for name, data in rig.disk.files.items()}
     report, said = drive(rig.disk, verify({name: len(data) for name, data in before.items()}, SMALL))
-    assert said == []
+    assert {type(found) for found in said} <= {CheckpointLoaded, Replayed}
     assert {name: bytes(data) for name, data in rig.disk.files.items()} == before
     assert isinstance(report, Report)
     return report

@@ -23,7 +23,7 @@ def served(tmp_path: Path) -> Iterator[ServedNode]:
 
 @pytest.fixture(scope="session")
 def failing_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What lets writes and syncs of a process fail, between it and the C library, when it is told to."""
+    """What lets a write or a sync of a process fail, between it and the C library, when it is told to."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler")

@@ -1,4 +1,5 @@
-/* Writes or syncs of journal segments fail with EIO while the file named by FAILING_DISK says "write" or "sync". */
+/* The next write or sync of a journal segment fails with EIO, once, when the file named by FAILING_DISK says "write" or
+   "sync"; the file is gone then. Whoever tries again what has failed succeeds, and is found out. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -18,7 +19,7 @@ static int fails(int descriptor, const char *call) {
     if (file < 0) return 0;
     size = read(file, said, sizeof said - 1);
     close(file);
-    return size > 0 && !strncmp(said, call, strlen(call));
+    return size > 0 && !strncmp(said, call, strlen(call)) && !unlink(getenv("FAILING_DISK"));
 }
 
 #define FAIL(name) if (fails(descriptor, name)) { errno = EIO; return -1; }

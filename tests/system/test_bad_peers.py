@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 MIB = 1 << 20
 ZSTD, LZ4 = 1, 2
 MOST = (1 << 64) - 1
+TWO_ROWS = hand.msgspec.msgpack.encode([[b"k", b"k"], [b"1", b"2"], None, None, None])
 
 
 @pytest.fixture(scope="module")
@@ -136,15 +137,15 @@ def test_a_compressed_bomb_that_claims_to_be_small_ends_its_connection(
     hostile: Client, node: Node, flag: int, codec: str
 ) -> None:
     grant = attached(hostile, "bombs", incarnation=bytes([flag]) * 16)
-    hostile.say(1, hand.OFFER, bomb(grant, flag, codec, 100))
+    hostile.say(1, hand.OFFER, bomb(grant, flag, codec, len(TWO_ROWS)))
     assert code_of_goodbye(hostile) == "bad-batch"
     assert head_of(node, "bombs") == 0
 
 
 def bomb(grant: dict[str, int], flag: int, codec: str, claimed_size: int) -> bytes:
-    """64 MiB of zeros, as two publications."""
-    payload = struct.pack("<Q", claimed_size) + pa.compress(bytes(64 * MIB), codec=codec, asbytes=True)
-    return record_of(grant, 1, 2, payload, flags=flag)
+    """Two sound publications with 64 MiB of zeros behind them."""
+    payload = pa.compress(TWO_ROWS + bytes(64 * MIB), codec=codec, asbytes=True)
+    return record_of(grant, 1, 2, struct.pack("<Q", claimed_size) + payload, flags=flag)
 
 
 @pytest.mark.parametrize("place", [32, 33, 68, 95, 96, -9])
@@ -191,7 +192,7 @@ def test_a_frame_that_has_no_place_here_is_told_and_ends_the_connection(
     hostile: Client, channel: int, kind: int, body: bytes
 ) -> None:
     hostile.say(channel, kind, body)
-    assert code_of_goodbye(hostile)
+    assert code_of_goodbye(hostile) == "bad-frame"
 
 
 def test_a_frame_that_is_cut_off_leaves_nothing(hostile: Client, node: Node) -> None:
@@ -212,13 +213,16 @@ def test_credit_beyond_all_measure_is_as_good_as_much(hostile: Client, node: Nod
         publisher.publish_many([b"k"] * 100, [bytes(100)] * 100)
     hostile.ask(1, hand.SUBSCRIBE, stream="rich", credit=(1 << 63) - 1)
     hostile.hear(1, hand.SUBSCRIBED)
-    for _ in range(3):
-        hostile.say(1, hand.CREDIT, struct.pack("<Q", MOST))
     hostile.hear(1, hand.SOURCES)
     rows = rows_of(hostile.hear(1, hand.DELIVER)[8:])
-    while len(rows) < 100:
-        rows += rows_of(hostile.hear(1, hand.DELIVER)[8:])
-    assert [row.sequence for row in rows] == list(range(1, 101))
+    # However a sum of these is cut to a machine's words, it is less than nothing at some time.
+    for credit in (1 << 62, (1 << 63) - 1, 1 << 63, MOST):
+        hostile.say(1, hand.CREDIT, struct.pack("<Q", credit))
+        with node.publisher("rich", source="p") as publisher:
+            publisher.wait(publisher.publish("k", b"more"), timeout_s=20)
+        while len(rows) < head_of(node, "rich"):
+            rows += rows_of(hostile.hear(1, hand.DELIVER)[8:])
+    assert [row.sequence for row in rows] == list(range(1, 105))
 
 
 def test_one_that_never_gives_credit_is_pushed_nothing_and_holds_nobody_back(hostile: Client, node: Node) -> None:
@@ -339,3 +343,23 @@ def test_a_connection_has_no_more_channels_than_it_may(narrow: ServedNode) -> No
     client.ask(5, hand.SUBSCRIBE, stream="one")
     assert code_of_goodbye(client) == "too-many-channels"
     client.close()
+
+
+def test_a_stream_knows_no_more_sources_than_it_may_and_others_go_on(served: ServedNode, node: Node) -> None:
+    node.streams.create("narrow", sources_max=2)
+    node.streams.create("wide")
+    held = {name: node.publisher("narrow", source=name) for name in ("a", "b")}
+    with cursus.connect(served.address) as late, pytest.raises(cursus.Refused) as refused:
+        late.publisher("narrow", source="c")
+    assert (refused.value.code, refused.value.details["sources_max"]) == ("too-many-sources", 2)
+    assert "'narrow'" in refused.value.message
+    for name, publisher in held.items():
+        publisher.wait(publisher.publish("k", name.encode()), timeout_s=20)
+        publisher.close()
+    with pytest.raises(cursus.Refused), node.publisher("narrow", source="c"):
+        pass
+    for stream, source in (("narrow", "a"), ("narrow", ""), ("wide", "c")):
+        with node.publisher(stream, source=source) as publisher:
+            publisher.wait(publisher.publish("k", b"on"), timeout_s=20)
+    assert bodies_of(node, "narrow") == [b"a", b"b", b"on", b"on"]
+    assert node.streams.show("narrow")["sources"] == 2

@@ -48,6 +48,19 @@ def test_an_old_run_that_commits_after_a_newer_one_began_is_fenced_though_the_no
             assert bodies_of(new_node, "target") == [b"new"]
 
 
+@pytest.mark.parametrize("ask", ["commit", "stage"])
+def test_an_old_run_over_a_link_that_lives_is_fenced_when_it_asks_for_anything(served: ServedNode, ask: str) -> None:
+    with served.start() as old_node, cursus.connect(served.address, timeout_s=20) as new_node:
+        old_node.streams.create("target")
+        old = old_node.sink("job").open_run()
+        stage = staged(old, [b"old"])
+        with new_node.sink("job").open_run() as new:
+            with pytest.raises(cursus.Fenced):
+                old.commit(0, [stage]) if ask == "commit" else staged(old, [b"late"])
+            new.commit(0, [staged(new, [b"new"])])
+        assert bodies_of(new_node, "target") == [b"new"]
+
+
 def test_a_stage_that_is_open_when_the_node_is_killed_is_committed_afterwards_with_every_row(
     served: ServedNode,
 ) -> None:

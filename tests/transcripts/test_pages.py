@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import tomllib
@@ -17,29 +16,13 @@ from cursus.runtime.security import add_token
 from tests.processes import ended, free_port
 from tests.runtime.test_security import AUTHORITY, NODE, NODE_KEY
 from tests.system.serving import ServedNode
-from tests.transcripts.pages import ROOT, blocks_in, exchanges_in, is_as_shown
+from tests.transcripts.pages import ROOT, blocks_in, is_as_shown
+from tests.transcripts.shell import check_block, typed
 
 pytestmark = pytest.mark.slow
 
 FOR_THE_READER = ("make setup && . .venv/bin/activate",)
 """Lines of shell blocks that were done before any test runs."""
-
-
-def typed(command: str, directory: Path, **variables: str) -> str:
-    """What a command says on standard output when it is typed into a shell in `directory`."""
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    done = ended(["bash", "-euc", command], cwd=directory, env={**os.environ, "PATH": path, **variables})
-    assert done.returncode == 0, (command, done.stderr)
-    return done.stdout
-
-
-def check_block(block: str, directory: Path, **variables: str) -> None:
-    """Type what a console block types, and compare."""
-    exchanges = exchanges_in(block)
-    assert exchanges
-    for exchange in exchanges:
-        said = typed(exchange.command, directory, **variables)
-        assert is_as_shown(said, exchange.shown), f"$ {exchange.command}\n{said}\n  is not what the page shows"
 
 
 def test_the_ten_lines_of_the_readme_print_a_receipt_and_the_one_publication() -> None:

@@ -16,6 +16,7 @@ from cursus.cli.terminal import JSON, TABLE, note, output_option, time_text, wri
 
 if TYPE_CHECKING:
     from cursus.journal.verify import DumpedRecord, Report
+    from cursus.kernel.effects import Note
     from cursus.runtime.directory import Directory
 
 SEGMENT_COLUMNS = ("segment", "state", "size", "groups", "batches", "staged", "facts", "rows", "streams", "damage")
@@ -42,8 +43,10 @@ def verify(directory: Path, output: str) -> None:
     from cursus.journal.verify import verify as look_through
     from cursus.runtime.disk import drive_steps
 
+    tables = _Tables()
     with looked_at(directory) as opened:
-        report = drive_steps(opened, look_through(opened.listing(), LogSettings()), note_down)
+        report = drive_steps(opened, look_through(opened.listing(), LogSettings()), tables.take)
+    report.notes += tables.orphans(report)
     if output == TABLE:
         write_rows(_segments_of(report), output, SEGMENT_COLUMNS)
     else:
@@ -144,6 +147,40 @@ class _Dumping:
             "is_continued": found.is_continued,
             "fact": fact,
         }
+
+
+class _Tables:
+    """Owns the tables of the node whose journal this is, as far as they can be had."""
+
+    def __init__(self) -> None:
+        from cursus.streams.engine import StreamsEngine
+        from cursus.streams.exchange import Durability
+        from cursus.streams.tables import StreamsLimits
+
+        self._floor = StreamsEngine(StreamsLimits(), Durability.GROUP, bytes, lambda *_: False, lambda _: 0)
+
+    def take(self, found: Any) -> None:
+        """What recovery hands out."""
+        from cursus.journal.steps import CheckpointLoaded
+
+        if isinstance(found, CheckpointLoaded):
+            self._floor.load(found.state)
+        else:
+            self._floor.replay(found.view)
+
+    def orphans(self, report: Report) -> Iterator[Note]:
+        """What is kept of streams that no table knows: damage took the facts that made them."""
+        from cursus.journal.exchange import StreamDropped
+        from cursus.kernel.effects import Note
+
+        orders = self._floor.finish_recovery(is_clean=True)
+        known = {order.stream_id for order in orders if isinstance(order, StreamDropped)}
+        known |= self._floor.tables.streams_by_id.keys()
+        for stream_id, extent in report.extents.items():
+            if stream_id not in known:
+                fields: dict[str, object] = {"stream_id": stream_id, "publications": extent.count}
+                fields |= {"first_sequence": extent.first_sequence, "last_sequence": extent.last_sequence}
+                yield Note("error", "stream-orphaned", {**fields, "size": extent.size})
 
 
 @contextmanager

@@ -187,7 +187,6 @@ class _Recovery:
         self.dropped_keys = frozenset(dropped_keys)
         self.gaps: list[tuple[int, int, int]] = []
         self._is_behind_damage = False
-        self._was_damaged = False
         self._loaded: dict[int, memoryview] = {}
 
     # ── sealed segments ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -257,7 +256,7 @@ class _Recovery:
         if opened is not None and segment_name(opened.number) not in self.listing:
             yield Note("error", "journal-segment-missing", {"segment": opened.number})
             self._seal(opened)
-            self._is_behind_damage = self._was_damaged = True
+            self._is_behind_damage = self.recovered.is_damaged = True
             opened = None
         number: int | None = recovered.next_ordinal if opened is None else opened.number
         if opened is None and number is not None and segment_name(number) not in self.listing:
@@ -388,7 +387,7 @@ class _Recovery:
                 yield from self._replay(segment, (found,), found.offset + len(found.memory))
         segment.end = end
         self.recovered.position = Position(segment.number, end)
-        self._is_behind_damage = self._was_damaged = True
+        self._is_behind_damage = self.recovered.is_damaged = True
 
     def _name_damage(self, data: memoryview, stretch: Unsound, segment: Segment) -> Steps:
         yield Note("error", "journal-damaged", description(data, stretch, segment.number, segment.salt))
@@ -451,7 +450,7 @@ class _Recovery:
         first = envelope.first_sequence
         if envelope.kind == RecordKind.BATCH:
             stream = self.catalogue.streams.get(stream_id)
-            if self._was_damaged and stream is not None and first > stream.last_sequence + 1:
+            if self.recovered.is_damaged and stream is not None and first > stream.last_sequence + 1:
                 self.gaps.append((stream_id, stream.last_sequence + 1, first - 1))
         else:
             # A stage's numbers begin at 1, so a lost record, be it the first, does not move those behind it.

@@ -61,6 +61,8 @@ class Recovered:
     """Sealed segments whose rows are in memory, since their index is missing or unsound."""
     is_clean: bool = True
     """Whether the last log was closed by a final checkpoint, or the journal is new."""
+    is_damaged: bool = False
+    """Whether damage behind the checkpoint took records: what was given a sequence there may be gone."""
 
 
 def empty_journal(journal_id: bytes) -> Recovered:

@@ -2,7 +2,8 @@
 
 It first goes the way of recovery, whose cuts and removals are not carried out, then walks through every segment that
 holds something wanted. `journal-damaged` names a stretch that was once durable and is unsound; `journal-torn-tail`
-one that recovery would set aside and cut, since nothing says that it ever was.
+one that recovery would set aside and cut, since nothing says that it ever was. What recovery replays is handed out: who
+knows what facts mean can tell whether all that is kept belongs to something.
 Source: the design, section 4.
 """
 
@@ -15,7 +16,7 @@ from typing import TypeAlias
 from cursus.delivery.record import RecordKind, RecordView
 from cursus.kernel.effects import Note
 
-from .catalogue import Segment
+from .catalogue import Extent, Segment
 from .checkpoint import CHECKPOINT_NAME, COPY_NAME, decode_checkpoint
 from .index import decode_summary, summary_size
 from .layout import (
@@ -33,7 +34,7 @@ from .layout import (
 from .recovery import recover
 from .scan import Unsound, description, last_trace, walk
 from .settings import LogSettings, Recovered
-from .steps import Answer, ReadFile
+from .steps import Answer, CheckpointLoaded, ReadFile, Replayed
 
 
 @dataclass(slots=True)
@@ -66,6 +67,8 @@ class Report:
     """Segments in which nothing is wanted."""
     notes: list[Note]
     """What recovery would say, and what is wrong with index files and checkpoints."""
+    extents: dict[int, Extent]
+    """What is kept of each stream, by its id."""
 
     @property
     def is_sound(self) -> bool:
@@ -89,7 +92,7 @@ class DumpedRecord:
     payload: bytes
 
 
-Verifying: TypeAlias = Generator[ReadFile, Answer, Report]
+Verifying: TypeAlias = Generator[ReadFile | CheckpointLoaded | Replayed, Answer, Report]
 Dumping: TypeAlias = Generator["ReadFile | DumpedRecord | Note", Answer, None]
 
 
@@ -111,12 +114,15 @@ def verify(listing: Mapping[str, int], settings: LogSettings) -> Verifying:
     held = {segment.number for segment in segments}
     numbers = (number_of(name, ".segment") for name in listing)
     free = sorted(number for number in numbers if number is not None and number not in held)
-    return Report(FORMAT_VERSION, recovered.journal_id, recovered.position, recovered.is_clean, reports, free, notes)
+    extents = {stream_id: recovered.catalogue.extent(stream_id) for stream_id in recovered.catalogue.streams}
+    return Report(
+        FORMAT_VERSION, recovered.journal_id, recovered.position, recovered.is_clean, reports, free, notes, extents
+    )
 
 
 def _recover_without_hands(
     listing: Mapping[str, int], settings: LogSettings
-) -> Generator[ReadFile, Answer, tuple[Recovered, list[Note]]]:
+) -> Generator[ReadFile | CheckpointLoaded | Replayed, Answer, tuple[Recovered, list[Note]]]:
     steps = recover(listing, settings, bytes(16))
     notes: list[Note] = []
     answer: Answer = None
@@ -128,6 +134,8 @@ def _recover_without_hands(
         answer = None
         if isinstance(order, ReadFile):
             answer = yield order
+        elif isinstance(order, CheckpointLoaded | Replayed):
+            yield order
         elif isinstance(order, Note) and order.event != "journal-damaged":
             notes.append(order)
 

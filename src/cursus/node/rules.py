@@ -21,7 +21,7 @@ import msgspec
 from cursus.kernel.errors import Refused
 from cursus.matching import Pattern, compile_pattern
 
-VERBS = ("publish", "subscribe", "create", "delete", "trim", "describe", "admin")
+VERBS = ("publish", "subscribe", "create", "delete", "trim", "describe")
 EVERY_VERB = "*"
 EVERY_STREAM = ">"
 LOCAL = "local"

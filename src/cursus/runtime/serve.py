@@ -103,7 +103,7 @@ class Node:
             self.host = Host(self.engine, loop, self._carry_out)
             self.host.on_failure = self._fail
             self._enter(floor.finish_recovery(was_clean))
-            if not was_clean and settings.durability is not Durability.GROUP:
+            if recovered.is_damaged or (not was_clean and settings.durability is not Durability.GROUP):
                 self._enter(floor.raise_terms(_now()))
             self._configure_streams()
             self.host.start()

@@ -257,7 +257,7 @@ class Machine:
         log = Log(self._settings.log, recovered)
         engine = NodeEngine(log, floor, self._door, UNSYNCED_SIZE_MAX, CONNECTIONS_MAX)  # type: ignore[arg-type]
         orders = list(floor.finish_recovery(recovered.is_clean))
-        if not recovered.is_clean and self._settings.log.sync is not SyncMode.GROUP:
+        if recovered.is_damaged or (not recovered.is_clean and self._settings.log.sync is not SyncMode.GROUP):
             orders.extend(floor.raise_terms(self.clock.now()))
         self.engine = engine
         self.world.tell(self.name, f"is up; the journal was {'closed' if recovered.is_clean else 'not closed'}")

@@ -80,7 +80,7 @@ class StreamsEngine:
         self._administration = Administration(
             self.tables, self._orders, self._creating, self._publishing, self._subscribing, self._committing
         )
-        self._replay = Replay(self.tables, self._creating, self._committing)
+        self._replay = Replay(self.tables, self._orders, self._creating, self._committing)
 
     def handle(self, event: object, now: Now) -> Sequence[object]:
         """Take one fact, give the orders that follow. Facts are those of `streams.exchange` and the answers of
@@ -163,7 +163,7 @@ class StreamsEngine:
         return len(self._publishing.attachments)
 
     def raise_terms(self, now: Now) -> Sequence[object]:
-        """After an unclean stop under weak durability: a new term for every stream."""
+        """After an unclean stop under weak durability, or damage: a new term for every stream."""
         for stream in self.tables.streams.values():
             stream.term += 1
             fact = TermRaised(stream.stream_id, stream.term)

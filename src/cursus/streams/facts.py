@@ -62,7 +62,7 @@ class StreamDeleted(msgspec.Struct, frozen=True, tag="delete"):
 
 
 class TermRaised(msgspec.Struct, frozen=True, tag="term"):
-    """An unclean stop under weak durability may have lost what was not acknowledged as durable."""
+    """An unclean stop under weak durability, or damage, may have lost the end of the stream."""
 
     stream_id: int
     term: int

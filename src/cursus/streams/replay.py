@@ -1,27 +1,38 @@
 """The tables as one snapshot, and the facts and batches behind it: how a node knows again what it knew.
 
+Invariants
+    (1) What damage took from the tables is not given again: no id that a record or a fact names, no sequence that a
+    cursor has passed.
+    (2) What no table knows, since damage took the fact that made it, is named.
 Source: the design, section 4 ("checkpointed before anything they rest on is trimmed").
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+
 import msgspec
 
 from cursus.delivery.batch import read_header
 from cursus.delivery.record import RecordKind, RecordView
+from cursus.journal.exchange import StreamDropped
+from cursus.kernel.effects import Note
 from cursus.kernel.errors import Refused
 
 from .committing import Committing
 from .creating import Creating
 from .facts import (
+    Committed,
     Fact,
     SourceOpened,
     StreamCreated,
+    StreamDeleted,
     SubscriptionOpened,
     SubscriptionRemoved,
     SubscriptionSettled,
     decode_fact,
 )
+from .orders import Orders
 from .publishing import record_batch
 from .source import SourceState
 from .stream import Stream
@@ -138,15 +149,35 @@ def _stream_row(stream: Stream) -> _StreamRow:
     )
 
 
+@dataclass(slots=True)
+class _Orphan:
+    """What is lost with a stream that no fact made; `records` are its batches, which the journal keeps."""
+
+    records: int = 0
+    publications: int = 0
+    first_sequence: int = 0
+    last_sequence: int = 0
+
+    def take(self, first_sequence: int, count: int, records: int) -> None:
+        self.records += records
+        self.publications += count
+        self.first_sequence = self.first_sequence or first_sequence
+        self.last_sequence = first_sequence + count - 1
+
+
 class Replay:
     """Fills the tables from a snapshot and from the records behind it, in their order."""
 
-    __slots__ = ("_committing", "_creating", "_tables")
+    __slots__ = ("_committing", "_creating", "_deleted", "_orders", "_orphans", "_tables")
 
-    def __init__(self, tables: Tables, creating: Creating, committing: Committing) -> None:
+    def __init__(self, tables: Tables, orders: Orders, creating: Creating, committing: Committing) -> None:
         self._tables = tables
+        self._orders = orders
         self._creating = creating
         self._committing = committing
+        self._orphans: dict[int, _Orphan] = {}
+        self._deleted: dict[int, None] = {}
+        """Streams whose end was replayed: what was on its way to them then is no orphan."""
 
     def load(self, state: bytes) -> None:
         """Take a snapshot. Raises `Refused("newer-format")` for one that a later version wrote."""
@@ -206,22 +237,21 @@ class Replay:
         elif kind == RecordKind.BATCH:
             self._take_batch(view)
         elif kind == RecordKind.STAGED:
-            number = view.envelope.first_sequence
+            number, header = view.envelope.first_sequence, read_header(view.body)
             # Where damage took the fact that opened it, its number must not come again either.
             self._tables.next_stage = max(self._tables.next_stage, number + 1)
+            self._note_stream_id(header.stream_id)
             stage = self._tables.stages.get(number)
             if stage is not None:
-                header = read_header(view.body)
                 stage.count_durable = max(stage.count_durable, header.first_number - 1) + header.count
                 stage.count_assigned = stage.count_durable
 
     def _take_batch(self, view: RecordView) -> None:
         header = read_header(view.body)
-        # Where damage took the fact that made it, the id of a stream or a source must not come again: other
-        # publications would seem to be its own.
-        self._tables.next_stream_id = max(self._tables.next_stream_id, header.stream_id + 1)
+        self._note_stream_id(header.stream_id)
         stream = self._tables.streams_by_id.get(header.stream_id)
         if stream is None:
+            self._note_orphaned(header.stream_id, view.envelope.first_sequence, header.count, records=1)
             return
         stream.next_source_id = max(stream.next_source_id, header.source_id + 1)
         source = stream.source_at(header.source_id)
@@ -231,7 +261,18 @@ class Replay:
         stream.become_durable(first + header.count - 1)
         stream.append_time_us = max(stream.append_time_us, view.envelope.append_time_us)
 
+    def _note_stream_id(self, stream_id: int) -> None:
+        """The stream was there. Where damage took the fact that made it, its id must not come again: publications of
+        another would seem to be its own.
+        """
+        self._tables.next_stream_id = max(self._tables.next_stream_id, stream_id + 1)
+
+    def _note_orphaned(self, stream_id: int, first_sequence: int, count: int, records: int) -> None:
+        if stream_id not in self._deleted:
+            self._orphans.setdefault(stream_id, _Orphan()).take(first_sequence, count, records)
+
     def _apply(self, fact: Fact) -> None:
+        self._note_stream_id(getattr(fact, "stream_id", 0))
         match fact:
             case SourceOpened(stream_id, source_id, name, epoch, incarnation, is_sparse):
                 stream = self._tables.streams_by_id.get(stream_id)
@@ -256,6 +297,17 @@ class Replay:
                 stream = self._tables.streams_by_id.get(stream_id)
                 if stream is not None:
                     stream.subscriptions.pop((subscriber, name), None)
+            case StreamDeleted(stream_id):
+                self._deleted[stream_id] = None
+                if self._orphans.pop(stream_id, None) is not None:
+                    self._orders.say(StreamDropped(stream_id))
+                self._creating.apply(fact)
+            case Committed():
+                for stage in fact.stages:
+                    self._note_stream_id(stage.stream_id)
+                    if stage.count and stage.stream_id not in self._tables.streams_by_id:
+                        self._note_orphaned(stage.stream_id, stage.first_sequence, stage.count, records=0)
+                self._committing.apply(fact)
             case _:
                 self._creating.apply(fact)
                 self._committing.apply(fact)
@@ -279,6 +331,8 @@ class Replay:
 
     def finish(self, is_clean: bool) -> None:
         """All records were taken. After a crash, whoever was attached may have been pushed all that was durable."""
+        for stream_id, orphan in self._orphans.items():
+            self._orders.say(Note("error", "stream-orphaned", {"stream_id": stream_id, **asdict(orphan)}))
         if is_clean:
             return
         for stream in self._tables.streams.values():

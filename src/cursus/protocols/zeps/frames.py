@@ -26,6 +26,7 @@ HEAD_SIZE = 3
 DELIVER_OVERHEAD = HEAD_SIZE + 8 + 1 + 4
 """What a DELIVER takes beside its key and its body, in bytes."""
 _PUBLISH_HEAD = b"\xaa\xa5\x06"
+_WITH_CHUNK = (_PUBLISH_HEAD, b"\xaa\xa5\x07")
 _CHUNK_SIZE = struct.Struct(">I")
 _DELIVER_HEAD = struct.Struct(">2sBQB")
 
@@ -236,8 +237,10 @@ def decode_command(data: Octets, size_max: int) -> Command:
 def first_command(octets: bytes, start: int = 0) -> tuple[Command, int] | None:
     """The command at `start` and where it ends; None when it is not whole yet.
 
-    For greetings: a chunk is not taken. Raises `PeerFault`.
+    For greetings: what has a chunk is refused before its chunk has come. Raises `PeerFault`.
     """
+    if octets.startswith(_WITH_CHUNK, start):
+        raise PeerFault("unexpected", "a stream is opened by an ATTACH")
     try:
         return command_at(octets, start, 0)
     except _Short:

@@ -152,12 +152,6 @@ class FrameParser:
         self._start = 0
         self._end = 0
 
-    @property
-    def wanted(self) -> int:
-        """How many bytes are missing to make the frame (or its head) whole that has begun; 0 when none has."""
-        present = len(self._held) or self._end - self._start
-        return self._needed - present if present else 0
-
     def feed(self, data: Octets) -> list[Frame]:
         """All frames that these bytes make whole."""
         return list(self.parse(data))

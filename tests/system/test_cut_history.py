@@ -1,0 +1,58 @@
+"""Damage that took the end of a stream: its sequences mean something else from then on, and subscribers learn of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+import cursus
+from cursus.client.blocking import Node
+from tests.system.serving import ServedNode
+
+pytestmark = pytest.mark.slow
+
+
+def publish_one_by_one(node: Node, stream: str, source: str, bodies: list[bytes]) -> None:
+    with node.publisher(stream, source=source) as publisher:
+        for body in bodies:
+            publisher.wait(publisher.publish("k", body), timeout_s=20)
+
+
+def flip_bit_at(directory: Path, text: bytes) -> None:
+    (segment,) = (path for path in directory.glob("*.segment") if text in path.read_bytes())
+    data = bytearray(segment.read_bytes())
+    data[data.index(text)] ^= 1
+    segment.write_bytes(data)
+
+
+def test_a_subscriber_that_was_given_what_damage_took_is_told_and_given_what_takes_its_place(
+    served: ServedNode,
+) -> None:
+    gaps: list[cursus.Gap] = []
+    with (
+        served.start() as node,
+        node.subscribe("s", subscriber="me", on_gap=gaps.append) as subscription,
+    ):
+        publish_one_by_one(node, "s", "old", [b"1", b"2", b"the third"])
+        got: list[cursus.Publication] = []
+        while len(got) < 3:
+            got += subscription.next_batch(timeout_s=20) or []
+        # Later groups say that all of it was durable: so it is damage, and no torn end.
+        publish_one_by_one(node, "other", "p", [b"x"] * 3)
+        served.kill()
+        flip_bit_at(served.directory, b"the third")
+        served.spawn()
+        while not node.subscriptions.show("s", "me")["is_attached"]:
+            time.sleep(0.05)
+        publish_one_by_one(node, "s", "new", [b"another third"])
+        deadline = time.monotonic() + 20
+        batch = None
+        while batch is None and time.monotonic() < deadline:
+            batch = subscription.next_batch(timeout_s=1)
+    assert [publication.body for publication in got] == [b"1", b"2", b"the third"]
+    assert "journal-damaged" in served.said()
+    assert batch is not None, "what took the place of the lost one was passed over"
+    assert [(publication.sequence, publication.body) for publication in batch] == [(3, b"another third")]
+    assert gaps == [cursus.Gap(3, 4, "lost")]

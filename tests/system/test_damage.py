@@ -1,0 +1,58 @@
+"""Damage that a node finds at its start: what cannot be had any more is named, and what is sound is served."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import cursus
+from cursus.client.blocking import Node
+from tests.system.serving import ServedNode
+
+pytestmark = pytest.mark.slow
+
+
+def publish_one_by_one(node: Node, stream: str, count: int) -> None:
+    with node.publisher(stream, source="p") as publisher:
+        for number in range(1, count + 1):
+            publisher.wait(publisher.publish("k", b"%s %d" % (stream.encode(), number)), timeout_s=20)
+
+
+def flip_bit_at(directory: Path, text: bytes) -> None:
+    """Spoil the first place of the journal that says this."""
+    path = min(path for path in directory.glob("*.segment") if text in path.read_bytes())
+    data = bytearray(path.read_bytes())
+    data[data.index(text)] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_stream_whose_making_was_damaged_is_named_and_made_anew_by_the_next_who_asks(served: ServedNode) -> None:
+    with served.start() as node:
+        publish_one_by_one(node, "kept", 2)
+        publish_one_by_one(node, "lost", 3)
+        lost_id = node.streams.show("lost")["stream_id"]
+        served.kill()
+        flip_bit_at(served.directory, b"\xa4lost")
+        served.spawn()
+        assert [stream["name"] for stream in node.streams.list()] == ["kept"]
+        (told,) = (json.loads(line) for line in served.said().splitlines() if "stream-orphaned" in line)
+        assert (told["level"], told["stream_id"], told["records"], told["publications"]) == ("error", lost_id, 3, 3)
+        publish_one_by_one(node, "lost", 1)
+        assert node.streams.show("lost")["stream_id"] > lost_id
+        with node.subscribe("lost", until=2) as subscription:
+            assert [publication.body for publication in subscription] == [b"lost 1"]
+
+
+def test_a_reader_of_a_stream_that_damage_took_a_part_of_gets_a_gap_and_the_rest(served: ServedNode) -> None:
+    gaps: list[cursus.Gap] = []
+    with served.start() as node:
+        publish_one_by_one(node, "s", 5)
+        served.kill()
+        flip_bit_at(served.directory, b"s 3")
+        served.spawn()
+        with node.subscribe("s", until=6, on_gap=gaps.append) as subscription:
+            assert [publication.sequence for publication in subscription] == [1, 2, 4, 5]
+    assert gaps == [cursus.Gap(3, 4, "damaged")]
+    assert "journal-damaged" in served.said()
