@@ -111,6 +111,23 @@ def test_the_id_of_a_stream_of_which_hardly_anything_is_left_is_not_given_again(
     assert rig.attach(4, stream="t").stream_id == 2
 
 
+def test_the_number_of_a_stage_that_only_a_commit_or_a_drop_names_is_not_given_again() -> None:
+    rig = Rig()
+    rig.attach(1, stream="s")
+    (run,) = rig.do(x.RunOpenRequested(2, "local", "sink", incarnation(2)))
+    shown = stage(rig, 3, run.epoch, "s", 4)
+    rig.do(x.CommitRequested(2, 1, "local", "sink", run.epoch, 1, (shown,)))
+    dropped = stage(rig, 4, run.epoch, "s", 4)
+    rig.do(x.StagesDropRequested(2, 2, "local", "sink", run.epoch, (dropped,)))
+    for view in records(rig.disk):
+        if view.envelope.kind == RecordKind.STAGED:
+            spoil(rig.disk, view)
+    for number in (shown, dropped):
+        spoil_fact(rig.disk, "stage", stage=number)
+    rig.restart()
+    assert rig.floor.tables.next_stage == dropped + 1
+
+
 def test_what_was_on_its_way_to_a_stream_that_was_deleted_is_no_orphan() -> None:
     rig = Rig()
     gone = rig.attach(1, stream="s")

@@ -1,19 +1,28 @@
 """Whole worlds: their stories, campaigns of many, and planted bugs that they find."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 import pytest
 
-from cursus.delivery.settlement import Ledger
 from cursus.journal import layout
 from cursus.journal.appending import Appending
+from cursus.kernel.engine import Now
+from cursus.node import retention
+from cursus.protocols.zeps import frames
+from cursus.protocols.zeps.interests import Interests
+from cursus.protocols.zeps.version1 import Version1
 from cursus.sim import campaign
 from cursus.sim.disk import SimDisk
 from cursus.streams.committing import Committing
+from cursus.streams.examine import Wanted
+from cursus.streams.exchange import BatchOffered, ConfirmFilter
 from cursus.streams.facts import SubscriptionOpened
 from cursus.streams.flow import Flow, Taken
+from cursus.streams.publishing import Publishing
 from cursus.streams.replay import Replay
+from cursus.streams.subscribing import Subscribing
 from cursus.streams.subscription import Subscription
 
 
@@ -46,11 +55,12 @@ PlantedBug = Callable[[pytest.MonkeyPatch], None]
 
 
 def forget_settled_ranges(plant: pytest.MonkeyPatch) -> None:
-    def rewind(subscription: Subscription, unsettled_max: int) -> None:
+    def hand_on(subscription: Subscription, fact: SubscriptionOpened, unsettled_max: int) -> None:
+        honest(subscription, fact, unsettled_max)
         subscription.excluded = ()
-        subscription.ledger = Ledger(subscription.ledger.floor, subscription.mode == 0, unsettled_max)
 
-    plant.setattr(Subscription, "rewind", rewind)
+    honest = Subscription.hand_on
+    plant.setattr(Subscription, "hand_on", hand_on)
 
 
 def skip_a_sequence_now_and_then(plant: pytest.MonkeyPatch) -> None:
@@ -97,9 +107,54 @@ def serve_bytes_unverified(plant: pytest.MonkeyPatch) -> None:
     plant.setattr(layout, "is_body_sound", lambda _: True)
 
 
+def confirm_a_filter_and_journal_nothing(plant: pytest.MonkeyPatch) -> None:
+    def store(subscribing: Subscribing, flow: Flow, subscription: Subscription, wanted: Wanted, now: Now) -> None:
+        subscription.refilter(subscription.refiltered(wanted.filter, flow.position))
+        flow.wanted = wanted
+        subscribing._orders.say(ConfirmFilter(flow.session, flow.position))
+
+    plant.setattr(Subscribing, "_store_filter", store)
+
+
+def answer_detach_before_all_is_taken(plant: pytest.MonkeyPatch) -> None:
+    def leave(attachment: Version1) -> None:
+        attachment._send(frames.DETACH_OK)
+        attachment._close("detached")
+
+    plant.setattr(Version1, "_leave_if_taken", leave)
+
+
+def deliver_what_two_subscriptions_share_twice(plant: pytest.MonkeyPatch) -> None:
+    plant.setattr(Interests, "covered", ())
+
+
+def trim_what_cursors_need(plant: pytest.MonkeyPatch) -> None:
+    def floor_of(config: object, parts: object, head: int, pins: object, wall_us: int) -> int:
+        return honest(config, parts, head, (), wall_us)  # type: ignore[arg-type]
+
+    honest = retention.floor_of
+    plant.setattr(retention, "floor_of", floor_of)
+
+
+def take_offers_of_an_older_epoch(plant: pytest.MonkeyPatch) -> None:
+    def offer(publishing: Publishing, event: BatchOffered, now: Now) -> None:
+        attachment = publishing.attachments.get(event.session)
+        if attachment is not None and attachment.source is not None:
+            event = replace(event, header=event.header._replace(epoch=attachment.source.epoch))
+        honest(publishing, event, now)
+
+    honest = Publishing.offer
+    plant.setattr(Publishing, "offer", offer)
+
+
 @pytest.mark.parametrize(
     "plant_bug",
     [
+        confirm_a_filter_and_journal_nothing,
+        answer_detach_before_all_is_taken,
+        deliver_what_two_subscriptions_share_twice,
+        trim_what_cursors_need,
+        take_offers_of_an_older_epoch,
         skip_the_sync_in_recovery,
         keep_the_stages_of_older_runs,
         lose_settled_ranges_in_a_checkpoint,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,9 +48,12 @@ class Rig:
     said: list[Any] = field(default_factory=list)
     time_ns: int = 1_000_000_000
     may: Any = None
+    is_full: bool = False
+    """Whether the journal takes nothing."""
 
     def __post_init__(self) -> None:
         self._ids = 0
+        self._refused: deque[journal.AppendFailed] = deque()
         self.boot()
 
     @property
@@ -74,6 +77,8 @@ class Rig:
     def restart(self) -> None:
         """The process is killed, with what it had not written yet; another one recovers."""
         self.said.clear()
+        self._refused.clear()
+        self.is_full = False
         self.boot()
 
     def _next_id(self) -> bytes:
@@ -93,7 +98,9 @@ class Rig:
     def _follow(self, queue: deque[Any]) -> None:
         while queue:
             order = queue.popleft()
-            if isinstance(order, _TO_LOG):
+            if self.is_full and isinstance(order, journal.AppendRequested):
+                self._refused.append(journal.AppendFailed(order.token, "disk-full", "No space left on device"))
+            elif isinstance(order, _TO_LOG):
                 queue.extend(self._tell_log(order))
             else:
                 self.said.append(order)
@@ -121,6 +128,8 @@ class Rig:
     def carry_out(self) -> None:
         """Let the disk carry out all orders, and those that follow from them."""
         self.wake()
+        while self._refused:
+            self.tell(self._refused.popleft())
         while self.pending:
             event = self.disk.carry_out(self.pending.popleft())
             if event is not None:
@@ -134,6 +143,11 @@ class Rig:
         self.tell(*facts)
         self.carry_out()
         return self.said[before:]
+
+    def follow(self, orders: Sequence[object]) -> None:
+        """Carry out what the floor ordered by itself."""
+        self._follow(deque(orders))
+        self.carry_out()
 
     def checkpoint(self) -> None:
         """Keep a snapshot of the tables, and let recovery start there."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import cursus
+from cursus import embedded
 from cursus.client.blocking import Node
 from tests.system.serving import ServedNode
 
@@ -55,4 +56,27 @@ def test_a_subscriber_that_was_given_what_damage_took_is_told_and_given_what_tak
     assert "journal-damaged" in served.said()
     assert batch is not None, "what took the place of the lost one was passed over"
     assert [(publication.sequence, publication.body) for publication in batch] == [(3, b"another third")]
+    assert gaps == [cursus.Gap(3, 4, "lost")]
+
+
+def test_what_takes_the_place_of_the_lost_is_given_also_when_the_stream_has_grown_past_it_meanwhile(
+    served: ServedNode,
+) -> None:
+    gaps: list[cursus.Gap] = []
+    with served.start() as node, node.subscribe("s", on_gap=gaps.append) as subscription:
+        publish_one_by_one(node, "s", "old", [b"1", b"2", b"the third"])
+        got: list[cursus.Publication] = []
+        while len(got) < 3:
+            got += subscription.next_batch(timeout_s=20) or []
+        publish_one_by_one(node, "other", "p", [b"x"] * 3)
+        served.kill()
+        flip_bit_at(served.directory, b"the third")
+        with embedded(served.directory) as unseen:
+            publish_one_by_one(unseen, "s", "new", [b"another third", b"4", b"5", b"6"])
+        served.spawn()
+        new: list[bytes] = []
+        deadline = time.monotonic() + 20
+        while len(new) < 4 and time.monotonic() < deadline:
+            new += [publication.body for publication in subscription.next_batch(timeout_s=1) or []]
+    assert new == [b"another third", b"4", b"5", b"6"]
     assert gaps == [cursus.Gap(3, 4, "lost")]

@@ -143,10 +143,10 @@ class SubscriptionChannel:
         if self.failure is not None:
             return
         wanted, start = self.wanted, self.wanted.start
-        incarnation = b""
+        incarnation, term = b"", 0
         if self.grant is not None:
             start = Start(StartKind.SEQUENCE, max(self.position, self._floor))
-            incarnation = self.grant.stream_incarnation
+            incarnation, term = self.grant.stream_incarnation, self.grant.term
         self._channel = self._connection.open_channel(
             self,
             m.Subscribe(
@@ -163,6 +163,7 @@ class SubscriptionChannel:
                 incarnation,
                 wanted.attempts_max,
                 wanted.parked_to,
+                term,
             ),
         )
 
@@ -207,9 +208,25 @@ class SubscriptionChannel:
             self.position = grant.position
             self.settled_floor = self.settle_to = grant.position - 1
             self._attached.set_result(None)
-        elif grant.term != before.term and grant.head + 1 < self.position:
-            self._queue(m.Gap(grant.head + 1, self.position, "lost"))
+        elif 0 < grant.changed_from < self.position:
+            self._forget_from(grant.changed_from)
+            self._queue(m.Gap(grant.changed_from, self.position, "lost"))
         self.pump_settlements()
+
+    def _forget_from(self, sequence: int) -> None:
+        """What was pushed from `sequence` on is gone: there is nothing of it to settle, nor to wait for."""
+        last = sequence - 1
+        self.settle_to = min(self.settle_to, last)
+        self.settled_floor = min(self.settled_floor, last)
+        asked = [*self._pending, *self.to_settle]
+        self.to_settle.clear()
+        self._pending = [(first, min(end, last)) for first, end in asked if first <= last]
+        waiting, self._settle_waiters = self._settle_waiters, []
+        for (first, end), tell in waiting:
+            if first > last:
+                tell()
+            else:
+                self._settle_waiters.append(((first, min(end, last)), tell))
 
     def _be_refused(self, error: CursusError) -> None:
         floor = error.details.get("floor")

@@ -27,6 +27,8 @@ class Audit:
         self.commits = Commits()
         self.anonymous: dict[str, tuple[str, int, bool]] = {}
         """Of each life of a client without a name: its stream, its last number, and whether it was told of its end."""
+        self.anonymous_taken: dict[str, int] = {}
+        """Up to which number it was said below the door that it is taken, of each life of a client without a name."""
         self.lag_size_max = 0
         """How much a durable cursor pins at most; 0 for all."""
 
@@ -73,15 +75,18 @@ class Audit:
         """What it was owed it was pushed or told of, and what is settled somebody settled. Raises `Violation`."""
         stream = view.stream
         parked = self._parked_of(view)
-        for session in view.sessions:
+        for index, session in enumerate(view.sessions):
             last = session.pushed[-1] if session.pushed else 0
             pushed = set(session.pushed)
             for sequence in range(session.position, last):
                 row = stream.rows.get(sequence)
                 if row is None or sequence in pushed or sequence in session.excused or row.identity in parked:
                     continue
-                if session.must_want(sequence, row.identity) and not (
-                    view.is_asked(sequence) or is_within(sequence, session.gaps)
+                if not session.must_want(sequence, row.identity) or view.is_asked(sequence):
+                    continue
+                earlier = view.sessions[:index]
+                if not is_within(sequence, session.gaps) and not any(
+                    before.may_have_passed(sequence, row.identity) for before in earlier
                 ):
                     raise Violation("delivered", f"{view.name} was never pushed {at_place(stream, sequence, row)}")
         if not view.is_durable:
@@ -109,14 +114,25 @@ class Audit:
                 raise Violation("parked", f"{where} was parked for {view.name} after {count} attempts")
 
     def missing_of(self, view: SubscriptionView) -> int:
-        """The first sequence that a durable subscription should have been pushed by now and was not, 0 for none."""
+        """The first sequence that a durable subscription should have been pushed by now and was not, 0 for none.
+
+        What is parked was pushed, be it by a node that then forgot it.
+        """
+        parked = self._parked_of(view)
         floor = view.stream.floor if self.lag_size_max else view.stream.floor_asked
         for sequence in sorted(view.stream.rows):
             if sequence < max(view.start, floor) or sequence in view.pushed:
                 continue
-            if view.must_want(view.stream.rows[sequence].identity) and not view.is_told_missing(sequence):
+            identity = view.stream.rows[sequence].identity
+            if identity not in parked and view.must_want(identity) and not view.is_told_missing(sequence):
                 return sequence
         return 0
+
+    def has_unsettled(self, view: SubscriptionView) -> bool:
+        """Whether something that it was pushed is not settled; what is parked or a later taste rejects need not be."""
+        rows, parked = view.stream.rows, self._parked_of(view)
+        unsettled = [s for s in view.pushed if s in rows and s >= view.stream.floor and not view.is_settled(s)]
+        return any(rows[s].identity not in parked and view.must_want(rows[s].identity) for s in unsettled)
 
 
 def at_place(stream: StreamView, sequence: int, row: Row) -> str:

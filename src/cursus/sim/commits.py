@@ -46,6 +46,8 @@ class Commits:
         self._asking: dict[tuple[int, int], tuple[str, int]] = {}
         self.refused_stages: dict[int, None] = {}
         """Stages of which a batch was refused."""
+        self._has_forgotten = False
+        """Whether a node may have forgotten rows that it had confirmed."""
 
     def stage(self, sink: str, commit_id: int, attempt: str, stream: str, count: int) -> None:
         """An attempt stages `count` more rows for a stream."""
@@ -78,6 +80,7 @@ class Commits:
 
     def recovered(self, tables: Tables, may_forget: bool) -> None:
         """A new process read the journal: it knows what was committed, unless it may have forgotten it."""
+        self._has_forgotten = self._has_forgotten or may_forget
         for sink, commit_id in list(self._last.items()):
             run = tables.runs.get(sink)
             known = -1 if run is None else run.commit_id
@@ -127,6 +130,6 @@ class Commits:
         if places[-1] - places[0] + 1 != len(places):
             raise Violation("committed", f"{stream}: the rows of {key} are not contiguous: {places}")
         staged = view.sizes.get(attempt, {}).get(stream, 0)
-        was_refused = any(stage in self.refused_stages for stage in view.stages)
-        if len(places) != staged and floor == 1 and not (was_refused and len(places) < staged):
+        may_lack = self._has_forgotten or any(stage in self.refused_stages for stage in view.stages)
+        if len(places) != staged and floor == 1 and not (may_lack and len(places) < staged):
             raise Violation("committed", f"{stream}: {len(places)} of {staged} rows of {key} are visible")

@@ -125,10 +125,12 @@ class WatchedFloor(StreamsEngine):
         ids: Callable[[], bytes],
         size_of: Callable[[int], int],
         witness: Witness,
+        on_said: Callable[[object], None],
     ) -> None:
-        """An empty floor that lets everybody do everything."""
+        """An empty floor that lets everybody do everything; `on_said` is called with all that it says."""
         super().__init__(settings.limits, Durability(settings.log.sync), ids, _may_all, size_of)
         self._witness = witness
+        self._on_said = on_said
 
     def handle_all(self, events: Iterable[object], now: Now) -> Sequence[object]:
         """As the floor does; the witness hears and sees."""
@@ -150,6 +152,7 @@ class WatchedFloor(StreamsEngine):
     def _seen(self, effects: Sequence[object], now: Now) -> Sequence[object]:
         for effect in effects:
             self._witness.see(effect, now)
+            self._on_said(effect)
         return effects
 
 
@@ -180,6 +183,8 @@ class Machine:
         self.boot_count = 0
         self.steps_to_live: int | None = None
         """After how many orders the process is killed, None for not at all."""
+        self.startled_by: type | None = None
+        """When it has said something of this kind, it is killed a few orders later."""
         self.on_down: Callable[[], None] = _ignore
         self.on_up: Callable[[], None] = _ignore
         """Called once, when the next process is up."""
@@ -236,7 +241,7 @@ class Machine:
             return 0 if log is None else log.extent(stream_id).size
 
         ids = self.world.dice.die(f"ids/{self.name}")
-        floor = WatchedFloor(self._settings, lambda: ids.octets(16), size_of, self._witness)
+        floor = WatchedFloor(self._settings, lambda: ids.octets(16), size_of, self._witness, self._said)
         steps = recover(self.disk.listing(), self._settings.log, ids.octets(16))
         answer: bytearray | None = None
         recovered: Recovered | None = None
@@ -352,6 +357,11 @@ class Machine:
         if self.world.counts["events"] % 64 == 0:
             self._check(engine)
         return life == self._life
+
+    def _said(self, effect: object) -> None:
+        if type(effect) is self.startled_by:
+            self.startled_by = None
+            self.steps_to_live = self.world.dice.die(f"startled/{self.name}").between(1, 4)
 
     def _check(self, engine: NodeEngine) -> None:
         try:

@@ -132,7 +132,7 @@ def _granted(channel: int, grant: Any) -> object:
         case m.Subscribed():
             return x.GrantSubscription(
                 channel, grant.stream_id, grant.stream_incarnation, grant.term, grant.epoch, grant.position,
-                grant.floor, grant.head,
+                grant.floor, grant.head, grant.changed_from,
             )  # fmt: skip
         case m.RunOpened():
             return x.GrantRun(channel, grant.epoch, grant.commit_id, grant.detail)
@@ -168,6 +168,9 @@ def _subscribe(fact: x.SubscribeRequested) -> object:
             epoch=fact.epoch,
             credit=fact.credit,
             stream_incarnation=fact.stream_incarnation,
+            attempts_max=fact.attempts_max,
+            parked_to=fact.parked_to,
+            term=fact.term,
         ),
     )
 

@@ -14,6 +14,7 @@ cut          a link goes, mid-frame where it may
 block        what goes one way, or both, is held back for a while
 full         nothing can be made on a disk for a while
 clock        a node's wall clock is set forward or back by up to an hour
+startle      a node dies a few orders after it confirmed something of a kind
 """
 
 from __future__ import annotations
@@ -22,12 +23,16 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Protocol
 
+from cursus.streams.exchange import ConfirmCommitted, ConfirmFilter, ConfirmSettled, GrantSource, GrantSubscription
+
 from .machine import Machine
 from .network import Network
 from .rot import Rot
 from .world import MICROSECOND, MILLISECOND, SECOND, World
 
-FAULTS = ("kill", "power", "stop", "crash", "zombie", "cut", "block", "full", "clock", "relapse", "rot")
+FAULTS = ("kill", "power", "stop", "crash", "zombie", "cut", "block", "full", "clock", "relapse", "rot", "startle")
+CONFIRMATIONS = (ConfirmFilter, ConfirmFilter, GrantSubscription, ConfirmSettled, ConfirmCommitted, GrantSource)
+"""What a node may be startled by: the change of a table, which its journal must have by then. Filters change seldom."""
 ROT_COUNT_MAX = 3
 """How often a disk rots in one world."""
 
@@ -75,8 +80,10 @@ class Nemesis:
         self.strikes: list[tuple[int, str]] = []
         """The number and the fault of each strike that was carried out."""
         self._number = 0
-        self.faults = [fault for fault in faults if self._die.chance(0.5)]
+        self.faults = [fault for fault in faults if fault != "startle" and self._die.chance(0.5)]
         self._interval_ns = self._die.spread(5 * MILLISECOND, SECOND)
+        if "startle" in faults and world.dice.die("startle").chance(0.3):
+            self.faults.append("startle")
         self._is_resting = False
         for machine in machines:
             machine.on_down = partial(self._restart_later, machine)
@@ -93,7 +100,7 @@ class Nemesis:
         self._is_resting = True
         self._network.heal()
         for machine in self._machines:
-            machine.steps_to_live = None
+            machine.steps_to_live = machine.startled_by = None
             machine.disk.on_written = None
             machine.disk.is_full = False
             machine.disk.is_calm = True
@@ -167,6 +174,11 @@ class Nemesis:
                 self._count("rot")
                 self._world.tell("nemesis", f"spoils {what}")
 
+    def startle(self) -> None:
+        """A node dies soon after the next confirmation of some kind."""
+        self._count("startle")
+        self._machine().startled_by = CONFIRMATIONS[self._die.between(0, len(CONFIRMATIONS) - 1)]
+
     def stop(self) -> None:
         """A node is stopped on purpose."""
         self._machine().close()
@@ -230,4 +242,5 @@ _STRIKES: dict[str, Callable[[Nemesis], None]] = {
     "clock": Nemesis.step_clock,
     "relapse": Nemesis.relapse,
     "rot": Nemesis.rot,
+    "startle": Nemesis.startle,
 }

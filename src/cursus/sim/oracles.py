@@ -28,6 +28,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from cursus.delivery.payload import read_rows
+from cursus.delivery.record import ENVELOPE_SIZE
 from cursus.kernel.engine import Now
 from cursus.streams.engine import StreamsEngine
 from cursus.streams.exchange import (
@@ -46,6 +48,7 @@ from cursus.streams.exchange import (
     GrantSubscription,
     Push,
     PushGap,
+    Refuse,
     RefuseBatch,
     RunOpenRequested,
     SessionClosed,
@@ -57,7 +60,7 @@ from cursus.streams.exchange import (
 from cursus.streams.stream import Stream
 
 from .audit import Audit, at_place
-from .content import EVERY_TASTE, seen_rows, taste_of
+from .content import EVERY_TASTE, identity_in, seen_rows, taste_of
 from .views import SessionView, StreamView, SubscriptionView, is_within
 from .world import Violation, World
 
@@ -84,6 +87,8 @@ class Oracles(Audit):
         self._runs: dict[int, str] = {}
         self._deleting: dict[tuple[int, int], StreamView] = {}
         self._stages: dict[int, int] = {}
+        self._nameless: dict[int, str] = {}
+        """Who publishes without a name, by session."""
 
     def asks_to_trim(self, name: str, floor: int) -> int:
         """Somebody is about to ask for this floor, or for one as near to it as can be; which it is."""
@@ -100,17 +105,19 @@ class Oracles(Audit):
         """Sessions of the process before are over."""
         for sessions in (
             self._sources, self._asking_sources, self._epochs, self._subscribers, self._views, self._runs,
-            self._deleting, self._stages,
+            self._deleting, self._stages, self._nameless,
         ):  # fmt: skip
             sessions.clear()
 
     def hear(self, fact: Any, now: Now) -> None:
         """What the floor was told."""
         match fact:
-            case BatchOffered():
+            case BatchOffered(session):
                 self._world.counts["offers"] += 1
+                if session in self._sources and not self._sources[session][0].source:
+                    self._hear_anonymous(session, fact)
             case SessionClosed(session):
-                for sessions in (self._sources, self._epochs, self._stages):
+                for sessions in (self._sources, self._epochs, self._stages, self._nameless):
                     sessions.pop(session, None)
             case SourceAttachRequested(session):
                 self._asking_sources[session] = fact
@@ -120,8 +127,8 @@ class Oracles(Audit):
                 self._hear_settle(session, ranges)
             case FilterChangeRequested(session, wanted) if session in self._views:
                 view, current = self._views[session]
-                view.add_taste(taste_of(wanted))
-                current.tastes.append((None, (taste_of(wanted),)))
+                view.ask_taste(taste_of(wanted))
+                current.asked.append(taste_of(wanted))
             case RunOpenRequested(session):
                 self._runs[session] = fact.sink
             case CommitRequested():
@@ -148,7 +155,11 @@ class Oracles(Audit):
             case PushGap(session, first, next_sequence, code):
                 self._see_gap(session, first, next_sequence, code)
             case ConfirmFilter(session, position) if session in self._views:
-                self._views[session][1].confirm_taste(position)
+                view, current = self._views[session]
+                view.confirm_taste(current.confirm_taste(position))
+            case Refuse(session) if session in self._views:
+                current = self._views[session][1]
+                current.may_be_refused = current.may_be_refused or bool(current.asked)
             case GrantRun(session, _, commit_id):
                 self.commits.see_run(self._runs[session], commit_id)
             case GrantStage(session, stage):
@@ -236,11 +247,18 @@ class Oracles(Audit):
                 del self.subscriptions[key]
             else:
                 view.forget(known.floor, known.settled_ranges(), stream.head_durable)
-                view.add_taste(taste_of(known.filter))
+                view.know_taste(taste_of(known.filter))
+                view.epoch = known.epoch
             return
         if known is None:
             raise Violation("recovered", f"subscription {view.name} of {view.stream.name} is gone")
         ranges = known.settled_ranges()
+        taste = taste_of(known.filter)
+        if taste not in view.candidates:
+            raise Violation("recovered", f"{view.name} has a filter again that was changed: {known.filter}")
+        view.know_taste(taste)
+        if known.epoch < view.epoch:
+            raise Violation("recovered", f"{view.name} forgot epoch {view.epoch} of its owner")
         if known.floor < view.floor:
             raise Violation("recovered", f"{view.name} stands at {known.floor}, and was told {view.floor}")
         for sequence in view.settled:
@@ -316,6 +334,11 @@ class Oracles(Audit):
         stream.epochs[asked.source] = grant.epoch
         self._epochs[session] = grant.epoch
 
+    def _hear_anonymous(self, session: int, offered: BatchOffered) -> None:
+        if session not in self._nameless:
+            batch = memoryview(offered.record)[ENVELOPE_SIZE : ENVELOPE_SIZE + offered.header.size]
+            self._nameless[session] = identity_in(read_rows(batch, offered.header).bodies[0]).who
+
     def _see_taken(self, session: int, last: int, taken: ConfirmTaken) -> None:
         asked, stream = self._sources.get(session, (None, None))
         if asked is None or stream is None:
@@ -325,6 +348,7 @@ class Oracles(Audit):
         if taken.first_sequence:
             stream.note_head(taken.first_sequence, self._world.now_ns)
         if not asked.source:
+            self.anonymous_taken[self._nameless[session]] = last
             return
         if self._epochs.get(session, 0) < stream.epochs.get(asked.source, 0):
             raise Violation("fenced", f"{asked.source} of an older epoch was told that {last} is taken")
@@ -341,7 +365,7 @@ class Oracles(Audit):
         if stream is not None and fact.subscriber and fact.filter is not None:
             view = self.subscriptions.get((stream.incarnation, fact.subscriber, fact.name))
             if view is not None:
-                view.add_taste(taste_of(fact.filter))
+                view.ask_taste(taste_of(fact.filter))
 
     def _see_subscription(self, session: int, grant: GrantSubscription) -> None:
         asked = self._subscribers[session]
@@ -358,10 +382,19 @@ class Oracles(Audit):
         view = self.subscriptions.get(key)
         if view is None:
             taste = asked_taste or EVERY_TASTE
-            view = SubscriptionView(stream, "/".join(key[1:]), [taste], grant.position, bool(asked.subscriber))
+            view = SubscriptionView(stream, "/".join(key[1:]), [taste], (taste,))
+            view.start, view.is_durable = grant.position, bool(asked.subscriber)
             self.subscriptions[key] = view
+        if grant.epoch < view.epoch:
+            raise Violation("fenced", f"epoch {grant.epoch} of {view.name} was granted after {view.epoch}")
+        view.epoch = grant.epoch
         view.attempts_max, view.parked_to = asked.attempts_max, asked.parked_to
-        first = SessionView(grant.position, [(0, tuple(view.tastes) if asked_taste is None else (asked_taste,))])
+        if asked_taste is not None:
+            view.confirm_taste((asked_taste,))
+        is_ordered = asked.mode == SettleMode.IN_ORDER
+        first = SessionView(
+            grant.position, [(0, view.candidates if asked_taste is None else (asked_taste,))], is_ordered
+        )
         first.excused = dict.fromkeys(view.settled)
         view.sessions.append(first)
         view.floor = max(view.floor, grant.position - 1)

@@ -38,6 +38,7 @@ class PlainClient:
         self._prefix = PREFIXES[self._die.between(0, len(PREFIXES) - 1)]
         self._credit = self._die.spread(64, 32 << 10)
         self._total = self._die.spread(5, 100)
+        self._joining = world.dice.die(f"union/{name}")
         self._latest = 0
         self._term: object = None
         self.life = 0
@@ -86,10 +87,21 @@ class PlainClient:
                 self._latest, self._term = 0, view
             life.last = life.latest = self._latest
             life.send(frames.encode_subscribe(self._prefix, self._latest))
+            life.wanted = (self._prefix,)
             if self._die.chance(0.3):
-                life.is_union = True
-                life.send(frames.encode_subscribe(b"k2.", self._latest))
+                self._join(life, b"k2.")
+            if self._joining.chance(0.5):
+                also = PREFIXES[self._joining.between(0, len(PREFIXES) - 1)]
+                delay_ns = self._joining.spread(MILLISECOND, SECOND)
+                self.world.after(delay_ns, lambda: self._join(life, also))
             life.send(frames.encode_credit(self._credit))
+
+    def _join(self, life: _Life, prefix: bytes) -> None:
+        """Subscribe to something else as well, from where the first subscription began."""
+        if life.is_current:
+            life.is_union = True
+            life.wanted = (*life.wanted, prefix)
+            life.send(frames.encode_subscribe(prefix, life.latest))
 
     def _publish(self, life: _Life, number: int) -> None:
         if not life.is_current:
@@ -109,7 +121,12 @@ class PlainClient:
         """All that was published on this attachment is taken."""
         who = f"{ANONYMOUS}{self.name}.{life.number}"
         if who in self._oracles.anonymous:
+            taken = self._oracles.anonymous_taken.get(who, 0)
             stream, last, _ = self._oracles.anonymous[who]
+            if taken < last:
+                raise Violation(
+                    "taken", f"{who} detached from {stream} with {last} publications, of which {taken} are taken"
+                )
             self._oracles.anonymous[who] = (stream, last, True)
 
     def deliver(self, life: _Life, command: frames.Deliver) -> None:
@@ -118,7 +135,7 @@ class PlainClient:
         identity = identity_in(command.body)
         if command.body != body_of(identity) or command.key != key_of(identity):
             raise Violation("once", f"{self.name} was delivered {command.sequence}: other bytes than were published")
-        if not command.key.startswith((self._prefix, b"k2.")):
+        if not command.key.startswith(life.wanted):
             raise Violation("matching", f"{self.name} was delivered {identity}, and wants it not")
         if command.sequence in life.seen or command.sequence <= (life.latest if life.is_union else life.last):
             raise Violation("delivered", f"{self.name} was delivered {command.sequence} after {life.last}")
@@ -150,7 +167,9 @@ class _Life:
         """What was delivered last."""
         self.seen: dict[int, None] = {}
         self.is_union = False
-        """Whether it subscribed twice: then sequences may fall once."""
+        """Whether it subscribed more than once: then sequences may fall."""
+        self.wanted: tuple[bytes, ...] = ()
+        """The prefixes that it subscribed to."""
         end.on_received = self._receive  # type: ignore[assignment]
         end.on_closed = lambda _: self._lose()
         self.send(frames.encode_attach(client.stream))

@@ -78,10 +78,12 @@ class Rot:
         if header is None or end <= SEGMENT_HEADER_SIZE:
             return ""
         places: list[tuple[int, int, int, tuple[int, int]]] = []
+        hidden: list[tuple[int, int]] = []
         for found in walk(data, SEGMENT_HEADER_SIZE, end, number, salt_of(header.journal_id, number)):
             if isinstance(found, Unsound):
                 if found.size > 1 << 20:
                     break
+                hidden.append((found.offset, found.offset + found.size))
                 continue
             kind, first = found.envelope.kind, found.envelope.first_sequence
             stream_id, sequences = 0, (0, 0)
@@ -96,6 +98,9 @@ class Rot:
         sector = at // SECTOR_SIZE * SECTOR_SIZE
         is_sector = die.chance(0.3) and sector + SECTOR_SIZE <= end and sector >= SEGMENT_HEADER_SIZE
         first_byte, size = (sector, SECTOR_SIZE) if is_sector else (at, 1)
+        if any(start < first_byte + size and stop > first_byte for start, stop in hidden):
+            # An earlier strike hides which records lie there, and some of them may be sound.
+            return ""
         what = self._spoil(name, first_byte, bytes(size)) if is_sector else self._flip(die, name, at, at + 1)
         if what:
             for start, stop, stream_id, sequences in places:

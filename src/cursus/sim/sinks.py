@@ -108,7 +108,12 @@ class SinkProcess(Peer):
                 self.world.tell(self.name, f"is refused: {code}, {message}")
                 if code == "unknown-stage" and self._attempt is not None:
                     self._attempt.is_asked = False
-                self.leave()
+                if code == "too-many-stages":
+                    # Those whose grants were lost with a link: nobody knows their numbers, a newer run drops them.
+                    self._sink.ended(self)
+                    self.stop(f"begins anew: {code}")
+                else:
+                    self.leave()
             case AnswerAdmin():
                 pass
             case _:
@@ -270,6 +275,6 @@ class Sink:
             self.start()
 
     def ended(self, process: SinkProcess) -> None:
-        """A process was fenced: if it was the newest, another is started."""
+        """A process was fenced, or gave up: if it was the newest, another is started."""
         if process is self.process:
             self.world.after(self.die.spread(MILLISECOND, 500 * MILLISECOND), self._follow)

@@ -60,6 +60,8 @@ class SubscriberTemper:
     """After how many attempts a publication is parked; 0 for never."""
     holds_back: bool
     """Whether it leaves every seventh sequence unsettled while faults last, where each is settled by itself."""
+    settles_late: bool = False
+    """Whether it settles nothing before everything else is over."""
 
 
 def drawn_temper(die: Die) -> SubscriberTemper:
@@ -79,7 +81,7 @@ def drawn_temper(die: Die) -> SubscriberTemper:
         work_max_ns=die.spread(10 * MICROSECOND, 200 * MILLISECOND),
         settles=die.random(),
         in_parts=die.chance(0.5),
-        changes_taste=die.rate(0.2, never=0.7),
+        changes_taste=die.rate(0.5, never=0.6),
         attempts_max=die.between(1, 3) if die.chance(0.2) else 0,
         holds_back=die.chance(0.5),
     )
@@ -118,7 +120,7 @@ class SubscriberProcess(Peer):
                 subscriber.stream,
                 subscriber.name if subscriber.is_durable else "",
                 "main" if subscriber.is_durable else "",
-                None if not subscriber.is_first and self.die.chance(0.1) else TASTES[subscriber.taste].filter,
+                None if not subscriber.is_first and self.die.chance(0.4) else TASTES[subscriber.taste].filter,
                 temper.start,
                 0,
                 temper.mode,
@@ -128,6 +130,7 @@ class SubscriberProcess(Peer):
                 stream_incarnation=self._stream[0] if self._stream and self.die.chance(0.5) else b"",
                 attempts_max=temper.attempts_max if subscriber.is_durable else 0,
                 parked_to=subscriber.parked_to,
+                term=self._stream[1] if self._stream else 0,
             )
         )
 
@@ -172,12 +175,17 @@ class SubscriberProcess(Peer):
         self._is_granted = False
 
     def _know(self, grant: GrantSubscription) -> None:
-        """Under another term or incarnation, sequences may mean something else: forget what was worked on."""
+        """Forget what was worked on of sequences that mean something else now: all of another incarnation's."""
         known, self._stream = self._stream, (grant.stream_incarnation, grant.term)
-        if known not in (None, self._stream) or self.world.is_forgetful:
-            self._worked.clear()
-            self._unconfirmed.clear()
-            self._seen.clear()
+        if self.world.is_forgetful or (known is not None and known[0] != grant.stream_incarnation):
+            self._forget_from(1)
+        elif grant.changed_from:
+            self._forget_from(grant.changed_from)
+
+    def _forget_from(self, first: int) -> None:
+        self._worked = [sequence for sequence in self._worked if sequence < first]
+        self._unconfirmed = [(low, min(high, first - 1)) for low, high in self._unconfirmed if low < first]
+        self._seen = {sequence: None for sequence in self._seen if sequence < first}
 
     def _take(self, push: Push) -> None:
         for sequence, _ in seen_rows(push.buffers):
@@ -194,10 +202,10 @@ class SubscriberProcess(Peer):
             return
         self.ask(CreditGranted(CHANNEL, size))
         temper = self._subscriber.temper
-        if self._subscriber.is_durable and (self.network.is_calm or self.die.chance(temper.settles)):
+        is_willing = self._subscriber.is_durable and not temper.settles_late
+        if is_willing and (self.network.is_calm or self.die.chance(temper.settles)):
             self._settle()
-        # An ordered cursor counts what a filter rejected among what was tried: who parks keeps its filter.
-        if not temper.attempts_max and self.die.chance(temper.changes_taste) and not self.network.is_calm:
+        if self.die.chance(temper.changes_taste) and not self.network.is_calm:
             self._subscriber.taste = self.die.between(0, len(TASTES) - 1)
             self.world.counts["filter changes"] += 1
             self.ask(FilterChangeRequested(CHANNEL, TASTES[self._subscriber.taste].filter))

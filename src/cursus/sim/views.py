@@ -92,8 +92,13 @@ class SessionView:
     """One session of a subscriber: where it began, and what it was pushed."""
 
     position: int
-    tastes: list[tuple[int | None, Candidates]]
-    """From which sequence on which taste counts; None where that was not said yet."""
+    tastes: list[tuple[int, Candidates]]
+    """From which sequence on which taste counts; one that was not confirmed counts nowhere."""
+    is_ordered: bool = True
+    asked: list[Taste] = field(default_factory=list)
+    """Changes of taste that were not answered yet, in order."""
+    may_be_refused: bool = False
+    """Whether something was refused while a change of taste was not answered: it may have been that."""
     pushed: list[int] = field(default_factory=list)
     gaps: list[Span] = field(default_factory=list)
     excused: dict[int, None] = field(default_factory=dict)
@@ -105,20 +110,18 @@ class SessionView:
 
     def must_want(self, sequence: int, identity: Identity) -> bool:
         """Whether every taste that may have been in force when the flow passed this matches."""
-        in_force: list[Taste] = []
-        for first, candidates in self.tastes:
-            if first is None:
-                in_force.extend(candidates)
-            elif sequence >= first:
-                in_force = list(candidates)
+        in_force = next(candidates for first, candidates in reversed(self.tastes) if sequence >= first)
         return all(taste.wants(identity) for taste in in_force)
 
-    def confirm_taste(self, position: int) -> None:
-        """The oldest change that was not confirmed yet counts from there on."""
-        for index, (first, candidates) in enumerate(self.tastes):
-            if first is None:
-                self.tastes[index] = (position, candidates)
-                return
+    def may_have_passed(self, sequence: int, identity: Identity) -> bool:
+        """Whether it may have settled this by rejecting it, as it does where each is settled by itself."""
+        return not self.is_ordered and sequence >= self.position and not self.must_want(sequence, identity)
+
+    def confirm_taste(self, position: int) -> Candidates:
+        """A change counts from there on: the oldest one, or one of all, if others were perhaps refused."""
+        confirmed = tuple(self.asked) if self.may_be_refused else (self.asked.pop(0),)
+        self.tastes.append((position, confirmed))
+        return confirmed
 
 
 @dataclass(slots=True)
@@ -129,6 +132,12 @@ class SubscriptionView:
     name: str
     tastes: list[Taste]
     """All that it ever had."""
+    journaled: Candidates
+    """Which one is in the journal."""
+    doubtful: list[Taste] = field(default_factory=list)
+    """Those that were asked for since the node last knew its journal, and were not answered."""
+    epoch: int = 0
+    """The newest epoch granted to an owner."""
     start: int = 0
     is_durable: bool = True
     attempts_max: int = 0
@@ -161,8 +170,28 @@ class SubscriptionView:
         """Whether this is owed, whichever of its tastes was in force."""
         return all(taste.wants(identity) for taste in self.tastes)
 
-    def add_taste(self, taste: Taste) -> None:
+    def ask_taste(self, taste: Taste) -> None:
         """It may have this taste from now on."""
+        self.doubtful.append(taste)
+        if taste not in self.tastes:
+            self.tastes.append(taste)
+
+    def confirm_taste(self, candidates: Candidates) -> None:
+        """One of these is in the journal."""
+        self.journaled = candidates
+        for taste in candidates:
+            if taste in self.doubtful:
+                self.doubtful.remove(taste)
+
+    @property
+    def candidates(self) -> Candidates:
+        """The tastes of which one is in the journal."""
+        return (*self.journaled, *self.doubtful)
+
+    def know_taste(self, taste: Taste) -> None:
+        """The node read its journal: there is this one."""
+        self.journaled = (taste,)
+        self.doubtful.clear()
         if taste not in self.tastes:
             self.tastes.append(taste)
 

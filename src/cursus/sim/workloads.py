@@ -22,6 +22,7 @@ from cursus.streams.exchange import (
     Push,
     PushGap,
     Refuse,
+    Start,
     SubscribeRequested,
 )
 from cursus.streams.facts import StreamConfig
@@ -31,6 +32,7 @@ from . import disk as disks
 from . import network as networks
 from .dice import Die
 from .disk import SimDisk
+from .forgers import Forger
 from .hostiles import Hostile
 from .machine import Door, Machine, MachineSettings
 from .native import native_door
@@ -52,6 +54,8 @@ LIVENESS_NS = 300 * SECOND
 """Within this time after the last fault everything that was begun must be done."""
 
 
+LOOKING_NS = 6 * SECOND
+"""Within this time retention looks at every stream."""
 VANISHING = "stream-9"
 """The stream that is deleted now and then."""
 
@@ -221,11 +225,13 @@ class Scene:
         if settings.log.sync is not SyncMode.GROUP:
             world.is_forgetful = True
             faults = [fault for fault in faults if fault != "rot"]
-        if _keeps_all(settings.limits.config):
+        self._config = settings.limits.config
+        if _keeps_all(self._config):
             trimmer = Trimmer(world, self.network, NODE, self.oracles, self.streams)
             self._others += [trimmer] if has_trimmer else []
         else:
-            self.oracles.lag_size_max = settings.limits.config.lag_size_max
+            self._draw_laggard(world.dice.die("laggard"))
+            self.oracles.lag_size_max = self._config.lag_size_max
             for subscriber in self.subscribers:
                 subscriber.keep_nothing_aside()
         self.sources = [source for source in self.sources if source.name not in part.without]
@@ -249,16 +255,26 @@ class Scene:
                 temper = drawn_temper(die)
                 name, is_durable = f"subscriber-{number}", die.chance(0.8)
                 self.subscribers.append(Subscriber(world, network, name, VANISHING, NODE, temper, is_durable))
+        if world.dice.die("forger").chance(0.4):
+            self._others.append(Forger(world, network, NODE, self.streams[0]))
         if network.is_plain:
             return
         names = (*self.streams, *world.vanishing)
-        if die.chance(0.3):
+        if die.chance(0.4):
             for number in range(1, die.between(1, 3) + 1):
                 stream, publishes = names[die.between(0, len(names) - 1)], die.chance(0.5)
                 name = f"client-{number}"
                 self._others.append(PlainClient(world, network, name, NODE, stream, self.oracles, publishes))
         if die.chance(0.15):
             self._others += [Hostile(world, network, f"hostile-{n}", NODE, names) for n in range(1, 3)]
+
+    def _draw_laggard(self, die: Die) -> None:
+        """Who settles nothing until all is over: what it needs, retention may not take."""
+        if die.chance(0.8):
+            temper = drawn_temper(die)
+            temper.taste, temper.changes_taste, temper.start, temper.settles_late = 0, 0.0, Start(), True
+            stream = self._any_stream(die)
+            self.subscribers.append(Subscriber(self.world, self.network, "laggard", stream, NODE, temper, True))
 
     def _clients(self) -> list[PlainClient]:
         return [other for other in self._others if isinstance(other, PlainClient)]
@@ -296,6 +312,8 @@ class Scene:
         for other in self._others:
             other.is_resting = True
         self._wait("what was begun", self._working)
+        if not _keeps_all(self._config):
+            self.world.run(self.world.now_ns + LOOKING_NS)
         parked = tuple(subscriber.parked_to for subscriber in self.subscribers if subscriber.parked_to)
         names = (*self.streams, *self.world.vanishing, *parked)
         auditor = Auditor(self.world, self.network, NODE, names)
@@ -332,6 +350,6 @@ class Scene:
             missing = self.oracles.missing_of(view)
             if missing:
                 waiting.append(f"{view.name} was not pushed {view.stream.name}/{missing}")
-            elif any(s > view.floor and s not in view.settled for s in view.pushed if s >= view.stream.floor):
+            elif self.oracles.has_unsettled(view):
                 waiting.append(f"{view.name} has not settled all that it was pushed")
         return waiting

@@ -120,9 +120,9 @@ class Creating:
                 if stream_id in tables.streams_by_id:
                     tables.remove_stream(stream_id)
                     self._orders.say(StreamDropped(stream_id))
-            case TermRaised(stream_id, term):
+            case TermRaised(stream_id, term, first_sequence):
                 if stream_id in tables.streams_by_id:
-                    tables.streams_by_id[stream_id].term = term
+                    tables.streams_by_id[stream_id].raise_term(term, first_sequence)
             case _:
                 pass
 

@@ -1,6 +1,7 @@
 """Cursors: settlements on their way into the journal, and what a filter's rejections move without anybody's settling.
 
-A settlement is journaled at once, confirmed when it is durable, and joined with others while one is on its way.
+A settlement is journaled at once, confirmed when it is durable, and joined with others while one is on its way, or
+while the subscription itself changes: a cursor's facts never speak of an owner that may not come to be.
 Source: the design, sections 2 ("cursor") and 4.
 """
 
@@ -55,15 +56,17 @@ class Cursors:
         self.journal(subscription, now)
 
     def journal(self, subscription: Subscription, now: Now) -> None:
-        """Journal where the cursor stands, once the settlement that is on its way has arrived."""
-        if subscription.is_journaling:
+        """Journal where the cursor stands, once what is on its way to the journal has arrived."""
+        if subscription.is_removed:
+            return
+        if subscription.is_journaling or subscription.is_changing:
             subscription.is_stale = True
             return
         subscription.is_journaling = True
         subscription.is_stale = False
         told, subscription.waiting = subscription.waiting, []
         self.forget(subscription)
-        fact = subscription.settled(is_detached=not subscription.session)
+        fact = subscription.settled(is_detached=not subscription.is_attached)
         self._orders.append_fact(
             fact, _CursorMoved(self, subscription, fact.floor, fact.settled, tuple(dict.fromkeys(told))), now
         )
@@ -82,6 +85,10 @@ class Cursors:
         for session in told:
             if session == subscription.session:
                 self._orders.say(ConfirmSettled(session, floor, ranges))
+        self.go_on(subscription, now)
+
+    def go_on(self, subscription: Subscription, now: Now) -> None:
+        """What was on its way is answered: journal what has come about since."""
         if subscription.is_stale:
             self.journal(subscription, now)
 
@@ -94,8 +101,7 @@ class Cursors:
             if session == subscription.session:
                 message = f"the node could not store the settlement ({reason}): settle again later"
                 self._orders.refuse(session, code, message, is_final=False)
-        if subscription.is_stale:
-            self.journal(subscription, now)
+        self.go_on(subscription, now)
 
     def journal_moved(self, now: Now) -> None:
         """Journal the cursors that moved over what their filters rejected; due each `CURSOR_INTERVAL_NS`."""

@@ -165,8 +165,8 @@ class StreamsEngine:
     def raise_terms(self, now: Now) -> Sequence[object]:
         """After an unclean stop under weak durability, or damage: a new term for every stream."""
         for stream in self.tables.streams.values():
-            stream.term += 1
-            fact = TermRaised(stream.stream_id, stream.term)
+            fact = TermRaised(stream.stream_id, stream.term + 1, stream.head_durable + 1)
+            stream.raise_term(fact.term, fact.first_sequence)
             self._orders.append_fact(fact, Unheard(), now)
         return self._orders.take_effects()
 

@@ -186,11 +186,17 @@ class SubscribeRequested:
     """A publication that was pushed so often and never settled is parked; 0 for never. Needs `parked_to`."""
     parked_to: str = ""
     """The stream that parked publications are moved to."""
+    term: int = 0
+    """The term of the stream when the subscriber was last granted this; 0 when it never was."""
 
 
 @dataclass(frozen=True, slots=True)
 class GrantSubscription:
-    """Pushing begins at `position`. `floor` is the least sequence kept, `head` the newest durable one."""
+    """Pushing begins at `position`. `floor` is the least sequence kept, `head` the newest durable one.
+
+    What the subscriber was pushed from `changed_from` on, under the term that it knew, is gone, and something else
+    lies there or will; 0 when all is as it was.
+    """
 
     session: int
     stream_id: int
@@ -200,6 +206,7 @@ class GrantSubscription:
     position: int
     floor: int
     head: int
+    changed_from: int = 0
 
 
 @dataclass(frozen=True, slots=True)

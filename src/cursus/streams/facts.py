@@ -62,10 +62,14 @@ class StreamDeleted(msgspec.Struct, frozen=True, tag="delete"):
 
 
 class TermRaised(msgspec.Struct, frozen=True, tag="term"):
-    """An unclean stop under weak durability, or damage, may have lost the end of the stream."""
+    """An unclean stop under weak durability, or damage, may have lost the end of the stream.
+
+    What lay from `first_sequence` on, if anything did, is gone: publications of this term and later ones lie there.
+    """
 
     stream_id: int
     term: int
+    first_sequence: int = 1
 
 
 class SourceOpened(msgspec.Struct, frozen=True, tag="source"):

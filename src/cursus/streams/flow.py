@@ -15,6 +15,7 @@ Invariants
     (2) Sending goes on while credit is positive, and overdraws it by at most one frame.
     (3) At most one read is under way.
     (4) A flow holds no records of its own between two events.
+    (5) Nothing is examined while another filter, or another owner, is on its way to the journal.
 Source: seed 004, "Overall Design"; the design, section 4 ("Flow").
 """
 
@@ -105,7 +106,7 @@ class Flow:
     @property
     def waits_for(self) -> str:
         """What keeps it from pushing: `publications`, `credit`, `link`, `settlement`, `journal`, or "" for nothing."""
-        if self.is_reading:
+        if self.is_reading or (self.subscription is not None and self.subscription.is_changing):
             return "journal"
         if self.position >= self.end:
             return "publications"

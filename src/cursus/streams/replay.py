@@ -25,6 +25,7 @@ from .facts import (
     Committed,
     Fact,
     SourceOpened,
+    StagesDropped,
     StreamCreated,
     StreamDeleted,
     SubscriptionOpened,
@@ -61,7 +62,7 @@ class _SubscriptionRow(msgspec.Struct, array_like=True):
 
 class _StreamRow(msgspec.Struct, array_like=True):
     created: StreamCreated
-    term: int
+    terms: list[tuple[int, int]]
     floor: int
     head: int
     append_time_us: int
@@ -126,7 +127,7 @@ def snapshot(tables: Tables) -> bytes:
 def _stream_row(stream: Stream) -> _StreamRow:
     return _StreamRow(
         stream.created(),
-        stream.term,
+        stream.terms,
         stream.floor,
         stream.head_durable,
         stream.append_time_us,
@@ -204,7 +205,7 @@ class Replay:
     def _load_stream(self, row: _StreamRow) -> None:
         created = row.created
         stream = Stream(created, self._tables.budget)
-        stream.term = row.term
+        stream.terms = row.terms
         stream.floor = row.floor
         stream.become_durable(row.head)
         stream.append_time_us = row.append_time_us
@@ -238,8 +239,7 @@ class Replay:
             self._take_batch(view)
         elif kind == RecordKind.STAGED:
             number, header = view.envelope.first_sequence, read_header(view.body)
-            # Where damage took the fact that opened it, its number must not come again either.
-            self._tables.next_stage = max(self._tables.next_stage, number + 1)
+            self._note_stage(number)
             self._note_stream_id(header.stream_id)
             stage = self._tables.stages.get(number)
             if stage is not None:
@@ -266,6 +266,10 @@ class Replay:
         another would seem to be its own.
         """
         self._tables.next_stream_id = max(self._tables.next_stream_id, stream_id + 1)
+
+    def _note_stage(self, number: int) -> None:
+        """The stage was there. Its number must not come again either: its rows would pass for those of another."""
+        self._tables.next_stage = max(self._tables.next_stage, number + 1)
 
     def _note_orphaned(self, stream_id: int, first_sequence: int, count: int, records: int) -> None:
         if stream_id not in self._deleted:
@@ -302,8 +306,13 @@ class Replay:
                 if self._orphans.pop(stream_id, None) is not None:
                     self._orders.say(StreamDropped(stream_id))
                 self._creating.apply(fact)
+            case StagesDropped(stages):
+                for number in stages:
+                    self._note_stage(number)
+                self._committing.apply(fact)
             case Committed():
                 for stage in fact.stages:
+                    self._note_stage(stage.stage)
                     self._note_stream_id(stage.stream_id)
                     if stage.count and stage.stream_id not in self._tables.streams_by_id:
                         self._note_orphaned(stage.stream_id, stage.first_sequence, stage.count, records=0)

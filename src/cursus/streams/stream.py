@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from .subscription import Subscription
 
 
+TERMS_MAX = 16
+"""Of this many terms a stream knows where they began; the oldest ones are then taken for one."""
+
+
 class Stream:
     """Owns one stream's places, sources, subscriptions and the sessions that it feeds."""
 
@@ -43,7 +47,7 @@ class Stream:
         "stream_id",
         "subscriptions",
         "tail",
-        "term",
+        "terms",
     )
 
     def __init__(self, created: StreamCreated, budget: TailBudget) -> None:
@@ -55,7 +59,8 @@ class Stream:
         self.created_us = created.created_us
         self.creator = created.creator
         self.is_deleted = False
-        self.term = 1
+        self.terms: list[tuple[int, int]] = [(1, 1)]
+        """Terms with their first sequences, both growing: from there on nothing of an earlier term is left."""
         self.floor = 1
         self.head_assigned = 0
         self.head_durable = 0
@@ -86,6 +91,22 @@ class Stream:
         """Everything up to `last_sequence` is in the journal."""
         self.head_durable = last_sequence
         self.head_assigned = max(self.head_assigned, last_sequence)
+
+    @property
+    def term(self) -> int:
+        """The present term."""
+        return self.terms[-1][0]
+
+    def raise_term(self, term: int, first_sequence: int) -> None:
+        """What an earlier term held from `first_sequence` on is gone."""
+        self.terms = [known for known in self.terms if known[1] < first_sequence] + [(term, first_sequence)]
+        if len(self.terms) > TERMS_MAX:
+            (_, first), (merged, _), *rest = self.terms
+            self.terms = [(merged, first), *rest]
+
+    def changed_from(self, term: int) -> int:
+        """The first sequence that may mean something else than in `term`; 0 when none does, or for `term` 0."""
+        return next((first for later, first in self.terms if later > term > 0), 0)
 
     def source_at(self, source_id: int) -> SourceState | None:
         """The source with this id, None for an anonymous one."""

@@ -1,62 +1,62 @@
 """The way out: subscribers attach, are fed by credit, settle, and leave.
 
+A durable subscription changes (its owner, its filter, whether it is there at all) by one fact at a time. Until the
+journal has answered, all is as it was, but that its flow is held: what is passed under a filter, and who is fenced by
+an owner, is never more than a crash would remember. What is asked meanwhile waits for its turn.
+
 Source: the design, sections 2 and 4; guarantees 1, 5 and 7.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from cursus.journal.exchange import PlacedRecord
 from cursus.kernel.engine import Now
 from cursus.kernel.errors import Refused
 from cursus.kernel.names import INCARNATION_SIZE, checked_name
 
 from .cursors import Cursors
-from .examine import Examiner, Wanted, wanted_by
+from .examine import Wanted, wanted_by
 from .exchange import (
     EVERYTHING,
     AdminRequested,
     ConfirmFilter,
     CreditGranted,
     Durability,
-    EndSubscription,
     Fence,
     FilterChangeRequested,
     GrantSubscription,
-    PushGap,
-    PushProgress,
     Refuse,
     SettleRequested,
     StartKind,
     SubscribeRequested,
 )
 from .facts import SubscriptionOpened, SubscriptionRemoved
-from .flow import FRAME_SIZE_MAX, READ_SIZE_MAX, Flow
-from .orders import Orders
+from .feeding import Feeding
+from .flow import Flow
+from .orders import Orders, Waiter
 from .parking import Parking
 from .stream import Stream
 from .subscription import Subscription
 from .tables import Tables
 
-PROGRESS_COUNT = 100_000
-"""A subscriber is told of this many examined sequences that brought it nothing."""
-
 
 class Subscribing:
-    """Owns the flows of all sessions."""
+    """Owns who asks, who owns which subscription, and what is on its way to the journal."""
 
-    __slots__ = ("_asking", "_cursors", "_examiner", "_orders", "_parking", "_tables", "flows")
+    __slots__ = ("_asking", "_cursors", "_feeding", "_opening", "_orders", "_tables", "flows")
 
     def __init__(self, tables: Tables, orders: Orders, cursors: Cursors, parking: Parking) -> None:
         self._tables = tables
         self._orders = orders
         self._asking: dict[int, None] = {}
-        self._examiner = Examiner()
+        self._opening: dict[tuple[int, str, str], Subscription] = {}
+        """New subscriptions on their way to the journal; they are in no table before they are there."""
         self._cursors = cursors
-        self._parking = parking
-        self.flows: dict[int, Flow] = {}
+        self._feeding = Feeding(orders, cursors, parking)
+        self.flows = self._feeding.flows
 
     # ── attach ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -71,7 +71,6 @@ class Subscribing:
         wanted = wanted_by(event.filter or EVERYTHING)
         if bool(event.subscriber) != bool(event.name):
             raise Refused("bad-name", "a durable subscription has a subscriber and a name, an ephemeral one neither")
-        known = stream.subscriptions.get((event.subscriber, event.name)) if event.subscriber else None
         if event.attempts_max:
             self._check_parking(event)
         if event.subscriber:
@@ -82,12 +81,19 @@ class Subscribing:
                     "bad-incarnation", f"an incarnation has {INCARNATION_SIZE} bytes, this has {len(event.incarnation)}"
                 )
         self._asking[event.session] = None
-        if known is not None:
-            self._take_over(event, stream, known, now)
-        elif event.start.kind is StartKind.TIME:
-            self._orders.locate(stream.stream_id, event.start.value, _Place(self, event, stream, wanted))
+        self._seek(event, stream, wanted, now)
+
+    def _seek(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, now: Now) -> None:
+        if event.session not in self._asking:
+            return
+        if self._has_cursor(event, stream) or event.start.kind is not StartKind.TIME:
+            self.begin(event, stream, wanted, None, now)
         else:
-            self.begin(event, stream, wanted, _start_of(event, stream), now)
+            self._orders.locate(stream.stream_id, event.start.value, _Place(self, event, stream, wanted))
+
+    def _has_cursor(self, event: SubscribeRequested, stream: Stream) -> bool:
+        key = (event.subscriber, event.name)
+        return key in stream.subscriptions or (stream.stream_id, *key) in self._opening
 
     def _check_parking(self, event: SubscribeRequested) -> None:
         if not event.subscriber or event.parked_to not in self._tables.streams or event.parked_to == event.stream:
@@ -95,30 +101,23 @@ class Subscribing:
             raise Refused("bad-parking", message, parked_to=event.parked_to)
         self._tables.check_may(event.principal, "publish", event.parked_to)
 
-    def begin(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, position: int, now: Now) -> None:
-        """Start a subscription that has no cursor at `position`."""
+    def begin(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, position: int | None, now: Now) -> None:
+        """Go on where the subscription's cursor stands; without one at `position`, None for where it asked."""
         if event.session not in self._asking:
             return
         if stream.is_deleted:
             raise Refused("stream-deleted", f"stream {stream.name!r} was deleted")
-        if not event.subscriber:
-            self._start_flow(event, stream, wanted, position, None, now)
-            return
-        known = stream.subscriptions.get((event.subscriber, event.name))
+        key = (stream.stream_id, event.subscriber, event.name)
+        known = self._opening.get(key) or stream.subscriptions.get(key[1:])
         if known is not None:
-            # It came into being while the journal looked for the place to begin at.
-            self._take_over(event, stream, known, now)
+            self._in_turn(known, partial(self._take_over, event, stream, wanted, known), now)
             return
-        if event.epoch:
-            message = (
-                f"stream {stream.name!r} has no subscription {event.subscriber}/{event.name} with epoch {event.epoch}"
-            )
-            raise Refused("unknown-subscription", message + ": subscribe with epoch 0")
-        count = len(stream.subscriptions)
-        if count >= self._tables.limits.subscriptions_max:
-            raise Refused(
-                "too-many-subscriptions", f"stream {stream.name!r} has {count} subscriptions, its limit: remove one"
-            )
+        if position is None:
+            position = _start_of(event, stream)
+        if not event.subscriber:
+            self._feeding.pump(self._start_flow(event, stream, wanted, position, None), now)
+            return
+        self._check_new(event, stream)
         fact = SubscriptionOpened(
             stream_id=stream.stream_id,
             subscriber=event.subscriber,
@@ -135,66 +134,77 @@ class Subscribing:
             attempts_max=event.attempts_max,
             parked_to=event.parked_to,
         )
-        subscription = Subscription(fact, self._tables.limits.unsettled_max)
-        stream.subscriptions[event.subscriber, event.name] = subscription
-        subscription.session = event.session
-        self._orders.append_fact(fact, _Opened(self, event, stream, wanted, subscription, is_new=True), now)
+        subscription = self._opening[key] = Subscription(fact, self._tables.limits.unsettled_max)
+        self._change(subscription, fact, _Opened(self, event, stream, wanted, subscription, fact), now)
 
-    def _take_over(self, event: SubscribeRequested, stream: Stream, known: Subscription, now: Now) -> None:
+    def _check_new(self, event: SubscribeRequested, stream: Stream) -> None:
+        if event.epoch:
+            message = (
+                f"stream {stream.name!r} has no subscription {event.subscriber}/{event.name} with epoch {event.epoch}"
+            )
+            raise Refused("unknown-subscription", message + ": subscribe with epoch 0")
+        count = len(stream.subscriptions) + sum(stream_id == stream.stream_id for stream_id, _, _ in self._opening)
+        if count >= self._tables.limits.subscriptions_max:
+            raise Refused(
+                "too-many-subscriptions", f"stream {stream.name!r} has {count} subscriptions, its limit: remove one"
+            )
+
+    def _take_over(
+        self, event: SubscribeRequested, stream: Stream, wanted: Wanted, known: Subscription, now: Now
+    ) -> None:
+        """It is this one's turn to become the owner, if it is still there and so is what it wants to own."""
+        if event.session not in self._asking:
+            return
+        if stream.subscriptions.get((known.subscriber, known.name)) is not known or stream.is_deleted:
+            self._seek_again(event, stream, wanted, now)
+            return
         if event.epoch and event.epoch != known.epoch:
+            del self._asking[event.session]
             self._orders.say(Fence(event.session, known.epoch, _fenced(known)))
             return
-        if known.is_leaving:
-            message = f"subscription {known.subscriber}/{known.name} is being removed: subscribe again"
-            raise Refused("subscription-removed", message)
-        is_same = event.incarnation == known.incarnation and known.epoch > 0
-        if known.session and known.session != event.session:
-            self._put_out(known, is_fenced=not is_same)
-        known.session = event.session
-        known.count_attempts()
-        known.rewind(self._tables.limits.unsettled_max)
-        known.attempts_max, known.parked_to = event.attempts_max, event.parked_to
-        changed = event.filter is not None and event.filter != known.filter
-        wanted = wanted_by(event.filter if event.filter is not None else known.filter)
-        if not is_same:
-            known.epoch += 1
-            known.incarnation = event.incarnation
-        if changed:
-            known.filter = wanted.filter
-            known.filter_sequence = known.floor + 1
-        known.mode = int(event.mode)
-        known.rewind(self._tables.limits.unsettled_max)
-        known.is_attached = True
-        self._orders.append_fact(known.opened(), _Opened(self, event, stream, wanted, known, is_new=False), now)
+        if event.filter is None:
+            wanted = wanted_by(known.filter)
+        fact = known.handed_on(event.incarnation, wanted.filter, int(event.mode), event.attempts_max, event.parked_to)
+        self._change(known, fact, _Opened(self, event, stream, wanted, known, fact), now)
 
-    def _put_out(self, known: Subscription, is_fenced: bool) -> None:
-        """Whoever owns the subscription, or is about to, owns it no longer."""
-        was_asking = known.session in self._asking
-        self._asking.pop(known.session, None)
-        flow = self._drop_flow(known.session)
-        if is_fenced and (was_asking or flow is not None):
-            self._orders.say(Fence(known.session, known.epoch + 1, _fenced(known)))
+    def _seek_again(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, now: Now) -> None:
+        """What it waited for is not there, or is there no longer."""
+        try:
+            self._seek(event, stream, wanted, now)
+        except Refused as refused:
+            self.refuse(event.session, refused)
 
-    def opened(
-        self, event: SubscribeRequested, stream: Stream, wanted: Wanted, subscription: Subscription, now: Now
-    ) -> None:
-        """The owner's epoch is in the journal."""
-        if stream.is_deleted:
-            self._asking.pop(event.session, None)
-            self._orders.refuse(event.session, "stream-deleted", f"stream {stream.name!r} was deleted")
-        elif subscription.session == event.session and event.session in self._asking:
-            self._start_flow(event, stream, wanted, subscription.floor + 1, subscription, now)
+    def opened(self, opening: _Opened, now: Now) -> None:
+        """The owner's epoch is in the journal: the one before is fenced, and the new one begins."""
+        event, stream, subscription = opening.event, opening.stream, opening.subscription
+        if self._opening.pop(_key_of(subscription), None) is None:
+            before = subscription.session
+            is_fenced = subscription.epoch != opening.fact.epoch
+            subscription.hand_on(opening.fact, self._tables.limits.unsettled_max)
+            if before != event.session and self._feeding.drop(before) is not None and is_fenced:
+                self._orders.say(Fence(before, subscription.epoch, _fenced(subscription)))
+        elif not stream.is_deleted:
+            stream.subscriptions[subscription.subscriber, subscription.name] = subscription
+        subscription.session = 0
+        if stream.is_deleted and event.session in self._asking:
+            self.refuse(event.session, Refused("stream-deleted", f"stream {stream.name!r} was deleted"))
+        elif event.session in self._asking:
+            subscription.session = event.session
+            if subscription.waiting:
+                # What the one before settled meanwhile is not journaled yet: this one hears of it.
+                subscription.waiting = [event.session]
+            self._start_flow(event, stream, opening.wanted, subscription.floor + 1, subscription)
+        else:
+            self._detach(subscription, now)
+        self._go_on(subscription, now)
 
-    def open_failed(
-        self, session: int, subscription: Subscription, stream: Stream, is_new: bool, code: str, reason: str
-    ) -> None:
-        """The owner's epoch could not be journaled."""
-        if subscription.session == session:
-            subscription.session = 0
-            if is_new:
-                stream.subscriptions.pop((subscription.subscriber, subscription.name), None)
-        self._asking.pop(session, None)
-        self._orders.refuse(session, code, f"the node could not store the subscription ({reason}): try again later")
+    def open_failed(self, opening: _Opened, code: str, reason: str, now: Now) -> None:
+        """The owner's epoch could not be journaled: whoever owned it owns it still, and what was new is not there."""
+        message = f"the node could not store the subscription ({reason}): try again later"
+        self._opening.pop(_key_of(opening.subscription), None)
+        if opening.event.session in self._asking:
+            self.refuse(opening.event.session, Refused(code, message))
+        self._go_on(opening.subscription, now)
 
     def _start_flow(
         self,
@@ -203,8 +213,7 @@ class Subscribing:
         wanted: Wanted,
         position: int,
         subscription: Subscription | None,
-        now: Now,
-    ) -> None:
+    ) -> Flow:
         del self._asking[event.session]
         flow = Flow(event.session, stream, wanted, position, event.until, event.credit)
         flow.subscription = subscription
@@ -212,8 +221,7 @@ class Subscribing:
         if subscription is not None:
             flow.redelivered_to = subscription.pushed_to
             epoch = subscription.epoch
-        self.flows[event.session] = flow
-        stream.flows[event.session] = flow
+        self._feeding.add(flow)
         self._orders.say(
             GrantSubscription(
                 event.session,
@@ -224,75 +232,42 @@ class Subscribing:
                 position,
                 stream.floor,
                 stream.head_durable,
+                stream.changed_from(event.term),
             )
         )
-        self.pump(flow, now)
+        return flow
+
+    # ── one change at a time ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _in_turn(self, subscription: Subscription, change: Callable[[Now], None], now: Now) -> None:
+        """Make a change now, or once the one that is on its way to the journal is answered."""
+        if subscription.is_changing:
+            subscription.changes.append(change)
+        else:
+            change(now)
+
+    def _change(
+        self, subscription: Subscription, fact: SubscriptionOpened | SubscriptionRemoved, waiter: Waiter, now: Now
+    ) -> None:
+        subscription.is_changing = True
+        self._orders.append_fact(fact, waiter, now)
+
+    def _go_on(self, subscription: Subscription, now: Now) -> None:
+        """A change was answered: make those that waited, feed the owner, and journal what was settled meanwhile."""
+        subscription.is_changing = False
+        while subscription.changes and not subscription.is_changing:
+            subscription.changes.popleft()(now)
+        flow = self.flows.get(subscription.session)
+        if flow is not None:
+            self._feeding.pump(flow, now)
+        self._cursors.go_on(subscription, now)
 
     # ── feed ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def pump(self, flow: Flow, now: Now) -> None:
-        """Push what may be pushed now; ask the journal for what is not in memory; end what is at its end."""
-        while not flow.waits_for:
-            if flow.position < flow.stream.floor:
-                self._skip(flow, flow.stream.floor, "trimmed")
-                continue
-            records = flow.stream.tail.read(flow.position, FRAME_SIZE_MAX)
-            if records is None:
-                flow.is_reading = True
-                self._orders.read(flow.stream.stream_id, flow.position, READ_SIZE_MAX, _Read(self, flow))
-                break
-            self._push(flow, records, now)
-        if flow.is_ended and not flow.is_reading and not flow.is_end_told:
-            flow.is_end_told = True
-            is_final = flow.subscription is None
-            if is_final:
-                self._drop_flow(flow.session)
-            self._orders.say(EndSubscription(flow.session, flow.position, is_final))
-
-    def _push(self, flow: Flow, records: Sequence[PlacedRecord], now: Now) -> int:
-        push, examined_count, parcels = flow.take(records, self._examiner)
-        if parcels:
-            self._parking.park(flow, parcels, self._examiner, now)
-        if push is not None:
-            self._orders.say(push)
-            self._orders.counts.pushed_size += push.size
-            flow.progress_told = flow.position
-        elif flow.position - flow.progress_told >= PROGRESS_COUNT:
-            flow.progress_told = flow.position
-            self._orders.say(PushProgress(flow.session, flow.position))
-        self._cursors.note_moved(flow.subscription)
-        return examined_count
-
-    def take_records(self, flow: Flow, records: Sequence[PlacedRecord], now: Now) -> None:
-        """The journal's records from the flow's position on."""
-        flow.is_reading = False
-        if self.flows.get(flow.session) is not flow:
-            return
-        if not records and flow.position < flow.end:
-            # It was durable and the journal has nothing there: damage took the end of the stream.
-            self._skip(flow, flow.stream.head_durable + 1, "damaged")
-        rest = records
-        while rest and not flow.waits_for and (examined := self._push(flow, rest, now)):
-            rest = rest[examined:]
-        self.pump(flow, now)
-
-    def miss_range(self, flow: Flow, code: str, next_sequence: int, now: Now) -> None:
-        """What lies below `next_sequence` cannot be had."""
-        flow.is_reading = False
-        if self.flows.get(flow.session) is flow:
-            self._skip(flow, next_sequence, code)
-            self.pump(flow, now)
-
-    def _skip(self, flow: Flow, next_sequence: int, code: str) -> None:
-        if next_sequence > flow.position:
-            self._orders.say(PushGap(flow.session, flow.position, next_sequence, code))
-            flow.skip_to(next_sequence, is_trimmed=code == "trimmed")
-            self._cursors.note_moved(flow.subscription)
 
     def pump_stream(self, stream: Stream, now: Now) -> None:
         """The stream's durable head has moved: feed whoever waited for that."""
         for flow in list(stream.flows.values()):
-            self.pump(flow, now)
+            self._feeding.pump(flow, now)
 
     def settle(self, event: SettleRequested, now: Now) -> None:
         """Settle what a session was pushed; feed it again if it waited for that."""
@@ -304,21 +279,21 @@ class Subscribing:
         was_full = subscription.ledger.is_full
         self._cursors.settle(event, subscription, now)
         if was_full:
-            self.pump(flow, now)
+            self._feeding.pump(flow, now)
 
     def grant_credit(self, event: CreditGranted, now: Now) -> None:
         """More bytes may be pushed."""
         flow = self.flows.get(event.session)
         if flow is not None:
             flow.credit = min(flow.credit + event.size, 1 << 62)
-            self.pump(flow, now)
+            self._feeding.pump(flow, now)
 
     def set_congested(self, session: int, is_congested: bool, now: Now) -> None:
         """The session's link cannot take more for now, or can again."""
         flow = self.flows.get(session)
         if flow is not None:
             flow.is_congested = is_congested
-            self.pump(flow, now)
+            self._feeding.pump(flow, now)
 
     # ── filter, leave ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -328,20 +303,35 @@ class Subscribing:
         if flow is None:
             self._orders.refuse(event.session, "not-subscribed", "subscribe before changing the filter")
             return
-        flow.wanted = wanted_by(event.filter)
-        subscription = flow.subscription
-        if subscription is None:
-            self._orders.say(ConfirmFilter(event.session, flow.position))
-            self.pump(flow, now)
+        wanted = wanted_by(event.filter)
+        if flow.subscription is not None:
+            self._in_turn(flow.subscription, partial(self._store_filter, flow, flow.subscription, wanted), now)
             return
-        subscription.filter = event.filter
-        subscription.filter_sequence = flow.position
-        self._orders.append_fact(subscription.opened(), _FilterChanged(self, event.session, flow.position), now)
+        flow.wanted = wanted
+        self._orders.say(ConfirmFilter(event.session, flow.position))
+        self._feeding.pump(flow, now)
 
-    def filter_changed(self, session: int, position: int) -> None:
-        """The new filter is in the journal."""
-        if session in self.flows:
-            self._orders.say(ConfirmFilter(session, position))
+    def _store_filter(self, flow: Flow, subscription: Subscription, wanted: Wanted, now: Now) -> None:
+        if self.flows.get(flow.session) is flow:
+            fact = subscription.refiltered(wanted.filter, flow.position)
+            waiter = _FilterChanged(self, flow, subscription, wanted, flow.position, fact)
+            self._change(subscription, fact, waiter, now)
+
+    def filter_changed(self, change: _FilterChanged, now: Now) -> None:
+        """The new filter is in the journal; it counts, whether or not its owner is still there."""
+        flow = change.flow
+        change.subscription.refilter(change.fact)
+        flow.wanted = change.wanted
+        if self.flows.get(flow.session) is flow:
+            self._orders.say(ConfirmFilter(flow.session, change.position))
+        self._go_on(change.subscription, now)
+
+    def filter_failed(self, change: _FilterChanged, code: str, reason: str, now: Now) -> None:
+        """The new filter could not be journaled: the flow goes on under the one that it has."""
+        if self.flows.get(change.flow.session) is change.flow:
+            message = f"the node could not store the filter ({reason}): the one before stays; try again later"
+            self._orders.refuse(change.flow.session, code, message, is_final=False)
+        self._go_on(change.subscription, now)
 
     def refuse(self, session: int, refused: Refused) -> None:
         """A session that waited for the journal is not granted what it asked for."""
@@ -350,13 +340,16 @@ class Subscribing:
 
     def close(self, session: int, now: Now) -> None:
         """The session is over; a durable cursor stays where it is, and says so in the journal."""
-        flow = self._drop_flow(session)
+        flow = self._feeding.drop(session)
         self._asking.pop(session, None)
         subscription = None if flow is None else flow.subscription
         if subscription is not None and subscription.session == session:
             subscription.session = 0
-            subscription.is_attached = False
-            self._cursors.journal(subscription, now)
+            self._detach(subscription, now)
+
+    def _detach(self, subscription: Subscription, now: Now) -> None:
+        subscription.is_attached = False
+        self._cursors.journal(subscription, now)
 
     def remove(
         self,
@@ -368,34 +361,49 @@ class Subscribing:
         now: Now,
     ) -> None:
         """Remove a durable subscription once that is journaled; its owner is told, then `then` is called."""
-        subscription.is_leaving = True
-        self._orders.append_fact(fact, _Removed(self, stream, subscription, then, event), now)
+        self._in_turn(subscription, partial(self._remove, fact, stream, subscription, then, event), now)
 
-    def removed(self, stream: Stream, subscription: Subscription) -> None:
-        """The removal is in the journal."""
+    def _remove(
+        self,
+        fact: SubscriptionRemoved,
+        stream: Stream,
+        subscription: Subscription,
+        then: Callable[[], None],
+        event: AdminRequested,
+        now: Now,
+    ) -> None:
+        if subscription.is_removed:
+            message = f"subscription {subscription.subscriber}/{subscription.name} is removed already"
+            self._orders.refuse(event.session, "unknown-subscription", message, event.request, is_final=False)
+        else:
+            self._change(subscription, fact, _Removed(self, stream, subscription, then, event), now)
+
+    def removed(self, removal: _Removed, now: Now) -> None:
+        """The removal is in the journal; whoever asked for the subscription meanwhile begins anew."""
+        subscription = removal.subscription
+        subscription.is_removed = True
         key = (subscription.subscriber, subscription.name)
-        if stream.subscriptions.get(key) is subscription:
-            del stream.subscriptions[key]
+        del removal.stream.subscriptions[key]
         self._cursors.forget(subscription)
-        was_asking = subscription.session in self._asking
-        self._asking.pop(subscription.session, None)
-        if self._drop_flow(subscription.session) is not None or was_asking:
+        if self._feeding.drop(subscription.session) is not None:
             message = f"subscription {key[0]}/{key[1]} was removed"
             self._orders.refuse(subscription.session, "subscription-removed", message)
+        removal.then()
+        self._go_on(subscription, now)
+
+    def remove_failed(self, removal: _Removed, code: str, reason: str, now: Now) -> None:
+        """The removal could not be journaled: nothing has changed."""
+        message = f"the node could not store the removal ({reason}): nothing has changed"
+        self._orders.refuse(removal.event.session, code, message, removal.event.request, is_final=False)
+        self._go_on(removal.subscription, now)
 
     def end_stream(self, stream: Stream) -> None:
         """The stream was deleted: everybody who hung on it is told."""
         for flow in list(stream.flows.values()):
-            self._drop_flow(flow.session)
+            self._feeding.drop(flow.session)
             self._orders.refuse(flow.session, "stream-deleted", f"stream {stream.name!r} was deleted")
         for subscription in stream.subscriptions.values():
             self._cursors.forget(subscription)
-
-    def _drop_flow(self, session: int) -> Flow | None:
-        flow = self.flows.pop(session, None)
-        if flow is not None:
-            flow.stream.flows.pop(session, None)
-        return flow
 
 
 def _start_of(event: SubscribeRequested, stream: Stream) -> int:
@@ -409,13 +417,18 @@ def _start_of(event: SubscribeRequested, stream: Stream) -> int:
         return max(floor, source.last_sequence + 1) if source else floor
     if start.value == 0:
         return floor
-    if start.value < floor:
-        message = f"sequence {start.value} of stream {stream.name!r} is gone: {floor} is the first one kept"
+    first = min(start.value, stream.changed_from(event.term) or start.value)
+    if first < floor:
+        message = f"sequence {first} of stream {stream.name!r} is gone: {floor} is the first one kept"
         raise Refused("below-floor", message, floor=floor, head=head)
-    if start.value > head + 1:
-        message = f"sequence {start.value} of stream {stream.name!r} is not there yet: the newest is {head}"
+    if first > head + 1:
+        message = f"sequence {first} of stream {stream.name!r} is not there yet: the newest is {head}"
         raise Refused("above-head", message, floor=floor, head=head)
-    return start.value
+    return first
+
+
+def _key_of(subscription: Subscription) -> tuple[int, str, str]:
+    return subscription.stream_id, subscription.subscriber, subscription.name
 
 
 def _fenced(subscription: Subscription) -> str:
@@ -445,25 +458,13 @@ class _Opened:
     stream: Stream
     wanted: Wanted
     subscription: Subscription
-    is_new: bool
+    fact: SubscriptionOpened
 
     def become_durable(self, durability: Durability, now: Now) -> None:
-        self.subscribing.opened(self.event, self.stream, self.wanted, self.subscription, now)
+        self.subscribing.opened(self, now)
 
     def fail(self, code: str, reason: str, now: Now) -> None:
-        self.subscribing.open_failed(self.event.session, self.subscription, self.stream, self.is_new, code, reason)
-
-
-@dataclass(slots=True)
-class _Read:
-    subscribing: Subscribing
-    flow: Flow
-
-    def take_records(self, records: Sequence[PlacedRecord], now: Now) -> None:
-        self.subscribing.take_records(self.flow, records, now)
-
-    def miss_range(self, code: str, next_sequence: int, now: Now) -> None:
-        self.subscribing.miss_range(self.flow, code, next_sequence, now)
+        self.subscribing.open_failed(self, code, reason, now)
 
 
 @dataclass(slots=True)
@@ -475,25 +476,23 @@ class _Removed:
     event: AdminRequested
 
     def become_durable(self, durability: Durability, now: Now) -> None:
-        self.subscribing.removed(self.stream, self.subscription)
-        self.then()
+        self.subscribing.removed(self, now)
 
     def fail(self, code: str, reason: str, now: Now) -> None:
-        self.subscription.is_leaving = False
-        message = f"the node could not store the removal ({reason}): nothing has changed"
-        self.subscribing._orders.refuse(self.event.session, code, message, self.event.request, is_final=False)
+        self.subscribing.remove_failed(self, code, reason, now)
 
 
 @dataclass(slots=True)
 class _FilterChanged:
     subscribing: Subscribing
-    session: int
+    flow: Flow
+    subscription: Subscription
+    wanted: Wanted
     position: int
+    fact: SubscriptionOpened
 
     def become_durable(self, durability: Durability, now: Now) -> None:
-        self.subscribing.filter_changed(self.session, self.position)
+        self.subscribing.filter_changed(self, now)
 
     def fail(self, code: str, reason: str, now: Now) -> None:
-        self.subscribing._orders.refuse(
-            self.session, code, f"the node could not store the filter ({reason}): try again later"
-        )
+        self.subscribing.filter_failed(self, code, reason, now)

@@ -4,11 +4,21 @@ Invariants
     (1) `floor_durable` never exceeds the ledger's floor: retention may rely on it after any crash.
     (2) At most one session owns it; a newer owner's epoch fences the older.
     (3) Nothing at or below `pushed_to` is pushed again without being marked as redelivered.
+    (4) Owner, filter, mode and parking are those of the newest fact that is in the journal.
+    (5) Nothing counts as tried that was not pushed: what is unsettled was examined by the present filter, or its
+        attempts count from nothing.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
 from cursus.delivery.settlement import Ledger, Range
+from cursus.kernel.engine import Now
+from cursus.matching import Filter
 
 from .facts import SubscriptionOpened, SubscriptionSettled
 
@@ -19,6 +29,7 @@ class Subscription:
     __slots__ = (
         "attempts",
         "attempts_max",
+        "changes",
         "epoch",
         "excluded",
         "filter",
@@ -26,8 +37,9 @@ class Subscription:
         "floor_durable",
         "incarnation",
         "is_attached",
+        "is_changing",
         "is_journaling",
-        "is_leaving",
+        "is_removed",
         "is_stale",
         "ledger",
         "mode",
@@ -47,9 +59,12 @@ class Subscription:
         self.subscriber = fact.subscriber
         self.name = fact.name
         self.session = 0
+        self.is_changing = False
+        """Whether another owner or filter, or its removal, is on its way to the journal."""
+        self.changes: deque[Callable[[Now], None]] = deque()
+        """What else it is to become, each in its turn."""
+        self.is_removed = False
         self.is_journaling = False
-        self.is_leaving = False
-        """Whether its removal is on its way to the journal."""
         self.is_stale = False
         self.waiting: list[int] = []
         self.apply_opened(fact, unsettled_max)
@@ -85,11 +100,16 @@ class Subscription:
         return self.ledger.floor
 
     def settled_ranges(self) -> tuple[Range, ...]:
-        """What is settled or rejected above the floor, examined by the present owner or by one before."""
+        """What is done with above the floor, said to the present owner or to one before.
+
+        Where each is settled by itself, what the filter rejected is among it. An ordered cursor passes that with its
+        floor alone: it would be unsettled again as soon as something behind it was pushed.
+        """
+        own = () if self.ledger.is_ordered else self.ledger.settled
         if not self.excluded:
-            return self.ledger.settled
+            return own
         floor = self.floor
-        return _joined((*self.ledger.settled, *((max(a, floor + 1), b) for a, b in self.excluded if b > floor)))
+        return _joined((*own, *((max(a, floor + 1), b) for a, b in self.excluded if b > floor)))
 
     def exclude(self, first: int, last: int) -> None:
         """An earlier session was pushed `first` to `last`, and they are settled before this one examined them."""
@@ -139,19 +159,70 @@ class Subscription:
         self.pushed_to = max(self.pushed_to, last)
         self.pushed_known = max(self.pushed_known, last)
 
-    def count_attempts(self) -> None:
-        """A session is over: what it was pushed and did not settle was tried once more."""
+    def refiltered(self, filter_: Filter, sequence: int) -> SubscriptionOpened:
+        """The fact that another filter counts from `sequence` on. What the one before had pushed was not tried under
+        this one: some of it may have been rejected.
+        """
+        opened = self.opened()
+        if filter_ == self.filter:
+            return opened
+        return msgspec.structs.replace(opened, filter=filter_, filter_sequence=sequence, attempts=())
+
+    def refilter(self, fact: SubscriptionOpened) -> None:
+        """Another filter is in the journal."""
+        self.filter = fact.filter
+        self.filter_sequence = fact.filter_sequence
+        self.attempts = fact.attempts
+        self.floor_durable = max(self.floor_durable, fact.floor)
+
+    def handed_on(
+        self, incarnation: bytes, filter_: Filter, mode: int, attempts_max: int, parked_to: str
+    ) -> SubscriptionOpened:
+        """The fact that another session begins behind the floor; under a new epoch, unless it is the same owner's."""
+        return msgspec.structs.replace(
+            self.opened(),
+            epoch=self.epoch + (incarnation != self.incarnation),
+            incarnation=incarnation,
+            filter=filter_,
+            filter_sequence=self.floor + 1,
+            mode=mode,
+            # It has been pushed nothing yet: what it is not pushed either will not have been tried once more.
+            pushed_known=self.floor,
+            attempts_max=attempts_max,
+            attempts=self._tried() if filter_ == self.filter else (),
+            parked_to=parked_to,
+        )
+
+    def hand_on(self, fact: SubscriptionOpened, unsettled_max: int) -> None:
+        """Another session is in the journal: behind the floor that stands there it examines again what is unsettled.
+
+        What was settled while the fact was on its way is not in the journal yet: it lies above that floor.
+        """
+        self.refilter(fact)
+        self.epoch = fact.epoch
+        self.incarnation = fact.incarnation
+        self.attempts_max = fact.attempts_max
+        self.parked_to = fact.parked_to
+        self.is_attached = True
+        settled = self.settled_ranges()
+        if self.floor > fact.floor:
+            settled = _joined(((fact.floor + 1, self.floor), *settled))
+        self.excluded = settled
+        self.mode = fact.mode
+        self.ledger = Ledger(fact.floor, is_ordered=self.mode == 0, ranges_max=unsettled_max)
+        self.pushed_known = fact.floor
+
+    def _tried(self) -> tuple[tuple[int, int, int], ...]:
+        """How often what is unsettled was pushed, to sessions that are over and to the present one."""
         if not self.attempts_max:
-            return
+            return ()
         counted: list[tuple[int, int, int]] = []
-        pushed_to = self.pushed_known
+        pushed_to = self.pushed_known if self.filter_sequence <= self.floor + 1 else self.floor
         reached = max(pushed_to, max((last for _, last, _ in self.attempts), default=0))
         for first, last in _between(self.floor + 1, reached, self.settled_ranges()):
             counted += self._attempts_in(first, min(last, pushed_to), 1)
             counted += self._attempts_in(max(first, pushed_to + 1), last, 0)
-        self.attempts = tuple(counted)
-        # The next session has been pushed nothing yet: what it is not pushed either was not tried once more.
-        self.pushed_known = self.floor
+        return tuple(counted)
 
     def _attempts_in(self, first: int, last: int, more: int) -> list[tuple[int, int, int]]:
         """The attempts at `first` to `last`, and `more` of them, in ascending ranges; never tried ones are left out."""
@@ -177,11 +248,6 @@ class Subscription:
             for a, b, count in self.attempts
             if count >= self.attempts_max and a <= last and b >= first
         )
-
-    def rewind(self, unsettled_max: int) -> None:
-        """Begin again behind the floor, for a new session: what is unsettled will be examined and pushed again."""
-        self.excluded = self.settled_ranges()
-        self.ledger = Ledger(self.ledger.floor, is_ordered=self.mode == 0, ranges_max=unsettled_max)
 
 
 def _joined(ranges: tuple[Range, ...]) -> tuple[Range, ...]:

@@ -145,7 +145,7 @@ class Channels:
             x.SubscribeRequested(
                 session, self.principal, said.stream, said.subscriber, said.name, said.filter, said.start, said.until,
                 said.mode, said.incarnation, said.epoch, said.credit, said.stream_incarnation,
-                said.attempts_max, said.parked_to,
+                said.attempts_max, said.parked_to, said.term,
             )
         )  # fmt: skip
 
@@ -249,9 +249,10 @@ class Channels:
         self._grant(
             said.session,
             m.Subscribed(
-                said.stream_id, said.stream_incarnation, said.term, said.epoch, said.position, said.floor, said.head
+                said.stream_id, said.stream_incarnation, said.term, said.epoch, said.position, said.floor, said.head,
+                said.changed_from,
             ),
-        )
+        )  # fmt: skip
         if self._is_congested and said.session & CHANNEL_MAX in self._channels:
             self._effects.append(SessionCongested(said.session))
 

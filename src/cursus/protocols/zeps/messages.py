@@ -129,6 +129,7 @@ class Subscribe(Message, frozen=True):
     stream_incarnation: Incarnation = b""
     attempts_max: Whole = 0
     parked_to: Name = ""
+    term: Whole = 0
 
 
 class Subscribed(Message, frozen=True, omit_defaults=False):
@@ -141,6 +142,7 @@ class Subscribed(Message, frozen=True, omit_defaults=False):
     position: Whole
     floor: Whole
     head: Whole
+    changed_from: Whole = 0
 
 
 class Sources(Message, frozen=True):

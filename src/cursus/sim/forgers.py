@@ -1,0 +1,66 @@
+"""Who signs with an epoch that is its own no longer, as a zombie would that got into its follower's session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cursus.delivery.batch import BatchHeader
+from cursus.streams.exchange import ConfirmTaken, Fence, GrantSource, Refuse, RefuseBatch, SourceAttachRequested
+
+from .content import Identity, batch_record
+from .network import Network
+from .peers import Peer
+from .ports import batch_offered
+from .world import MICROSECOND, MILLISECOND, Violation, World
+
+CHANNEL = 1
+
+
+class Forger(Peer):
+    """Somebody who takes its name over again and again, and offers one publication of its own and one too late."""
+
+    def __init__(self, world: World, network: Network, address: str, stream: str) -> None:
+        """Who publishes to `stream`."""
+        super().__init__(world, network, "forger-1", address)
+        self._stream = stream
+        self._grant: GrantSource | None = None
+        self._is_forged = False
+        self.is_resting = False
+
+    def attach(self) -> None:
+        """Ask to be the source, as another incarnation than before."""
+        self._grant, self._is_forged = None, False
+        if not self.is_resting:
+            self.ask(SourceAttachRequested(CHANNEL, "local", self._stream, self.name, self.die.octets(16)))
+
+    def hear(self, order: Any) -> None:
+        """What it signs with its own epoch is taken; what it signs with the one before never is."""
+        match order:
+            case GrantSource():
+                self._grant = order
+                self._offer(order.last_number + 1, order.epoch)
+            case ConfirmTaken(_, last) if self._is_forged:
+                raise Violation("fenced", f"{self.name} signed {last} with an older epoch, and it was taken")
+            case ConfirmTaken(_, last) if self._grant is not None and self._grant.epoch > 1:
+                self._is_forged = True
+                self._offer(last + 1, self._grant.epoch - 1)
+            case ConfirmTaken() | RefuseBatch() | Refuse() | Fence():
+                self.leave()
+            case _:
+                raise Violation("exchange", f"{self.name} was told {order!r}")
+
+    def lose(self) -> None:
+        """Nothing that is not answered matters."""
+
+    def _offer(self, number: int, epoch: int) -> None:
+        grant = self._grant
+        assert grant is not None
+        header = BatchHeader(0, 0, 0, 0, 0, grant.stream_id, grant.source_id, epoch, 0, number, 0, 0)
+        record = batch_record(header, [Identity(self.name, number)])
+        port = self.port
+
+        def offer() -> None:
+            if self.port is port:
+                self.ask(batch_offered(CHANNEL, record))
+
+        self.later(self.die.spread(MICROSECOND, 50 * MILLISECOND), offer)

@@ -1,0 +1,336 @@
+"""Changes of a durable subscription: what was not journaled has not happened, and they come one after the other."""
+
+from typing import Any
+
+import pytest
+
+from cursus.matching import Filter
+from cursus.streams import exchange as x
+from cursus.streams.replay import snapshot
+from cursus.streams.subscription import Subscription
+from tests.streams.rig import Rig, incarnation
+
+EVEN = Filter(where="even")
+ODD = Filter(where="NOT even")
+ALL = 1 << 40
+PLACE: dict[str, object] = {"stream": "s", "subscriber": "bob", "name": "main"}
+
+
+def published(count: int) -> Rig:
+    """A stream with publications 1 to `count` of source alpha, each in a batch of its own."""
+    rig = Rig()
+    grant = rig.attach(1)
+    for number in range(1, count + 1):
+        rig.publish(grant, number)
+    return rig
+
+
+def bob(rig: Rig) -> Subscription:
+    """The subscription as the node knows it."""
+    return rig.floor.tables.streams["s"].subscriptions["bob", "main"]
+
+
+def ask(session: int, who: int, **more: Any) -> x.SubscribeRequested:
+    """Somebody asks to be bob."""
+    return x.SubscribeRequested(session, "local", "s", "bob", "main", incarnation=incarnation(who), credit=ALL, **more)
+
+
+def remove(rig: Rig) -> None:
+    """Ask that bob's subscription be removed; nothing is carried out."""
+    rig.tell(x.AdminRequested(9, 1, "local", "subscription.remove", PLACE))
+
+
+# ── another filter ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nothing_is_pushed_or_passed_under_a_filter_before_it_is_in_the_journal() -> None:
+    rig = published(8)
+    rig.subscribe(5, "bob", credit=1)
+    rig.tell(x.FilterChangeRequested(5, EVEN), x.CreditGranted(5, ALL))
+    assert (rig.pushed(5), rig.floor.flows[5].position, rig.floor.flows[5].waits_for) == ([1], 2, "journal")
+    assert (bob(rig).filter, rig.said_to(5, x.ConfirmFilter)) == (Filter(), [])
+    rig.carry_out()
+    assert [confirmed.position for confirmed in rig.said_to(5, x.ConfirmFilter)] == [2]
+    assert rig.pushed(5) == [1, 2, 4, 6, 8]
+
+
+def test_a_filter_that_the_journal_refuses_leaves_the_one_before_and_the_flow_goes_on() -> None:
+    rig = published(6)
+    rig.subscribe(5, "bob", filter=EVEN, credit=1)
+    before = snapshot(rig.floor.tables)
+    rig.is_full = True
+    (refusal,) = rig.do(x.FilterChangeRequested(5, ODD))
+    assert (refusal.code, refusal.is_final, rig.said_to(5, x.ConfirmFilter)) == ("disk-full", False, [])
+    assert snapshot(rig.floor.tables) == before
+    rig.do(x.CreditGranted(5, ALL))
+    assert rig.pushed(5) == [2, 4, 6]
+    rig.restart()
+    rig.subscribe(6, "bob", who=2)
+    assert rig.pushed(6) == [2, 4, 6]
+
+
+def test_a_filter_that_a_crash_forgot_has_passed_over_nothing() -> None:
+    rig = published(6)
+    rig.subscribe(5, "bob", filter=EVEN, credit=1)
+    rig.settle(5, (2, 2))
+    rig.tell(x.FilterChangeRequested(5, Filter(keys=("nothing",))), x.CreditGranted(5, ALL))
+    rig.time_ns += 2_000_000_000
+    rig.wake()
+    rig.restart()
+    rig.subscribe(6, "bob", who=2)
+    assert rig.pushed(6) == [4, 6]
+
+
+@pytest.mark.parametrize(
+    ("fails", "pushed"), [("neither", [1, 3, 5]), ("the first", [1, 3, 5]), ("the last", [1, 2, 4, 6])]
+)
+def test_of_two_filters_in_a_row_the_last_that_was_journaled_counts(fails: str, pushed: list[int]) -> None:
+    rig = published(6)
+    rig.subscribe(5, "bob", credit=1)
+    rig.is_full = fails == "the first"
+    rig.tell(x.FilterChangeRequested(5, EVEN), x.FilterChangeRequested(5, ODD), x.CreditGranted(5, ALL))
+    rig.is_full = fails == "the last"
+    rig.carry_out()
+    rig.is_full = False
+    rig.carry_out()
+    assert len(rig.said_to(5, x.ConfirmFilter)) == (2 if fails == "neither" else 1)
+    assert rig.pushed(5) == pushed
+    known = bob(rig).filter
+    rig.restart()
+    assert bob(rig).filter == known
+
+
+def test_a_filter_counts_though_its_owner_left_before_it_was_journaled() -> None:
+    rig = published(6)
+    rig.subscribe(5, "bob", credit=0)
+    rig.tell(x.FilterChangeRequested(5, EVEN), x.FilterChangeRequested(5, ODD), x.SessionClosed(5))
+    rig.carry_out()
+    assert rig.said_to(5, x.ConfirmFilter) == []
+    rig.subscribe(6, "bob", who=2)
+    assert rig.pushed(6) == [2, 4, 6], "the second was not in the journal's hands when its owner left"
+
+
+def test_a_newer_owner_that_keeps_the_filter_gets_the_one_that_was_on_its_way() -> None:
+    rig = published(6)
+    rig.subscribe(5, "bob")
+    rig.tell(x.FilterChangeRequested(5, EVEN), ask(6, 2), x.FilterChangeRequested(5, ODD))
+    rig.carry_out()
+    assert [type(said) for said in rig.said if said.session == 5][-2:] == [x.ConfirmFilter, x.Fence]
+    assert rig.pushed(6) == [2, 4, 6]
+    assert bob(rig).filter == EVEN
+
+
+@pytest.mark.parametrize("verb", ["subscription.remove", "stream.delete"])
+@pytest.mark.parametrize("is_filter_first", [True, False])
+def test_a_filter_beside_the_end_of_what_it_is_for_brings_nothing_back(verb: str, is_filter_first: bool) -> None:
+    rig = published(6)
+    rig.subscribe(5, "bob", credit=0)
+    end = x.AdminRequested(9, 1, "local", verb, PLACE if verb.startswith("sub") else {"name": "s"})
+    change = x.FilterChangeRequested(5, EVEN)
+    rig.tell(*((change, end) if is_filter_first else (end, change)))
+    rig.carry_out()
+    assert len(rig.said_to(9, x.AnswerAdmin)) == 1
+    assert [refusal.is_final for refusal in rig.said_to(5, x.Refuse)] == [True]
+    assert rig.floor.flows == {}
+    rig.restart()
+    streams = rig.floor.tables.streams
+    assert "s" not in streams or streams["s"].subscriptions == {}
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_an_ordered_cursor_owes_another_filter_all_that_lies_above_its_floor(kill: bool) -> None:
+    rig = published(5)
+    rig.subscribe(5, "bob", filter=EVEN)
+    assert rig.settle(5, (1, 2)) == [x.ConfirmSettled(5, 2)], "5 was passed, and is not settled"
+    if kill:
+        rig.restart()
+    rig.subscribe(6, "bob", who=2, filter=ODD)
+    assert rig.pushed(6) == [3, 5]
+
+
+# ── another owner ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_owner_whom_the_journal_refuses_has_changed_nothing() -> None:
+    rig = published(6)
+    rig.attach(2, stream="parked")
+    rig.subscribe(5, "bob", filter=EVEN, credit=1)
+    before = snapshot(rig.floor.tables)
+    rig.is_full = True
+    said = rig.do(ask(6, 2, filter=ODD, mode=x.SettleMode.INDIVIDUAL, attempts_max=2, parked_to="parked"))
+    assert [(answer.session, answer.code) for answer in said] == [(6, "disk-full")]
+    assert snapshot(rig.floor.tables) == before
+    rig.is_full = False
+    rig.do(x.CreditGranted(5, ALL))
+    assert rig.pushed(5) == [2, 4, 6]
+    assert rig.settle(5, (1, 2)) == [x.ConfirmSettled(5, 2)]
+    assert rig.subscribe(7, "bob", who=3).epoch == 2
+
+
+def test_an_owner_is_fenced_once_the_newer_one_is_in_the_journal_and_pushed_nothing_until_then() -> None:
+    rig = published(6)
+    rig.subscribe(5, "bob", credit=1)
+    rig.tell(ask(6, 2), x.CreditGranted(5, ALL))
+    assert (rig.said_to(5, x.Fence), rig.pushed(5), bob(rig).epoch) == ([], [1], 1)
+    rig.carry_out()
+    assert [fence.epoch for fence in rig.said_to(5, x.Fence)] == [2]
+    assert (rig.pushed(5), rig.pushed(6)) == ([1], [1, 2, 3, 4, 5, 6])
+    assert {push.redelivered_to for push in rig.pushes(6)} == {1}
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_what_an_owner_settles_while_another_takes_over_is_settled(kill: bool) -> None:
+    rig = published(6)
+    rig.subscribe(5, "bob")
+    rig.tell(ask(6, 2), x.SettleRequested(5, ((1, 3),)))
+    rig.carry_out()
+    assert [grant.position for grant in rig.said_to(6, x.GrantSubscription)] == [1], "that is what is in the journal"
+    assert rig.pushed(6) == [4, 5, 6]
+    assert [settled.floor for settled in rig.said_to(6, x.ConfirmSettled)] == [3], "the new owner hears of it"
+    if kill:
+        rig.restart()
+        rig.subscribe(7, "bob", who=3)
+        assert rig.pushed(7) == [4, 5, 6]
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_an_owner_that_leaves_while_another_takes_over_leaves_nothing_behind(is_refused: bool) -> None:
+    rig = published(6)
+    rig.subscribe(5, "bob", credit=1)
+    rig.is_full = is_refused
+    rig.tell(ask(6, 2), x.SessionClosed(5))
+    rig.is_full = False
+    rig.carry_out()
+    assert (rig.pushed(6), rig.said_to(5, x.Fence)) == ([] if is_refused else [1, 2, 3, 4, 5, 6], [])
+    rig.publish(rig.attach(1), 7)
+    rig.restart()
+    rig.subscribe(7, "bob", who=3)
+    assert {push.redelivered_to for push in rig.pushes(7)} == {1 if is_refused else 7}
+
+
+def test_who_leaves_before_the_journal_has_answered_owns_nothing_and_has_fenced_the_one_before() -> None:
+    rig = published(6)
+    rig.subscribe(5, "bob", credit=1)
+    rig.tell(ask(6, 2), x.SessionClosed(6))
+    rig.carry_out()
+    assert [fence.epoch for fence in rig.said_to(5, x.Fence)] == [2]
+    assert (rig.said_to(6, x.GrantSubscription), rig.floor.flows) == ([], {})
+    rig.publish(rig.attach(1), 7)
+    rig.restart()
+    rig.subscribe(7, "bob", who=3)
+    assert {push.redelivered_to for push in rig.pushes(7)} == {1}, "nobody was pushed more"
+
+
+def test_an_attach_that_is_tried_again_before_the_first_was_answered_gets_its_epoch() -> None:
+    rig = published(2)
+    rig.subscribe(5, "bob")
+    rig.tell(ask(6, 2), x.SessionClosed(6), ask(7, 2))
+    rig.carry_out()
+    assert [grant.epoch for grant in rig.said_to(7, x.GrantSubscription)] == [2]
+
+
+def test_a_first_subscription_that_the_journal_refuses_was_never_there_and_the_next_one_begins() -> None:
+    rig = published(3)
+    rig.is_full = True
+    rig.tell(ask(5, 1, filter=EVEN))
+    rig.is_full = False
+    rig.tell(ask(6, 2))
+    assert rig.floor.tables.streams["s"].subscriptions == {}
+    rig.checkpoint()
+    assert [refusal.code for refusal in rig.said_to(5, x.Refuse)] == ["disk-full"]
+    assert [grant.epoch for grant in rig.said_to(6, x.GrantSubscription)] == [1]
+    assert rig.pushed(6) == [1, 2, 3]
+
+
+def test_a_checkpoint_knows_no_subscription_that_the_journal_then_refuses() -> None:
+    rig = published(3)
+    rig.is_full = True
+    rig.tell(ask(5, 1))
+    rig.checkpoint()
+    rig.restart()
+    assert rig.floor.tables.streams["s"].subscriptions == {}
+
+
+# ── removed ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_who_subscribes_while_the_subscription_is_removed_begins_anew() -> None:
+    rig = published(6)
+    rig.subscribe(5, "bob")
+    rig.settle(5, (1, 4))
+    remove(rig)
+    rig.tell(x.SettleRequested(5, ((1, 5),)), ask(6, 2), x.SettleRequested(5, ((1, 6),)))
+    rig.carry_out()
+    assert [refusal.code for refusal in rig.said_to(5, x.Refuse)] == ["subscription-removed"]
+    assert rig.pushed(6) == [1, 2, 3, 4, 5, 6]
+    rig.restart()
+    rig.subscribe(7, "bob", who=3)
+    assert rig.pushed(7) == [1, 2, 3, 4, 5, 6], "what the one before settled is none of its"
+
+
+def test_a_removal_that_the_journal_refuses_changes_nothing_and_one_of_two_is_told_that_it_came_late() -> None:
+    rig = published(3)
+    rig.subscribe(5, "bob", credit=1)
+    rig.is_full = True
+    remove(rig)
+    rig.carry_out()
+    rig.is_full = False
+    rig.do(x.CreditGranted(5, ALL))
+    assert rig.pushed(5) == [1, 2, 3]
+    remove(rig)
+    remove(rig)
+    rig.carry_out()
+    assert [refusal.code for refusal in rig.said_to(9, x.Refuse)] == ["disk-full", "unknown-subscription"]
+    assert len(rig.said_to(9, x.AnswerAdmin)) == 1
+
+
+# ── what counts as tried ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def parked(rig: Rig, count: int) -> list[int]:
+    """Let `count` sessions come and go, with everything wanted; what the parking stream holds then."""
+    for session in range(30, 30 + count):
+        rig.subscribe(session, "bob", who=session, attempts_max=2, parked_to="parked", filter=Filter())
+        rig.do(x.SessionClosed(session))
+    rig.subscribe(90 + count, stream="parked")
+    return [row.number for _, row in rig.rows(90 + count)]
+
+
+def parking_rig() -> Rig:
+    """Publications 1 to 6, and somewhere to park."""
+    rig = published(6)
+    rig.attach(2, stream="parked")
+    return rig
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_what_the_filter_of_an_ordered_cursor_rejected_was_not_tried(kill: bool) -> None:
+    rig = parking_rig()
+    for session in (5, 6):
+        rig.subscribe(session, "bob", who=session, filter=EVEN, attempts_max=2, parked_to="parked")
+        assert rig.pushed(session) == [2, 4, 6]
+    if kill:
+        rig.restart()
+    assert parked(rig, 1) == []
+    assert rig.pushed(30) == [2, 3, 4, 5, 6]
+
+
+def test_what_was_passed_before_another_filter_came_to_an_ordered_cursor_was_not_tried() -> None:
+    rig = parking_rig()
+    for session in (5, 6):
+        rig.subscribe(session, "bob", who=session, filter=EVEN, credit=1, attempts_max=1, parked_to="parked")
+        rig.do(x.CreditGranted(session, rig.pushes(session)[0].size + x.PUSH_OVERHEAD))
+        rig.do(x.FilterChangeRequested(session, Filter()), x.CreditGranted(session, ALL))
+        assert rig.pushed(session) == [2, 4, 5, 6]
+    rig.subscribe(7, "bob", who=7, attempts_max=1, parked_to="parked")
+    assert rig.pushed(7) == [2, 3, 4, 5, 6]
+    rig.subscribe(90, stream="parked")
+    assert rig.pushed(90) == []
+
+
+def test_what_is_pushed_again_and_again_under_its_new_filter_is_parked() -> None:
+    rig = parking_rig()
+    rig.subscribe(5, "bob", filter=EVEN, credit=1, attempts_max=2, parked_to="parked")
+    rig.do(x.FilterChangeRequested(5, Filter()), x.CreditGranted(5, ALL))
+    assert parked(rig, 2) == []
+    assert parked(rig, 1) == [2, 3, 4, 5, 6]

@@ -1,0 +1,80 @@
+"""A term: from where on what lies in a stream may be something else than it was."""
+
+from __future__ import annotations
+
+from cursus.streams import exchange as x
+from cursus.streams.facts import StreamConfig, StreamCreated
+from cursus.streams.stream import TERMS_MAX, Stream
+from cursus.streams.tail import TailBudget
+from tests.streams.rig import Rig, incarnation
+
+
+def stream() -> Stream:
+    return Stream(StreamCreated(1, "s", incarnation(1), StreamConfig(), 0, "local"), TailBudget(1 << 20))
+
+
+def published(count: int) -> Rig:
+    rig = Rig()
+    rig.publish(rig.attach(1), 1, count)
+    return rig
+
+
+def raised(rig: Rig) -> Rig:
+    """The same stream in a new term, of which nothing is there yet."""
+    rig.follow(rig.floor.raise_terms(rig.now))
+    return rig
+
+
+def test_nothing_has_changed_for_who_knows_the_present_term_or_none() -> None:
+    kept = stream()
+    kept.raise_term(2, 50)
+    assert (kept.changed_from(2), kept.changed_from(1)) == (0, 50)
+
+
+def test_of_several_terms_the_least_first_sequence_counts() -> None:
+    kept = stream()
+    kept.raise_term(2, 50)
+    kept.raise_term(3, 70)
+    assert [kept.changed_from(term) for term in (1, 2, 3)] == [50, 70, 0]
+    kept.raise_term(4, 60)
+    assert [kept.changed_from(term) for term in (1, 2, 3, 4)] == [50, 60, 60, 0]
+    kept.raise_term(5, 10)
+    assert [kept.changed_from(term) for term in (1, 2, 3, 4)] == [10] * 4
+
+
+def test_of_more_terms_than_are_kept_too_early_a_sequence_is_told_and_never_too_late_a_one() -> None:
+    kept = stream()
+    count = 3 * TERMS_MAX
+    for term in range(2, count):
+        kept.raise_term(term, 10 * term)
+    assert len(kept.terms) == TERMS_MAX
+    for term in range(1, count - 1):
+        assert kept.changed_from(term) <= 10 * (term + 1)
+    assert kept.changed_from(count - 2) == 10 * (count - 1)
+
+
+def test_a_subscriber_of_an_earlier_term_is_told_from_where_on_all_is_new() -> None:
+    rig = raised(published(5))
+    rig.publish(rig.attach(2, who=2), 6, 3)
+    known = rig.subscribe(10, "sub", term=1)
+    assert (known.term, known.changed_from) == (2, 6)
+    assert rig.subscribe(11, "new").changed_from == 0
+    assert rig.subscribe(12, "sub", term=2).changed_from == 0
+
+
+def test_an_ephemeral_subscriber_of_an_earlier_term_begins_where_all_is_new() -> None:
+    rig = raised(published(5))
+    rig.publish(rig.attach(2, who=2), 6, 3)
+    rig.subscribe(10, start=x.Start(x.StartKind.SEQUENCE, 8), term=1)
+    rig.subscribe(11, start=x.Start(x.StartKind.SEQUENCE, 8), term=2)
+    rig.subscribe(12, start=x.Start(x.StartKind.SEQUENCE, 100), term=1)
+    assert (rig.pushed(10), rig.pushed(11), rig.pushed(12)) == ([6, 7, 8], [8], [6, 7, 8])
+
+
+def test_where_terms_began_is_known_again_from_the_journal_and_from_a_checkpoint() -> None:
+    for has_checkpoint in (False, True):
+        rig = raised(published(5))
+        if has_checkpoint:
+            rig.checkpoint()
+        rig.restart()
+        assert rig.subscribe(10, term=1).changed_from == 6
