@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+
+from cursus.spark import register
 
 from .conftest import PATIENCE_SECONDS, Rig
 
@@ -147,3 +149,13 @@ def test_a_node_that_was_away_stops_no_query(rig: Rig, tmp_path: Path) -> None:
         assert rig.spark.table(query.name).count() == 20
     finally:
         query.stop()
+
+
+def test_what_spark_puts_into_the_map_that_queries_share_is_there_before_they_start(spark: SparkSession) -> None:
+    before = dict(spark.sparkContext.environment)
+    register(spark)
+    source = spark._jsparkSession.sessionState().dataSourceManager().lookupDataSource("cursus")  # type: ignore[union-attr]
+    assert {"SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"} <= set(
+        source.dataSourceCls().envVars()
+    )
+    assert dict(spark.sparkContext.environment) == before
