@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from cursus.streams import exchange as x
 from cursus.streams.facts import StreamConfig, StreamCreated
 from cursus.streams.stream import TERMS_MAX, Stream
@@ -78,3 +80,13 @@ def test_where_terms_began_is_known_again_from_the_journal_and_from_a_checkpoint
             rig.checkpoint()
         rig.restart()
         assert rig.subscribe(10, term=1).changed_from == 6
+
+
+def test_a_snapshot_that_knows_no_beginnings_of_terms_is_taken_as_if_all_began_at_the_first_sequence() -> None:
+    rig = raised(published(5))
+    state = msgspec.msgpack.decode(rig.floor.snapshot())
+    for row in state["streams"]:
+        del row[-1]
+    rig.floor.tables.streams.clear()
+    rig.floor.load(msgspec.msgpack.encode(state))
+    assert rig.floor.tables.streams["s"].terms == [(2, 1)]

@@ -62,13 +62,14 @@ class _SubscriptionRow(msgspec.Struct, array_like=True):
 
 class _StreamRow(msgspec.Struct, array_like=True):
     created: StreamCreated
-    terms: list[tuple[int, int]]
+    term: int
     floor: int
     head: int
     append_time_us: int
     next_source_id: int
     sources: list[_SourceRow]
     subscriptions: list[_SubscriptionRow]
+    terms: list[tuple[int, int]] = []
 
 
 class _RunRow(msgspec.Struct, array_like=True):
@@ -127,7 +128,7 @@ def snapshot(tables: Tables) -> bytes:
 def _stream_row(stream: Stream) -> _StreamRow:
     return _StreamRow(
         stream.created(),
-        stream.terms,
+        stream.term,
         stream.floor,
         stream.head_durable,
         stream.append_time_us,
@@ -147,6 +148,7 @@ def _stream_row(stream: Stream) -> _StreamRow:
             if s.granted[0]
         ],
         [_SubscriptionRow(s.opened(), s.is_attached) for s in stream.subscriptions.values()],
+        stream.terms,
     )
 
 
@@ -205,7 +207,7 @@ class Replay:
     def _load_stream(self, row: _StreamRow) -> None:
         created = row.created
         stream = Stream(created, self._tables.budget)
-        stream.terms = row.terms
+        stream.terms = row.terms or [(row.term, 1)]
         stream.floor = row.floor
         stream.become_durable(row.head)
         stream.append_time_us = row.append_time_us
