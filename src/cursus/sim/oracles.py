@@ -309,6 +309,8 @@ class Oracles(Audit):
                 old.is_gone = True
             view = self.streams[incarnation] = self.current[name] = StreamView(name, incarnation)
             view.was_replaced = old is not None
+            # A deletion that is on its way may be of this one, which nobody had been granted when it was asked for.
+            view.is_dying = any(dying.name == name for dying in self._deleting.values())
             view.floor = self._trimmed.get(incarnation, 1)
             self._ids[incarnation] = stream_id
         elif view.is_gone:
@@ -385,6 +387,11 @@ class Oracles(Audit):
             view = SubscriptionView(stream, "/".join(key[1:]), [taste], (taste,))
             view.start, view.is_durable = grant.position, bool(asked.subscriber)
             self.subscriptions[key] = view
+            for other, fact in self._subscribers.items():
+                # Whoever asked for it before it was there, and waits for its turn, may bring its own taste.
+                names = (fact.stream, fact.subscriber, fact.name)
+                if other not in self._views and other != session and names == (stream.name, *key[1:]) and fact.filter:
+                    view.ask_taste(taste_of(fact.filter))
         if grant.epoch < view.epoch:
             raise Violation("fenced", f"epoch {grant.epoch} of {view.name} was granted after {view.epoch}")
         view.epoch = grant.epoch

@@ -143,8 +143,12 @@ class SinkProcess(Peer):
         attempt = self._attempt
         if commit_id >= self._sink.total - 1:
             self._sink.is_done = True
-        elif attempt is not None and attempt.commit_id > commit_id:
+        elif attempt is not None and attempt.commit_id > commit_id and not attempt.is_early:
             self._commit(attempt)
+        elif attempt is not None and attempt.commit_id > commit_id:
+            # It was asked for before all rows were confirmed, and with the link some of them may have been lost.
+            self._sink.leftovers.extend(stage.stage for stage in attempt.stages if stage.stage)
+            self._try(commit_id + 1)
         else:
             self._try(commit_id + 1)
 

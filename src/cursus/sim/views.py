@@ -180,6 +180,9 @@ class SubscriptionView:
         """One of these is in the journal."""
         self.journaled = candidates
         for taste in candidates:
+            # It was asked for of another incarnation of the stream, where a power cut undid that one's end.
+            if taste not in self.tastes:
+                self.tastes.append(taste)
             if taste in self.doubtful:
                 self.doubtful.remove(taste)
 
