@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from cursus.spark import register
 
@@ -151,11 +151,14 @@ def test_a_node_that_was_away_stops_no_query(rig: Rig, tmp_path: Path) -> None:
         query.stop()
 
 
-def test_what_spark_puts_into_the_map_that_queries_share_is_there_before_they_start(spark: SparkSession) -> None:
-    before = dict(spark.sparkContext.environment)
-    register(spark)
-    source = spark._jsparkSession.sessionState().dataSourceManager().lookupDataSource("cursus")  # type: ignore[union-attr]
-    assert {"SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"} <= set(
-        source.dataSourceCls().envVars()
-    )
-    assert dict(spark.sparkContext.environment) == before
+def test_a_query_that_starts_inserts_nothing_into_the_map_that_it_shares_with_others(rig: Rig) -> None:
+    given = dict(rig.spark.sparkContext.environment)
+    register(rig.spark)
+    assert dict(rig.spark.sparkContext.environment) == given
+    manager = rig.spark._jsparkSession.sessionState().dataSourceManager()  # type: ignore[union-attr]
+    shared = manager.lookupDataSource("cursus").dataSourceCls().envVars()
+    names = set(shared)
+    rig.publish(10)
+    rig.run(rig.read_stream())
+    assert rows_of(rig) == list(range(1, 11))
+    assert set(shared) == names

@@ -13,7 +13,7 @@ from .source import CursusDataSource
 
 __all__ = ["CursusDataSource", "register"]
 
-_PUT_BY_SPARK = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE")
+_PUT_BY_SPARK = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
 """What Spark's PythonStreamingSourceRunner puts into its source's environment whenever a query starts."""
 
 
