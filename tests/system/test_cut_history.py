@@ -28,6 +28,19 @@ def flip_bit_at(directory: Path, text: bytes) -> None:
     segment.write_bytes(data)
 
 
+def lose_the_third(served: ServedNode, node: Node, subscription: cursus.Subscription) -> list[bytes]:
+    """Publish three, and have the node killed and the third one damaged once all were given; what was given."""
+    publish_one_by_one(node, "s", "old", [b"1", b"2", b"the third"])
+    given: list[bytes] = []
+    while len(given) < 3:
+        given += [publication.body for publication in subscription.next_batch(timeout_s=20) or []]
+    # Later groups say that all of it was durable: so it is damage, and no torn end.
+    publish_one_by_one(node, "other", "p", [b"x"] * 3)
+    served.kill()
+    flip_bit_at(served.directory, b"the third")
+    return given
+
+
 def test_a_subscriber_that_was_given_what_damage_took_is_told_and_given_what_takes_its_place(
     served: ServedNode,
 ) -> None:
@@ -36,14 +49,7 @@ def test_a_subscriber_that_was_given_what_damage_took_is_told_and_given_what_tak
         served.start() as node,
         node.subscribe("s", subscriber="me", on_gap=gaps.append) as subscription,
     ):
-        publish_one_by_one(node, "s", "old", [b"1", b"2", b"the third"])
-        got: list[cursus.Publication] = []
-        while len(got) < 3:
-            got += subscription.next_batch(timeout_s=20) or []
-        # Later groups say that all of it was durable: so it is damage, and no torn end.
-        publish_one_by_one(node, "other", "p", [b"x"] * 3)
-        served.kill()
-        flip_bit_at(served.directory, b"the third")
+        given = lose_the_third(served, node, subscription)
         served.spawn()
         while not node.subscriptions.show("s", "me")["is_attached"]:
             time.sleep(0.05)
@@ -52,7 +58,7 @@ def test_a_subscriber_that_was_given_what_damage_took_is_told_and_given_what_tak
         batch = None
         while batch is None and time.monotonic() < deadline:
             batch = subscription.next_batch(timeout_s=1)
-    assert [publication.body for publication in got] == [b"1", b"2", b"the third"]
+    assert given == [b"1", b"2", b"the third"]
     assert "journal-damaged" in served.said()
     assert batch is not None, "what took the place of the lost one was passed over"
     assert [(publication.sequence, publication.body) for publication in batch] == [(3, b"another third")]
@@ -64,13 +70,7 @@ def test_what_takes_the_place_of_the_lost_is_given_also_when_the_stream_has_grow
 ) -> None:
     gaps: list[cursus.Gap] = []
     with served.start() as node, node.subscribe("s", on_gap=gaps.append) as subscription:
-        publish_one_by_one(node, "s", "old", [b"1", b"2", b"the third"])
-        got: list[cursus.Publication] = []
-        while len(got) < 3:
-            got += subscription.next_batch(timeout_s=20) or []
-        publish_one_by_one(node, "other", "p", [b"x"] * 3)
-        served.kill()
-        flip_bit_at(served.directory, b"the third")
+        lose_the_third(served, node, subscription)
         with embedded(served.directory) as unseen:
             publish_one_by_one(unseen, "s", "new", [b"another third", b"4", b"5", b"6"])
         served.spawn()

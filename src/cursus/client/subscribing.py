@@ -47,7 +47,8 @@ Settleable: TypeAlias = Publication | Batch | int
 class Gap(NamedTuple):
     """What cannot be had any more, from `first_sequence` to before `next_sequence`, and why.
 
-    Codes: `trimmed`, `lagged` (released beyond the lag limit), `damaged`, and `lost` (by a node that does not sync).
+    Codes: `trimmed`, `lagged` (released beyond the lag limit), `damaged`, and `lost` (what was pushed is
+    gone, by damage or by a node that does not sync; something else may lie there).
     """
 
     first_sequence: int

@@ -361,22 +361,16 @@ class Subscribing:
         now: Now,
     ) -> None:
         """Remove a durable subscription once that is journaled; its owner is told, then `then` is called."""
-        self._in_turn(subscription, partial(self._remove, fact, stream, subscription, then, event), now)
+        removal = _Removed(self, stream, subscription, then, event)
+        self._in_turn(subscription, partial(self._remove, fact, removal), now)
 
-    def _remove(
-        self,
-        fact: SubscriptionRemoved,
-        stream: Stream,
-        subscription: Subscription,
-        then: Callable[[], None],
-        event: AdminRequested,
-        now: Now,
-    ) -> None:
+    def _remove(self, fact: SubscriptionRemoved, removal: _Removed, now: Now) -> None:
+        subscription, event = removal.subscription, removal.event
         if subscription.is_removed:
             message = f"subscription {subscription.subscriber}/{subscription.name} is removed already"
             self._orders.refuse(event.session, "unknown-subscription", message, event.request, is_final=False)
         else:
-            self._change(subscription, fact, _Removed(self, stream, subscription, then, event), now)
+            self._change(subscription, fact, removal, now)
 
     def removed(self, removal: _Removed, now: Now) -> None:
         """The removal is in the journal; whoever asked for the subscription meanwhile begins anew."""
