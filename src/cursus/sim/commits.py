@@ -29,6 +29,8 @@ class CommitView:
     """What the node said, once it did."""
     stages: dict[int, None] = field(default_factory=dict)
     """Stages that somebody asked to show."""
+    gone: dict[str, None] = field(default_factory=dict)
+    """Streams in which it was shown, and which the node forgot since: another one may have the name now."""
 
 
 def who_staged(sink: str, commit_id: int, attempt: str) -> str:
@@ -81,6 +83,10 @@ class Commits:
     def recovered(self, tables: Tables, may_forget: bool) -> None:
         """A new process read the journal: it knows what was committed, unless it may have forgotten it."""
         self._has_forgotten = self._has_forgotten or may_forget
+        if may_forget:
+            names = {stream.name for stream in tables.streams.values()}
+            for view in self.views.values():
+                view.gone.update((name, None) for name, _, _ in view.shown or () if name not in names)
         for sink, commit_id in list(self._last.items()):
             run = tables.runs.get(sink)
             known = -1 if run is None else run.commit_id
@@ -117,7 +123,8 @@ class Commits:
             for name, first, count in known.shown or ():
                 shown = [p for places in found.get((sink, commit_id), {}).values() for p in places]
                 expected = [s for s in range(first, first + count) if s >= floor]
-                if name == stream and not view.was_replaced and [p for p in shown if p >= floor] != expected:
+                is_there = name == stream and name not in known.gone
+                if is_there and not view.was_replaced and [p for p in shown if p >= floor] != expected:
                     raise Violation("committed", f"{sink} {commit_id} is at {shown[:3]}…, not at {first} of {stream}")
 
     def _judge_attempts(self, stream: str, key: tuple[str, int], attempts: dict[str, list[int]], floor: int) -> None:

@@ -192,17 +192,18 @@ class Oracles(Audit):
         for view in self.streams.values():
             view.is_shaken = view.is_shaken or is_shaken
             stream = by_incarnation.get(view.incarnation)
-            if view.is_gone:
-                if stream is not None and not (may_forget or is_shaken):
-                    raise Violation("deleted", f"{view.name} was deleted, and is there again")
-                view.is_gone = stream is None
-            elif stream is None:
+            if view.is_gone and stream is not None and not (may_forget or is_shaken):
+                raise Violation("deleted", f"{view.name} was deleted, and is there again")
+            if view.is_gone and stream is None:
+                continue
+            if stream is None:
                 if not (view.is_dying or may_forget or is_shaken):
                     raise Violation("recovered", f"stream {view.name} is gone")
                 view.is_gone = True
             elif may_forget or is_shaken:
                 if may_forget and stream.head_durable < view.head_before(durable_ns):
                     raise Violation("recovered", f"{view.name} ends at {stream.head_durable}: too much was lost")
+                view.is_gone = False
                 self._forget(view, stream)
             else:
                 self._hold(view, stream)
