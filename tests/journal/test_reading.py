@@ -242,6 +242,24 @@ def test_with_index_and_record_both_damaged_the_record_alone_is_lost() -> None:
     assert [r.first_sequence for r in rig.read_all(1, 11)] == list(range(11, 201))
 
 
+def test_no_index_is_made_of_what_was_read_wrong_once() -> None:
+    rig = filled()
+    segment, offset = sealed_place(rig, 10)
+    rig.checkpoint()
+    rig, _ = rig.reopened()
+    rig.disk.files[index_name(segment)][-20] ^= 1
+    flip(rig, segment_name(segment), offset + 4)
+    token = rig.token()
+    rig.tell(ReadRequested(token, 1, 10, 1))
+    while not any(isinstance(order, ReadBytes) and order.offset == 0 and not order.is_index for order in rig.pending):
+        rig.step()
+    rig.step()
+    flip(rig, segment_name(segment), offset + 4)
+    rig.settle()
+    assert isinstance(rig.answer(token), RecordsRead)
+    assert [r.first_sequence for r in rig.read_all(1)] == list(range(1, 201))
+
+
 def test_a_segment_let_go_under_a_reader_is_trimmed_to_it_not_damaged() -> None:
     rig = filled()
     rig.tell(ReadRequested(9000, 1, 1, 1 << 20))

@@ -14,7 +14,7 @@ Invariants
     (2) Every request is answered exactly once.
     (3) Something that is found damaged is read twice before that is said, for the segment may have been let go between.
     (4) From bytes that could not be read nothing is concluded about others: no index is made without all of its
-    segment.
+    segment, and none without a part of it before two readings agreed that this part is unsound.
 Source: the design, sections 1 (guarantee 6) and 4.
 """
 
@@ -44,12 +44,14 @@ from .exchange import (
 from .index import STAGE_KEY, Row, RowsCache, find_row, find_time, row_at, row_count
 from .layout import record_at
 from .orders import Orders
-from .scan import rows_like
+from .scan import Unsound, rows_like
 
 EXTENTS_MAX = 32
 GAP_SIZE_MAX = 32 << 10
 FAILURES_MAX = 3
 """How often bytes that cannot be read are asked for again before they are given up for this request."""
+READINGS_MAX = 8
+"""How often a segment is read for its index until two readings agree on what is unsound there."""
 
 
 @dataclass(slots=True)
@@ -87,6 +89,8 @@ class _Load:
     waiting: list[_Read | _Locate]
     attempt: int = 1
     is_rebuild: bool = False
+    unsound: list[Unsound] | None = None
+    """What the reading before found unsound in the segment."""
 
 
 class Reading:
@@ -291,7 +295,16 @@ class Reading:
     def _rebuild(self, load: _Load, data: Octets) -> None:
         segment = load.segment
         assert segment.summary is not None
-        segment.rows = rows_like(memoryview(data), segment.number, segment.salt, segment.summary)
+        rows, unsound = rows_like(memoryview(data), segment.number, segment.salt, segment.summary)
+        if unsound and unsound != load.unsound:
+            load.unsound = unsound
+            load.attempt += 1
+            if load.attempt > READINGS_MAX:
+                self._give_up_rows(load)
+            else:
+                self._load(load)
+            return
+        segment.rows = rows
         self._orders.say(Note("warning", "journal-index-rebuilt", {"segment": segment.number}))
         self._on_rebuilt(segment)
         self._resume(load)

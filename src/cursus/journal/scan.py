@@ -131,8 +131,10 @@ def collect_rows(
     return rows_by_key, unsound
 
 
-def rows_like(data: memoryview, number: int, salt: int, summary: Summary) -> dict[int, array[int]]:
-    """The rows of a sealed segment, out of its bytes, so that they agree with its summary.
+def rows_like(
+    data: memoryview, number: int, salt: int, summary: Summary
+) -> tuple[dict[int, array[int]], list[Unsound]]:
+    """The rows of a sealed segment, out of its bytes, so that they agree with its summary; and what is unsound there.
 
     What the summary has and the bytes have not gets a row that no record can satisfy: whoever reads it learns of the
     damage.
@@ -140,12 +142,12 @@ def rows_like(data: memoryview, number: int, salt: int, summary: Summary) -> dic
     keys = summary.keys.tolist()
     firsts = dict(zip(keys, summary.firsts.tolist(), strict=True))
     stage_firsts = {key: first for key, first in firsts.items() if key >= STAGE_KEY}
-    found, _ = collect_rows(data, summary.end, number, salt, stage_firsts)
+    found, unsound = collect_rows(data, summary.end, number, salt, stage_firsts)
     rows_by_key: dict[int, array[int]] = {}
     for place, key in enumerate(keys):
         times = (summary.first_times[place], summary.last_times[place])
         rows_by_key[key] = _filled(found.get(key, no_rows()), summary.firsts[place], summary.lasts[place], times)
-    return rows_by_key
+    return rows_by_key, unsound
 
 
 def _filled(rows: array[int], first: int, last: int, times: tuple[int, int]) -> array[int]:
