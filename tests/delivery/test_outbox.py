@@ -214,6 +214,28 @@ def test_a_gap_below_what_was_acknowledged_is_reported_and_ends_it(pair: Pair) -
     assert pair.outbox.phase is Phase.STOPPED
 
 
+def test_an_offer_that_overtakes_another_is_offered_again_and_nothing_is_given_up(pair: Pair) -> None:
+    for body in (b"a", b"b", b"c"):
+        pair.publish([body])
+    pair.node.waiting.append(pair.node.waiting.pop(1))
+    for _ in range(20):
+        if pair.node.waiting:
+            pair.answer()
+    assert pair.told == []
+    assert pair.node.bodies == [b"a", b"b", b"c"]
+    assert numbers(pair) == [1, 2, 3]
+
+
+def test_a_gap_behind_what_was_acknowledged_ends_it_when_it_is_said_again(pair: Pair) -> None:
+    pair.publish([b"a"])
+    pair.answer()
+    pair.publish([b"b"])
+    pair.handle(BatchRejected(2, "gap", "offer 1 next", 0))
+    assert pair.told == []
+    pair.handle(BatchRejected(2, "gap", "offer 1 next", 0))
+    assert pair.told == [GiveUp("gap", "offer 1 next", 0)]
+
+
 def test_a_node_that_knows_more_than_was_published_ends_it(pair: Pair) -> None:
     pair.publish([b"a"])
     pair.handle(Detached())

@@ -107,6 +107,7 @@ class Outbox:
         "_cutting",
         "_duplicate_to",
         "_effects",
+        "_gap_behind",
         "_granted",
         "_is_spoiled",
         "_now",
@@ -142,6 +143,8 @@ class Outbox:
         self._is_spoiled = False
         self._shift = 0
         self._refusal: BatchRejected | None = None
+        self._gap_behind = -1
+        """Behind which number the node missed something, when it has taken nothing since; -1 for none."""
         self._cut_ns = 0
         self._rest_ns = REST_NS
         self._rest_until_ns = 0
@@ -305,6 +308,7 @@ class Outbox:
         self._unanswered_count -= 1
         last = event.last_number + self._shift
         self._rest_ns = REST_NS
+        self._gap_behind = -1
         while self._batches and self._batches[0].last <= last:
             batch = self._pop()
             sequence = event.first_sequence if batch.last == last else 0
@@ -339,11 +343,20 @@ class Outbox:
             self._rest_ns = min(2 * self._rest_ns, REST_NS_MAX)
             self.phase = Phase.RESTING
             return
-        elif refusal.code != "gap" or (self._batches and self._batches[0].first != last + 1):
+        elif refusal.code != "gap" or not self._may_be_late(last):
             self._give_up(refusal.code, refusal.message, last)
             return
         self.phase = Phase.ATTACHED
         self._offer_waiting()
+
+    def _may_be_late(self, last: int) -> bool:
+        """Whether a gap behind `last` can be what was overtaken or repeated on the way, and not what the node forgot.
+
+        It forgot what it acknowledged if it says so twice, and has taken nothing in between.
+        """
+        may_be_late = last >= self.taken_number or last != self._gap_behind
+        self._gap_behind = last
+        return may_be_late
 
     def end_rest(self, event: DeadlineReached) -> None:
         """Offer again what is in doubt."""

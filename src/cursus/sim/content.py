@@ -87,6 +87,7 @@ TASTES = (
 EVERY_TASTE = TASTES[0]
 
 
+@lru_cache(256)
 def taste_of(wanted: Filter) -> Taste:
     """The taste that a filter expresses: one of `TASTES`, or that of a list of prefixes."""
     for taste in TASTES:

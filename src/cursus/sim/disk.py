@@ -34,7 +34,8 @@ from cursus.journal.layout import index_name, segment_name
 from cursus.kernel.octets import Octets
 
 from .dice import Die
-from .world import MICROSECOND, MILLISECOND, World
+from .gates import Gate
+from .world import MICROSECOND, MILLISECOND, SECOND, World
 
 SECTOR_SIZE = 512
 DiskOrder = WriteGroup | CreateSegment | WriteFile | RemoveSegment | ReadBytes
@@ -56,12 +57,13 @@ class DiskFault(Exception):
 class SimFile:
     """One file: `data` as readers see it, and what the platter holds where that is older."""
 
-    __slots__ = ("_older", "data")
+    __slots__ = ("_older", "_past", "data")
 
     def __init__(self) -> None:
         """An empty file."""
         self.data = bytearray()
         self._older: dict[int, bytes] = {}
+        self._past: dict[int, bytes] = {}
 
     def grow(self, size: int) -> None:
         """Make it at least `size` bytes long, zeros at the end."""
@@ -78,7 +80,18 @@ class SimFile:
 
     def sync(self) -> None:
         """Bring all of it to the platter."""
+        self._past.update(self._older)
         self._older.clear()
+
+    def stale(self, offset: int, size: int, die: Die) -> bytes:
+        """What a reader gets from a disk that has not taken a write note of: one sector as it was before its last."""
+        data = bytearray(memoryview(self.data)[offset : offset + size])
+        sectors = [s for s in range(-(-offset // SECTOR_SIZE), (offset + len(data)) // SECTOR_SIZE) if s in self._past]
+        if sectors:
+            sector = sectors[die.between(0, len(sectors) - 1)]
+            start = sector * SECTOR_SIZE - offset
+            data[start : start + SECTOR_SIZE] = self._past[sector].ljust(SECTOR_SIZE, b"\0")
+        return bytes(data)
 
     def spoil(self, offset: int, data: Octets) -> bool:
         """Other bytes are there than were written, behind everybody's back; False where they are not at rest yet."""
@@ -86,6 +99,13 @@ class SimFile:
         if end > len(self.data) or any(s in self._older for s in range(offset // SECTOR_SIZE, -(-end // SECTOR_SIZE))):
             return False
         self.data[offset:end] = data
+        return True
+
+    def cut_short(self, size: int) -> bool:
+        """It ends there, behind everybody's back; False where what is lost is not at rest yet."""
+        if any(sector * SECTOR_SIZE >= size - SECTOR_SIZE for sector in self._older):
+            return False
+        del self.data[size:]
         return True
 
     def forget(self, die: Die, survival: float) -> int:
@@ -111,6 +131,9 @@ class DiskTemper:
     write_fault: float = 0.0
     read_fault: float = 0.0
     file_fault: float = 0.0
+    stale_read: float = 0.0
+    slow_sync: float = 0.0
+    slow_sync_max_ns: int = 10 * SECOND
 
 
 def drawn_temper(die: Die) -> DiskTemper:
@@ -123,6 +146,8 @@ def drawn_temper(die: Die) -> DiskTemper:
         write_fault=die.rate(0.01, never=0.7),
         read_fault=die.rate(0.2, never=0.6),
         file_fault=die.rate(0.2, never=0.6),
+        stale_read=die.rate(0.2, never=0.8),
+        slow_sync=die.rate(0.05, never=0.7),
     )
 
 
@@ -144,6 +169,8 @@ class SimDisk:
         self._name = name
         self._die = world.dice.die(f"disk/{name}")
         self.temper = temper
+        self.gate = Gate(world)
+        """What the process that uses it, and with it its threads, does not do while it is stopped."""
         self.is_full = False
         """Whether nothing that takes space can be made."""
         self.is_calm = False
@@ -186,7 +213,7 @@ class SimDisk:
             lane.work = None
             self._begin(lane)
         else:
-            self._world.after(delay_ns, lambda: self._go_on(lane, life))
+            self._world.after(delay_ns, lambda: self.gate.through(lambda: self._go_on(lane, life)))
 
     def _work_of(self, order: DiskOrder, post: Post) -> _Work:
         match order:
@@ -205,7 +232,10 @@ class SimDisk:
         return self._die.between(self.temper.step_min_ns, self.temper.step_max_ns)
 
     def _sync_ns(self) -> int:
-        return self._die.between(self.temper.sync_min_ns, self.temper.sync_max_ns)
+        sync_ns = self._die.between(self.temper.sync_min_ns, self.temper.sync_max_ns)
+        if self._fails(self.temper.slow_sync, "slow-sync"):
+            sync_ns += self._die.spread(10 * MILLISECOND, self.temper.slow_sync_max_ns)
+        return sync_ns
 
     def _fails(self, probability: float, kind: str) -> bool:
         if self.is_calm or not self._die.chance(probability):
@@ -304,6 +334,8 @@ class SimDisk:
             post(BytesFailed(order.token, "Input/output error"))
             return
         data = bytearray(self.read(name, order.offset, order.size))
+        if self._fails(self.temper.stale_read, "stale-read"):
+            data = bytearray(self.files[name].stale(order.offset, order.size, self._die))
         yield self._step_ns()
         post(BytesRead(order.token, data))
 

@@ -25,6 +25,8 @@ class Forger(Peer):
         self._stream = stream
         self._grant: GrantSource | None = None
         self._is_forged = False
+        self._honest = 0
+        """What it had offered under its own epoch, before."""
         self.is_resting = False
 
     def attach(self) -> None:
@@ -39,10 +41,10 @@ class Forger(Peer):
             case GrantSource():
                 self._grant = order
                 self._offer(order.last_number + 1, order.epoch)
-            case ConfirmTaken(_, last) if self._is_forged:
+            case ConfirmTaken(_, last) if self._is_forged and last > self._honest:
                 raise Violation("fenced", f"{self.name} signed {last} with an older epoch, and it was taken")
             case ConfirmTaken(_, last) if self._grant is not None and self._grant.epoch > 1:
-                self._is_forged = True
+                self._is_forged, self._honest = True, last
                 self._offer(last + 1, self._grant.epoch - 1)
             case ConfirmTaken() | RefuseBatch() | Refuse() | Fence():
                 self.leave()

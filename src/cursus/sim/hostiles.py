@@ -126,7 +126,8 @@ class Hostile:
     def settle(self) -> bytes:
         """Settle what was perhaps never pushed."""
         first = self._die.between(0, 50)
-        return native.encode_settle(self.channel, ((first, first + self._die.between(-2, 50)),))
+        last = max(0, first + self._die.between(-2, 50))
+        return native.encode_settle(self.channel, ((first, last),))
 
     def credit(self) -> bytes:
         """Credit for a channel."""

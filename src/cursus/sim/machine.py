@@ -16,9 +16,8 @@ Invariants
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from cursus.journal.exchange import (
     CheckpointDone,
@@ -32,7 +31,6 @@ from cursus.journal.exchange import (
     WriteFile,
     WriteGroup,
 )
-from cursus.journal.log import Log
 from cursus.journal.recovery import recover
 from cursus.journal.settings import LogSettings, Recovered
 from cursus.journal.steps import (
@@ -58,45 +56,15 @@ from cursus.kernel.events import (
 from cursus.node.engine import NodeEngine
 from cursus.streams.engine import StreamsEngine
 from cursus.streams.exchange import Durability
-from cursus.streams.stream import Stream
 from cursus.streams.tables import StreamsLimits
 
 from .disk import SimDisk
 from .network import End, Network, octets_of
+from .witnesses import CountedLog, WatchedFloor, Witness
 from .world import MICROSECOND, MILLISECOND, SECOND, Clock, Violation, World
 
 UNSYNCED_SIZE_MAX = 256 << 10
 CONNECTIONS_MAX = 10_000
-
-
-class Witness(Protocol):
-    """Who sees what the streams floor is told and what it says, and judges it."""
-
-    def boot(self) -> None:
-        """A new process: its sessions are new."""
-        ...
-
-    def hear(self, fact: object, now: Now) -> None:
-        """The floor was told `fact`."""
-        ...
-
-    def see(self, effect: object, now: Now) -> None:
-        """The floor said `effect`."""
-        ...
-
-    def note(self, event: str, fields: dict[str, object]) -> None:
-        """The node noted something."""
-        ...
-
-    def recovered(self, floor: StreamsEngine, may_forget: bool, is_shaken: bool, durable_ns: int) -> None:
-        """A process knows what the journal holds; see `Oracles.recovered`."""
-        ...
-
-    def trims(self, stream: Stream, floor: int) -> None:
-        """The node's retention decided this."""
-        ...
-
-
 Door = Callable[[LinkOpened], "Engine[object, object]"]
 
 
@@ -114,50 +82,6 @@ class MachineSettings:
         """After how long what was said to be taken survives a power cut."""
         late_ns = {SyncMode.GROUP: 0, SyncMode.INTERVAL: self.log.interval_ns * 6 // 5 + SECOND}
         return late_ns.get(self.log.sync, sys.maxsize)
-
-
-class WatchedFloor(StreamsEngine):
-    """The streams floor, unchanged, with a witness beside it."""
-
-    def __init__(
-        self,
-        settings: MachineSettings,
-        ids: Callable[[], bytes],
-        size_of: Callable[[int], int],
-        witness: Witness,
-        on_said: Callable[[object], None],
-    ) -> None:
-        """An empty floor that lets everybody do everything; `on_said` is called with all that it says."""
-        super().__init__(settings.limits, Durability(settings.log.sync), ids, _may_all, size_of)
-        self._witness = witness
-        self._on_said = on_said
-
-    def handle_all(self, events: Iterable[object], now: Now) -> Sequence[object]:
-        """As the floor does; the witness hears and sees."""
-        said: list[object] = []
-        for event in events:
-            self._witness.hear(event, now)
-        said.extend(super().handle_all(events, now))
-        return self._seen(said, now)
-
-    def trim(self, stream: Stream, floor: int, now: Now) -> Sequence[object]:
-        """As the floor does; the witness hears."""
-        self._witness.trims(stream, floor)
-        return self._seen(super().trim(stream, floor, now), now)
-
-    def set_congested(self, session: int, is_congested: bool, now: Now) -> Sequence[object]:
-        """As the floor does; the witness sees."""
-        return self._seen(super().set_congested(session, is_congested, now), now)
-
-    def _seen(self, effects: Sequence[object], now: Now) -> Sequence[object]:
-        for effect in effects:
-            self._witness.see(effect, now)
-            self._on_said(effect)
-        return effects
-
-
-def _may_all(principal: str, verb: str, stream: str) -> bool:  # noqa: ARG001  # everybody may do everything
-    return True
 
 
 class Machine:
@@ -195,8 +119,11 @@ class Machine:
         self._settings = settings
         self._door = door
         self._witness = witness
+        self.gate = disk.gate
+        """What the process does not do while it is stopped; its threads stop with it."""
         self._die = world.dice.die(f"machine/{name}")
         self._life = 0
+        self._turns = 0
         self._is_running = False
         self._is_closing = False
         self._inbox: list[object] = []
@@ -231,17 +158,18 @@ class Machine:
             return
         delay_ns = next(iter(steps), None)
         if delay_ns is not None:
-            self.world.after(delay_ns, lambda: self._boot_on(steps, life))
+            self.world.after(delay_ns, lambda: self.gate.through(lambda: self._boot_on(steps, life)))
 
     def _recover(self) -> Iterable[int]:
         """Recovery, a step of the disk at a time; each gives the time it took."""
-        log: Log | None = None
+        log: CountedLog | None = None
 
         def size_of(stream_id: int) -> int:
             return 0 if log is None else log.extent(stream_id).size
 
         ids = self.world.dice.die(f"ids/{self.name}")
-        floor = WatchedFloor(self._settings, lambda: ids.octets(16), size_of, self._witness, self._said)
+        limits, durability = self._settings.limits, Durability(self._settings.log.sync)
+        floor = WatchedFloor(self.world, limits, durability, lambda: ids.octets(16), size_of, self._witness, self._said)
         steps = recover(self.disk.listing(), self._settings.log, ids.octets(16))
         answer: bytearray | None = None
         recovered: Recovered | None = None
@@ -259,7 +187,7 @@ class Machine:
         weak = self._settings.log.sync is not SyncMode.GROUP and self._durable_ns is not None
         self._witness.recovered(floor, weak, self._is_shaken, self._durable_ns or 0)
         self._durable_ns, self._is_shaken = None, False
-        log = Log(self._settings.log, recovered)
+        log = CountedLog(self.world, self._settings.log, recovered)
         engine = NodeEngine(log, floor, self._door, UNSYNCED_SIZE_MAX, CONNECTIONS_MAX)  # type: ignore[arg-type]
         orders = list(floor.finish_recovery(recovered.is_clean))
         if recovered.is_damaged or (not recovered.is_clean and self._settings.log.sync is not SyncMode.GROUP):
@@ -307,7 +235,8 @@ class Machine:
         if not self._is_turn_planned:
             self._is_turn_planned = True
             life = self._life
-            self.world.after(self._die.between(0, self._settings.turn_max_ns), lambda: self._turn(life))
+            delay_ns = self._die.between(0, self._settings.turn_max_ns)
+            self.world.after(delay_ns, lambda: self.gate.through(lambda: self._turn(life)))
 
     def _turn(self, life: int) -> None:
         if life != self._life or self.engine is None:
@@ -339,7 +268,7 @@ class Machine:
         engine = self.engine
         assert engine is not None
         life = self._life
-        self.world.counts["events"] += 1
+        self._turns += 1
         try:
             effects = engine.handle(event, now)
         except Violation:
@@ -354,7 +283,7 @@ class Machine:
             if life != self._life:
                 return False
             self._carry_out(effect)
-        if self.world.counts["events"] % 64 == 0:
+        if self._turns % 64 == 0:
             self._check(engine)
         return life == self._life
 
@@ -463,7 +392,7 @@ class Machine:
         if life != self._life or self.engine is None:
             return
         if self._inbox or self.engine.log.unsynced_size:
-            self.world.after(MILLISECOND, lambda: self._close_when_idle(life))
+            self.world.after(MILLISECOND, lambda: self.gate.through(lambda: self._close_when_idle(life)))
             return
         for effect in self.engine.close_journal(self.clock.now()):
             self._carry_out(effect)
@@ -490,6 +419,7 @@ class Machine:
         self._inbox.clear()
         self._ends.clear()
         self._network.drop(self.name, "reset by peer")
+        self.gate.clear()
         end_disk()
         self.on_down()
 

@@ -7,10 +7,11 @@ peer ──exchange fact──► ClientLink ──bytes──► NodeLink ─�
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cursus.kernel.effects import CloseLink, Send
+from cursus.kernel.engine import Now
 from cursus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
 from cursus.protocols.zeps import client_exchange as c
 from cursus.protocols.zeps import messages as m
@@ -20,15 +21,26 @@ from cursus.protocols.zeps.orders import LinkLimits
 from cursus.streams import exchange as x
 
 from .content import seen_rows
+from .gates import Gate
 from .network import End, octets_of
+from .witnesses import EVENTS
 from .world import Clock, World
 
 LINK = 1
 
 
-def native_door(opened: LinkOpened) -> NodeLink:
-    """The node's end of a link, as every node has it."""
-    return NodeLink(opened.link, LinkLimits())
+class CountedLink(NodeLink):
+    """The node's end of a link, as every node has it; its events are counted."""
+
+    def __init__(self, world: World, opened: LinkOpened) -> None:
+        """Of the link that was opened."""
+        super().__init__(opened.link, LinkLimits())
+        self._counts = world.counts
+
+    def handle(self, event: object, now: Now) -> Sequence[object]:
+        """As the link does."""
+        self._counts[EVENTS] += 1
+        return super().handle(event, now)
 
 
 class NativePort:
@@ -38,6 +50,7 @@ class NativePort:
         self,
         world: World,
         clock: Clock,
+        gate: Gate,
         end: End,
         on_said: Callable[[Any], None],
         on_closed: Callable[[str], None],
@@ -46,6 +59,7 @@ class NativePort:
         """Greet the node over `end`; `on_open` hears of its welcome, `on_said` its orders, `on_closed` the end."""
         self._world = world
         self._clock = clock
+        self._gate = gate
         self._end = end
         self._on_said = on_said
         self._on_open = on_open
@@ -53,8 +67,8 @@ class NativePort:
         self._is_over = False
         self._wake_ns: int | None = None
         self._link = ClientLink(LINK, ClientSettings(client=end.owner))
-        end.on_received = lambda item: self._handle(Received(LINK, item))  # type: ignore[arg-type]
-        end.on_closed = lambda reason: self._handle(LinkClosed(LINK, reason))
+        end.on_received = lambda item: gate.through(lambda: self._handle(Received(LINK, item)))  # type: ignore[arg-type]
+        end.on_closed = lambda reason: gate.through(lambda: self._handle(LinkClosed(LINK, reason)))
         self._handle(LinkOpened(LINK, "memory", end.peer))
 
     def ask(self, fact: Any) -> None:
@@ -69,6 +83,7 @@ class NativePort:
     # ── the link's engine ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _handle(self, event: object) -> None:
+        self._world.counts[EVENTS] += 1
         effects = self._link.handle(event, self._clock.now())
         self._link.check()
         self._plan_wake()
@@ -90,7 +105,7 @@ class NativePort:
         at = self._link.deadline()
         if at is not None and (self._wake_ns is None or at < self._wake_ns):
             self._wake_ns = at
-            self._world.at(self._clock.true_ns(at), self._wake)
+            self._world.at(self._clock.true_ns(at), lambda: self._gate.through(self._wake))
 
     def _wake(self) -> None:
         self._wake_ns = None

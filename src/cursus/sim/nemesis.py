@@ -1,12 +1,12 @@
-"""The nemesis: draws which faults a world knows, and strikes with them at random moments until it is told to rest.
+"""What goes wrong in a world, drawn from its seed: who is struck, when, and by what. Every fault ends by itself or when
+the nemesis rests.
 
-Each strike has a number, and dice of its own: one that is left out shifts none of the others, so that a failing world
-can be cut down to the strikes that it needs (`strikes`).
+Each strike has a number and dice of its own, so that one that is left out shifts none of the others.
 
-kill         a node dies between two of its orders, or between two events; it may die again while it recovers
-relapse      a node dies when a group is written and not synced, and loses its power soon after it is up again
-rot          a bit on the disk flips, or a sector is lost, where nothing is being written
-power        the same, and what was not synced goes in part
+kill         a node dies, between two orders or at once; it starts again after a while
+relapse      a node dies between a write and its sync, and the power goes soon after it is up again
+rot          something on the disk is not what was written, where nothing is being written
+power        a node dies, and what was not synced goes in part
 stop         a node ends on purpose
 crash        a source, a subscriber or a sink dies; another process follows
 zombie       another process follows though the first has not died
@@ -15,6 +15,14 @@ block        what goes one way, or both, is held back for a while
 full         nothing can be made on a disk for a while
 clock        a node's wall clock is set forward or back by up to an hour
 startle      a node dies a few orders after it confirmed something of a kind
+pause        a node or a process is stopped for up to two minutes, and goes on as if nothing had been
+partition    who hears whom no longer: see `partitions`; it may come and go (flapping)
+clog         links are held back one by one, and let on again in another order
+strobe       a node's wall clock jumps to and fro
+restart      everybody is killed, one after the other
+all          everybody is killed at once, the node with its power
+careless     offers are lost, repeated and reordered on the links that are up, until those go
+abandon      when the nemesis rests, some are left dead, or stopped for good with their links open
 """
 
 from __future__ import annotations
@@ -26,19 +34,31 @@ from typing import Protocol
 from cursus.streams.exchange import ConfirmCommitted, ConfirmFilter, ConfirmSettled, GrantSource, GrantSubscription
 
 from .machine import Machine
-from .network import Network
+from .network import Carelessness, Network
+from .partitions import SHAPES, Parts
+from .ports import is_offer
 from .rot import Rot
 from .world import MICROSECOND, MILLISECOND, SECOND, World
 
-FAULTS = ("kill", "power", "stop", "crash", "zombie", "cut", "block", "full", "clock", "relapse", "rot", "startle")
+FAULTS = (
+    "kill", "power", "stop", "crash", "zombie", "cut", "block", "full", "clock", "relapse", "rot", "startle",
+    "pause", "partition", "clog", "strobe", "restart", "all", "careless", "abandon",
+)  # fmt: skip
+RARE = ("restart", "all", "abandon", "startle")
+"""Faults that are drawn by dice of their own, and seldom."""
 CONFIRMATIONS = (ConfirmFilter, ConfirmFilter, GrantSubscription, ConfirmSettled, ConfirmCommitted, GrantSource)
 """What a node may be startled by: the change of a table, which its journal must have by then. Filters change seldom."""
-ROT_COUNT_MAX = 3
-"""How often a disk rots in one world."""
+COUNTS_MAX = {"rot": 3, "all": 3, "restart": 3}
+"""How often in one world; others as often as it comes."""
 
 
-class Player(Protocol):
-    """Somebody with processes that can be killed, or followed while they live."""
+PAUSE_MAX_NS = 120 * SECOND
+PARTITION_MIN_NS, PARTITION_MAX_NS = 100 * MILLISECOND, 60 * SECOND
+LOSS_MAX, REPEAT_MAX, REORDER_MAX = 0.3, 0.5, 0.3
+
+
+class Victim(Protocol):
+    """Somebody with processes that can be killed, stopped, or followed while they live."""
 
     name: str
 
@@ -50,6 +70,22 @@ class Player(Protocol):
         """Kill the newest process; another follows."""
         ...
 
+    def stop(self, duration_ns: int, is_followed: bool) -> None:
+        """Stop the newest process for so long; another may follow meanwhile."""
+        ...
+
+    def heal(self) -> None:
+        """Let the newest process go on."""
+        ...
+
+    def wake(self) -> None:
+        """Let every process go on."""
+        ...
+
+    def abandon(self, is_killed: bool) -> None:
+        """Let nobody do its work any more."""
+        ...
+
 
 class Nemesis:
     """Owns the faults of one world."""
@@ -59,7 +95,7 @@ class Nemesis:
         world: World,
         network: Network,
         machines: Sequence[Machine],
-        players: Sequence[Player],
+        players: Sequence[Victim],
         rots: Sequence[Rot],
         faults: Sequence[str] = FAULTS,
         strikes: Collection[int] | None = None,
@@ -72,18 +108,21 @@ class Nemesis:
         self._network = network
         self._machines = machines
         self._players = players
+        self._parties = [machine.name for machine in machines] + [player.name for player in players]
         self._rots = rots
-        self._rot_count = 0
         self._only = strikes
         self._planning = self._die = world.dice.die("nemesis")
         self._restarting = world.dice.die("restarts")
         self.strikes: list[tuple[int, str]] = []
         """The number and the fault of each strike that was carried out."""
         self._number = 0
-        self.faults = [fault for fault in faults if fault != "startle" and self._die.chance(0.5)]
+        self._abandoned_share = 0.0
+        self.faults = [fault for fault in faults if fault not in RARE and world.dice.die(f"has/{fault}").chance(0.4)]
+        self.faults += [fault for fault in RARE if fault in faults and world.dice.die(f"has/{fault}").chance(0.25)]
         self._interval_ns = self._die.spread(5 * MILLISECOND, SECOND)
-        if "startle" in faults and world.dice.die("startle").chance(0.3):
-            self.faults.append("startle")
+        if "abandon" in self.faults:
+            self.faults.remove("abandon")
+            self._abandoned_share = self._die.uniform(0.1, 0.6)
         self._is_resting = False
         for machine in machines:
             machine.on_down = partial(self._restart_later, machine)
@@ -95,7 +134,7 @@ class Nemesis:
             self._plan()
 
     def rest(self) -> None:
-        """Strike no more; heal what is not healed by itself."""
+        """Strike no more; heal what is not healed by itself. Some are not healed, and nobody may be held up by that."""
         self._world.tell("nemesis", "rests")
         self._is_resting = True
         self._network.heal()
@@ -104,7 +143,19 @@ class Nemesis:
             machine.disk.on_written = None
             machine.disk.is_full = False
             machine.disk.is_calm = True
+            machine.gate.resume()
             machine.start()
+        die = self._world.dice.die("abandon")
+        for player in self._players:
+            if die.chance(self._abandoned_share):
+                self._count("abandon")
+                player.abandon(die.chance(0.5))
+            player.heal()
+
+    def wake(self) -> None:
+        """Whoever still sleeps goes on, long after it was given up."""
+        for player in self._players:
+            player.wake()
 
     def _plan(self) -> None:
         self._world.after(self._planning.spread(100 * MICROSECOND, 2 * self._interval_ns), self._strike)
@@ -114,7 +165,8 @@ class Nemesis:
             return
         self._number += 1
         fault = self.faults[self._planning.between(0, len(self.faults) - 1)]
-        if self._only is None or self._number in self._only:
+        is_left = self._world.counts[f"fault.{fault}"] < COUNTS_MAX.get(fault, 1 << 30)
+        if is_left and (self._only is None or self._number in self._only):
             self._die = self._world.dice.die(f"strike/{self._number}")
             self.strikes.append((self._number, fault))
             _STRIKES[fault](self)
@@ -123,7 +175,7 @@ class Nemesis:
     def _machine(self) -> Machine:
         return self._machines[self._die.between(0, len(self._machines) - 1)]
 
-    def _player(self) -> Player | None:
+    def _player(self) -> Victim | None:
         return self._players[self._die.between(0, len(self._players) - 1)] if self._players else None
 
     def _restart_later(self, machine: Machine) -> None:
@@ -167,10 +219,9 @@ class Nemesis:
 
     def rot(self) -> None:
         """Something on a disk is not what was written."""
-        if self._rots and self._rot_count < ROT_COUNT_MAX:
+        if self._rots:
             what = self._rots[self._die.between(0, len(self._rots) - 1)].strike(self._die)
             if what:
-                self._rot_count += 1
                 self._count("rot")
                 self._world.tell("nemesis", f"spoils {what}")
 
@@ -229,6 +280,85 @@ class Nemesis:
         step_ns = self._die.spread(MILLISECOND, 3600 * SECOND)
         self._machine().clock.step(step_ns if self._die.chance(0.5) else -step_ns)
 
+    def strobe(self) -> None:
+        """A wall clock jumps to and fro for a while."""
+        self._count("strobe")
+        clock, die = self._machine().clock, self._die
+        step_ns, pause_ns = die.spread(MILLISECOND, 3600 * SECOND), die.spread(100 * MICROSECOND, 50 * MILLISECOND)
+        for jump in range(die.between(2, 20)):
+            self._world.after(jump * pause_ns, partial(clock.step, step_ns if jump % 2 else -step_ns))
+
+    def pause(self) -> None:
+        """A node or a process is stopped, and knows nothing of it when it goes on."""
+        self._count("pause")
+        die, player = self._die, self._player()
+        duration_ns = die.spread(MILLISECOND, PAUSE_MAX_NS)
+        if player is None or die.chance(0.3):
+            machine = self._machine()
+            self._world.tell(machine.name, f"is stopped for {duration_ns / SECOND:.3f} s")
+            machine.gate.stop(duration_ns)
+        else:
+            player.stop(duration_ns, is_followed=die.chance(0.5))
+
+    def partition(self) -> None:
+        """Some do not hear some others for a while."""
+        die = self._die
+        shape = list(SHAPES)[die.between(0, len(SHAPES) - 1)]
+        self._count(f"partition.{shape}")
+        parts = SHAPES[shape](self._parties, die)
+        duration_ns = die.spread(PARTITION_MIN_NS, PARTITION_MAX_NS)
+        if not die.chance(0.2):
+            self._network.part(parts, self._world.now_ns + duration_ns)
+            return
+        self._count("partition.flapping")
+        period_ns = die.spread(5 * MILLISECOND, SECOND)
+        for at_ns in range(0, min(duration_ns, 20 * period_ns), 2 * period_ns):
+            self._world.after(at_ns, partial(self._part, parts, period_ns))
+
+    def _part(self, parts: Parts, duration_ns: int) -> None:
+        if not self._is_resting:
+            self._network.part(parts, self._world.now_ns + duration_ns)
+
+    def clog(self) -> None:
+        """Links are held back one by one, and let on again in another order."""
+        self._count("clog")
+        die, now_ns = self._die, self._world.now_ns
+        for link in self._network.links_of(self._machine().name):
+            if die.chance(0.6):
+                near, far = link.ends
+                until_ns = now_ns + die.spread(MILLISECOND, 10 * SECOND)
+                self._network.block(near.owner, far.owner, until_ns)
+                self._network.block(far.owner, near.owner, until_ns)
+
+    def restart_all(self) -> None:
+        """Everybody is killed, one after the other."""
+        self._count("restart")
+        die, at_ns = self._die, 0
+        victims: list[Callable[[], None]] = [partial(machine.kill, "in its turn") for machine in self._machines]
+        victims += [partial(player.kill, "in its turn") for player in self._players]
+        for kill in sorted(victims, key=lambda _: die.random()):
+            self._world.after(at_ns, kill)
+            at_ns += die.spread(MILLISECOND, 500 * MILLISECOND)
+
+    def kill_all(self) -> None:
+        """Everybody is killed at once, the nodes with their power."""
+        self._count("all")
+        for machine in self._machines:
+            machine.kill("with all others", with_power=True)
+        for player in self._players:
+            player.kill("with all others")
+
+    def be_careless(self) -> None:
+        """What goes over links that know whole items is lost, repeated and reordered, if the dialect may bear it."""
+        if not self._network.is_plain:
+            return
+        self._count("careless")
+        die = self._die
+        rates = (LOSS_MAX * die.random(), REPEAT_MAX * die.random(), REORDER_MAX * die.random())
+        for link in self._network.links_of(self._machine().name):
+            link.be_careless(Carelessness(*rates, is_offer))
+            self._world.after(die.spread(10 * MILLISECOND, 3 * SECOND), partial(link.cut, "by the careless"))
+
 
 _STRIKES: dict[str, Callable[[Nemesis], None]] = {
     "kill": Nemesis.kill,
@@ -243,4 +373,11 @@ _STRIKES: dict[str, Callable[[Nemesis], None]] = {
     "relapse": Nemesis.relapse,
     "rot": Nemesis.rot,
     "startle": Nemesis.startle,
+    "pause": Nemesis.pause,
+    "partition": Nemesis.partition,
+    "clog": Nemesis.clog,
+    "strobe": Nemesis.strobe,
+    "restart": Nemesis.restart_all,
+    "all": Nemesis.kill_all,
+    "careless": Nemesis.be_careless,
 }

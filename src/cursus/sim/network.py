@@ -3,8 +3,9 @@
     End ──send──► pipe ──(delay, tear, block)──► End.on_received
                    └── cut: what has not arrived is lost; each end hears of it in its own time
 
-Items are bytes, which may be torn anywhere, or whole objects, which may not. A blocked way (a partition) holds what
-is on it back until it is healed. Nothing is lost, repeated or reordered within a link that lives, as TCP promises.
+Items are bytes, which may be torn anywhere, or whole objects, which may not. What is blocked, one way or a partition,
+holds what is on it back until it is healed. Nothing is lost, repeated or reordered within a link that lives, as TCP
+promises; a way that is made careless (`Carelessness`) does all three to the items that may bear it, until it is cut.
 Source: the design, section 7.
 """
 
@@ -13,10 +14,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cursus.kernel.octets import Octets
 
 from .dice import Die
+from .partitions import Parts, party_of
 from .world import MICROSECOND, MILLISECOND, SECOND, World
 
 CONGESTED_SIZE = 64 << 10
@@ -35,6 +38,10 @@ class NetworkTemper:
     cut: float = 0.0
     half_open: float = 0.2
     """When a link is cut: how often an end hears of it only after a long time."""
+    throttle: float = 0.0
+    """How often a way of a link is a slow one."""
+    rate_min: int = 4 << 10
+    """Bytes in a second, of the slowest way."""
 
 
 def drawn_temper(die: Die) -> NetworkTemper:
@@ -48,7 +55,18 @@ def drawn_temper(die: Die) -> NetworkTemper:
         tear=die.rate(1.0),
         cut=die.rate(0.02),
         half_open=die.rate(1.0),
+        throttle=die.rate(1.0, never=0.8),
     )
+
+
+class Carelessness(NamedTuple):
+    """What a way does to single items until it is cut: probabilities by item."""
+
+    loss: float
+    repeat: float
+    reorder: float
+    bears: Callable[[object], bool]
+    """Whether an item may be lost, repeated and overtaken."""
 
 
 class End:
@@ -117,14 +135,32 @@ class _Way:
         self._is_congested = False
         self._is_pumping = False
         self._last_ns = 0
+        self._ns_per_byte = network.ns_per_byte()
+        self.carelessness: Carelessness | None = None
         self.is_cut = False
 
     def put(self, item: object) -> None:
         """An item goes on its way; bytes may be torn into pieces that arrive by themselves."""
+        careless = self.carelessness
+        if careless is None or not careless.bears(item):
+            self._append(item)
+        else:
+            for copy in self._network.copies(item, careless):
+                self._append(copy)
+            if len(self._items) > 1 and careless.bears(self._items[-2][1]) and self._network.chance(careless.reorder):
+                (first_ns, first), (second_ns, second) = self._items[-2], self._items[-1]
+                self._items[-2], self._items[-1] = (first_ns, second), (second_ns, first)
+        self._let_on()
+
+    def _append(self, item: object) -> None:
         for piece in self._network.pieces(item):
-            self._last_ns = max(self._last_ns, self._network.arrival_ns())
+            size = _size_of(piece)
+            slowness_ns = 0 if self._network.is_calm else size * self._ns_per_byte
+            self._last_ns = max(self._last_ns, self._network.arrival_ns()) + slowness_ns
             self._items.append((self._last_ns, piece))
-            self._size += _size_of(piece)
+            self._size += size
+
+    def _let_on(self) -> None:
         if self._size > CONGESTED_SIZE and not self._is_congested:
             self._is_congested = True
             self._network.world.after(0, lambda: self._tell_flow(True))
@@ -181,6 +217,10 @@ class Link:
         """Whether any end still takes it for open."""
         return self.ends[0].is_open or self.ends[1].is_open
 
+    def be_careless(self, carelessness: Carelessness) -> None:
+        """Lose, repeat and reorder what this may be done to, on the way from the end that asked for the link."""
+        self._ways[0].carelessness = carelessness
+
     def cut(self, reason: str) -> None:
         """Lose what has not arrived; each end hears of it soon, or after a long time."""
         for way in self._ways:
@@ -200,9 +240,11 @@ class Network:
         self.is_plain = False
         """Whether whole objects go over its links, and not bytes."""
         self._die = world.dice.die("network")
+        self._slow_die = world.dice.die("throttle")
         self._listeners: dict[str, Callable[[End], bool]] = {}
         self._links: list[Link] = []
         self._blocked_until_ns: dict[tuple[str, str], int] = {}
+        self._partitions: list[tuple[int, Parts]] = []
 
     def listen(self, address: str, accept: Callable[[End], bool]) -> None:
         """Offer links to `address` to `accept`, which takes or refuses them."""
@@ -250,14 +292,45 @@ class Network:
         """Hold back what goes from `sender` to `receiver` until then."""
         self._blocked_until_ns[sender, receiver] = max(until_ns, self._blocked_until_ns.get((sender, receiver), 0))
 
+    def part(self, parts: Parts, until_ns: int) -> None:
+        """Hold back until then what goes between parties that `parts` tells apart."""
+        self._partitions = [known for known in self._partitions if known[0] > self.world.now_ns]
+        self._partitions.append((until_ns, parts))
+
     def heal(self) -> None:
         """Block nothing any more, and be calm from now on."""
         self._blocked_until_ns.clear()
+        self._partitions.clear()
         self.is_calm = True
 
     def healed_ns(self, sender: str, receiver: str) -> int:
-        """When the way is open again; 0 when it is."""
-        return self._blocked_until_ns.get((sender, receiver), 0)
+        """When the way is open again; a time that is past when it is."""
+        until_ns = self._blocked_until_ns.get((sender, receiver), 0)
+        for parted_ns, parts in self._partitions:
+            if parted_ns > until_ns and parts(party_of(sender), party_of(receiver)):
+                until_ns = parted_ns
+        return until_ns
+
+    def chance(self, probability: float) -> bool:
+        """True with this probability, by the network's die."""
+        return self._die.chance(probability)
+
+    def ns_per_byte(self) -> int:
+        """How slow a new way is; 0 for most."""
+        if self.is_calm or not self._slow_die.chance(self.temper.throttle):
+            return 0
+        self.world.counts["fault.throttle"] += 1
+        return SECOND // self._slow_die.spread(self.temper.rate_min, 10 << 20)
+
+    def copies(self, item: object, careless: Carelessness) -> Sequence[object]:
+        """What of an item goes on a careless way: nothing, itself, or itself twice."""
+        if self._die.chance(careless.loss):
+            self.world.counts["fault.loss"] += 1
+            return ()
+        if self._die.chance(careless.repeat):
+            self.world.counts["fault.repeat"] += 1
+            return (item, item)
+        return (item,)
 
     def arrival_ns(self) -> int:
         """When something that is sent now arrives."""

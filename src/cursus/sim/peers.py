@@ -13,6 +13,7 @@ from typing import Any
 from cursus.kernel.engine import Now
 
 from .dice import Die
+from .gates import Gate
 from .native import NativePort
 from .network import End, Network
 from .ports import PlainPort, Port
@@ -32,6 +33,8 @@ class Peer:
         self.die: Die = world.dice.die(f"peer/{name}")
         self.port: Port | None = None
         self.is_alive = False
+        self.gate = Gate(world)
+        """What it does not do while it is stopped."""
         self._end: End | None = None
 
     def start(self) -> None:
@@ -45,6 +48,7 @@ class Peer:
         if self.is_alive:
             self.world.tell(self.name, f"is killed, {why}")
             self.is_alive = False
+            self.gate.clear()
             self.port = None
             self.network.drop(self.name, "reset by peer")
 
@@ -63,7 +67,7 @@ class Peer:
             if self.is_alive:
                 action()
 
-        self.world.after(delay_ns, act)
+        self.world.after(delay_ns, lambda: self.gate.through(act))
 
     @property
     def now(self) -> Now:
@@ -78,7 +82,7 @@ class Peer:
     # ── the link ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _connect(self) -> None:
-        self.network.connect(self.name, self.address, self._connected)
+        self.network.connect(self.name, self.address, lambda end: self.gate.through(lambda: self._connected(end)))
 
     def _connected(self, end: End | None) -> None:
         if not self.is_alive:
@@ -105,9 +109,9 @@ class Peer:
                 self.attach()
 
         if self.network.is_plain:
-            welcomed(PlainPort(end, said, closed))
+            welcomed(PlainPort(end, self.gate, said, closed))
         else:
-            NativePort(self.world, self.clock, end, said, closed, welcomed)
+            NativePort(self.world, self.clock, self.gate, end, said, closed, welcomed)
 
     def _forget_link(self) -> None:
         was_open, self.port, self._end = self.port is not None, None, None

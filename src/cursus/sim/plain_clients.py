@@ -10,6 +10,7 @@ from __future__ import annotations
 from cursus.protocols.zeps import frames
 
 from .content import ANONYMOUS, Identity, body_of, identity_in, key_of
+from .gates import FOR_EVER_NS, Gate
 from .network import End, Network
 from .oracles import Oracles
 from .world import MICROSECOND, MILLISECOND, SECOND, Violation, World
@@ -41,6 +42,9 @@ class PlainClient:
         self._joining = world.dice.die(f"union/{name}")
         self._latest = 0
         self._term: object = None
+        self._is_abandoned = False
+        self.gate = Gate(world)
+        """What it does not do while it is stopped."""
         self.life = 0
 
     def start(self) -> None:
@@ -54,6 +58,28 @@ class PlainClient:
         self.world.tell(self.name, f"is killed, {why}")
         self._network.drop(f"{self.name}#{self.life}", "reset by peer")
         self.again()
+
+    def stop(self, duration_ns: int, is_followed: bool) -> None:
+        """Nothing that comes is taken for so long. Nobody follows: two lives of a client without a name are two."""
+        self.world.tell(self.name, f"is stopped for {duration_ns / SECOND:.3f} s")
+        self.gate.stop(duration_ns)
+
+    def heal(self) -> None:
+        """Go on, unless it was left stopped for good."""
+        if not self._is_abandoned:
+            self.gate.resume()
+
+    def wake(self) -> None:
+        """Go on."""
+        self.gate.resume()
+
+    def abandon(self, is_killed: bool) -> None:
+        """Dead, or stopped with its link open."""
+        self._is_abandoned = self.is_resting = True
+        if is_killed:
+            self.kill("for good")
+        else:
+            self.gate.stop(FOR_EVER_NS)
 
     def forget(self) -> None:
         """What it knows is gone from its stream: it begins with what is kept."""
@@ -170,8 +196,9 @@ class _Life:
         """Whether it subscribed more than once: then sequences may fall."""
         self.wanted: tuple[bytes, ...] = ()
         """The prefixes that it subscribed to."""
-        end.on_received = self._receive  # type: ignore[assignment]
-        end.on_closed = lambda _: self._lose()
+        gate = client.gate
+        end.on_received = lambda octets: gate.through(lambda: self._receive(octets))  # type: ignore[arg-type]
+        end.on_closed = lambda _: gate.through(self._lose)
         self.send(frames.encode_attach(client.stream))
 
     @property

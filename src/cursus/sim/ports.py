@@ -22,6 +22,7 @@ from cursus.kernel.octets import Octets
 from cursus.protocols.zeps.orders import ReadingPaused, ReadingResumed, SessionCongested, SessionDrained
 from cursus.streams.exchange import BatchOffered, Push, SessionClosed, SubscribeRequested
 
+from .gates import Gate
 from .network import End
 
 SESSION_BITS = 16
@@ -101,11 +102,11 @@ class Port(Protocol):
 class PlainPort:
     """A peer's end of a plain link."""
 
-    def __init__(self, end: End, on_said: Callable[[Any], None], on_closed: Callable[[str], None]) -> None:
-        """Speak over `end`, at once; `on_said` hears the node's orders by channel."""
+    def __init__(self, end: End, gate: Gate, on_said: Callable[[Any], None], on_closed: Callable[[str], None]) -> None:
+        """Speak over `end`, at once; `on_said` hears the node's orders by channel, unless `gate` is closed."""
         self._end = end
-        end.on_received = on_said
-        end.on_closed = on_closed
+        end.on_received = lambda item: gate.through(lambda: on_said(item))
+        end.on_closed = lambda reason: gate.through(lambda: on_closed(reason))
 
     def ask(self, fact: Any) -> None:
         """Tell the node a fact; its `session` is the channel."""
@@ -114,6 +115,14 @@ class PlainPort:
     def close(self) -> None:
         """Leave."""
         self._end.close("left")
+
+
+def is_offer(item: object) -> bool:
+    """Whether this may be lost, repeated and overtaken: of a source, whose numbers say what is missing.
+
+    Rows of a stage have numbers too, but a sink that is told of a gap has broken its own contract.
+    """
+    return isinstance(item, BatchOffered) and bool(item.header.source_id)
 
 
 def batch_offered(channel: int, record: Octets) -> BatchOffered:

@@ -1,4 +1,9 @@
-"""What a disk does to bytes at rest: it flips a bit, or forgets a sector. Whoever is struck is told of by name.
+"""What a disk does to bytes at rest: whoever is struck is told of by name.
+
+flip         a bit is not what it was
+zeros        a sector, or a block of several, holds zeros
+misdirected  a block holds what was written elsewhere
+truncated    a sealed segment, or an index, ends too early
 
 Struck is only what was on the platter before the last group: a flip within the very last group cannot be told from a
 torn write, and of two copies of a checkpoint one must be left. What was struck is worked out before the strike, by a
@@ -8,9 +13,10 @@ Source: the design, section 1, guarantee 6.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
-from cursus.delivery.record import RecordKind
+from cursus.delivery.record import BODY_CRC_SIZE, ENVELOPE_SIZE, RecordKind
 from cursus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
 from cursus.journal.layout import (
     SEGMENT_HEADER_SIZE,
@@ -21,11 +27,23 @@ from cursus.journal.layout import (
     segment_name,
 )
 from cursus.journal.scan import Unsound, walk
+from cursus.kernel.octets import Octets
 
 from .dice import Die
 from .disk import SECTOR_SIZE, SimDisk, SimFile
 
 ANY_SEQUENCE = (1, 1 << 62)
+BLOCK_SIZE = 4096
+GROUP = -1
+"""Instead of a stream's id, where a group begins."""
+ENVELOPE_END = ENVELOPE_SIZE + BODY_CRC_SIZE
+
+
+class _Record(NamedTuple):
+    start: int
+    stop: int
+    stream_id: int
+    sequences: tuple[int, int]
 
 
 class Struck(Protocol):
@@ -52,7 +70,8 @@ class Rot:
         names = [name for name in sorted(self._disk.files) if number_of(name, ".index") is not None]
         if draw <= 2 and names:
             name = names[die.between(0, len(names) - 1)]
-            return self._flip(die, name, 0, len(self._disk.files[name].data))
+            size = len(self._disk.files[name].data)
+            return self._cut(name, die.between(0, size - 1)) if die.chance(0.3) else self._flip(die, name, 0, size)
         return self._strike_segment(die)
 
     def _strike_checkpoint(self, die: Die) -> str:
@@ -77,7 +96,7 @@ class Rot:
         header = decode_segment_header(data)
         if header is None or end <= SEGMENT_HEADER_SIZE:
             return ""
-        places: list[tuple[int, int, int, tuple[int, int]]] = []
+        places: list[_Record] = []
         hidden: list[tuple[int, int]] = []
         for found in walk(data, SEGMENT_HEADER_SIZE, end, number, salt_of(header.journal_id, number)):
             if isinstance(found, Unsound):
@@ -90,35 +109,60 @@ class Rot:
             if kind in (RecordKind.BATCH, RecordKind.STAGED):
                 stream_id, count, _ = batch_ids(found.memory)
                 sequences = (first, first + count - 1) if kind == RecordKind.BATCH else ANY_SEQUENCE
-            places.append((found.offset, found.offset + len(found.memory), stream_id, sequences))
+            elif kind == RecordKind.GROUP:
+                stream_id = GROUP
+            places.append(_Record(found.offset, found.offset + len(found.memory), stream_id, sequences))
         if not places:
             return ""
-        start, stop, _, _ = places[die.between(0, len(places) - 1)]
-        at = die.between(start, stop - 1)
-        sector = at // SECTOR_SIZE * SECTOR_SIZE
-        is_sector = die.chance(0.3) and sector + SECTOR_SIZE <= end and sector >= SEGMENT_HEADER_SIZE
-        first_byte, size = (sector, SECTOR_SIZE) if is_sector else (at, 1)
-        if any(start < first_byte + size and stop > first_byte for start, stop in hidden):
+        first_byte, end_byte, what = self._strike_place(die, name, data, places, end, number < last_segment)
+        if any(start < end_byte and stop > first_byte for start, stop in hidden):
             # An earlier strike hides which records lie there, and some of them may be sound.
             return ""
-        what = self._spoil(name, first_byte, bytes(size)) if is_sector else self._flip(die, name, at, at + 1)
-        if what:
-            for start, stop, stream_id, sequences in places:
-                if stream_id and start < first_byte + size and stop > first_byte:
-                    self._struck.rotten.setdefault(stream_id, []).append(sequences)
-        return what
+        told = what()
+        is_lost = False
+        for start, stop, stream_id, sequences in places if told else ():
+            # Where an envelope is gone nobody knows where the next record begins, up to the next group.
+            is_struck = start < end_byte and stop > first_byte
+            is_lost = (is_lost and stream_id != GROUP) or (is_struck and first_byte < start + ENVELOPE_END)
+            if stream_id > 0 and (is_struck or is_lost):
+                self._struck.rotten.setdefault(stream_id, []).append(sequences)
+        return told
+
+    def _strike_place(
+        self, die: Die, name: str, data: memoryview, places: Sequence[_Record], end: int, is_sealed: bool
+    ) -> tuple[int, int, Callable[[], str]]:
+        """From which byte up to which is struck, and what strikes there."""
+        start, stop, _, _ = places[die.between(0, len(places) - 1)]
+        at, draw = die.between(start, stop - 1), die.random()
+        size = BLOCK_SIZE if die.chance(0.3) else SECTOR_SIZE
+        block = at // SECTOR_SIZE * SECTOR_SIZE
+        is_inside = block >= SEGMENT_HEADER_SIZE and block + size <= end
+        if draw < 0.1 and is_sealed:
+            return at, len(data), lambda: self._cut(name, at)
+        if draw < 0.3 and is_inside:
+            return block, block + size, lambda: self._spoil(name, block, bytes(size))
+        if draw < 0.5 and is_inside and end - size > SEGMENT_HEADER_SIZE:
+            other = die.between(SEGMENT_HEADER_SIZE // SECTOR_SIZE, (end - size) // SECTOR_SIZE) * SECTOR_SIZE
+            return block, block + size, lambda: self._spoil(name, block, data[other : other + size])
+        return at, at + 1, lambda: self._flip(die, name, at, at + 1)
 
     def _flip(self, die: Die, name: str, start: int, end: int) -> str:
         at = die.between(start, end - 1)
         return self._spoil(name, at, bytes([self._disk.files[name].data[at] ^ 1 << die.between(0, 7)]))
 
-    def _spoil(self, name: str, offset: int, data: bytes) -> str:
+    def _cut(self, name: str, size: int) -> str:
+        file = self._disk.files[name]
+        return self._note(file, f"{name}, cut to {size} bytes") if file.cut_short(size) else ""
+
+    def _spoil(self, name: str, offset: int, data: Octets) -> str:
         file = self._disk.files[name]
         other = {CHECKPOINT_NAME: COPY_NAME, COPY_NAME: CHECKPOINT_NAME}.get(name)
         if other is not None and any(self._disk.files[other] is spoiled for spoiled in self._spoiled):
             return ""
-        if not file.spoil(offset, data):
-            return ""
+        is_spoiled = file.data[offset : offset + len(data)] != data and file.spoil(offset, data)
+        return self._note(file, f"{len(data)} bytes of {name} at {offset}") if is_spoiled else ""
+
+    def _note(self, file: SimFile, what: str) -> str:
         self._spoiled.append(file)
         self._struck.is_rotten = True
-        return f"{len(data)} bytes of {name} at {offset}"
+        return what

@@ -31,6 +31,7 @@ from .commits import Commits, who_staged
 from .content import Identity, batch_record
 from .network import Network
 from .peers import Peer
+from .players import Player
 from .ports import batch_offered
 from .world import MILLISECOND, Violation, World
 
@@ -96,21 +97,21 @@ class SinkProcess(Peer):
                     self._committed(commit_id)
             case Fence(_, epoch):
                 self.world.counts["fenced"] += 1
-                self._sink.ended(self)
+                self._sink.fenced(self)
                 self.stop(f"fenced by epoch {epoch}")
             case RefuseBatch(_, _, code, message) | Refuse(_, code, message):
                 if code == "stage-not-durable":
                     self.world.counts["early commits"] += 1
                     self._hold_back()
                     return
-                if code in LOST and not any(map(self.world.may_forget, self._sink.streams)):
+                if code in LOST and self._sink.is_sure:
                     raise Violation("exchange", f"{self.name} is refused: {code}, {message}")
                 self.world.tell(self.name, f"is refused: {code}, {message}")
                 if code == "unknown-stage" and self._attempt is not None:
                     self._attempt.is_asked = False
                 if code == "too-many-stages":
                     # Those whose grants were lost with a link: nobody knows their numbers, a newer run drops them.
-                    self._sink.ended(self)
+                    self._sink.follow_later()
                     self.stop(f"begins anew: {code}")
                 else:
                     self.leave()
@@ -240,45 +241,24 @@ class SinkProcess(Peer):
             self._try(commit_id)
 
 
-class Sink:
+class Sink(Player[SinkProcess]):
     """Owns the processes of one sink: one at a time, but for zombies."""
 
     def __init__(
         self, world: World, network: Network, name: str, streams: tuple[str, ...], address: str, commits: Commits
     ) -> None:
         """A sink that writes to some streams."""
-        self.world = world
-        self.network = network
-        self.name = name
+        super().__init__(world, network, name, address)
         self.streams = streams
-        self.address = address
         self.commits = commits
-        self.die = world.dice.die(f"sink/{name}")
-        self.total = self.die.between(1, 12)
-        self.is_done = False
+        self.total = world.dice.die(f"sink/{name}").between(1, 12)
         self.leftovers: list[int] = []
-        self.process: SinkProcess | None = None
-        self._process_count = 0
 
-    def start(self) -> None:
-        """Start a process, beside one that still lives if there is one."""
-        self._process_count += 1
-        name = f"{self.name}#{self._process_count}"
-        self.is_done = False
-        self.process = SinkProcess(self.world, self.network, name, self.address, self)
-        self.process.start()
+    def process_of(self, name: str) -> SinkProcess:
+        """A process that writes as this sink."""
+        return SinkProcess(self.world, self.network, name, self.address, self)
 
-    def kill(self, why: str) -> None:
-        """Kill the newest process; another follows after a while."""
-        if self.process is not None and self.process.is_alive:
-            self.process.kill(why)
-            self.world.after(self.die.spread(MILLISECOND, 500 * MILLISECOND), self._follow)
-
-    def _follow(self) -> None:
-        if self.process is None or not self.process.is_alive:
-            self.start()
-
-    def ended(self, process: SinkProcess) -> None:
-        """A process was fenced, or gave up: if it was the newest, another is started."""
-        if process is self.process:
-            self.world.after(self.die.spread(MILLISECOND, 500 * MILLISECOND), self._follow)
+    @property
+    def is_sure(self) -> bool:
+        """Whether its streams may not have been forgotten."""
+        return not any(map(self.world.may_forget, self.streams))

@@ -36,7 +36,9 @@ from cursus.streams.exchange import (
 from .content import Identity, attributes_of, body_of, key_of
 from .network import Network
 from .peers import Peer
+from .players import Player
 from .ports import LIMITS, batch_offered
+from .witnesses import EVENTS
 from .world import MICROSECOND, MILLISECOND, Violation, World
 
 CHANNEL = 1
@@ -53,6 +55,9 @@ class SourceProcess(Peer):
         self._epoch = 0
         self._stream_incarnation = b""
         self._is_attached = False
+        self._is_held = False
+        """Whether it publishes nothing more until its window has room."""
+        self._wake_ns: int | None = None
         self._outbox = Outbox(source.outbox_settings)
 
     def attach(self) -> None:
@@ -73,11 +78,11 @@ class SourceProcess(Peer):
             case Fence(_, epoch):
                 self.world.counts["fenced"] += 1
                 self._tell(Stopped())
-                self.source.ended(self)
+                self.source.fenced(self)
                 self.stop(f"fenced by epoch {epoch}")
             case Refuse(_, code, message):
                 self.world.tell(self.name, f"is refused: {code}, {message}")
-                if code in ("unknown-source", "stream-deleted") and self.world.may_forget(self.source.stream):
+                if code in ("unknown-source", "stream-deleted") and not self.source.is_sure:
                     self._give_up(code)
                 else:
                     self.leave()
@@ -117,22 +122,27 @@ class SourceProcess(Peer):
         outbox, source = self._outbox, self.source
         if not self.is_alive or outbox.last_number >= source.total:
             return
-        if outbox.size < source.outbox_settings.window_size:
-            first = outbox.last_number + 1
-            last = min(source.total, first + self.die.spread(1, source.burst_max) - 1)
-            identities = [Identity(source.name, number) for number in range(first, last + 1)]
-            listed = Listed(
-                [key_of(i) for i in identities],
-                [body_of(i) for i in identities],
-                mappings=[attributes_of(i) for i in identities],
-            )
-            token = str(last).encode() if source.uses_tokens and self.die.chance(0.7) else b""
-            self._tell(Published(listed, token))
-        pause_ns = self.die.spread(10 * MICROSECOND, source.pause_max_ns)
-        self.later(pause_ns, self._publish)
+        self._is_held = outbox.size >= source.outbox_settings.window_size
+        if self._is_held:
+            return
+        first = outbox.last_number + 1
+        last = min(source.total, first + self.die.spread(1, source.burst_max) - 1)
+        identities = [Identity(source.name, number) for number in range(first, last + 1)]
+        listed = Listed(
+            [key_of(i) for i in identities],
+            [body_of(i) for i in identities],
+            mappings=[attributes_of(i) for i in identities],
+        )
+        token = str(last).encode() if source.uses_tokens and self.die.chance(0.7) else b""
+        self._tell(Published(listed, token))
+        self._publish_later()
+
+    def _publish_later(self) -> None:
+        self.later(self.die.spread(10 * MICROSECOND, self.source.pause_max_ns), self._publish)
 
     def _tell(self, event: Any) -> None:
         outbox = self._outbox
+        self.world.counts[EVENTS] += 1
         for effect in outbox.handle(event, self.now):
             match effect:
                 case Offer(record):
@@ -141,72 +151,61 @@ class SourceProcess(Peer):
                     self.source.acknowledged = max(self.source.acknowledged, last)
                 case Delay(code):
                     self.world.tell(self.name, f"is delayed: {code}")
-                case GiveUp(code, message, _) if self.world.may_forget(self.source.stream):
+                case GiveUp(code, message, _) if not self.source.is_sure:
                     self.world.tell(self.name, f"is told of a loss: {code}, {message}")
                     self._give_up(code)
                     return
                 case GiveUp(code, message, _):
                     raise Violation("taken", f"the outbox of {self.name} gives up: {code}, {message}")
         outbox.check()
-        at = outbox.deadline()
-        if at is not None:
-            self.later(max(0, self.clock.true_ns(at) - self.world.now_ns), lambda: self._tell(DeadlineReached()))
+        self._wake_in_time()
+        if self._is_held and outbox.size < self.source.outbox_settings.window_size:
+            self._is_held = False
+            self._publish_later()
         if outbox.is_empty and outbox.last_number >= self.source.total:
             self.source.is_done = True
 
+    def _wake_in_time(self) -> None:
+        at = self._outbox.deadline()
+        if at is None:
+            return
+        at_ns = max(self.clock.true_ns(at), self.world.now_ns)
+        if self._wake_ns is None or at_ns < self._wake_ns:
+            self._wake_ns = at_ns
+            self.later(at_ns - self.world.now_ns, lambda: self._wake(at_ns))
 
-class Source:
+    def _wake(self, at_ns: int) -> None:
+        if at_ns == self._wake_ns:
+            self._wake_ns = None
+            self._tell(DeadlineReached())
+
+
+class Source(Player[SourceProcess]):
     """Owns the processes of one source: one at a time, but for zombies."""
 
-    def __init__(self, world: World, network: Network, name: str, stream: str, address: str) -> None:
-        """A source with a temper of its own."""
-        self.world = world
-        self.network = network
-        self.name = name
+    def __init__(self, world: World, network: Network, name: str, stream: str, address: str, total_max: int) -> None:
+        """A source with a temper of its own, that publishes `total_max` publications at most."""
+        super().__init__(world, network, name, address)
         self.stream = stream
-        self.address = address
-        self.die = world.dice.die(f"source/{name}")
-        self.total = self.die.spread(20, 400)
-        self.burst_max = self.die.spread(1, 64)
-        self.pause_max_ns = self.die.spread(100 * MICROSECOND, 100 * MILLISECOND)
-        self.uses_tokens = self.die.chance(0.3)
+        die = world.dice.die(f"source/{name}")
+        self.total = min(total_max, die.spread(20, 400))
+        self.burst_max = die.spread(1, 64)
+        self.pause_max_ns = die.spread(100 * MICROSECOND, 100 * MILLISECOND)
+        self.uses_tokens = die.chance(0.3)
         self.outbox_settings = OutboxSettings(
-            batch_count=self.die.spread(1, 64),
-            window_size=self.die.spread(2 << 10, 64 << 10),
-            eager_count=self.die.between(1, 6),
-            linger_ns=self.die.spread(1, 10 * MILLISECOND),
-            codec=("zstd", None, None)[self.die.between(0, 2)],
+            batch_count=die.spread(1, 64),
+            window_size=die.spread(2 << 10, 64 << 10),
+            eager_count=die.between(1, 6),
+            linger_ns=die.spread(1, 10 * MILLISECOND),
+            codec=("zstd", None, None)[die.between(0, 2)],
         )
         self.acknowledged = 0
-        self.is_done = False
-        self.process: SourceProcess | None = None
-        self._process_count = 0
 
-    def start(self) -> None:
-        """Start a process, beside one that still lives if there is one."""
-        self._process_count += 1
-        name = f"{self.name}#{self._process_count}"
-        self.process = SourceProcess(self.world, self.network, name, self.address, self)
-        self.is_done = False
-        self.process.start()
+    def process_of(self, name: str) -> SourceProcess:
+        """A process that publishes as this source."""
+        return SourceProcess(self.world, self.network, name, self.address, self)
 
-    def kill(self, why: str) -> None:
-        """Kill the newest process; another follows after a while."""
-        if self.process is not None and self.process.is_alive:
-            self.process.kill(why)
-            self.world.after(self.die.spread(MILLISECOND, 500 * MILLISECOND), self._follow)
-
-    def _follow(self) -> None:
-        if self.process is None or not self.process.is_alive:
-            self.start()
-
-    def ended(self, process: SourceProcess) -> None:
-        """A process was fenced; if it is the newest, by an older one that asked at the same time, another follows."""
-        if process is self.process:
-            if self._process_count == 1 and not self.world.may_forget(self.stream):
-                raise Violation("fenced", f"the only process of {self.name} was fenced")
-            self.follow_later()
-
-    def follow_later(self) -> None:
-        """Start another process after a while, if none is alive by then."""
-        self.world.after(self.die.spread(MILLISECOND, 500 * MILLISECOND), self._follow)
+    @property
+    def is_sure(self) -> bool:
+        """Whether its stream may not have been forgotten, nor deleted."""
+        return not self.world.may_forget(self.stream)

@@ -34,8 +34,9 @@ from .content import TASTES, seen_rows
 from .dice import Die
 from .network import Network
 from .peers import Peer
+from .players import Player
 from .views import PARKED
-from .world import MICROSECOND, MILLISECOND, SECOND, Violation, World
+from .world import MICROSECOND, MILLISECOND, Violation, World
 
 CHANNEL = 2
 LOST = ("unknown-subscription", "stream-replaced", "stream-deleted", "not-pushed")
@@ -142,6 +143,8 @@ class SubscriberProcess(Peer):
                 self._is_granted = True
                 self._subscriber.is_first = False
                 self._know(order)
+                if self._subscriber.is_finishing:
+                    self.settle_all()
                 if self._unconfirmed:
                     self.ask(SettleRequested(CHANNEL, tuple(self._unconfirmed)))
             case Push():
@@ -154,11 +157,11 @@ class SubscriberProcess(Peer):
                 pass
             case Fence(_, epoch):
                 self.world.counts["fenced"] += 1
-                self._subscriber.ended(self)
+                self._subscriber.fenced(self)
                 self.stop(f"fenced by epoch {epoch}")
             case Refuse(_, code, message):
                 self.world.tell(self.name, f"is refused: {code}, {message}")
-                if code in LOST and self.world.may_forget(self._subscriber.stream):
+                if code in LOST and not self._subscriber.is_sure:
                     self._subscriber.follow_later()
                     self.stop(f"begins anew: {code}")
                 elif code == "too-many-ranges":
@@ -236,13 +239,14 @@ class SubscriberProcess(Peer):
             self._unconfirmed = _runs(sorted(asked))
             self.ask(SettleRequested(CHANNEL, tuple(self._unconfirmed)))
 
-    def finish(self) -> None:
-        """Faults are over: settle whatever is left, now and then."""
+    def settle_all(self) -> None:
+        """Settle whatever is left, now and then, while this grant lasts."""
         self._settle()
-        self.later(100 * MILLISECOND, self.finish)
+        if self._is_granted:
+            self.later(100 * MILLISECOND, self.settle_all)
 
 
-class Subscriber:
+class Subscriber(Player[SubscriberProcess]):
     """Owns the processes of one subscriber, and what its application has seen in all of them."""
 
     def __init__(
@@ -256,57 +260,40 @@ class Subscriber:
         is_durable: bool,
     ) -> None:
         """A subscriber to one stream."""
-        self.world = world
-        self.network = network
-        self.name = name
+        super().__init__(world, network, name, address)
         self.stream = stream
-        self.address = address
         self.temper = temper
         self.is_durable = is_durable
-        self.die = world.dice.die(f"subscriber/{name}")
         self.taste = temper.taste
         self.parked_to = PARKED + name if is_durable and temper.attempts_max else ""
+        self.is_finishing = False
+        """Whether it settles whatever it gets, at once."""
         self.is_first = True
         """Whether nobody was granted its cursor yet."""
-        self.process: SubscriberProcess | None = None
-        self._process_count = 0
+
+    def process_of(self, name: str) -> SubscriberProcess:
+        """A process that subscribes as this subscriber."""
+        return SubscriberProcess(self.world, self.network, name, self.address, self)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether its stream may not have been forgotten, nor deleted."""
+        return not self.world.may_forget(self.stream)
 
     def keep_nothing_aside(self) -> None:
         """Park nothing: what is parked would be looked for where it is not kept."""
         self.temper.attempts_max, self.parked_to = 0, ""
 
+    def finish(self) -> None:
+        """Faults are over: whoever has its cursor settles whatever is left."""
+        self.is_finishing = True
+        if self.process is not None:
+            self.process.settle_all()
+
     @property
     def work_ns(self) -> int:
         """How long it may work on a push; quick once faults are over."""
         return MILLISECOND if self.network.is_calm else self.temper.work_max_ns
-
-    def start(self) -> None:
-        """Start a process, beside one that still lives if there is one."""
-        self._process_count += 1
-        name = f"{self.name}#{self._process_count}"
-        self.process = SubscriberProcess(self.world, self.network, name, self.address, self)
-        self.process.start()
-
-    def kill(self, why: str) -> None:
-        """Kill the newest process; another follows after a while."""
-        if self.process is not None and self.process.is_alive:
-            self.process.kill(why)
-            self.world.after(self.die.spread(MILLISECOND, SECOND), self._follow)
-
-    def _follow(self) -> None:
-        if self.process is None or not self.process.is_alive:
-            self.start()
-
-    def ended(self, process: SubscriberProcess) -> None:
-        """A process was fenced; if it is the newest, by an older one that asked at the same time, another follows."""
-        if process is self.process:
-            if self._process_count == 1 and not self.world.may_forget(self.stream):
-                raise Violation("fenced", f"the only process of {self.name} was fenced")
-            self.follow_later()
-
-    def follow_later(self) -> None:
-        """Start another process after a while, if none is alive by then."""
-        self.world.after(self.die.spread(MILLISECOND, 500 * MILLISECOND), self._follow)
 
 
 def _covers(floor: int, ranges: tuple[tuple[int, int], ...], asked: tuple[int, int]) -> bool:

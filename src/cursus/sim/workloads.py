@@ -10,6 +10,7 @@ verdict    every subscriber has caught up, and the oracles agree
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from cursus.journal.exchange import SyncMode
@@ -35,8 +36,8 @@ from .disk import SimDisk
 from .forgers import Forger
 from .hostiles import Hostile
 from .machine import Door, Machine, MachineSettings
-from .native import native_door
-from .nemesis import FAULTS, Nemesis, Player
+from .native import CountedLink
+from .nemesis import FAULTS, Nemesis, Victim
 from .network import Network
 from .oracles import Oracles
 from .peers import Peer
@@ -78,6 +79,8 @@ class Part(NamedTuple):
     """Who is left out, by name."""
     strikes: frozenset[int] | None = None
     """The strikes that are carried out, by number; None for all."""
+    publications: int = 1 << 30
+    """How many a source publishes at most."""
 
 
 WHOLE = Part()
@@ -177,6 +180,9 @@ class Auditor(Peer):
                 self.ask(CreditGranted(channel, order.size + 16))
             case PushGap(channel, _, next_sequence):
                 self._positions[channel] = next_sequence
+            case Refuse(channel, "stream-deleted") if self._streams[channel - 1] in self.world.vanishing:
+                # The reaper's last wish took until now.
+                self.leave()
             case _:
                 raise Violation("exchange", f"{self.name} was told {order!r}")
 
@@ -205,10 +211,10 @@ class Scene:
         clock_die = world.dice.die("clock")
         clock = Clock(world, clock_die.uniform(-0.05, 0.05), clock_die.between(-SECOND, SECOND))
         temper = disks.drawn_temper(world.dice.die("disk-temper"))
-        self.oracles.may_damage = temper.read_fault > 0
+        self.oracles.may_damage = temper.read_fault > 0 or temper.stale_read > 0
         disk = SimDisk(world, NODE, temper)
         self.network.is_plain = die.chance(0.4)
-        door: Door = PlainDoor if self.network.is_plain else native_door
+        door: Door = PlainDoor if self.network.is_plain else partial(CountedLink, world)
         self.machine = Machine(world, self.network, NODE, disk, clock, settings, door, self.oracles)
         self.streams = tuple(f"stream-{n}" for n in range(1, die.between(1, 2) + 1))
         self.sources = [self._source(n, die) for n in range(1, die.between(1, 3) + 1)]
@@ -238,7 +244,7 @@ class Scene:
         self.subscribers = [subscriber for subscriber in self.subscribers if subscriber.name not in part.without]
         self.sinks = [sink for sink in self.sinks if sink.name not in part.without]
         self._others = [other for other in self._others if other.name not in part.without]
-        self.players: list[Player] = [*self.sources, *self.subscribers, *self.sinks, *self._clients()]
+        self.players: list[Victim] = [*self.sources, *self.subscribers, *self.sinks, *self._clients()]
         rots = [Rot(disk, self.oracles)]
         self.nemesis = Nemesis(world, self.network, [self.machine], self.players, rots, faults, part.strikes)
         world.tell("scene", f"{settings.log}")
@@ -250,7 +256,7 @@ class Scene:
         if die.chance(0.2):
             world.vanishing = (VANISHING,)
             self._others.append(Reaper(world, network, NODE, VANISHING))
-            self.sources.append(Source(world, network, "source-9", VANISHING, NODE))
+            self.sources.append(Source(world, network, "source-9", VANISHING, NODE, self._part.publications))
             for number in (8, 9):
                 temper = drawn_temper(die)
                 name, is_durable = f"subscriber-{number}", die.chance(0.8)
@@ -285,7 +291,8 @@ class Scene:
         return list(dict.fromkeys([player.name for player in self.players] + [other.name for other in self._others]))
 
     def _source(self, number: int, die: Die) -> Source:
-        return Source(self.world, self.network, f"source-{number}", self._any_stream(die), NODE)
+        name, stream = f"source-{number}", self._any_stream(die)
+        return Source(self.world, self.network, name, stream, NODE, self._part.publications)
 
     def _subscriber(self, number: int, die: Die) -> Subscriber:
         name, is_durable = f"subscriber-{number}", die.chance(0.8)
@@ -307,11 +314,12 @@ class Scene:
         self.nemesis.begin()
         self.world.run(self.safety_ns + SECOND)
         self.nemesis.rest()
-        # A disk that reads again has everything that was ever acknowledged.
-        self.oracles.may_damage = False
         for other in self._others:
             other.is_resting = True
         self._wait("what was begun", self._working)
+        # A disk that reads again has everything that was ever acknowledged.
+        self.oracles.may_damage = False
+        self.nemesis.wake()
         if not _keeps_all(self._config):
             self.world.run(self.world.now_ns + LOOKING_NS)
         parked = tuple(subscriber.parked_to for subscriber in self.subscribers if subscriber.parked_to)
@@ -320,8 +328,8 @@ class Scene:
         auditor.start()
         self._wait("the audit", lambda: [] if auditor.is_done else ["auditor"])
         for subscriber in self.subscribers:
-            if subscriber.is_durable and subscriber.process is not None:
-                subscriber.process.finish()
+            if subscriber.is_durable:
+                subscriber.finish()
         self._wait("delivery", self._waiting_subscriptions)
         self.oracles.judge()
 
@@ -339,13 +347,16 @@ class Scene:
         self.world.tell("scene", f"{what}: done")
 
     def _working(self) -> list[str]:
-        sources = [source.name for source in self.sources if not source.is_done]
-        return sources + [sink.name for sink in self.sinks if not sink.is_done]
+        sources = [source.name for source in self.sources if not (source.is_done or source.is_abandoned)]
+        return sources + [sink.name for sink in self.sinks if not (sink.is_done or sink.is_abandoned)]
 
     def _waiting_subscriptions(self) -> list[str]:
         waiting: list[str] = []
+        abandoned = {f"{subscriber.name}/main" for subscriber in self.subscribers if subscriber.is_abandoned}
         for view in self.oracles.subscriptions.values():
             if not view.is_durable or view.stream.is_gone or view.name.startswith("hostile"):
+                continue
+            if view.name in abandoned:
                 continue
             missing = self.oracles.missing_of(view)
             if missing:
