@@ -82,6 +82,10 @@ class Victim(Protocol):
         """Let every process go on."""
         ...
 
+    def end(self) -> None:
+        """Kill whoever was given up and works all the same."""
+        ...
+
     def abandon(self, is_killed: bool) -> None:
         """Let nobody do its work any more."""
         ...
@@ -156,6 +160,11 @@ class Nemesis:
         """Whoever still sleeps goes on, long after it was given up."""
         for player in self._players:
             player.wake()
+
+    def end(self) -> None:
+        """Whoever was given up works no more."""
+        for player in self._players:
+            player.end()
 
     def _plan(self) -> None:
         self._world.after(self._planning.spread(100 * MICROSECOND, 2 * self._interval_ns), self._strike)

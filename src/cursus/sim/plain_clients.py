@@ -73,6 +73,9 @@ class PlainClient:
         """Go on."""
         self.gate.resume()
 
+    def end(self) -> None:
+        """It rests already."""
+
     def abandon(self, is_killed: bool) -> None:
         """Dead, or stopped with its link open."""
         self._is_abandoned = self.is_resting = True

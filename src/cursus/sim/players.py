@@ -76,6 +76,12 @@ class Player(Generic[P]):
         for process in self._stopped:
             process.gate.resume()
 
+    def end(self) -> None:
+        """Whoever still works though it was given up is killed."""
+        if self.is_abandoned:
+            for process in self._stopped:
+                process.kill("at last")
+
     def abandon(self, is_killed: bool) -> None:
         """Nobody does its work any more: it is dead, or stopped for good with its links open."""
         self.is_abandoned = True

@@ -55,6 +55,8 @@ LIVENESS_NS = 300 * SECOND
 """Within this time after the last fault everything that was begun must be done."""
 
 
+WAKING_NS = 2 * SECOND
+"""How long zombies may try what they were about, before the audit."""
 LOOKING_NS = 6 * SECOND
 """Within this time retention looks at every stream."""
 VANISHING = "stream-9"
@@ -320,6 +322,8 @@ class Scene:
         # A disk that reads again has everything that was ever acknowledged.
         self.oracles.may_damage = False
         self.nemesis.wake()
+        self.world.run(self.world.now_ns + WAKING_NS)
+        self.nemesis.end()
         if not _keeps_all(self._config):
             self.world.run(self.world.now_ns + LOOKING_NS)
         parked = tuple(subscriber.parked_to for subscriber in self.subscribers if subscriber.parked_to)
