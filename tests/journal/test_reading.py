@@ -260,6 +260,21 @@ def test_no_index_is_made_of_what_was_read_wrong_once() -> None:
     assert [r.first_sequence for r in rig.read_all(1)] == list(range(1, 201))
 
 
+def test_what_lies_before_a_lost_end_of_a_segment_is_served() -> None:
+    rig = filled()
+    segment, _ = sealed_place(rig, 10)
+    last = next(sequence for sequence in range(10, 200) if sealed_place(rig, sequence + 1)[0] != segment)
+    _, offset = sealed_place(rig, last)
+    rig.checkpoint()
+    rig, _ = rig.reopened()
+    flip(rig, segment_name(segment), offset + 60)
+    rig.disk.files[index_name(segment)][-20] ^= 1
+    served = rig.ask(1, last - 3)
+    assert isinstance(served, RecordsRead)
+    assert [r.first_sequence for r in served.records] == [last - 3, last - 2, last - 1]
+    assert rig.ask(1, last) == RangeMissing(rig.last_token, "damaged", last, last + 1)
+
+
 def test_a_segment_let_go_under_a_reader_is_trimmed_to_it_not_damaged() -> None:
     rig = filled()
     rig.tell(ReadRequested(9000, 1, 1, 1 << 20))

@@ -1,6 +1,7 @@
 """Recovery after a stop at any instruction, on a disk that keeps any part of what was not synced."""
 
 import random
+import struct
 
 import pytest
 
@@ -18,9 +19,10 @@ from cursus.journal.exchange import (
     fact_entry,
 )
 from cursus.journal.layout import SEGMENT_HEADER_SIZE, Position, batch_ids, encode_group, salt_of, segment_name
-from cursus.journal.scan import group_at, groups_from
+from cursus.journal.scan import group_at, groups_from, last_trace, walk
 from cursus.journal.settings import LogSettings
 from cursus.kernel.errors import Refused
+from cursus.kernel.octets import crc32c
 from tests.journal.rig import JOURNAL_ID, MemoryDisk, Rig, batch_entry, batch_record, recover_from, staged_entry
 
 SMALL = LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30)
@@ -289,22 +291,70 @@ def test_a_kill_while_the_first_segment_is_made_leaves_a_new_journal(size: int) 
     assert places(found.views) == [(1, 1)]
 
 
-def test_a_journal_of_a_newer_format_is_refused_and_left_alone() -> None:
+def reformatted(data: bytearray, version: int) -> None:
+    """Have a segment's header say another version, and mean it."""
+    data[8:16] = struct.pack("<II", version, 0)
+    data[12:16] = crc32c(data[:60]).to_bytes(4, "little")
+    data[2048:2108] = data[:60]
+
+
+@pytest.mark.parametrize(("version", "code"), [(9, "newer-format"), (1, "older-format")])
+def test_a_journal_of_another_format_is_refused_and_left_alone(version: int, code: str) -> None:
     rig = filled()
     for name in list(rig.disk.files):
-        rig.disk.files[name][8:12] = (9).to_bytes(4, "little")
+        reformatted(rig.disk.files[name], version)
     before = {name: bytes(data) for name, data in rig.disk.files.items()}
     with pytest.raises(Refused) as caught:
         recover_from(rig.disk, SMALL)
-    assert caught.value.code == "newer-format"
-    assert "9" in caught.value.message
+    assert caught.value.code == code
+    assert str(version) in caught.value.message
     assert rig.disk.files == before
     rig = filled()
     rig.checkpoint()
-    rig.disk.files["checkpoint"][8:12] = (9).to_bytes(4, "little")
+    for name in ("checkpoint", "checkpoint.copy"):
+        rig.disk.files[name][8:12] = version.to_bytes(4, "little")
     with pytest.raises(Refused) as caught:
         recover_from(rig.disk, SMALL)
-    assert caught.value.code == "newer-format"
+    assert caught.value.code == code
+
+
+def test_a_flipped_bit_in_a_version_is_damage_and_no_other_format() -> None:
+    rig = filled()
+    rig.checkpoint()
+    for name in rig.disk.files:
+        if name.endswith(".segment") or name == "checkpoint":
+            rig.disk.files[name][9] ^= 1
+    again, _ = rig.reopened()
+    assert [record.first_sequence for record in again.read_all(1)] == [r.first_sequence for r in rig.read_all(1)]
+
+
+@pytest.mark.parametrize("place", [0, 2048])
+def test_a_segment_whose_header_is_damaged_once_is_read(place: int) -> None:
+    rig = filled()
+    assert "checkpoint" not in rig.disk.files
+    for name in rig.disk.files:
+        rig.disk.files[name][place : place + 512] = bytes(512)
+    again, _ = rig.reopened()
+    assert [record.first_sequence for record in again.read_all(1)] == [r.first_sequence for r in rig.read_all(1)]
+
+
+def test_a_record_that_was_written_to_another_place_does_not_pass_for_what_should_be_there() -> None:
+    rig = Rig(SMALL)
+    rig.append(*(batch_entry(1, sequence, size=64) for sequence in range(1, 21)))
+    rig.settle()
+    data, salt = rig.disk.files[segment_name(1)], salt_of(JOURNAL_ID, 1)
+    view = memoryview(bytes(data))
+    views = list(walk(view, SEGMENT_HEADER_SIZE, last_trace(view, SEGMENT_HEADER_SIZE, salt), 1, salt))
+    records = [view for view in views if isinstance(view, RecordView) and view.envelope.kind == RecordKind.BATCH]
+    first, third = records[0], records[2]
+    size = len(first.memory)
+    assert size == len(third.memory)
+    data[third.offset : third.offset + size] = bytes(data[first.offset : first.offset + size])
+    rig.append(batch_entry(1, 21))
+    rig.settle()
+    _, found = rig.reopened()
+    assert [sequence for _, sequence in places(found.views)] == [1, 2, *range(4, 22)]
+    assert "journal-damaged" in {note.event for note in found.notes}
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "checkpoint.copy"])

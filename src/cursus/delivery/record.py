@@ -7,7 +7,8 @@ All numbers little-endian. `crc` is the CRC-32C of bytes 4 to 36: the rest of th
 bytes, which are in turn the CRC-32C of the rest of the body. So one flipped bit anywhere is seen, and the node can
 number and time a batch without touching what its source signed.
 
-`salt` is the segment's: a record left over in a recycled segment carries another one and never passes for a new one.
+`salt` is of a segment and a place in it: a record left over in a recycled segment, or written to another place, carries
+another one and never passes for what should be there.
 Source: the design, section 4.
 """
 

@@ -57,6 +57,7 @@ from .layout import (
     body_size,
     encode_group,
     encode_segment_header,
+    salt_at,
     salt_of,
 )
 from .orders import Orders
@@ -293,8 +294,9 @@ class Appending:
             for index, entry in enumerate(append.entries):
                 kind, record = entry.kind, entry.record
                 flags = 0 if index == last else CONTINUED
+                placed_salt = salt_at(salt, offset)
                 envelope = Envelope(
-                    kind, flags, body_size(record, kind), salt, entry.first_sequence, entry.append_time_us
+                    kind, flags, body_size(record, kind), placed_salt, entry.first_sequence, entry.append_time_us
                 )
                 write_envelope(record, envelope)
                 buffers.append(record)

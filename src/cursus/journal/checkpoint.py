@@ -15,12 +15,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from cursus.kernel.errors import Refused
 from cursus.kernel.octets import Octets, crc32c
 
 from .catalogue import Catalogue, Run, Segment, StagePlaces, StreamPlaces
 from .index import no_rows
-from .layout import FORMAT_VERSION, Position, ordinal_of, salt_of
+from .layout import FORMAT_VERSION, Position, check_version, ordinal_of, salt_of
 
 CHECKPOINT_NAME = "checkpoint"
 COPY_NAME = "checkpoint.copy"
@@ -135,17 +134,13 @@ def crc_of_checkpoint(data: Octets) -> bytes:
 
 
 def decode_checkpoint(data: Octets) -> Checkpoint | None:
-    """What the file holds, None when it is unsound. Raises `Refused("newer-format")`."""
+    """What the file holds, None when it is unsound. Raises `Refused("newer-format")`, `Refused("older-format")`."""
     if len(data) < _HEAD.size:
         return None
     magic, version, crc, size = _HEAD.unpack_from(data, 0)
     if magic != _MAGIC:
         return None
-    if version > FORMAT_VERSION:
-        message = (
-            f"the journal has format {version}, this cursus knows formats up to {FORMAT_VERSION}: use a newer cursus"
-        )
-        raise Refused("newer-format", message, version=version)
+    check_version(version)
     body = memoryview(data)[16 : _HEAD.size + size]
     if len(body) != _SIZE.size + size or crc32c(body) != crc:
         return None

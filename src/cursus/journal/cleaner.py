@@ -4,7 +4,7 @@
         ──► the catalogue points there ──► the old ones are dead, and go with the next checkpoint
 
 The new segment has the ordinal of the last old one, of the next generation: the order of the series stays as it was,
-sequences and append times too. Only envelopes are written anew, for they carry the segment's salt.
+sequences and append times too. Only envelopes are written anew, for they carry the segment's salt and their place.
 
 Invariants
     (1) Until the new file is durable nothing points to it; until a checkpoint names it the old ones stay. So a crash
@@ -39,6 +39,7 @@ from .layout import (
     encode_segment_header,
     ordinal_of,
     record_at,
+    salt_at,
     salt_of,
     segment_name,
 )
@@ -204,7 +205,7 @@ class Cleaner:
         """Keep the records; False when one of them is not sound."""
         salt = cleaning.old[cleaning.reading].salt
         for key, row in rows:
-            view = record_at(data, row.offset - offset, salt)
+            view = record_at(data, row.offset - offset, salt, offset)
             if view is None or len(view.memory) != row.size:
                 return False
             cleaning.copied.append((key, row, bytearray(view.memory)))
@@ -220,7 +221,7 @@ class Cleaner:
         for key, row, record in cleaning.copied:
             envelope = read_envelope(record)
             assert envelope is not None
-            write_envelope(record, envelope._replace(salt=salt, flags=envelope.flags & ~CONTINUED))
+            write_envelope(record, envelope._replace(salt=salt_at(salt, offset), flags=envelope.flags & ~CONTINUED))
             rows = rows_by_key.setdefault(key, no_rows())
             add_row(rows, row.first, row.append_time_us, offset, row.size, row.count)
             offset += row.size

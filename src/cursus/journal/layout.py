@@ -4,8 +4,9 @@
     | header, padded   | GROUP record | records | GROUP record | records | ...           | old or no bytes |
 
 A segment's number is its ordinal, from 1, plus a generation in the bits above 40 (the cleaner's; 0 for one that was
-appended to). Its salt is in every record's envelope. A group never spans segments, is written by one order, and says
-where the group before it ended and what was durable when it was written. All numbers are little-endian.
+appended to). Every record's envelope carries its segment's salt and its place. A group never spans segments, is
+written by one order, and says where the group before it ended and what was durable when it was written. All numbers
+are little-endian.
 Source: the design, section 4; docs/reference/journal-format.md.
 """
 
@@ -23,10 +24,13 @@ from cursus.delivery.record import (
     read_envelope,
     sealed_record,
 )
-from cursus.kernel.octets import Octets, aligned, crc32c
+from cursus.kernel.errors import Refused
+from cursus.kernel.octets import ALIGNMENT, Octets, aligned, crc32c
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 SEGMENT_HEADER_SIZE = 4096
+_COPY_OFFSET = 2048
+"""Where the header stands once more: without it a journal that has no checkpoint yet could not be read."""
 SEGMENT_MAGIC = b"CURSUSSG"
 ORDINAL_BITS = 40
 CONTINUED = 1
@@ -110,25 +114,59 @@ def salt_of(journal_id: bytes, number: int) -> int:
     return crc32c(journal_id + number.to_bytes(8, "little"))
 
 
+def salt_at(salt: int, offset: int) -> int:
+    """The salt of the record at `offset` of a segment with this one.
+
+    So a record passes for itself at its own place alone: one that a disk wrote elsewhere, or a copy of one inside a
+    body, does not.
+    """
+    return (salt + offset // ALIGNMENT) & 0xFFFFFFFF
+
+
+def check_version(version: int) -> None:
+    """Refuse a format that is not this one. Raises `Refused("newer-format")`, `Refused("older-format")`."""
+    if version > FORMAT_VERSION:
+        message = f"the journal has format {version}, this cursus knows format {FORMAT_VERSION}: use a newer cursus"
+        raise Refused("newer-format", message, version=version)
+    if version < FORMAT_VERSION:
+        message = (
+            f"the journal has format {version}, from before the first release, this cursus knows format"
+            f" {FORMAT_VERSION}: read it with the version that wrote it, and publish it to a new journal"
+        )
+        raise Refused("older-format", message, version=version)
+
+
 def encode_segment_header(number: int, size: int, journal_id: bytes, created_us: int) -> bytes:
     """The first `SEGMENT_HEADER_SIZE` bytes of a segment."""
     salt = salt_of(journal_id, number)
     rest = _HEADER.pack(SEGMENT_MAGIC, FORMAT_VERSION, 0, number, size, journal_id, created_us, salt)
     head = _HEADER.pack(SEGMENT_MAGIC, FORMAT_VERSION, crc32c(rest), number, size, journal_id, created_us, salt)
-    return head.ljust(SEGMENT_HEADER_SIZE, b"\0")
+    return head.ljust(_COPY_OFFSET, b"\0") + head.ljust(SEGMENT_HEADER_SIZE - _COPY_OFFSET, b"\0")
 
 
 def decode_segment_header(data: Octets) -> SegmentHeader | None:
-    """What the header says, or None when it is unsound. A newer version is returned with nothing but its version."""
-    if len(data) < _HEADER.size:
+    """What the header says, or None when it is unsound. Another version is returned with nothing but its version."""
+    first, second = segment_headers(data)
+    return first or second
+
+
+def segment_headers(data: Octets) -> tuple[SegmentHeader | None, SegmentHeader | None]:
+    """What the header says and what its copy says, None for one that is unsound."""
+    return _decode_header(data, 0), _decode_header(data, _COPY_OFFSET)
+
+
+def _decode_header(data: Octets, offset: int) -> SegmentHeader | None:
+    if len(data) < offset + _HEADER.size:
         return None
-    magic, version, crc = _MAGIC_VERSION.unpack_from(data, 0)
+    magic, version, crc = _MAGIC_VERSION.unpack_from(data, offset)
     if magic != SEGMENT_MAGIC:
         return None
-    if version > FORMAT_VERSION:
+    _, _, _, number, size, journal_id, created_us, salt = _HEADER.unpack_from(data, offset)
+    is_ours = crc32c(_HEADER.pack(magic, FORMAT_VERSION, 0, number, size, journal_id, created_us, salt)) == crc
+    if version != FORMAT_VERSION and not is_ours:
         return SegmentHeader(version, 0, 0, b"", 0, 0)
-    _, _, _, number, size, journal_id, created_us, salt = _HEADER.unpack_from(data, 0)
-    if crc32c(_HEADER.pack(magic, version, 0, number, size, journal_id, created_us, salt)) != crc:
+    if version != FORMAT_VERSION or not is_ours:
+        # What is ours but for the version is a version with a flipped bit.
         return None
     return SegmentHeader(version, number, size, journal_id, created_us, salt)
 
@@ -136,7 +174,7 @@ def decode_segment_header(data: Octets) -> SegmentHeader | None:
 def encode_group(header: GroupHeader, salt: int, group_number: int, written_us: int) -> bytearray:
     """The GROUP record that opens a group; it has `GROUP_RECORD_SIZE` bytes."""
     payload = _GROUP.pack(*header.at, header.size, *header.durable, *header.previous_end)
-    return sealed_record(RecordKind.GROUP, payload, salt, group_number, written_us)
+    return sealed_record(RecordKind.GROUP, payload, salt_at(salt, header.at.offset), group_number, written_us)
 
 
 def decode_group(view: RecordView) -> GroupHeader | None:
@@ -147,10 +185,10 @@ def decode_group(view: RecordView) -> GroupHeader | None:
     return GroupHeader(Position(a, b), size, Position(c, d), Position(e, f))
 
 
-def record_at(data: memoryview, offset: int, salt: int) -> RecordView | None:
-    """The sound record of this segment at `offset`, or None."""
+def record_at(data: memoryview, offset: int, salt: int, start: int = 0) -> RecordView | None:
+    """The sound record at `offset` of `data`, which begins at `start` of the segment with this salt; or None."""
     envelope = read_envelope(data, offset)
-    if envelope is None or envelope.salt != salt:
+    if envelope is None or envelope.salt != salt_at(salt, start + offset):
         return None
     end = offset + envelope.record_size
     body = data[offset + ENVELOPE_SIZE : offset + ENVELOPE_SIZE + envelope.size]

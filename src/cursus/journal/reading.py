@@ -8,7 +8,7 @@
                  └───────────┘
 
 Invariants
-    (1) A record is handed out only if its envelope has the segment's salt and a right CRC, its body a right CRC, and
+    (1) A record is handed out only if its envelope has its place's salt and a right CRC, its body a right CRC, and
     its
         place is the one that was looked for.
     (2) Every request is answered exactly once.
@@ -362,7 +362,8 @@ class Reading:
         end = -1
         for place in range(index, row_count(rows)):
             row = row_at(rows, place)
-            if row.first != expected or (total and total + row.size > read.request.size_max):
+            # A row without a size stands for what was lost: it lies nowhere.
+            if row.first != expected or (total and (not row.size or total + row.size > read.request.size_max)):
                 break
             if not sizes or row.offset - end > GAP_SIZE_MAX:
                 if len(sizes) == EXTENTS_MAX:
@@ -408,7 +409,7 @@ class Reading:
         assert chunk is not None
         assert segment is not None
         data = memoryview(chunk)
-        view = record_at(data, row.offset - read.offsets[extent], segment.salt)
+        view = record_at(data, row.offset - read.offsets[extent], segment.salt, read.offsets[extent])
         if view is None or len(view.memory) != row.size:
             return None
         if run is None:

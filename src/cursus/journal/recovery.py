@@ -14,7 +14,7 @@ the checkpoint's state, then each record behind it, in order. Everything that wa
 for a page that was read may not have been on the platter.
 
 Invariants
-    (1) A record is replayed only if it is sound, carries its segment's salt, and lies in a group or in a place known
+    (1) A record is replayed only if it is sound, carries its place's salt, and lies in a group or in a place known
     to have been durable.
     (2) Requests that were one append are replayed all or not at all, unless damage took some.
     (3) What is cut off or skipped has been set aside before.
@@ -52,6 +52,7 @@ from .layout import (
     GroupHeader,
     Position,
     batch_ids,
+    check_version,
     decode_segment_header,
     index_name,
     number_of,
@@ -97,7 +98,8 @@ def recover(
 ) -> Generator[RecoveryOrder, Answer, Recovered]:
     """What the files in `listing` (sizes by name) hold; `new_journal_id` names the journal if it is a new one.
 
-    Raises `Refused("newer-format")`, and `Refused("journal-damaged")` when too much is gone to go on.
+    Raises `Refused("newer-format")`, `Refused("older-format")`, and `Refused("journal-damaged")` when too much is gone
+    to go on.
     """
     checkpoint, crc = yield from _load_checkpoint(listing)
     numbers = [number for name in listing if (number := number_of(name, ".segment")) is not None]
@@ -120,13 +122,20 @@ def recover(
 
 
 def _load_checkpoint(listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answer, tuple[Checkpoint | None, bytes]]:
+    other_format: Refused | None = None
     for name in (CHECKPOINT_NAME, COPY_NAME):
         if name in listing:
             data = yield ReadFile(name, 0, listing[name])
-            checkpoint = None if data is None else decode_checkpoint(data)
+            try:
+                checkpoint = None if data is None else decode_checkpoint(data)
+            except Refused as refused:
+                # One flipped bit can say that, too: then the other copy says otherwise.
+                checkpoint, other_format = None, refused
             if data is not None and checkpoint is not None:
                 return checkpoint, crc_of_checkpoint(data)
             yield Note("error", "journal-checkpoint-damaged", {"file": name})
+    if other_format is not None:
+        raise other_format
     return None, b""
 
 
@@ -145,20 +154,12 @@ def _journal_id_of(
         head = yield ReadFile(segment_name(number), 0, SEGMENT_HEADER_SIZE + GROUP_RECORD_SIZE)
         header = None if head is None else decode_segment_header(head)
         if header is not None:
-            _check_version(header.version)
+            check_version(header.version)
             return header.journal_id
     if numbers == [1] and head is not None and read_envelope(head, SEGMENT_HEADER_SIZE) is None:
         # The first segment was being made when the process ended; nothing was ever written to it.
         return new_journal_id
     raise Refused("journal-damaged", "no segment's header is sound: restore the directory from a copy")
-
-
-def _check_version(version: int) -> None:
-    if version > FORMAT_VERSION:
-        message = (
-            f"the journal has format {version}, this cursus knows formats up to {FORMAT_VERSION}: use a newer cursus"
-        )
-        raise Refused("newer-format", message, version=version)
 
 
 def _after_checkpoint(
@@ -238,7 +239,7 @@ class _Recovery:
                 raise Refused("journal-unreadable", message, segment=number)
             data = self._loaded[number] = memoryview(read)
             header = decode_segment_header(data)
-            _check_version(FORMAT_VERSION if header is None else header.version)
+            check_version(FORMAT_VERSION if header is None else header.version)
         return data
 
     def _following(self, number: int) -> int | None:

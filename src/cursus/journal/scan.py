@@ -1,8 +1,7 @@
 """Walks the bytes of a segment, group by group: what is sound there, and what is not.
 
-A place where a record should be and none is sound is an `Unsound`. Behind it the walk goes on at the next record if
-the envelope still says how long the bad one is, else at the next group: a GROUP record says where it lies, so a copy
-of one inside a body never passes for it.
+A place where a record should be and none is sound is an `Unsound`. Behind it the walk goes on at the next record: a
+record is salted with its place, so a copy of one inside a body, or one that was written elsewhere, never passes for it.
 Source: the design, section 4 ("each group repeats the durable offset").
 """
 
@@ -26,6 +25,7 @@ from .layout import (
     batch_ids,
     decode_group,
     record_at,
+    salt_at,
 )
 
 _BLOCK_SIZE = 4 << 20
@@ -54,7 +54,8 @@ def _starts(data: memoryview, offset: int, salt: int, mask: int, wanted: int) ->
     while at + 16 <= len(data):
         end = min(len(data), at + _BLOCK_SIZE + ALIGNMENT)
         words = np.frombuffer(data[at : at + (end - at) // ALIGNMENT * ALIGNMENT], "<u4")[1::2]
-        hits = np.flatnonzero(((words[:-1] & np.uint32(mask)) == wanted) & (words[1:] == salt))
+        salts = np.uint32(salt_at(salt, at)) + np.arange(len(words) - 1, dtype="<u4")
+        hits = np.flatnonzero(((words[:-1] & np.uint32(mask)) == wanted) & (words[1:] == salts))
         for hit in hits.tolist():
             yield at + hit * ALIGNMENT
         at += _BLOCK_SIZE
@@ -76,12 +77,10 @@ def records_between(data: memoryview, offset: int, end: int, salt: int) -> Itera
             yield view
             offset += len(view.memory)
             continue
-        envelope = read_envelope(data, offset)
-        size = end - offset
-        if envelope is not None and envelope.salt == salt and envelope.record_size < size:
-            size = envelope.record_size
-        yield Unsound(offset, size)
-        offset += size
+        starts = _starts(data[:end], offset + ALIGNMENT, salt, 0xFFFF, RECORD_MAGIC)
+        behind = next((start for start in starts if read_envelope(data, start) is not None), end)
+        yield Unsound(offset, behind - offset)
+        offset = behind
 
 
 def walk(data: memoryview, start: int, end: int, number: int, salt: int) -> Iterator[RecordView | Unsound]:
@@ -167,7 +166,7 @@ def description(data: memoryview, unsound: Unsound, number: int, salt: int) -> d
     """Where something unsound lies, and what it was, as far as its envelope still says that."""
     where: dict[str, object] = {"segment": number, "offset": unsound.offset, "size": unsound.size}
     envelope = read_envelope(data, unsound.offset)
-    if envelope is None or envelope.salt != salt:
+    if envelope is None or envelope.salt != salt_at(salt, unsound.offset):
         return where
     where["kind"] = envelope.kind
     if envelope.kind == RecordKind.BATCH:

@@ -29,6 +29,7 @@ from .layout import (
     index_name,
     number_of,
     ordinal_of,
+    segment_headers,
     segment_name,
 )
 from .recovery import recover
@@ -151,8 +152,8 @@ def _verify_segment(
         report.damage.append({"segment": number, "offset": 0, "size": segment.end, "what": "cannot be read"})
         return report
     view = memoryview(data)
-    header = decode_segment_header(view)
-    if header is None or (header.number, header.journal_id) != (number, recovered.journal_id):
+    headers = segment_headers(view)
+    if any(head is None or (head.number, head.journal_id) != (number, recovered.journal_id) for head in headers):
         report.damage.append({"segment": number, "offset": 0, "size": SEGMENT_HEADER_SIZE, "what": "header"})
     stream_ids: dict[int, None] = {}
     for found in walk(view, SEGMENT_HEADER_SIZE, segment.end, number, segment.salt):

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from cursus.delivery.record import BODY_CRC_SIZE, ENVELOPE_SIZE, RecordKind
+from cursus.delivery.record import RecordKind
 from cursus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
 from cursus.journal.layout import (
     SEGMENT_HEADER_SIZE,
@@ -34,9 +34,8 @@ from .disk import SECTOR_SIZE, SimDisk, SimFile
 
 ANY_SEQUENCE = (1, 1 << 62)
 BLOCK_SIZE = 4096
-GROUP = -1
-"""Instead of a stream's id, where a group begins."""
-ENVELOPE_END = ENVELOPE_SIZE + BODY_CRC_SIZE
+HEADER_END = 60
+"""Where what a segment's header says ends, and zeros begin."""
 
 
 class _Record(NamedTuple):
@@ -96,6 +95,8 @@ class Rot:
         header = decode_segment_header(data)
         if header is None or end <= SEGMENT_HEADER_SIZE:
             return ""
+        if die.chance(0.05):
+            return self._flip(die, name, 0, HEADER_END)
         places: list[_Record] = []
         hidden: list[tuple[int, int]] = []
         for found in walk(data, SEGMENT_HEADER_SIZE, end, number, salt_of(header.journal_id, number)):
@@ -109,8 +110,6 @@ class Rot:
             if kind in (RecordKind.BATCH, RecordKind.STAGED):
                 stream_id, count, _ = batch_ids(found.memory)
                 sequences = (first, first + count - 1) if kind == RecordKind.BATCH else ANY_SEQUENCE
-            elif kind == RecordKind.GROUP:
-                stream_id = GROUP
             places.append(_Record(found.offset, found.offset + len(found.memory), stream_id, sequences))
         if not places:
             return ""
@@ -119,12 +118,8 @@ class Rot:
             # An earlier strike hides which records lie there, and some of them may be sound.
             return ""
         told = what()
-        is_lost = False
         for start, stop, stream_id, sequences in places if told else ():
-            # Where an envelope is gone nobody knows where the next record begins, up to the next group.
-            is_struck = start < end_byte and stop > first_byte
-            is_lost = (is_lost and stream_id != GROUP) or (is_struck and first_byte < start + ENVELOPE_END)
-            if stream_id > 0 and (is_struck or is_lost):
+            if stream_id and start < end_byte and stop > first_byte:
                 self._struck.rotten.setdefault(stream_id, []).append(sequences)
         return told
 
