@@ -60,8 +60,8 @@ from cursus.streams.exchange import (
 from cursus.streams.stream import Stream
 
 from .audit import Audit, at_place
-from .content import EVERY_TASTE, identity_in, seen_rows, taste_of
-from .views import SessionView, StreamView, SubscriptionView, is_within
+from .content import EVERY_TASTE, Taste, identity_in, seen_rows, taste_of
+from .views import PARKED, SessionView, StreamView, SubscriptionView, is_within
 from .world import Violation, World
 
 
@@ -83,6 +83,8 @@ class Oracles(Audit):
         self._asking_sources: dict[int, SourceAttachRequested] = {}
         self._epochs: dict[int, int] = {}
         self._subscribers: dict[int, SubscribeRequested] = {}
+        self._wishes: dict[tuple[str, str, str], list[Taste]] = {}
+        """Tastes that were asked for of subscriptions that nobody has been granted, by stream, subscriber and name."""
         self._views: dict[int, tuple[SubscriptionView, SessionView]] = {}
         self._runs: dict[int, str] = {}
         self._deleting: dict[tuple[int, int], StreamView] = {}
@@ -310,6 +312,7 @@ class Oracles(Audit):
                 old.is_gone = True
             view = self.streams[incarnation] = self.current[name] = StreamView(name, incarnation)
             view.was_replaced = old is not None
+            view.may_repeat = name.startswith(PARKED) and bool(self._world.vanishing)
             # A deletion that is on its way may be of this one, which nobody had been granted when it was asked for.
             view.is_dying = any(dying.name == name for dying in self._deleting.values())
             view.floor = self._trimmed.get(incarnation, 1)
@@ -364,11 +367,14 @@ class Oracles(Audit):
 
     def _hear_subscribe(self, session: int, fact: SubscribeRequested) -> None:
         self._subscribers[session] = fact
-        stream = self.current.get(fact.stream)
-        if stream is not None and fact.subscriber and fact.filter is not None:
-            view = self.subscriptions.get((stream.incarnation, fact.subscriber, fact.name))
-            if view is not None:
-                view.ask_taste(taste_of(fact.filter))
+        if not fact.subscriber or fact.filter is None:
+            return
+        taste, stream = taste_of(fact.filter), self.current.get(fact.stream)
+        view = self.subscriptions.get((stream.incarnation, fact.subscriber, fact.name)) if stream is not None else None
+        if view is not None:
+            view.ask_taste(taste)
+        else:
+            self._wishes.setdefault((fact.stream, fact.subscriber, fact.name), []).append(taste)
 
     def _see_subscription(self, session: int, grant: GrantSubscription) -> None:
         asked = self._subscribers[session]
@@ -388,11 +394,9 @@ class Oracles(Audit):
             view = SubscriptionView(stream, "/".join(key[1:]), [taste], (taste,))
             view.start, view.is_durable = grant.position, bool(asked.subscriber)
             self.subscriptions[key] = view
-            for other, fact in self._subscribers.items():
-                # Whoever asked for it before it was there, and waits for its turn, may bring its own taste.
-                names = (fact.stream, fact.subscriber, fact.name)
-                if other not in self._views and other != session and names == (stream.name, *key[1:]) and fact.filter:
-                    view.ask_taste(taste_of(fact.filter))
+            for wish in self._wishes.pop((asked.stream, asked.subscriber, asked.name), ()):
+                # Somebody asked for it before anybody was told that it is there: the journal may have that.
+                view.ask_taste(wish)
         if grant.epoch < view.epoch:
             raise Violation("fenced", f"epoch {grant.epoch} of {view.name} was granted after {view.epoch}")
         view.epoch = grant.epoch

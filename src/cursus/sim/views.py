@@ -46,6 +46,8 @@ class StreamView:
     """Whether it was said to be deleted, or was lost with everything in it."""
     was_replaced: bool = False
     """Whether there was another of this name before."""
+    may_repeat: bool = False
+    """Whether what is parked there may come from two streams of one name, of which the first was deleted."""
     is_shaken: bool = False
     """Whether what the node knew of it was damaged, and reported as that."""
 
@@ -59,7 +61,7 @@ class StreamView:
         if row.body != body_of(row.identity) or row.key != key_of(row.identity):
             raise Violation("once", f"{self.name}/{sequence}: the bytes of {row.identity} are not what was offered")
         place = self.places.get(row.identity)
-        if place is not None and place != sequence and not self.is_shaken:
+        if place is not None and place != sequence and not (self.is_shaken or self.may_repeat):
             raise Violation("once", f"{row.identity} stands at {place} and at {sequence} of {self.name}")
         self.rows[sequence] = row
         self.places[row.identity] = sequence
