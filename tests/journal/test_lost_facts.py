@@ -150,3 +150,16 @@ def test_a_stream_that_was_made_out_of_sight_and_deleted_is_no_orphan_and_takes_
     rig.restart()
     assert orphans(rig) == []
     assert rig.log.extent(lost.stream_id).count == 0
+
+
+def test_what_is_published_after_damage_took_a_trimmed_end_lies_above_the_floor() -> None:
+    rig = Rig()
+    source = rig.attach(1, stream="s")
+    rig.publish(source, 1, 4)
+    rig.do(x.AdminRequested(2, 1, "local", "stream.trim", {"name": "s", "floor": 5}))
+    batch = next(view for view in records(rig.disk) if view.envelope.kind == RecordKind.BATCH)
+    spoil(rig.disk, batch)
+    rig.restart()
+    stream = rig.floor.tables.streams["s"]
+    stream.check()
+    assert (stream.floor, stream.head_durable) == (5, 4)

@@ -28,6 +28,7 @@ from .facts import (
     StagesDropped,
     StreamCreated,
     StreamDeleted,
+    StreamTrimmed,
     SubscriptionOpened,
     SubscriptionRemoved,
     SubscriptionSettled,
@@ -297,7 +298,7 @@ class Replay:
                 stream = self._tables.streams_by_id.get(fact.stream_id)
                 known = None if stream is None else stream.subscriptions.get((fact.subscriber, fact.name))
                 if stream is not None and known is not None:
-                    self._reach(stream, fact)
+                    self._pass(stream, fact)
                     known.apply_settled(fact, self._tables.limits.unsettled_max)
             case SubscriptionRemoved(stream_id, subscriber, name):
                 stream = self._tables.streams_by_id.get(stream_id)
@@ -307,6 +308,11 @@ class Replay:
                 self._deleted[stream_id] = None
                 if self._orphans.pop(stream_id, None) is not None:
                     self._orders.say(StreamDropped(stream_id))
+                self._creating.apply(fact)
+            case StreamTrimmed(stream_id, floor):
+                stream = self._tables.streams_by_id.get(stream_id)
+                if stream is not None:
+                    self._reach(stream, floor - 1)
                 self._creating.apply(fact)
             case StagesDropped(stages):
                 for number in stages:
@@ -323,16 +329,18 @@ class Replay:
                 self._creating.apply(fact)
                 self._committing.apply(fact)
 
-    def _reach(self, stream: Stream, fact: SubscriptionOpened | SubscriptionSettled) -> None:
-        """What a cursor has passed was there: its sequences must not come again where damage took them, for the cursor
-        would pass over them.
+    def _pass(self, stream: Stream, fact: SubscriptionOpened | SubscriptionSettled) -> None:
+        self._reach(stream, max(fact.floor, fact.pushed_known, *(last for _, last in fact.settled)))
+
+    def _reach(self, stream: Stream, last: int) -> None:
+        """What a cursor has passed, or what was trimmed, was there: its sequences must not come again where damage took
+        them, for the cursor would pass over them, and nobody could read what lies below the floor.
         """
-        last = max(fact.floor, fact.pushed_known, *(last for _, last in fact.settled))
         if last > stream.head_durable:
             stream.become_durable(last)
 
     def _open(self, stream: Stream, fact: SubscriptionOpened) -> None:
-        self._reach(stream, fact)
+        self._pass(stream, fact)
         unsettled_max = self._tables.limits.unsettled_max
         known = stream.subscriptions.get((fact.subscriber, fact.name))
         if known is None:
