@@ -354,13 +354,18 @@ class SubscriptionChannel:
         if self._filter_change is not None and not self._filter_change.done():
             self._filter_change.set_exception(error)
         elif error.code in TRANSIENT:
-            self._connection.call_later(RETRY_S, self._settle_again)
+            link_count = self.link_count
+            self._connection.call_later(RETRY_S, lambda: self._settle_again(link_count))
         else:
             self.fail(error)
 
-    def _settle_again(self) -> None:
-        self._sent = ()
-        self.pump_settlements()
+    def _settle_again(self, link_count: int) -> None:
+        """Send what was refused for now; over another link it was sent when that was granted, and waits for its answer:
+        one answer must never pass for that of two settlements.
+        """
+        if link_count == self.link_count and self._channel:
+            self._sent = ()
+            self.pump_settlements()
 
     # ── filter ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

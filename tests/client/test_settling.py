@@ -1,0 +1,60 @@
+"""What of a subscriber's settlements is confirmed, when answers are late, refused, or lost with their link."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from cursus.client.subscribing import SubscriptionChannel, Wanted
+from cursus.protocols.zeps import messages as m
+from cursus.protocols.zeps.client_exchange import SettleRequested, TellMessage, TellOpened, TellSettled
+from cursus.streams.exchange import SettleMode
+
+GRANT = m.Subscribed(1, b"i" * 16, 1, 1, 1, 1, 100)
+
+
+class Line:
+    """The end of a connection that a channel hangs on; timers end when the test says so."""
+
+    is_open = True
+
+    def __init__(self) -> None:
+        self.said: list[object] = []
+        self.timers: list[Callable[[], None]] = []
+
+    def open_channel(self, channel: object, message: object) -> int:
+        return 1
+
+    def handle(self, request: object) -> None:
+        self.said.append(request)
+
+    def call_later(self, delay_s: float, action: Callable[[], None]) -> None:
+        self.timers.append(action)
+
+
+def settle(channel: SubscriptionChannel, sequence: int) -> None:
+    channel.to_settle.append((sequence, sequence))
+    channel.pump_settlements()
+
+
+async def _confirm_once_over_a_new_link() -> None:
+    line: Any = Line()
+    channel = SubscriptionChannel(line, Wanted("s", "a", "main", mode=SettleMode.INDIVIDUAL))
+    channel.begin()
+    channel.take(TellOpened(1, GRANT))
+    settle(channel, 1)
+    channel.take(TellMessage(1, m.Refusal("disk-full", "no space left")))
+    channel.lose()
+    channel.begin()
+    channel.take(TellOpened(1, GRANT))
+    settle(channel, 5)
+    for timer in line.timers:
+        timer()
+    assert line.said == [SettleRequested(1, ((1, 1),)), SettleRequested(1, ((1, 1),))]
+    channel.take(TellSettled(1, 1, ()))
+    assert channel.is_settled((1, 1))
+    assert not channel.is_settled((5, 5)), "nobody has said that 5 is settled"
+    assert line.said[-1] == SettleRequested(1, ((5, 5),))
+
+
+def test_a_settlement_that_was_refused_before_its_link_was_lost_is_confirmed_by_its_own_answer_alone() -> None:
+    asyncio.run(_confirm_once_over_a_new_link())
