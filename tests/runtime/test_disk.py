@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -39,7 +40,7 @@ from cursus.journal.log import Log
 from cursus.journal.recovery import CheckpointLoaded, Replayed
 from cursus.journal.settings import LogSettings
 from cursus.kernel.engine import Now
-from cursus.kernel.errors import Refused
+from cursus.kernel.errors import Refused, Unavailable
 from cursus.kernel.events import DeadlineReached
 from cursus.runtime.directory import Directory, open_directory
 from cursus.runtime.disk import BALLAST_NAME, Disk, create_segment, drive_recovery
@@ -270,6 +271,48 @@ def test_on_a_full_disk_publishers_are_refused_readers_go_on_and_service_returns
     life = Life(small_disk)
     assert life.read(1) == list(range(1, count + 2))
     life.end()
+
+
+def torn(path: Path) -> None:
+    """A journal whose last group was written in part."""
+    life = Life(path)
+    for sequence in range(1, 6):
+        assert isinstance(life.append(batch_entry(1, sequence, size=3000)), Appended)
+    life.end()
+    segment = path / segment_name(1)
+    data = bytearray(segment.read_bytes())
+    data[len(data.rstrip(b"\0")) - 20] ^= 1
+    segment.write_bytes(data)
+
+
+def fill(path: Path) -> None:
+    """Leave no byte of the file system."""
+    with (path / "filler").open("wb", buffering=0) as filler, suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
+
+
+def test_a_torn_journal_on_a_full_disk_starts_with_the_space_that_was_held_back(small_disk: Path) -> None:
+    torn(small_disk)
+    (small_disk / BALLAST_NAME).write_bytes(bytes(64 << 10))
+    fill(small_disk)
+    life = Life(small_disk)
+    assert life.read(1) == [1, 2, 3, 4]
+    life.end()
+    assert not (small_disk / BALLAST_NAME).exists()
+
+
+def test_a_torn_journal_on_a_disk_without_any_space_says_what_it_needs_and_changes_nothing(small_disk: Path) -> None:
+    torn(small_disk)
+    (small_disk / BALLAST_NAME).unlink(missing_ok=True)
+    fill(small_disk)
+    before = (small_disk / segment_name(1)).read_bytes()
+    directory, found = open_directory(small_disk), list[object]()
+    with pytest.raises(Unavailable, match="bytes of it must be kept aside; free that much") as caught:
+        drive_recovery(directory, SMALL, JOURNAL_ID, found.append)
+    directory.close()
+    assert caught.value.code == "disk-full"
+    assert (small_disk / segment_name(1)).read_bytes() == before
 
 
 def test_a_second_node_is_refused_and_told_who_has_the_journal(tmp_path: Path) -> None:

@@ -115,8 +115,8 @@ def open_directory(path: Path) -> Directory:
         pid = int(holder) if holder.isdigit() else 0
         message = f"the journal in {str(path)!r} is in use by process {pid}: stop that node, or name another directory"
         raise Refused("journal-locked", message, path=str(path), pid=pid) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode("ascii"), 0)
+    # In this order, for a full disk may have no block to give once the one that is there was let go.
+    os.ftruncate(lock, os.pwrite(lock, f"{os.getpid()}\n".encode("ascii"), 0))
     for unfinished in path.glob(f"*{_TEMPORARY}"):
         unfinished.unlink()
     return Directory(path, lock)

@@ -38,6 +38,7 @@ from cursus.journal.layout import index_name, segment_name
 from cursus.journal.recovery import recover
 from cursus.journal.settings import LogSettings, Recovered
 from cursus.journal.steps import Answer, CutFile, Found, ReadFile, RemoveFile, SetAside, SyncFile
+from cursus.kernel.errors import Unavailable
 
 from .directory import Directory, read_at, replace_file, sync_data, sync_directory, write_at
 
@@ -49,7 +50,9 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_DESCRIPTOR = {errno.EMFILE, errno.ENFILE}
 BALLAST_NAME = "ballast"
 BALLAST_SIZE = 4 << 20
-"""Space that is held back for the checkpoint that lets segments go when the disk is full."""
+"""Space that is held back: for the checkpoint that lets segments go when the disk is full, and for what a start must
+keep aside.
+"""
 _ANSWERS_MAX = 64
 _AT_ONCE_SIZE_MAX = 64 << 10
 _ANSWERS_SIZE_MAX = 4 << 20
@@ -172,18 +175,12 @@ class Disk:
                 replace_file(self._path, order.name, order.data)
             except OSError as error:
                 # Without a checkpoint no segment may go, so a full disk would stay full whatever is trimmed.
-                if code_of(error) != "disk-full" or not self._drop_ballast():
+                if code_of(error) != "disk-full" or not _drop_ballast(self._path):
                     raise
                 replace_file(self._path, order.name, order.data)
         except OSError as error:
             return FileFailed(order.token, reason_of(error))
         return FileWritten(order.token)
-
-    def _drop_ballast(self) -> bool:
-        ballast = self._path / BALLAST_NAME
-        had_ballast = ballast.exists()
-        ballast.unlink(missing_ok=True)
-        return had_ballast
 
     def _take_ballast(self) -> None:
         ballast = self._path / BALLAST_NAME
@@ -298,7 +295,7 @@ def drive_recovery(
 ) -> Recovered:
     """Carry out what recovery orders in a directory that is ours; hand what it finds to `take`, in order.
 
-    Raises what `cursus.journal.recovery.recover` raises, and `OSError`.
+    Raises what `cursus.journal.recovery.recover` raises, `OSError`, and `Unavailable("disk-full")`.
     """
     return drive_steps(directory, recover(directory.listing(), settings, new_journal_id), take)
 
@@ -320,13 +317,39 @@ def drive_steps(directory: Directory, steps: Generator[Any, Answer, T], take: Ca
             case SyncFile(name):
                 directory.sync(name)
             case SetAside(name, offset, size):
-                directory.set_aside(f"{name}.{offset}", directory.read(name, offset, size))
+                _keep_aside(directory, name, offset, size)
             case CutFile(name, size):
                 directory.cut(name, size)
             case RemoveFile(name):
                 directory.remove(name)
             case _:
                 take(order)
+
+
+def _keep_aside(directory: Directory, name: str, offset: int, size: int) -> None:
+    """Copy what will be cut off, or is damaged. Raises `OSError`, and `Unavailable` where there is no room for it."""
+    data, kept_as = directory.read(name, offset, size), f"{name}.{offset}"
+    try:
+        try:
+            directory.set_aside(kept_as, data)
+        except OSError as error:
+            if code_of(error) != "disk-full" or not _drop_ballast(directory.path):
+                raise
+            directory.set_aside(kept_as, data)
+    except OSError as error:
+        if code_of(error) != "disk-full":
+            raise
+        where = str(directory.path)
+        message = f"the disk of {where!r} is full: before {name} is mended, {size} bytes of it must be kept aside"
+        raise Unavailable("disk-full", f"{message}; free that much, and start again", path=where) from None
+
+
+def _drop_ballast(path: Path) -> bool:
+    """Let go of the space that is held back; whether there was some."""
+    ballast = path / BALLAST_NAME
+    had_ballast = ballast.exists()
+    ballast.unlink(missing_ok=True)
+    return had_ballast
 
 
 def _read_if_possible(directory: Directory, name: str, offset: int, size: int) -> memoryview | None:
