@@ -66,6 +66,14 @@ test: $(SET_UP) ## all tests: make test ARGS='-k fenced'
 demo: $(SET_UP) ## the whole way on real flights, with kills: make demo SEED=7
 	$(BIN)/python examples/demo/run.py $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: chaos
+chaos: $(SET_UP) ## real processes that fail on purpose: 20 runs of a minute, each audited
+	$(BIN)/cursus chaos --seed $(or $(SEED),1) --runs 20 --seconds 60 $(ARGS)
+
+.PHONY: bench-audit
+bench-audit: $(SET_UP) ## measure the audit: make bench-audit ARGS='--count 100000000'
+	$(BIN)/python -m benchmarks.audit $(ARGS)
+
 .PHONY: bench
 bench: $(SET_UP) ## measure Cursus beside its peers: make bench ARGS=--quick
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -22,10 +22,12 @@ VERBS = {
     "journal": ("cursus.cli.journal:journal", "Verify and dump a journal while no node uses it."),
     "bench": ("cursus.cli.bench:bench", "Measure a node: throughput, then latency."),
     "sim": ("cursus.cli.sim:sim", "Hold every guarantee in simulated worlds."),
+    "chaos": ("cursus.cli.chaos:chaos", "Let real processes fail on purpose, then audit."),
     "verify": (
         "cursus.cli.verify:verify",
         "Prove that a node loses, doubles and reorders nothing.",
     ),
+    "audit": ("cursus.cli.audit:audit", "Prove or refute it by what everybody wrote down, with Spark."),
 }
 
 
