@@ -88,6 +88,8 @@ class Oracles(Audit):
         self._views: dict[int, tuple[SubscriptionView, SessionView]] = {}
         self._runs: dict[int, str] = {}
         self._deleting: dict[tuple[int, int], StreamView] = {}
+        self._deleting_unseen: dict[tuple[int, int], str] = {}
+        """Names whose deletion was asked for when nobody had been granted anything of them."""
         self._stages: dict[int, int] = {}
         self._nameless: dict[int, str] = {}
         """Who publishes without a name, by session."""
@@ -107,7 +109,7 @@ class Oracles(Audit):
         """Sessions of the process before are over."""
         for sessions in (
             self._sources, self._asking_sources, self._epochs, self._subscribers, self._views, self._runs,
-            self._deleting, self._stages, self._nameless,
+            self._deleting, self._deleting_unseen, self._stages, self._nameless,
         ):  # fmt: skip
             sessions.clear()
 
@@ -135,9 +137,8 @@ class Oracles(Audit):
                 self._runs[session] = fact.sink
             case CommitRequested():
                 self.commits.ask(fact)
-            case AdminRequested(session, request, _, "stream.delete", {"name": str(name)}) if name in self.current:
-                self.current[name].is_dying = True
-                self._deleting[session, request] = self.current[name]
+            case AdminRequested(session, request, _, "stream.delete", {"name": str(name)}):
+                self._hear_deletion(session, request, name)
             case _:
                 pass
 
@@ -170,8 +171,11 @@ class Oracles(Audit):
                 self.commits.refused_stages[self._stages[session]] = None
             case ConfirmCommitted():
                 self.commits.see(effect)
-            case AnswerAdmin(session, request) if (session, request) in self._deleting:
-                self._deleting.pop((session, request)).is_gone = True
+            case AnswerAdmin(session, request):
+                deleted = self._deleting.pop((session, request), None)
+                if deleted is not None:
+                    deleted.is_gone = True
+                self._deleting_unseen.pop((session, request), None)
             case _:
                 pass
 
@@ -300,6 +304,14 @@ class Oracles(Audit):
             ):
                 raise Violation("pinned", f"{known.name} needs {view.name}/{sequence}, which retention takes")
 
+    def _hear_deletion(self, session: int, request: int, name: str) -> None:
+        view = self.current.get(name)
+        if view is None:
+            self._deleting_unseen[session, request] = name
+        else:
+            view.is_dying = True
+            self._deleting[session, request] = view
+
     # ── the way in ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _stream(self, name: str, incarnation: bytes, stream_id: int) -> StreamView:
@@ -314,7 +326,8 @@ class Oracles(Audit):
             view.was_replaced = old is not None
             view.may_repeat = name.startswith(PARKED) and bool(self._world.vanishing)
             # A deletion that is on its way may be of this one, which nobody had been granted when it was asked for.
-            view.is_dying = any(dying.name == name for dying in self._deleting.values())
+            dying = [*self._deleting_unseen.values(), *(dying.name for dying in self._deleting.values())]
+            view.is_dying = name in dying
             view.floor = self._trimmed.get(incarnation, 1)
             self._ids[incarnation] = stream_id
         elif view.is_gone:
