@@ -31,7 +31,7 @@ from cursus.node.settings import (
     StreamsSection,
     Unit,
 )
-from cursus.runtime.toml_places import key_places
+from cursus.kernel.toml_places import key_places
 
 DEFAULT = "default"
 FILE_SIZE_MAX = 1 << 20

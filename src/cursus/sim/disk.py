@@ -35,6 +35,7 @@ from cursus.kernel.octets import Octets
 
 from .dice import Die
 from .gates import Gate
+from .ranges import Span, time_ns
 from .world import MICROSECOND, MILLISECOND, SECOND, World
 
 SECTOR_SIZE = 512
@@ -136,8 +137,8 @@ class DiskTemper:
     slow_sync_max_ns: int = 10 * SECOND
 
 
-def drawn_temper(die: Die) -> DiskTemper:
-    """A disk's temper, for one world."""
+def drawn_temper(die: Die, sync_s: Span) -> DiskTemper:
+    """A disk's temper, for one world; `sync_s`: how long a slow sync takes."""
     sync_min_ns = die.spread(20 * MICROSECOND, MILLISECOND)
     return DiskTemper(
         step_max_ns=die.spread(10 * MICROSECOND, MILLISECOND),
@@ -148,6 +149,7 @@ def drawn_temper(die: Die) -> DiskTemper:
         file_fault=die.rate(0.2, never=0.6),
         stale_read=die.rate(0.2, never=0.8),
         slow_sync=die.rate(0.05, never=0.7),
+        slow_sync_max_ns=time_ns(die, sync_s),
     )
 
 
@@ -234,7 +236,7 @@ class SimDisk:
     def _sync_ns(self) -> int:
         sync_ns = self._die.between(self.temper.sync_min_ns, self.temper.sync_max_ns)
         if self._fails(self.temper.slow_sync, "slow-sync"):
-            sync_ns += self._die.spread(10 * MILLISECOND, self.temper.slow_sync_max_ns)
+            sync_ns += self._die.spread(MILLISECOND, self.temper.slow_sync_max_ns)
         return sync_ns
 
     def _fails(self, probability: float, kind: str) -> bool:

@@ -21,7 +21,7 @@ clog         links are held back one by one, and let on again in another order
 strobe       a node's wall clock jumps to and fro
 restart      everybody is killed, one after the other
 all          everybody is killed at once, the node with its power
-careless     offers are lost, repeated and reordered on the links that are up, until those go
+careless     offers are lost, repeated and reordered for a while, then all links go
 abandon      when the nemesis rests, some are left dead, or stopped for good with their links open
 """
 
@@ -37,6 +37,7 @@ from .machine import Machine
 from .network import Carelessness, Network
 from .partitions import SHAPES, Parts
 from .ports import is_offer
+from .ranges import Ranges, time_ns
 from .rot import Rot
 from .world import MICROSECOND, MILLISECOND, SECOND, World
 
@@ -50,11 +51,6 @@ CONFIRMATIONS = (ConfirmFilter, ConfirmFilter, GrantSubscription, ConfirmSettled
 """What a node may be startled by: the change of a table, which its journal must have by then. Filters change seldom."""
 COUNTS_MAX = {"rot": 3, "all": 3, "restart": 3}
 """How often in one world; others as often as it comes."""
-
-
-PAUSE_MAX_NS = 120 * SECOND
-PARTITION_MIN_NS, PARTITION_MAX_NS = 100 * MILLISECOND, 60 * SECOND
-LOSS_MAX, REPEAT_MAX, REORDER_MAX = 0.3, 0.5, 0.3
 
 
 class Victim(Protocol):
@@ -101,7 +97,8 @@ class Nemesis:
         machines: Sequence[Machine],
         players: Sequence[Victim],
         rots: Sequence[Rot],
-        faults: Sequence[str] = FAULTS,
+        faults: Sequence[str],
+        ranges: Ranges,
         strikes: Collection[int] | None = None,
     ) -> None:
         """Strike these machines, their disks' `rots`, and players; `faults` are those that may be drawn.
@@ -114,6 +111,7 @@ class Nemesis:
         self._players = players
         self._parties = [machine.name for machine in machines] + [player.name for player in players]
         self._rots = rots
+        self._ranges = ranges
         self._only = strikes
         self._planning = self._die = world.dice.die("nemesis")
         self._restarting = world.dice.die("restarts")
@@ -141,6 +139,8 @@ class Nemesis:
         """Strike no more; heal what is not healed by itself. Some are not healed, and nobody may be held up by that."""
         self._world.tell("nemesis", "rests")
         self._is_resting = True
+        if self._network.carelessness is not None:
+            self._be_careful()
         self._network.heal()
         for machine in self._machines:
             machine.steps_to_live = machine.startled_by = None
@@ -270,7 +270,7 @@ class Nemesis:
         if links:
             self._count("block")
             near, far = links[self._die.between(0, len(links) - 1)].ends
-            until_ns = self._world.now_ns + self._die.spread(MILLISECOND, 3 * SECOND)
+            until_ns = self._world.now_ns + time_ns(self._die, self._ranges.block_s)
             ways = [(near.owner, far.owner), (far.owner, near.owner)]
             for sender, receiver in ways if self._die.chance(0.5) else ways[: self._die.between(0, 1) + 1]:
                 self._network.block(sender, receiver, until_ns)
@@ -286,14 +286,15 @@ class Nemesis:
     def step_clock(self) -> None:
         """A wall clock is set."""
         self._count("clock")
-        step_ns = self._die.spread(MILLISECOND, 3600 * SECOND)
+        step_ns = time_ns(self._die, self._ranges.clock_step_s)
         self._machine().clock.step(step_ns if self._die.chance(0.5) else -step_ns)
 
     def strobe(self) -> None:
         """A wall clock jumps to and fro for a while."""
         self._count("strobe")
         clock, die = self._machine().clock, self._die
-        step_ns, pause_ns = die.spread(MILLISECOND, 3600 * SECOND), die.spread(100 * MICROSECOND, 50 * MILLISECOND)
+        step_ns = time_ns(die, self._ranges.clock_step_s)
+        pause_ns = die.spread(100 * MICROSECOND, 50 * MILLISECOND)
         for jump in range(die.between(2, 20)):
             self._world.after(jump * pause_ns, partial(clock.step, step_ns if jump % 2 else -step_ns))
 
@@ -301,7 +302,7 @@ class Nemesis:
         """A node or a process is stopped, and knows nothing of it when it goes on."""
         self._count("pause")
         die, player = self._die, self._player()
-        duration_ns = die.spread(MILLISECOND, PAUSE_MAX_NS)
+        duration_ns = time_ns(die, self._ranges.pause_s)
         if player is None or die.chance(0.3):
             machine = self._machine()
             self._world.tell(machine.name, f"is stopped for {duration_ns / SECOND:.3f} s")
@@ -315,7 +316,7 @@ class Nemesis:
         shape = list(SHAPES)[die.between(0, len(SHAPES) - 1)]
         self._count(f"partition.{shape}")
         parts = SHAPES[shape](self._parties, die)
-        duration_ns = die.spread(PARTITION_MIN_NS, PARTITION_MAX_NS)
+        duration_ns = time_ns(die, self._ranges.partition_s)
         if not die.chance(0.2):
             self._network.part(parts, self._world.now_ns + duration_ns)
             return
@@ -335,7 +336,7 @@ class Nemesis:
         for link in self._network.links_of(self._machine().name):
             if die.chance(0.6):
                 near, far = link.ends
-                until_ns = now_ns + die.spread(MILLISECOND, 10 * SECOND)
+                until_ns = now_ns + time_ns(die, self._ranges.block_s)
                 self._network.block(near.owner, far.owner, until_ns)
                 self._network.block(far.owner, near.owner, until_ns)
 
@@ -359,14 +360,22 @@ class Nemesis:
 
     def be_careless(self) -> None:
         """What goes over links that know whole items is lost, repeated and reordered, if the dialect may bear it."""
-        if not self._network.is_plain:
+        network = self._network
+        if not network.is_plain or network.carelessness is not None:
             return
         self._count("careless")
         die = self._die
-        rates = (LOSS_MAX * die.random(), REPEAT_MAX * die.random(), REORDER_MAX * die.random())
-        for link in self._network.links_of(self._machine().name):
-            link.be_careless(Carelessness(*rates, is_offer))
-            self._world.after(die.spread(10 * MILLISECOND, 3 * SECOND), partial(link.cut, "by the careless"))
+        ranges = self._ranges
+        loss, repeat, reorder = (die.uniform(*span) for span in (ranges.loss, ranges.repeat, ranges.reorder))
+        network.carelessness = Carelessness(loss, repeat, reorder, is_offer)
+        self._world.after(die.spread(10 * MILLISECOND, 3 * SECOND), self._be_careful)
+
+    def _be_careful(self) -> None:
+        """What was lost is nowhere on its way, so everybody must begin anew."""
+        self._network.carelessness = None
+        for machine in self._machines:
+            for link in self._network.links_of(machine.name):
+                link.cut("by the careless")
 
 
 _STRIKES: dict[str, Callable[[Nemesis], None]] = {

@@ -5,7 +5,7 @@
 
 Items are bytes, which may be torn anywhere, or whole objects, which may not. What is blocked, one way or a partition,
 holds what is on it back until it is healed. Nothing is lost, repeated or reordered within a link that lives, as TCP
-promises; a way that is made careless (`Carelessness`) does all three to the items that may bear it, until it is cut.
+promises; a careless network (`Carelessness`) does all three to the items that may bear it, until its links are cut.
 Source: the design, section 7.
 """
 
@@ -20,6 +20,7 @@ from cursus.kernel.octets import Octets
 
 from .dice import Die
 from .partitions import Parts, party_of
+from .ranges import Span, time_ns
 from .world import MICROSECOND, MILLISECOND, SECOND, World
 
 CONGESTED_SIZE = 64 << 10
@@ -44,14 +45,14 @@ class NetworkTemper:
     """Bytes in a second, of the slowest way."""
 
 
-def drawn_temper(die: Die) -> NetworkTemper:
-    """A network's temper, for one world."""
+def drawn_temper(die: Die, delay_s: Span) -> NetworkTemper:
+    """A network's temper, for one world; `delay_s`: by how much something may be late, now and then."""
     delay_min_ns = die.spread(10 * MICROSECOND, 5 * MILLISECOND)
     return NetworkTemper(
         delay_min_ns=delay_min_ns,
         delay_max_ns=delay_min_ns + die.spread(10 * MICROSECOND, 50 * MILLISECOND),
         spike=die.rate(0.05),
-        spike_max_ns=die.spread(10 * MILLISECOND, 5 * SECOND),
+        spike_max_ns=time_ns(die, delay_s),
         tear=die.rate(1.0),
         cut=die.rate(0.02),
         half_open=die.rate(1.0),
@@ -60,7 +61,7 @@ def drawn_temper(die: Die) -> NetworkTemper:
 
 
 class Carelessness(NamedTuple):
-    """What a way does to single items until it is cut: probabilities by item."""
+    """What a network does to single items until its links are cut: probabilities by item."""
 
     loss: float
     repeat: float
@@ -136,12 +137,11 @@ class _Way:
         self._is_pumping = False
         self._last_ns = 0
         self._ns_per_byte = network.ns_per_byte()
-        self.carelessness: Carelessness | None = None
         self.is_cut = False
 
     def put(self, item: object) -> None:
         """An item goes on its way; bytes may be torn into pieces that arrive by themselves."""
-        careless = self.carelessness
+        careless = self._network.carelessness
         if careless is None or not careless.bears(item):
             self._append(item)
         else:
@@ -217,10 +217,6 @@ class Link:
         """Whether any end still takes it for open."""
         return self.ends[0].is_open or self.ends[1].is_open
 
-    def be_careless(self, carelessness: Carelessness) -> None:
-        """Lose, repeat and reorder what this may be done to, on the way from the end that asked for the link."""
-        self._ways[0].carelessness = carelessness
-
     def cut(self, reason: str) -> None:
         """Lose what has not arrived; each end hears of it soon, or after a long time."""
         for way in self._ways:
@@ -245,6 +241,8 @@ class Network:
         self._links: list[Link] = []
         self._blocked_until_ns: dict[tuple[str, str], int] = {}
         self._partitions: list[tuple[int, Parts]] = []
+        self.carelessness: Carelessness | None = None
+        """What is done to single items just now; whoever begins with it cuts all links when it ends."""
 
     def listen(self, address: str, accept: Callable[[End], bool]) -> None:
         """Offer links to `address` to `accept`, which takes or refuses them."""
@@ -301,6 +299,7 @@ class Network:
         """Block nothing any more, and be calm from now on."""
         self._blocked_until_ns.clear()
         self._partitions.clear()
+        self.carelessness = None
         self.is_calm = True
 
     def healed_ns(self, sender: str, receiver: str) -> int:
@@ -338,7 +337,7 @@ class Network:
         delay_ns = self._die.between(temper.delay_min_ns, temper.delay_max_ns)
         if not self.is_calm and self._die.chance(temper.spike):
             self.world.counts["fault.delay"] += 1
-            delay_ns += self._die.spread(MILLISECOND, temper.spike_max_ns)
+            delay_ns += self._die.spread(MICROSECOND, temper.spike_max_ns)
         return self.world.now_ns + delay_ns
 
     def pieces(self, item: object) -> Sequence[object]:

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
-from .nemesis import FAULTS
+from .topology import DRAWN, Topology
 from .workloads import WHOLE, Part, Scene
 from .world import Violation, World
+
+KINDS = {
+    "taken": "lost",
+    "delivered": "lost",
+    "recovered": "lost",
+    "pinned": "lost",
+    "once": "doubled",
+    "settled": "doubled",
+    "parked": "doubled",
+    "order": "out of order",
+    "progress": "stuck",
+}
+"""What a broken guarantee comes to, by its oracle; every other one is `other`."""
 
 
 class Outcome(NamedTuple):
@@ -25,14 +38,24 @@ class Outcome(NamedTuple):
     strikes: tuple[tuple[int, str], ...]
     """The number and the fault of each strike."""
 
+    @property
+    def oracle(self) -> str:
+        """The name of the guarantee that was broken, "" for none."""
+        return self.violation.partition(":")[0]
+
+    @property
+    def kind(self) -> str:
+        """What it comes to: lost, doubled, out of order, stuck, other; "" when nothing was broken."""
+        return KINDS.get(self.oracle, "other") if self.violation else ""
+
 
 def run_seed(
-    seed: int, faults: Sequence[str] = FAULTS, listen: Callable[[str], None] | None = None, part: Part = WHOLE
+    seed: int, topology: Topology = DRAWN, listen: Callable[[str], None] | None = None, part: Part = WHOLE
 ) -> Outcome:
     """One world, from its seed to its verdict; `part` is what of it takes place."""
     world = World(seed, listen)
     violation = ""
-    scene = Scene(world, faults, part)
+    scene = Scene(world, topology, part)
     names = tuple(scene.names)
     try:
         scene.run()

@@ -10,6 +10,7 @@ verdict    every subscriber has caught up, and the oracles agree
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -37,17 +38,19 @@ from .forgers import Forger
 from .hostiles import Hostile
 from .machine import Door, Machine, MachineSettings
 from .native import CountedLink
-from .nemesis import FAULTS, Nemesis, Victim
+from .nemesis import Nemesis, Victim
 from .network import Network
 from .oracles import Oracles
 from .peers import Peer
 from .plain_clients import PlainClient
 from .ports import PlainDoor
+from .ranges import time_ns
 from .reapers import Reaper
 from .rot import Rot
 from .sinks import Sink
 from .sources import Source
 from .subscribers import Subscriber, drawn_temper
+from .topology import DRAWN, Topology
 from .world import MICROSECOND, MILLISECOND, SECOND, Clock, Violation, World
 
 NODE = "node-1"
@@ -88,8 +91,11 @@ class Part(NamedTuple):
 WHOLE = Part()
 
 
-def drawn_settings(die: Die, keeping: Die) -> MachineSettings:
-    """How a world's node is set: small, so that every bound and seam is met. `keeping`: of syncs and retention."""
+def drawn_settings(die: Die, keeping: Die, sync: str) -> MachineSettings:
+    """How a world's node is set: small, so that every bound and seam is met. `keeping`: of syncs and retention.
+
+    `sync`: the one that was asked for, or `any`.
+    """
     segment_size = die.spread(16 << 10, 256 << 10) // 4096 * 4096
     log = LogSettings(
         segment_size=segment_size,
@@ -101,6 +107,8 @@ def drawn_settings(die: Die, keeping: Die) -> MachineSettings:
         sync=(SyncMode.INTERVAL, SyncMode.NONE)[keeping.between(0, 1)] if keeping.chance(0.15) else SyncMode.GROUP,
         interval_ns=keeping.spread(MILLISECOND, 300 * MILLISECOND),
     )
+    if sync != "any":
+        log = replace(log, sync=SyncMode[sync.upper()])
     config = StreamConfig()
     if keeping.chance(0.2):
         kind = keeping.between(0, 2)
@@ -202,29 +210,32 @@ class Auditor(Peer):
 class Scene:
     """Owns everybody in one world."""
 
-    def __init__(self, world: World, faults: Sequence[str] = FAULTS, part: Part = WHOLE) -> None:
-        """Draw who is there; `faults` are those that the nemesis may draw, `part` is what of the world takes place."""
+    def __init__(self, world: World, topology: Topology = DRAWN, part: Part = WHOLE) -> None:
+        """Draw who is there and what may go wrong; `part` is what of the world takes place."""
         self.world = world
         self._part = part
+        self._topology = topology
+        faults: Sequence[str] = topology.faults
         die = world.dice.die("workload")
-        self.network = Network(world, networks.drawn_temper(world.dice.die("network-temper")))
+        self.network = Network(world, networks.drawn_temper(world.dice.die("network-temper"), topology.ranges.delay_s))
         self.oracles = Oracles(world)
-        settings = drawn_settings(world.dice.die("settings"), world.dice.die("keeping"))
+        settings = drawn_settings(world.dice.die("settings"), world.dice.die("keeping"), topology.sync)
         clock_die = world.dice.die("clock")
         clock = Clock(world, clock_die.uniform(-0.05, 0.05), clock_die.between(-SECOND, SECOND))
-        temper = disks.drawn_temper(world.dice.die("disk-temper"))
+        temper = disks.drawn_temper(world.dice.die("disk-temper"), topology.ranges.sync_s)
         self.oracles.may_damage = temper.read_fault > 0 or temper.stale_read > 0
         disk = SimDisk(world, NODE, temper)
-        self.network.is_plain = die.chance(0.4)
+        self.network.is_plain = {"native": False, "plain": True}.get(topology.door, die.chance(0.4))
         door: Door = PlainDoor if self.network.is_plain else partial(CountedLink, world)
         self.machine = Machine(world, self.network, NODE, disk, clock, settings, door, self.oracles)
-        self.streams = tuple(f"stream-{n}" for n in range(1, die.between(1, 2) + 1))
-        self.sources = [self._source(n, die) for n in range(1, die.between(1, 3) + 1)]
-        self.subscribers = [self._subscriber(n, die) for n in range(1, die.between(0, 4) + 1)]
+        self.streams = tuple(f"stream-{n}" for n in range(1, topology.count("streams", die, 1, 2) + 1))
+        self.sources = [self._source(n, die) for n in range(1, topology.count("sources", die, 1, 3) + 1)]
+        subscriber_count = topology.count("subscribers", die, 0, 4)
+        self.subscribers = [self._subscriber(n, die) for n in range(1, subscriber_count + 1)]
         self._others: list[Other] = []
-        sink_count = die.between(0, 2)
+        sink_count = topology.count("sinks", die, 0, 2)
         has_trimmer = die.chance(0.15)
-        self.safety_ns = die.spread(100 * MILLISECOND, 10 * SECOND)
+        self.safety_ns = time_ns(die, topology.seconds or (0.1, 10.0))
         self._draw_more(world.dice.die("more"))
         self.sinks = [
             Sink(world, self.network, f"sink-{n}", self.streams, NODE, self.oracles.commits)
@@ -248,7 +259,9 @@ class Scene:
         self._others = [other for other in self._others if other.name not in part.without]
         self.players: list[Victim] = [*self.sources, *self.subscribers, *self.sinks, *self._clients()]
         rots = [Rot(disk, self.oracles)]
-        self.nemesis = Nemesis(world, self.network, [self.machine], self.players, rots, faults, part.strikes)
+        self.nemesis = Nemesis(
+            world, self.network, [self.machine], self.players, rots, faults, topology.ranges, part.strikes
+        )
         world.tell("scene", f"{settings.log}")
         world.tell("scene", f"{settings.limits}")
 
@@ -268,13 +281,14 @@ class Scene:
         if network.is_plain:
             return
         names = (*self.streams, *world.vanishing)
-        if die.chance(0.4):
-            for number in range(1, die.between(1, 3) + 1):
+        if die.chance(0.4) or "clients" in self._topology:
+            for number in range(1, self._topology.count("clients", die, 1, 3) + 1):
                 stream, publishes = names[die.between(0, len(names) - 1)], die.chance(0.5)
                 name = f"client-{number}"
                 self._others.append(PlainClient(world, network, name, NODE, stream, self.oracles, publishes))
-        if die.chance(0.15):
-            self._others += [Hostile(world, network, f"hostile-{n}", NODE, names) for n in range(1, 3)]
+        if die.chance(0.15) or "hostiles" in self._topology:
+            count = self._topology.count("hostiles", die, 2, 2)
+            self._others += [Hostile(world, network, f"hostile-{n}", NODE, names) for n in range(1, count + 1)]
 
     def _draw_laggard(self, die: Die) -> None:
         """Who settles nothing until all is over: what it needs, retention may not take."""
