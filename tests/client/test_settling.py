@@ -4,7 +4,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from cursus.client.subscribing import SubscriptionChannel, Wanted
+from cursus.kernel.errors import Unavailable
+from cursus.matching import Filter
 from cursus.protocols.zeps import messages as m
 from cursus.protocols.zeps.client_exchange import SettleRequested, TellMessage, TellOpened, TellSettled
 from cursus.streams.exchange import SettleMode
@@ -34,6 +38,26 @@ class Line:
 def settle(channel: SubscriptionChannel, sequence: int) -> None:
     channel.to_settle.append((sequence, sequence))
     channel.pump_settlements()
+
+
+async def _settle_between_links() -> None:
+    line: Any = Line()
+    channel = SubscriptionChannel(line, Wanted("s", "a", "main", mode=SettleMode.INDIVIDUAL))
+    channel.begin()
+    channel.take(TellOpened(1, GRANT))
+    channel.lose()
+    channel.begin()
+    settle(channel, 3)
+    channel.grant_credit(100, link_count=1)
+    assert line.said == [], "nothing may be said on a channel that is not granted yet"
+    with pytest.raises(Unavailable):
+        await channel.change_filter(Filter(keys=("prefix:a",)))
+    channel.take(TellOpened(1, GRANT))
+    assert line.said == [SettleRequested(1, ((3, 3),))]
+
+
+def test_what_is_settled_while_a_new_link_is_not_granted_yet_is_sent_when_it_is() -> None:
+    asyncio.run(_settle_between_links())
 
 
 async def _confirm_once_over_a_new_link() -> None:

@@ -123,6 +123,6 @@ async def _committed(run: Any, commit_id: int, stages: list[Any]) -> Any:
         try:
             return await either(run.commit(commit_id, stages))
         except cursus.Unavailable as error:
-            # It may have been done: asked again, it is done once.
-            if error.code != "in-doubt":
+            # It may have been done, or the disk was full: asked again, it is done once.
+            if error.code not in ("in-doubt", "disk-full"):
                 raise

@@ -117,6 +117,8 @@ class SubscriptionChannel:
         """Whether the loop must be told of settlements; it looks once more after setting this."""
         self._connection = connection
         self._channel = 0
+        self._granted = 0
+        """The channel once it is granted: until then nothing may be said on it."""
         self._epoch = 0
         self._incarnation = new_incarnation()
         self._attached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -145,6 +147,7 @@ class SubscriptionChannel:
             return
         wanted, start = self.wanted, self.wanted.start
         incarnation, term = b"", 0
+        self._granted = 0
         if self.grant is not None:
             start = Start(StartKind.SEQUENCE, max(self.position, self._floor))
             incarnation, term = self.grant.stream_incarnation, self.grant.term
@@ -202,7 +205,7 @@ class SubscriptionChannel:
             self.tell_arrived()
 
     def _become_attached(self, grant: m.Subscribed) -> None:
-        before, self.grant = self.grant, grant
+        before, self.grant, self._granted = self.grant, grant, self._channel
         self._epoch = grant.epoch
         self.link_count += 1
         if before is None:
@@ -282,12 +285,12 @@ class SubscriptionChannel:
 
     def grant_credit(self, size: int, link_count: int) -> None:
         """The subscriber has taken so much of what came over that link; in the loop."""
-        if link_count == self.link_count and self._channel and self._connection.is_open:
+        if link_count == self.link_count and self._is_granted():
             self._connection.handle(CreditRequested(self._channel, size))
 
     def pump_settlements(self) -> None:
         """Send what was settled since the last settlement, unless one is on its way; in the loop."""
-        while not self._sent and self._channel and self._is_granted():
+        while not self._sent and self._is_granted():
             ranges = self._unsent()
             if ranges:
                 self.is_settle_idle = False
@@ -299,7 +302,7 @@ class SubscriptionChannel:
                 self.is_settle_idle = True
 
     def _is_granted(self) -> bool:
-        return self._attached.done() and self.link_count > 0 and self._connection.is_open
+        return 0 < self._granted == self._channel and self._connection.is_open
 
     def _unsent(self) -> tuple[Range, ...]:
         if self.wanted.mode is SettleMode.IN_ORDER:
@@ -363,7 +366,7 @@ class SubscriptionChannel:
         """Send what was refused for now; over another link it was sent when that was granted, and waits for its answer:
         one answer must never pass for that of two settlements.
         """
-        if link_count == self.link_count and self._channel:
+        if link_count == self.link_count:
             self._sent = ()
             self.pump_settlements()
 
@@ -373,7 +376,7 @@ class SubscriptionChannel:
         """Ask for another filter; the sequence from which on it counts. Raises `Refused` where it does not parse."""
         if self.failure is not None:
             raise self.failure
-        if not self._channel or not self._connection.is_open:
+        if not self._is_granted():
             raise Unavailable("link-lost", "no node can be reached: change the filter later")
         change: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._filter_change = change
