@@ -1,7 +1,6 @@
 """What of a subscriber's settlements is confirmed, when answers are late, refused, or lost with their link."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,27 +11,9 @@ from cursus.matching import Filter
 from cursus.protocols.zeps import messages as m
 from cursus.protocols.zeps.client_exchange import SettleRequested, TellMessage, TellOpened, TellSettled
 from cursus.streams.exchange import SettleMode
+from tests.client.line import Line
 
 GRANT = m.Subscribed(1, b"i" * 16, 1, 1, 1, 1, 100)
-
-
-class Line:
-    """The end of a connection that a channel hangs on; timers end when the test says so."""
-
-    is_open = True
-
-    def __init__(self) -> None:
-        self.said: list[object] = []
-        self.timers: list[Callable[[], None]] = []
-
-    def open_channel(self, channel: object, message: object) -> int:
-        return 1
-
-    def handle(self, request: object) -> None:
-        self.said.append(request)
-
-    def call_later(self, delay_s: float, action: Callable[[], None]) -> None:
-        self.timers.append(action)
 
 
 def settle(channel: SubscriptionChannel, sequence: int) -> None:

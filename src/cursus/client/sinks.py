@@ -48,6 +48,8 @@ class RunChannel:
         self._connection = connection
         self._incarnation = incarnation
         self._channel = 0
+        self._is_granted = False
+        """Whether the node granted the run on this channel: until then nothing may be said on it."""
         self._request = 0
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asked: dict[int, tuple[m.Commit | m.DropStages, asyncio.Future[Any]]] = {}
@@ -64,6 +66,7 @@ class RunChannel:
 
     def begin(self) -> None:
         """A link is open: open the run, or join it again."""
+        self._is_granted = False
         if self.failure is None:
             opening = m.OpenRun(self.sink, self._incarnation, self.epoch)
             self._channel = self._connection.open_channel(self, opening)
@@ -72,7 +75,7 @@ class RunChannel:
         """Answers, and the end."""
         match told:
             case TellOpened(_, m.RunOpened(epoch, commit_id, detail)):
-                self.epoch = epoch
+                self.epoch, self._is_granted = epoch, True
                 if not self._opened.done():
                     self.commit_id = commit_id
                     self.streams = (
@@ -156,7 +159,7 @@ class RunChannel:
             raise self.failure
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._asked[message.request] = message, answer
-        if self._channel and self._opened.done() and self._connection.is_open:
+        if self._channel and self._is_granted and self._connection.is_open:
             self._connection.handle(MessageRequested(self._channel, message))
         try:
             async with asyncio.timeout(self._connection.settings.timeout_s):

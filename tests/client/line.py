@@ -1,0 +1,25 @@
+"""The end of a connection that a channel hangs on, without a connection: what is said is kept."""
+
+from collections.abc import Callable
+
+from cursus.client.connection import ConnectionSettings
+
+
+class Line:
+    """The end of a connection that a channel hangs on; timers end when the test says so."""
+
+    is_open = True
+    settings = ConnectionSettings(())
+
+    def __init__(self) -> None:
+        self.said: list[object] = []
+        self.timers: list[Callable[[], None]] = []
+
+    def open_channel(self, channel: object, message: object) -> int:
+        return 1
+
+    def handle(self, request: object) -> None:
+        self.said.append(request)
+
+    def call_later(self, delay_s: float, action: Callable[[], None]) -> None:
+        self.timers.append(action)
