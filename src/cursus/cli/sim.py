@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import click
 
 from cursus.cli.exits import Ended, Exit
+from cursus.cli.interrupts import Interrupts
+from cursus.cli.terminal import note
 
 
 @click.group()
@@ -21,3 +26,25 @@ def run(arguments: tuple[str, ...]) -> None:
     code = main(list(arguments))
     if code:
         raise Ended(Exit(code))
+
+
+@sim.command("campaign")
+@click.option("--ledger", type=click.Path(path_type=Path), required=True, help="The file that is kept.")
+@click.option("--page", type=click.Path(path_type=Path, exists=True), help="A page that shows it, between its marks.")
+@click.option("--seeds", type=click.IntRange(0), default=1_000_000, help="Up to which seed.  [1000000]")
+@click.option("--hours", type=float, default=0.0, help="For how long at most; 0 for no limit.")
+@click.option("--workers", type=click.IntRange(0), default=0, help="Processes; 0 for one a processor.")
+def campaign(ledger: Path, page: Path | None, seeds: int, hours: float, workers: int) -> None:
+    """Run seeds for hours, and keep a ledger; what is interrupted goes on where it ends."""
+    from cursus.sim.ledger import go_on, read_ledger, show
+
+    end_s = time.monotonic() + hours * 3600 if hours else float("inf")
+    try:
+        with Interrupts() as interrupts, interrupts.waiting():
+            go_on(ledger, seeds, workers, lambda: time.monotonic() < end_s, note)
+    finally:
+        kept = read_ledger(ledger)
+        if page is not None:
+            show(kept, page)
+    if kept.campaigns[-1].failed:
+        raise Ended(Exit.VIOLATED)
