@@ -65,6 +65,8 @@ from .world import MICROSECOND, MILLISECOND, SECOND, Clock, Violation, World
 
 UNSYNCED_SIZE_MAX = 256 << 10
 CONNECTIONS_MAX = 10_000
+SPARE_COUNT_MAX = 3
+"""Segments that are being made, written by the cleaner, or removed."""
 Door = Callable[[LinkOpened], "Engine[object, object]"]
 
 
@@ -306,6 +308,15 @@ class Machine:
             assert budget.size <= budget.size_max, "the tails hold too much"
         except AssertionError as error:
             raise Violation("invariants hold", f"{self.name}: {error}") from error
+
+    def check_disk(self) -> None:
+        """The disk holds no more segments than the journal knows, keeps for later, and is about to remove or to use."""
+        if self.engine is None:
+            return
+        count = sum(name.endswith(".segment") for name in self.disk.files)
+        count_max = self.engine.log.segment_count + self._settings.log.free_count_max + SPARE_COUNT_MAX
+        if count > count_max:
+            raise Violation("bounds", f"{self.name} keeps {count} segments, and should need {count_max} at most")
 
     def _carry_out(self, effect: object) -> None:
         match effect:

@@ -121,7 +121,7 @@ class Oracles(Audit):
                 if session in self._sources and not self._sources[session][0].source:
                     self._hear_anonymous(session, fact)
             case SessionClosed(session):
-                for sessions in (self._sources, self._epochs, self._stages, self._nameless):
+                for sessions in (self._sources, self._epochs, self._stages, self._nameless, self._views):
                     sessions.pop(session, None)
             case SourceAttachRequested(session):
                 self._asking_sources[session] = fact
@@ -147,9 +147,11 @@ class Oracles(Audit):
         match effect:
             case ConfirmTaken(session, last):
                 self._see_taken(session, last, effect)
+            case Push(session) | PushGap(session) if session not in self._views:
+                raise Violation("delivered", f"session {session} was told something after it had left: {effect}")
             case Push(session):
                 self._see_push(session, effect)
-            case ConfirmSettled(session, floor, ranges):
+            case ConfirmSettled(session, floor, ranges) if session in self._views:
                 self._see_settled(session, floor, ranges)
             case GrantSource(session):
                 self._see_source(session, effect)

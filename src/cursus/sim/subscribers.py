@@ -36,9 +36,10 @@ from .network import Network
 from .peers import Peer
 from .players import Player
 from .views import PARKED
-from .world import MICROSECOND, MILLISECOND, Violation, World
+from .world import MICROSECOND, MILLISECOND, SECOND, Violation, World
 
 CHANNEL = 2
+CREDIT_MAX = 1 << 50
 LOST = ("unknown-subscription", "stream-replaced", "stream-deleted", "not-pushed")
 """What a subscriber is told whose stream, cursor or pushes are gone."""
 
@@ -78,9 +79,9 @@ def drawn_temper(die: Die) -> SubscriberTemper:
         taste=die.between(0, len(TASTES) - 1) if die.chance(0.6) else 0,
         mode=SettleMode.INDIVIDUAL if die.chance(0.4) else SettleMode.IN_ORDER,
         start=starts[die.between(0, len(starts) - 1)],
-        credit=die.spread(64, 128 << 10),
-        work_max_ns=die.spread(10 * MICROSECOND, 200 * MILLISECOND),
-        settles=die.random(),
+        credit=(0, CREDIT_MAX, *[die.spread(64, 128 << 10)] * 8)[die.between(0, 9)],
+        work_max_ns=die.spread(10 * MICROSECOND, 20 * SECOND if die.chance(0.1) else 200 * MILLISECOND),
+        settles=0.0 if die.chance(0.1) else die.random(),
         in_parts=die.chance(0.5),
         changes_taste=die.rate(0.5, never=0.6),
         attempts_max=die.between(1, 3) if die.chance(0.2) else 0,
@@ -143,6 +144,8 @@ class SubscriberProcess(Peer):
                 self._is_granted = True
                 self._subscriber.is_first = False
                 self._know(order)
+                if not self._subscriber.temper.credit:
+                    self.later(self.die.spread(MILLISECOND, SECOND), self._take_some)
                 if self._subscriber.is_finishing:
                     self.settle_all()
                 if self._unconfirmed:
@@ -176,6 +179,11 @@ class SubscriberProcess(Peer):
     def lose(self) -> None:
         """Nothing is settled before the next grant."""
         self._is_granted = False
+
+    def _take_some(self) -> None:
+        """Whoever began without credit has some now."""
+        if self._is_granted:
+            self.ask(CreditGranted(CHANNEL, self.die.spread(64, 128 << 10)))
 
     def _know(self, grant: GrantSubscription) -> None:
         """Forget what was worked on of sequences that mean something else now: all of another incarnation's."""

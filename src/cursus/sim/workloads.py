@@ -49,6 +49,7 @@ from .reapers import Reaper
 from .rot import Rot
 from .sinks import Sink
 from .sources import Source
+from .stormers import PREFIX, Stormer
 from .subscribers import Subscriber, drawn_temper
 from .topology import DRAWN, Topology
 from .world import MICROSECOND, MILLISECOND, SECOND, Clock, Violation, World
@@ -278,6 +279,8 @@ class Scene:
                 self.subscribers.append(Subscriber(world, network, name, VANISHING, NODE, temper, is_durable))
         if world.dice.die("forger").chance(0.4):
             self._others.append(Forger(world, network, NODE, self.streams[0]))
+        if world.dice.die("stormer").chance(0.15):
+            self._others.append(Stormer(world, network, NODE, (*self.streams, *world.vanishing)))
         if network.is_plain:
             return
         names = (*self.streams, *world.vanishing)
@@ -349,6 +352,7 @@ class Scene:
             if subscriber.is_durable:
                 subscriber.finish()
         self._wait("delivery", self._waiting_subscriptions)
+        self.machine.check_disk()
         self.oracles.judge()
 
     def _wait(self, what: str, waiting: Any) -> None:
@@ -372,7 +376,7 @@ class Scene:
         waiting: list[str] = []
         abandoned = {f"{subscriber.name}/main" for subscriber in self.subscribers if subscriber.is_abandoned}
         for view in self.oracles.subscriptions.values():
-            if not view.is_durable or view.stream.is_gone or view.name.startswith("hostile"):
+            if not view.is_durable or view.stream.is_gone or view.name.startswith(("hostile", PREFIX)):
                 continue
             if view.name in abandoned:
                 continue
