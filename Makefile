@@ -45,11 +45,15 @@ static: $(SET_UP) ## format, lint, types and import contract, changing nothing
 
 .PHONY: seeds
 seeds: $(SET_UP) ## simulated worlds: make seeds SEEDS=200
-	@if [ -d src/cursus/sim ]; then \
-		set -x; $(BIN)/cursus sim run --seeds $(SEEDS); \
-	else \
-		echo "no simulator here yet: no seeds run"; \
-	fi
+	$(BIN)/cursus sim run --seeds $(SEEDS)
+
+.PHONY: campaign
+campaign: $(SET_UP) ## seeds for hours, gone on with where it ended: make campaign ARGS='--hours 8'
+	$(BIN)/cursus sim campaign --ledger docs/proof-ledger.json --page docs/proof.md $(ARGS)
+
+.PHONY: mutants
+mutants: $(SET_UP) ## planted bugs, and which net catches which: make mutants ARGS='--only NAME'
+	$(BIN)/python -m mutants $(ARGS)
 
 .PHONY: quick
 quick: $(SET_UP) ## the tests that need neither Spark, nor foreign servers, nor long

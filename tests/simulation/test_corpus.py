@@ -1,0 +1,23 @@
+"""Every seed that ever broke a guarantee keeps them all now."""
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cursus.sim.running import run_seed
+from cursus.sim.topology import DRAWN
+
+CORPUS = tomllib.loads(Path(__file__).with_name("corpus.toml").read_text(encoding="utf-8"))["seed"]
+
+
+@pytest.mark.parametrize("entry", CORPUS, ids=lambda entry: str(entry["number"]))
+def test_a_seed_that_once_failed_keeps_every_guarantee(entry: dict[str, object]) -> None:
+    assert entry["why"]
+    assert entry["mended"]
+    faults = entry.get("faults")
+    topology = DRAWN if faults is None else replace(DRAWN, faults=tuple(faults))  # type: ignore[arg-type]
+    number = entry["number"]
+    assert isinstance(number, int)
+    assert run_seed(number, topology).violation == ""
