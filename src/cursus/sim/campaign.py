@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -73,7 +74,7 @@ def main(argv: Sequence[str] | None = None, say: Say | None = None) -> int:
     Raises `Refused("bad-topology")`.
     """
     say = say or sys.stdout.write
-    options = _options(argv)
+    options, begun_s = _options(argv), time.monotonic()
     topology = read_topology(Path(options.topology)) if options.topology else DRAWN
     if options.faults is not None:
         topology = replace(topology, faults=options.faults)
@@ -86,6 +87,9 @@ def main(argv: Sequence[str] | None = None, say: Say | None = None) -> int:
         outcomes = [run_seed(options.seed, topology, listen, part)]
         failed = outcomes[0] if outcomes[0].violation and part == Part(frozenset([""])) and not options.trace else None
     say(report(outcomes) + "\n")
+    workers = 1 if options.seed is not None else options.workers or cpu_count() or 1
+    events = sum(outcome.counts[EVENTS] for outcome in outcomes)
+    say(f"{events / (time.monotonic() - begun_s) / workers:,.0f} {EVENTS} a second on each of {workers} processes\n")
     if failed is not None and not options.whole:
         _show_shrunk(failed, topology, options, say)
     if len(outcomes) == 1:
