@@ -5,6 +5,7 @@ Source: the design, section 1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .commits import Commits
@@ -91,13 +92,24 @@ class Audit:
                     raise Violation("delivered", f"{view.name} was never pushed {at_place(stream, sequence, row)}")
         if not view.is_durable:
             return
+        for sequence in range(view.start, view.floor + 1):
+            self.judge_settled(view, sequence, parked)
+
+    def judge_settled(self, view: SubscriptionView, sequence: int, parked: Mapping[Any, int] | None = None) -> None:
+        """It counts as settled: somebody settled it, or it need not be.
+
+        `parked`: what is known to be parked, None while that is not known; then only what is new is looked at. Raises
+        `Violation`.
+        """
+        stream = view.stream
+        row = stream.rows.get(sequence)
+        if row is None or (parked is None and (view.attempts_max or view.is_settled(sequence))):
+            return
         floor = stream.floor if self.lag_size_max else stream.floor_asked
-        for sequence in range(max(view.start, floor), view.floor + 1):
-            row = stream.rows.get(sequence)
-            if row is None or view.is_asked(sequence) or row.identity in parked or not view.must_want(row.identity):
-                continue
-            if not view.is_told_missing(sequence):
-                raise Violation("settled", f"{view.name} never settled {at_place(stream, sequence, row)}, yet it is")
+        if sequence < max(view.start, floor) or view.is_asked(sequence) or not view.must_want(row.identity):
+            return
+        if row.identity not in (parked or ()) and not view.is_told_missing(sequence):
+            raise Violation("settled", f"{view.name} never settled {at_place(stream, sequence, row)}, yet it is")
 
     def _parked_of(self, view: SubscriptionView) -> dict[Any, int]:
         parked = self.current.get(view.parked_to)

@@ -29,7 +29,7 @@ from .running import Outcome, run_seed
 from .shrinking import Shrinking
 from .topology import DRAWN, Topology, read_topology
 from .witnesses import EVENTS
-from .workloads import Part
+from .workloads import WHOLE, Part
 from .world import SECOND
 
 EXIT_VIOLATED = 9
@@ -82,10 +82,10 @@ def main(argv: Sequence[str] | None = None, say: Say | None = None) -> int:
         outcomes = list(run_seeds(range(options.first, options.first + options.seeds), topology, options.workers))
         failed = next((outcome for outcome in outcomes if outcome.violation), None)
     else:
-        part = Part(frozenset(options.without.split(",")), options.strikes, options.publications)
+        part = Part(options.without, options.strikes, options.publications)
         listen = (lambda line: _say_line(say, line)) if options.trace else None
         outcomes = [run_seed(options.seed, topology, listen, part)]
-        failed = outcomes[0] if outcomes[0].violation and part == Part(frozenset([""])) and not options.trace else None
+        failed = outcomes[0] if outcomes[0].violation and part == WHOLE and not options.trace else None
     say(report(outcomes) + "\n")
     workers = 1 if options.seed is not None else options.workers or cpu_count() or 1
     events = sum(outcome.counts[EVENTS] for outcome in outcomes)
@@ -106,7 +106,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="this one seed alone")
     parser.add_argument("--trace", action="store_true", help="tell the story of --seed")
     parser.add_argument("--whole", action="store_true", help="do not cut the first failing seed down")
-    parser.add_argument("--without", default="", help="who is left out of --seed, by name")
+    parser.add_argument("--without", type=_names, default=frozenset(), help="who is left out of --seed, by name")
     parser.add_argument("--strikes", type=_numbers, help="the strikes that are carried out in --seed, by number")
     parser.add_argument(
         "--publications", type=int, default=Part().publications, help="of each source of --seed, at most"
@@ -115,6 +115,10 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--faults", type=_faults, help=f"out of {','.join(FAULTS)} (default: all)")
     parser.add_argument("--workers", type=int, default=0, help="processes (default: one for each processor)")
     return parser.parse_args(argv)
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name for name in text.split(",") if name)
 
 
 def _numbers(text: str) -> frozenset[int]:

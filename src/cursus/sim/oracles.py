@@ -491,5 +491,7 @@ class Oracles(Audit):
         if floor < view.floor:
             raise Violation("settled", f"{view.name} was told floor {view.floor}, and now {floor}")
         self._world.counts["settled"] += 1
-        view.floor = floor
-        view.settled = {s: None for first, last in ranges for s in range(first, last + 1)}
+        settled = {s: None for first, last in ranges for s in range(first, last + 1)}
+        for sequence in (*range(view.floor + 1, floor + 1), *settled):
+            self.judge_settled(view, sequence)
+        view.floor, view.settled = floor, settled

@@ -211,8 +211,9 @@ class SubscriberProcess(Peer):
         """Take more; settle some of what was worked on."""
         if not self._is_granted:
             return
-        self.ask(CreditGranted(CHANNEL, size))
         temper = self._subscriber.temper
+        if temper.credit < CREDIT_MAX:
+            self.ask(CreditGranted(CHANNEL, size))
         is_willing = self._subscriber.is_durable and not temper.settles_late
         if is_willing and (self.network.is_calm or self.die.chance(temper.settles)):
             self._settle()
