@@ -19,6 +19,7 @@ import msgspec
 
 from cursus.kernel.errors import Refused
 from cursus.kernel.names import checked_name
+from cursus.kernel.toml_places import key_places
 from cursus.node.exposure import faults_of
 from cursus.node.rules import CompiledRule, Rule
 from cursus.node.settings import (
@@ -31,7 +32,6 @@ from cursus.node.settings import (
     StreamsSection,
     Unit,
 )
-from cursus.kernel.toml_places import key_places
 
 DEFAULT = "default"
 FILE_SIZE_MAX = 1 << 20

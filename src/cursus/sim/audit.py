@@ -86,9 +86,8 @@ class Audit:
                 if not session.must_want(sequence, row.identity) or view.is_asked(sequence):
                     continue
                 earlier = view.sessions[:index]
-                if not is_within(sequence, session.gaps) and not any(
-                    before.may_have_passed(sequence, row.identity) for before in earlier
-                ):
+                is_told = any(is_within(sequence, told.gaps) for told in (session, *earlier))
+                if not is_told and not any(before.may_have_passed(sequence, row.identity) for before in earlier):
                     raise Violation("delivered", f"{view.name} was never pushed {at_place(stream, sequence, row)}")
         if not view.is_durable:
             return

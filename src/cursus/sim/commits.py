@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cursus.streams.exchange import CommitRequested, ConfirmCommitted
-from cursus.streams.tables import Tables
+from cursus.streams.exchange import CommitRequested, ConfirmCommitted, RunOpenRequested
+from cursus.streams.tables import PAST_RUNS_MAX, Tables
 
 from .views import PARKED, StreamView
 from .world import Violation
@@ -48,6 +48,8 @@ class Commits:
         self._asking: dict[tuple[int, int], tuple[str, int]] = {}
         self.refused_stages: dict[int, None] = {}
         """Stages of which a batch was refused."""
+        self._runs: dict[tuple[str, bytes], int] = {}
+        """The epoch of each incarnation's run."""
         self._has_forgotten = False
         """Whether a node may have forgotten rows that it had confirmed."""
 
@@ -66,8 +68,12 @@ class Commits:
         self._asking[fact.session, fact.request] = (fact.sink, fact.commit_id)
         self.views.setdefault((fact.sink, fact.commit_id), CommitView()).stages.update(dict.fromkeys(fact.stages))
 
-    def see_run(self, sink: str, commit_id: int) -> None:
+    def see_run(self, asked: RunOpenRequested, epoch: int, commit_id: int) -> None:
         """A run was granted, and told what was committed last."""
+        sink = asked.sink
+        known = self._runs.setdefault((sink, asked.incarnation), epoch)
+        if 0 < epoch - known <= PAST_RUNS_MAX and not self._has_forgotten:
+            raise Violation("fenced", f"an incarnation of {sink} had run {known}, and was granted {epoch}")
         if commit_id < self._last.get(sink, -1):
             raise Violation("committed", f"{sink} had committed {self._last[sink]}, a new run was told {commit_id}")
 

@@ -18,7 +18,6 @@ from typing import Any
 
 import msgspec
 
-import cursus
 from cursus.kernel.errors import Refused
 
 from .campaign import run_seeds
@@ -98,7 +97,7 @@ def write_ledger(path: Path, ledger: Ledger) -> None:
 
 def code_digest() -> str:
     """Of the sources that a world runs, in hexadecimal."""
-    root = Path(cursus.__file__).parent
+    root = Path(__file__).parents[1]
     digest = blake2b(digest_size=8)
     for package in RUN_BY_WORLDS:
         for file in sorted((root / package).rglob("*.py")):

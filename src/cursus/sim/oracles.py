@@ -28,8 +28,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from cursus.delivery.payload import read_rows
-from cursus.delivery.record import ENVELOPE_SIZE
 from cursus.kernel.engine import Now
 from cursus.streams.engine import StreamsEngine
 from cursus.streams.exchange import (
@@ -59,13 +57,14 @@ from cursus.streams.exchange import (
 )
 from cursus.streams.stream import Stream
 
-from .audit import Audit, at_place
-from .content import EVERY_TASTE, Taste, identity_in, seen_rows, taste_of
-from .views import PARKED, SessionView, StreamView, SubscriptionView, is_within
+from .audit import at_place
+from .content import EVERY_TASTE, Taste, seen_rows, taste_of
+from .incoming import WayIn
+from .views import SessionView, StreamView, SubscriptionView, is_within
 from .world import Violation, World
 
 
-class Oracles(Audit):
+class Oracles(WayIn):
     """Owns the views of one world, and judges each thing that its node says."""
 
     def __init__(self, world: World) -> None:
@@ -77,22 +76,12 @@ class Oracles(Audit):
         """By stream id: sequences whose bytes on the disk were damaged, or whose place there was."""
         self.is_rotten = False
         """Whether anything on the disk was damaged."""
-        self._ids: dict[bytes, int] = {}
-        self._trimmed: dict[bytes, int] = {}
-        self._sources: dict[int, tuple[SourceAttachRequested, StreamView]] = {}
-        self._asking_sources: dict[int, SourceAttachRequested] = {}
-        self._epochs: dict[int, int] = {}
         self._subscribers: dict[int, SubscribeRequested] = {}
         self._wishes: dict[tuple[str, str, str], list[Taste]] = {}
         """Tastes that were asked for of subscriptions that nobody has been granted, by stream, subscriber and name."""
         self._views: dict[int, tuple[SubscriptionView, SessionView]] = {}
-        self._runs: dict[int, str] = {}
-        self._deleting: dict[tuple[int, int], StreamView] = {}
-        self._deleting_unseen: dict[tuple[int, int], str] = {}
-        """Names whose deletion was asked for when nobody had been granted anything of them."""
+        self._runs: dict[int, RunOpenRequested] = {}
         self._stages: dict[int, int] = {}
-        self._nameless: dict[int, str] = {}
-        """Who publishes without a name, by session."""
 
     def asks_to_trim(self, name: str, floor: int) -> int:
         """Somebody is about to ask for this floor, or for one as near to it as can be; which it is."""
@@ -107,24 +96,20 @@ class Oracles(Audit):
 
     def boot(self) -> None:
         """Sessions of the process before are over."""
-        for sessions in (
-            self._sources, self._asking_sources, self._epochs, self._subscribers, self._views, self._runs,
-            self._deleting, self._deleting_unseen, self._stages, self._nameless,
-        ):  # fmt: skip
+        for sessions in (*self.sessions_in, self._subscribers, self._views, self._runs, self._stages):
             sessions.clear()
 
     def hear(self, fact: Any, now: Now) -> None:
         """What the floor was told."""
         match fact:
             case BatchOffered(session):
-                self._world.counts["offers"] += 1
-                if session in self._sources and not self._sources[session][0].source:
-                    self._hear_anonymous(session, fact)
+                self.hear_offer(session, fact)
             case SessionClosed(session):
-                for sessions in (self._sources, self._epochs, self._stages, self._nameless, self._views):
+                self.hear_closed(session)
+                for sessions in (self._stages, self._views):
                     sessions.pop(session, None)
             case SourceAttachRequested(session):
-                self._asking_sources[session] = fact
+                self.asking_sources[session] = fact
             case SubscribeRequested(session):
                 self._hear_subscribe(session, fact)
             case SettleRequested(session, ranges):
@@ -134,11 +119,11 @@ class Oracles(Audit):
                 view.ask_taste(taste_of(wanted))
                 current.asked.append(taste_of(wanted))
             case RunOpenRequested(session):
-                self._runs[session] = fact.sink
+                self._runs[session] = fact
             case CommitRequested():
                 self.commits.ask(fact)
             case AdminRequested(session, request, _, "stream.delete", {"name": str(name)}):
-                self._hear_deletion(session, request, name)
+                self.hear_deletion(session, request, name)
             case _:
                 pass
 
@@ -146,7 +131,7 @@ class Oracles(Audit):
         """What the floor said."""
         match effect:
             case ConfirmTaken(session, last):
-                self._see_taken(session, last, effect)
+                self.see_taken(session, last, effect)
             case Push(session) | PushGap(session) if session not in self._views:
                 raise Violation("delivered", f"session {session} was told something after it had left: {effect}")
             case Push(session):
@@ -154,7 +139,7 @@ class Oracles(Audit):
             case ConfirmSettled(session, floor, ranges) if session in self._views:
                 self._see_settled(session, floor, ranges)
             case GrantSource(session):
-                self._see_source(session, effect)
+                self.see_source(session, effect)
             case GrantSubscription(session):
                 self._see_subscription(session, effect)
             case PushGap(session, first, next_sequence, code):
@@ -165,8 +150,8 @@ class Oracles(Audit):
             case Refuse(session) if session in self._views:
                 current = self._views[session][1]
                 current.may_be_refused = current.may_be_refused or bool(current.asked)
-            case GrantRun(session, _, commit_id):
-                self.commits.see_run(self._runs[session], commit_id)
+            case GrantRun(session, epoch, commit_id):
+                self.commits.see_run(self._runs[session], epoch, commit_id)
             case GrantStage(session, stage):
                 self._stages[session] = stage
             case RefuseBatch(session) if session in self._stages:
@@ -174,10 +159,7 @@ class Oracles(Audit):
             case ConfirmCommitted():
                 self.commits.see(effect)
             case AnswerAdmin(session, request):
-                deleted = self._deleting.pop((session, request), None)
-                if deleted is not None:
-                    deleted.is_gone = True
-                self._deleting_unseen.pop((session, request), None)
+                self.see_answer(session, request)
             case _:
                 pass
 
@@ -246,6 +228,7 @@ class Oracles(Audit):
         sources = stream.sources
         view.taken = {name: sources[name].last_durable for name in view.taken if name in sources}
         view.epochs = {name: sources[name].epoch for name in view.epochs if name in sources}
+        view.tokens.clear()
 
     def _recover_subscription(
         self, key: tuple[bytes, str, str], view: SubscriptionView, stream: Stream, may_forget: bool
@@ -278,7 +261,7 @@ class Oracles(Audit):
         """The node's retention lets go of everything below `floor`."""
         view = self.streams.get(stream.incarnation)
         if view is None:
-            self._trimmed[stream.incarnation] = floor
+            self.trimmed[stream.incarnation] = floor
             return
         config = stream.config
         self._world.counts["retained"] += 1
@@ -306,78 +289,6 @@ class Oracles(Audit):
             ):
                 raise Violation("pinned", f"{known.name} needs {view.name}/{sequence}, which retention takes")
 
-    def _hear_deletion(self, session: int, request: int, name: str) -> None:
-        view = self.current.get(name)
-        if view is None:
-            self._deleting_unseen[session, request] = name
-        else:
-            view.is_dying = True
-            self._deleting[session, request] = view
-
-    # ── the way in ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _stream(self, name: str, incarnation: bytes, stream_id: int) -> StreamView:
-        view = self.streams.get(incarnation)
-        if view is None:
-            old = self.current.get(name)
-            if old is not None and not old.is_gone and not old.is_dying:
-                raise Violation("deleted", f"another {name} is there, and nobody deleted the one before")
-            if old is not None:
-                old.is_gone = True
-            view = self.streams[incarnation] = self.current[name] = StreamView(name, incarnation)
-            view.was_replaced = old is not None
-            view.may_repeat = name.startswith(PARKED) and bool(self._world.vanishing)
-            # A deletion that is on its way may be of this one, which nobody had been granted when it was asked for.
-            dying = [*self._deleting_unseen.values(), *(dying.name for dying in self._deleting.values())]
-            view.is_dying = name in dying
-            view.floor = self._trimmed.get(incarnation, 1)
-            self._ids[incarnation] = stream_id
-        elif view.is_gone:
-            raise Violation("deleted", f"{name} was deleted, and is granted again")
-        return view
-
-    def _see_source(self, session: int, grant: GrantSource) -> None:
-        asked = self._asking_sources[session]
-        stream = self._stream(asked.stream, grant.stream_incarnation, grant.stream_id)
-        self._sources[session] = asked, stream
-        if not asked.source:
-            return
-        taken = stream.taken.get(asked.source, 0)
-        if grant.last_number < taken:
-            raise Violation("taken", f"{asked.source} was told {taken}, and now {grant.last_number}, of {asked.stream}")
-        if grant.epoch < stream.epochs.get(asked.source, 0):
-            raise Violation("fenced", f"epoch {grant.epoch} was granted to {asked.source} after a newer one")
-        if grant.token_number > grant.last_number:
-            raise Violation("taken", f"the token of {asked.source} speaks up to {grant.token_number}")
-        if grant.token and grant.token != str(grant.token_number).encode():
-            raise Violation("taken", f"{asked.source} got token {grant.token!r} for number {grant.token_number}")
-        stream.taken[asked.source] = grant.last_number
-        stream.epochs[asked.source] = grant.epoch
-        self._epochs[session] = grant.epoch
-
-    def _hear_anonymous(self, session: int, offered: BatchOffered) -> None:
-        if session not in self._nameless:
-            batch = memoryview(offered.record)[ENVELOPE_SIZE : ENVELOPE_SIZE + offered.header.size]
-            self._nameless[session] = identity_in(read_rows(batch, offered.header).bodies[0]).who
-
-    def _see_taken(self, session: int, last: int, taken: ConfirmTaken) -> None:
-        asked, stream = self._sources.get(session, (None, None))
-        if asked is None or stream is None:
-            return
-        if stream.is_gone:
-            raise Violation("deleted", f"{last} of {asked.source} is taken by {stream.name}, which was deleted")
-        if taken.first_sequence:
-            stream.note_head(taken.first_sequence, self._world.now_ns)
-        if not asked.source:
-            self.anonymous_taken[self._nameless[session]] = last
-            return
-        if self._epochs.get(session, 0) < stream.epochs.get(asked.source, 0):
-            raise Violation("fenced", f"{asked.source} of an older epoch was told that {last} is taken")
-        self._world.counts["taken"] += 1
-        if taken.is_duplicate:
-            self._world.counts["duplicates"] += 1
-        stream.taken[asked.source] = max(last, stream.taken.get(asked.source, 0))
-
     # ── the way out ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _hear_subscribe(self, session: int, fact: SubscribeRequested) -> None:
@@ -393,7 +304,9 @@ class Oracles(Audit):
 
     def _see_subscription(self, session: int, grant: GrantSubscription) -> None:
         asked = self._subscribers[session]
-        stream = self._stream(asked.stream, grant.stream_incarnation, grant.stream_id)
+        stream = self.stream_of(asked.stream, grant.stream_incarnation, grant.stream_id)
+        if asked.stream_incarnation not in (b"", grant.stream_incarnation):
+            raise Violation("deleted", f"{asked.subscriber} asked for another {asked.stream} than it was granted")
         stream.note_head(grant.head, self._world.now_ns)
         if grant.floor > stream.floor and not stream.is_shaken:
             raise Violation("taken", f"{stream.name} begins at {grant.floor}, asked for was {stream.floor}")
@@ -412,8 +325,9 @@ class Oracles(Audit):
             for wish in self._wishes.pop((asked.stream, asked.subscriber, asked.name), ()):
                 # Somebody asked for it before anybody was told that it is there: the journal may have that.
                 view.ask_taste(wish)
-        if grant.epoch < view.epoch:
-            raise Violation("fenced", f"epoch {grant.epoch} of {view.name} was granted after {view.epoch}")
+        if grant.epoch < view.epoch or 0 < asked.epoch < view.epoch:
+            presented = f"{asked.epoch} was presented, {grant.epoch} granted"
+            raise Violation("fenced", f"{view.name} has epoch {view.epoch}: {presented}")
         view.epoch = grant.epoch
         view.attempts_max, view.parked_to = asked.attempts_max, asked.parked_to
         if asked_taste is not None:
@@ -462,7 +376,7 @@ class Oracles(Audit):
         view, current = self._views[session]
         stream, last = view.stream, next_sequence - 1
         if code == "damaged" and not self.may_damage and not stream.is_shaken:
-            rotten = self.rotten.get(self._ids[stream.incarnation], ())
+            rotten = self.rotten.get(self.ids[stream.incarnation], ())
             if not all(is_within(sequence, rotten) for sequence in range(first, next_sequence)):
                 raise Violation("damage", f"{stream.name}: {first} to {last} are said to be damaged, and are not")
         if code == "trimmed" and next_sequence > stream.floor:

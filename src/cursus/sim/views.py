@@ -30,6 +30,8 @@ class StreamView:
     """The greatest number acknowledged, by source."""
     epochs: dict[str, int] = field(default_factory=dict)
     """The newest epoch granted, by source."""
+    tokens: dict[str, int] = field(default_factory=dict)
+    """Up to which number the newest resume token that was taken speaks, by source."""
     head: int = 0
     """The greatest sequence that anybody was told of."""
     floor: int = 1
