@@ -47,13 +47,25 @@ class DrainRequested:
     """The node is to stop: peers are told, what is on its way to the disk arrives, nothing new is taken."""
 
 
+@dataclass(frozen=True, slots=True)
+class FloorOrdered:
+    """What the streams floor ordered outside of an event: from what it recovered, or because it was configured.
+
+    One fact, whatever is in it: a checkpoint between two of these orders would keep the floor's tables and only a part
+    of what they say that the journal has.
+    """
+
+    orders: Sequence[object]
+
+
 class NodeEngine:
     """Owns the links' engines, the streams floor and the journal's log; see the module for the picture.
 
     Invariants
         (1) What came in by a link that is closed changes nothing any more, but what it had offered goes on its way.
         (2) Links are not read from while more than `unsynced_size_max` bytes wait for the disk.
-        (3) A checkpoint is asked for only when every `Appended` before it has been told to the streams floor.
+        (3) A checkpoint is asked for only when every `Appended` before it has been told to the streams floor, and
+            everything that the floor has ordered to the log.
         (4) What follows from a fact is done before the next fact is told: who learns that an append was refused has
             ordered nothing yet that lies behind it.
     """
@@ -132,6 +144,9 @@ class NodeEngine:
     def _do_next(self, orders: Sequence[object]) -> None:
         """Put orders in front of what waits, in their order."""
         self._queue.extendleft(reversed(orders))
+
+    def _follow_floor(self, event: FloorOrdered, now: Now) -> None:
+        self._do_next(event.orders)
 
     def _tell_floor(self, event: object, now: Now) -> None:
         self._do_next(self.floor.handle(event, now))
@@ -322,6 +337,7 @@ _ROUTES: dict[type, Callable[[NodeEngine, Any, Now], None]] = {
     **dict.fromkeys(_TO_LOG, NodeEngine._tell_log),
     **dict.fromkeys(_TO_FLOOR, NodeEngine._tell_floor),
     **dict.fromkeys(_TO_SESSION, NodeEngine._tell_session),
+    FloorOrdered: NodeEngine._follow_floor,
     Note: NodeEngine._count_note,
     LinkOpened: NodeEngine._link_opened,
     Received: NodeEngine._tell_link,

@@ -31,7 +31,7 @@ from cursus.kernel.effects import Note
 from cursus.kernel.engine import Now
 from cursus.kernel.errors import CursusError, Unavailable
 from cursus.kernel.events import LinkOpened
-from cursus.node.engine import DrainRequested, NodeEngine
+from cursus.node.engine import DrainRequested, FloorOrdered, NodeEngine
 from cursus.node.exposure import access_of, check_settings
 from cursus.node.figures import Reading
 from cursus.node.rules import LOCAL
@@ -138,7 +138,7 @@ class Node:
 
     def _enter(self, effects: Sequence[object]) -> None:
         """Hand the engine what its own parts ordered outside of an event."""
-        self.host.post_all(effects)
+        self.host.post(FloorOrdered(effects))
 
     def _configure_streams(self) -> None:
         for name, section in self.settings.stream.items():

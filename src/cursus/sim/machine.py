@@ -53,7 +53,7 @@ from cursus.kernel.events import (
     LinkOpened,
     Received,
 )
-from cursus.node.engine import NodeEngine
+from cursus.node.engine import FloorOrdered, NodeEngine
 from cursus.streams.engine import StreamsEngine
 from cursus.streams.exchange import Durability
 from cursus.streams.tables import StreamsLimits
@@ -196,9 +196,7 @@ class Machine:
             orders.extend(floor.raise_terms(self.clock.now()))
         self.engine = engine
         self.world.tell(self.name, f"is up; the journal was {'closed' if recovered.is_clean else 'not closed'}")
-        for found in orders:
-            self.post(found)
-        self._plan_turn()
+        self.post(FloorOrdered(orders))
         on_up, self.on_up = self.on_up, _ignore
         on_up()
 
