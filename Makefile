@@ -7,6 +7,7 @@ BIN := .venv/bin
 SET_UP := .venv/.set-up
 SEEDS ?= 200
 FUZZ_SECONDS ?= 60
+MUTANT_SEEDS ?= 1000
 ARGS ?=
 
 # Spark takes Java from JAVA_HOME and its Python from PYSPARK_PYTHON. The set-up points .java at a Java 17 or newer,
@@ -53,7 +54,7 @@ campaign: $(SET_UP) ## seeds for hours, gone on with where it ended: make campai
 
 .PHONY: mutants
 mutants: $(SET_UP) ## planted bugs, and which net catches which: make mutants ARGS='--only NAME'
-	$(BIN)/python -m mutants $(ARGS)
+	$(BIN)/python -m mutants --seeds $(MUTANT_SEEDS) $(ARGS)
 
 .PHONY: quick
 quick: $(SET_UP) ## the tests that need neither Spark, nor foreign servers, nor long

@@ -2,26 +2,28 @@
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from cursus.delivery.batch import BatchHeader
 from cursus.journal import exchange as journal
 from cursus.journal.log import Log
-from cursus.journal.settings import LogSettings, empty_journal
+from cursus.journal.settings import LogSettings
 from cursus.kernel.effects import Send
 from cursus.kernel.engine import Now
 from cursus.kernel.events import DeadlineReached, LinkOpened, Received
-from cursus.node.engine import NodeEngine
+from cursus.node.engine import FloorOrdered, NodeEngine
 from cursus.sim.content import Identity, batch_record
 from cursus.sim.ports import PlainDoor, batch_offered
 from cursus.streams import exchange as x
 from cursus.streams.engine import StreamsEngine
 from cursus.streams.tables import StreamsLimits
-from tests.journal.rig import MemoryDisk
+from tests.journal.rig import MemoryDisk, recover_from
 
 NOW = Now(1_000_000_000, 1_700_000_000_000_000_000)
 WHO = bytes(16)
 LINK = 1
+SETTINGS = LogSettings(segment_size=64 << 10)
 
 
 class Door(PlainDoor):
@@ -36,11 +38,17 @@ class Door(PlainDoor):
 class Node:
     """A node with one link, over a disk of dictionaries."""
 
-    def __init__(self) -> None:
-        self.disk = MemoryDisk()
-        log = Log(LogSettings(segment_size=64 << 10), empty_journal(WHO))
+    def __init__(self, disk: MemoryDisk | None = None, settings: LogSettings = SETTINGS) -> None:
+        self.disk = disk or MemoryDisk()
+        found = recover_from(self.disk, settings)
         self.floor = StreamsEngine(StreamsLimits(), x.Durability.GROUP, lambda: WHO, lambda *_: True, lambda _: 0)
+        for state in found.states:
+            self.floor.load(state)
+        for view in found.views:
+            self.floor.replay(view)
+        log = Log(settings, found.recovered)
         self.engine = NodeEngine(log, self.floor, Door, 1 << 30, 10)  # type: ignore[arg-type]
+        self.tell(FloorOrdered(self.floor.finish_recovery(found.recovered.is_clean)))
         self.tell(LinkOpened(LINK, "memory", "peer", "local"))
 
     def tell(self, event: object) -> list[Any]:
@@ -81,3 +89,23 @@ def test_a_commit_that_arrives_with_a_refused_batch_leaves_no_hole_in_the_stream
     assert (refused.code, refused.last_number) == ("disk-full", number - 1)
     assert committed.streams == (("s", number, 4),)
     assert node.floor.tables.streams["s"].head_durable == number + 3
+
+
+def test_a_checkpoint_that_is_due_when_a_node_starts_keeps_all_that_recovery_found() -> None:
+    node = Node(settings=replace(SETTINGS, segment_size=16 << 10))
+    node.say(x.SourceAttachRequested(1, "local", "s", "alpha", WHO), x.RunOpenRequested(2, "local", "sink", WHO))
+    while node.engine.log.segment_count < 3:
+        last = node.floor.tables.streams["s"].head_durable
+        node.say(offered(1, 1, 1, 1, last + 1, 30))
+    head = node.floor.tables.streams["s"].head_durable
+    node.say(x.AdminRequested(4, 1, "local", "stream.trim", {"name": "s", "floor": head + 1}))
+    for number in range(1, 4):
+        (stage,) = node.say(x.StageOpenRequested(3, "local", "sink", 1, "s", bytes([number]) * 16))
+        node.say(offered(3, 1, 0, 0, 1, 4), x.SessionClosed(3))
+        node.say(x.CommitRequested(2, number, "local", "sink", 1, number, (stage.stage,)))
+    assert "checkpoint" not in node.disk.files
+    second = Node(node.disk, replace(SETTINGS, checkpoint_interval_size=1))
+    assert "checkpoint" in second.disk.files, "what was trimmed lets segments go, so a checkpoint is due at once"
+    third = Node(second.disk)
+    assert third.floor.tables.streams["s"].head_durable == head + 12
+    assert third.engine.log.extent(1).last_sequence == head + 12
