@@ -1,6 +1,6 @@
 """The simulated network keeps the promises of a stream, and no others."""
 
-from cursus.sim.network import CONGESTED_SIZE, End, Network, NetworkTemper
+from cursus.sim.network import CONGESTED_SIZE, Carelessness, End, Network, NetworkTemper
 from cursus.sim.world import MILLISECOND, SECOND, World
 
 
@@ -112,3 +112,37 @@ def test_nobody_is_reached_where_nobody_listens() -> None:
     scene.network.connect("near", "nowhere", answers.append)
     scene.run()
     assert answers == [None]
+
+
+def test_a_partition_holds_back_what_it_parts_and_lets_it_on_when_it_is_over() -> None:
+    scene = Scene()
+    scene.network.part(lambda sender, receiver: (sender, receiver) == ("near", "far"), scene.start_ns + 5 * SECOND)
+    scene.send(b"held")
+    scene.far.send((b"answer",))
+    scene.run(4 * SECOND)
+    assert scene.received == {"near": [b"answer"], "far": []}
+    scene.run(2 * SECOND)
+    assert scene.bytes_received == b"held"
+
+
+def test_a_slow_way_takes_its_time_for_each_byte() -> None:
+    scene = Scene(temper=NetworkTemper(throttle=1.0, rate_min=10 << 20))
+    scene.send(bytes(10 << 20))
+    scene.run(900 * MILLISECOND)
+    assert scene.bytes_received == b""
+    scene.run(200 * MILLISECOND)
+    assert len(scene.bytes_received) == 10 << 20
+
+
+def test_a_careless_network_loses_repeats_and_reorders_what_may_bear_it_and_nothing_else() -> None:
+    scene = Scene(temper=NetworkTemper(tear=0.0))
+    items = [b"%d" % n for n in range(1000)]
+    scene.network.carelessness = Carelessness(0.2, 0.2, 0.2, lambda item: isinstance(item, bytes) and int(item) >= 500)
+    scene.send(*items)
+    scene.run()
+    came = [int(item) for item in scene.received["far"] if isinstance(item, bytes)]
+    assert came[:500] == list(range(500))
+    borne = came[500:]
+    assert 300 < len(set(borne)) < 500, "some were lost"
+    assert len(borne) > len(set(borne)), "some came twice"
+    assert borne != sorted(borne), "some were overtaken"

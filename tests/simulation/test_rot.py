@@ -42,3 +42,27 @@ def test_an_empty_disk_has_nothing_to_spoil() -> None:
     rot = Rot(SimDisk(world, "disk", DiskTemper()), struck)
     assert [rot.strike(world.dice.die("rot")) for _ in range(20)] == [""] * 20
     assert not struck.is_rotten
+
+
+def test_a_stale_reading_gives_one_sector_as_it_was_before_its_last_sync() -> None:
+    file = SimFile()
+    for content in (b"1", b"2", b"3"):
+        file.write(0, content * 4 * SECTOR_SIZE)
+        file.sync()
+    die = World(1).dice.die("disk")
+    for _ in range(20):
+        data = file.stale(0, 4 * SECTOR_SIZE, die)
+        sectors = sorted(data[start : start + SECTOR_SIZE] for start in range(0, len(data), SECTOR_SIZE))
+        assert sectors == [b"2" * SECTOR_SIZE, *[b"3" * SECTOR_SIZE] * 3]
+    assert file.data == b"3" * 4 * SECTOR_SIZE, "the disk has what was written"
+
+
+def test_a_file_is_not_cut_where_something_is_not_on_the_platter_yet() -> None:
+    file = SimFile()
+    file.write(0, bytes(4 * SECTOR_SIZE))
+    file.sync()
+    file.write(3 * SECTOR_SIZE, b"new")
+    assert not file.cut_short(2 * SECTOR_SIZE)
+    file.sync()
+    assert file.cut_short(2 * SECTOR_SIZE)
+    assert len(file.data) == 2 * SECTOR_SIZE
