@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-import audit
 from board import AGGREGATED, ARCHIVED, FINISH_AT, FINISHED, GATE, Board
 from cast import Player, script
 from flights import CLOSING_TIME, LEAD, WATERMARK, carriers_of, load_flights, store_flights
@@ -29,6 +28,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+import audit
 import cursus
 
 STREAM, STATISTICS = "flights", "flight-delays"

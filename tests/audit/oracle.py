@@ -45,7 +45,8 @@ def counted(
         is_kept = sequence >= floor if sequence is not None else first_known is not None and number > first_known
         counts_as = "violation" if is_kept else "not certain"
     for gap in world.gaps:
-        is_for = subscription in ("", gap["subscription"])
+        # What is not in the journal has been named as such by any of the stream's gaps.
+        is_for = subscription in ("", gap["subscription"]) or violation in RESTS_ON_JOURNAL
         if sequence is not None and gap["first_sequence"] <= sequence <= gap["last_sequence"] and is_for:
             counts_as = "reported" if gap["code"] in REPORTED else counts_as
     return violation, counts_as, subscription, source, number, sequence

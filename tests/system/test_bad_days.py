@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import pytest
 
 import cursus
 from cursus.client.blocking import connect
+from cursus.kernel.octets import crc32c
 from tests.system.serving import ServedNode
 
 pytestmark = pytest.mark.slow
@@ -220,9 +222,13 @@ def test_a_journal_of_a_newer_format_is_refused_with_words(served: ServedNode) -
     for checkpoint in served.directory.glob("checkpoint*"):
         checkpoint.unlink()
     segment = next(served.directory.glob("*.segment"))
+    header = bytearray(segment.read_bytes()[:60])
+    header[8:16] = struct.pack("<II", 99, 0)
+    header[12:16] = crc32c(header).to_bytes(4, "little")
     with segment.open("r+b") as file:
-        file.seek(8)
-        file.write((99).to_bytes(4, "little"))
+        for place in (0, 2048):
+            file.seek(place)
+            file.write(header)
     assert served.spawn().wait(20) != 0
     assert "newer" in served.said()
 

@@ -299,7 +299,7 @@ class Oracles(WayIn):
         view = self.subscriptions.get((stream.incarnation, fact.subscriber, fact.name)) if stream is not None else None
         if view is not None:
             view.ask_taste(taste)
-        else:
+        if view is None or view.stream.is_gone or self._world.may_forget(fact.stream):
             self._wishes.setdefault((fact.stream, fact.subscriber, fact.name), []).append(taste)
 
     def _see_subscription(self, session: int, grant: GrantSubscription) -> None:
