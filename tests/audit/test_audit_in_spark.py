@@ -18,7 +18,7 @@ from cursus.recording import Kind, Recording, to_parquet
 from tests.audit.oracle import Found, found_in
 from tests.audit.worlds import LATER_LIFE, World, sound_world
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 RANDOM_COUNT = 80
 SAMPLES = 100_000
 
