@@ -25,7 +25,7 @@ from os import cpu_count
 from pathlib import Path
 
 from .nemesis import FAULTS
-from .running import Outcome, run_seed
+from .running import KINDS, Outcome, run_seed
 from .shrinking import Shrinking
 from .topology import DRAWN, Topology, read_topology
 from .witnesses import EVENTS
@@ -33,7 +33,6 @@ from .workloads import WHOLE, Part
 from .world import SECOND
 
 EXIT_VIOLATED = 9
-KINDS = ("lost", "doubled", "out of order", "stuck", "other")
 Say = Callable[[str], object]
 
 
@@ -62,7 +61,7 @@ def report(outcomes: Sequence[Outcome]) -> str:
         f"{EVENTS:<16}{counts[EVENTS]:>12,}",
         f"{'faults':<16}{sum(faults.values()):>12,}",
         *(f"  {name:<22}{faults[name]:>12,}" for name in sorted(faults)),
-        *(f"{kind:<16}{kinds[kind]:>12,}" for kind in KINDS),
+        *(f"{kind:<16}{kinds[kind]:>12,}" for kind in (*dict.fromkeys(KINDS.values()), "other")),
         *(f"seed {outcome.seed}: {outcome.violation}" for outcome in outcomes if outcome.violation),
     ]
     return "\n".join(lines)

@@ -45,16 +45,6 @@ _TEMPORARY = ".tmp"
 _Work = Iterator[int]
 
 
-class DiskFault(Exception):
-    """An order could not be carried out; `code` as the real disk names it."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        """`code`: `disk-full` or `io-error`."""
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
-
-
 class SimFile:
     """One file: `data` as readers see it, and what the platter holds where that is older."""
 
