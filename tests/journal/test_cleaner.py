@@ -7,6 +7,7 @@ from cursus.journal.exchange import (
     FileFailed,
     Located,
     LocateRequested,
+    RecordsRead,
     StagePublished,
     StreamTrimmed,
     WriteFile,
@@ -70,6 +71,32 @@ def test_survivors_of_mostly_dead_segments_move_together_and_the_rest_goes() -> 
     again.append(batch_entry(100, again.log.extent(100).last_sequence + 1))
     again.settle()
     again.log.check()
+
+
+def test_a_batch_that_begins_below_the_floor_and_ends_above_it_survives() -> None:
+    rig = Rig(SMALL)
+    for sequence in range(1, 301):
+        rig.append(batch_entry(1, sequence, size=400))
+        if sequence % 20 == 0:
+            rig.append(batch_entry(2, rig.log.extent(2).last_sequence + 1, 3))
+        rig.settle()
+    rig.tell(StreamTrimmed(1, 291))
+    rig.tell(StreamTrimmed(2, 5))
+    rig.checkpoint()
+    assert cleaned(rig)
+    assert [(r.first_sequence, r.count) for r in rig.read_all(2, 5)] == [(first, 3) for first in range(4, 46, 3)]
+
+
+def test_of_a_stream_that_is_trimmed_a_segment_stays_until_the_floor_is_above_its_last_row() -> None:
+    rig = Rig(SMALL)
+    for sequence in range(1, 201):
+        rig.append(batch_entry(1, sequence, size=400))
+        rig.settle()
+    for floor in range(1, 201):
+        rig.tell(StreamTrimmed(1, floor))
+        answer = rig.ask(1, floor, size_max=1)
+        assert isinstance(answer, RecordsRead), answer
+        assert [r.first_sequence for r in answer.records] == [floor]
 
 
 def test_places_by_time_are_found_in_a_cleaned_segment() -> None:

@@ -1,12 +1,16 @@
 """Appending: what is answered, in which order, as durable as asked, and what happens when the disk will not."""
 
+from itertools import pairwise
+
 import pytest
 
 from cursus.delivery.record import read_envelope
 from cursus.journal.appending import Phase
+from cursus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
 from cursus.journal.exchange import (
     Appended,
     AppendFailed,
+    CheckpointRequested,
     CheckpointWanted,
     CreateSegment,
     GroupFailed,
@@ -16,11 +20,12 @@ from cursus.journal.exchange import (
     SpaceMissing,
     SpaceReturned,
     SyncMode,
+    WriteFile,
     WriteGroup,
     fact_entry,
 )
 from cursus.journal.settings import LogSettings
-from tests.journal.rig import Rig, batch_entry
+from tests.journal.rig import DiskOrder, Rig, batch_entry
 
 SMALL = LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30)
 
@@ -152,6 +157,40 @@ def test_without_syncs_the_answer_says_so() -> None:
     token = rig.append(batch_entry(1, 1))
     rig.settle()
     assert rig.answer(token) == Appended(token, SyncMode.NONE)
+
+
+def carried_out(rig: Rig) -> list[DiskOrder]:
+    """Settle; what the disk was asked to do on the way, in order."""
+    orders = list[DiskOrder]()
+    rig.wake()
+    while rig.pending:
+        orders.append(rig.pending[0])
+        rig.step()
+        rig.wake()
+    return orders
+
+
+def test_without_syncs_a_segment_is_durable_before_the_next_one_is_written_to() -> None:
+    rig = Rig(LogSettings(segment_size=16 << 10, sync=SyncMode.NONE))
+    groups = list[WriteGroup]()
+    for sequence in range(1, 60):
+        rig.append(batch_entry(1, sequence, size=1000))
+        groups += [order for order in carried_out(rig) if isinstance(order, WriteGroup)]
+    last_ones = [old for old, new in pairwise(groups) if old.segment != new.segment]
+    assert len(last_ones) > 2
+    assert all(group.is_synced for group in last_ones)
+
+
+def test_without_syncs_a_checkpoint_is_written_once_all_before_it_is_durable() -> None:
+    rig = Rig(LogSettings(segment_size=16 << 10, sync=SyncMode.NONE))
+    rig.append(batch_entry(1, 1))
+    (group,) = [order for order in carried_out(rig) if isinstance(order, WriteGroup)]
+    assert not group.is_synced
+    rig.tell(CheckpointRequested(b"state"))
+    first, *files = carried_out(rig)
+    assert isinstance(first, WriteGroup)
+    assert first.is_synced
+    assert [order.name for order in files if isinstance(order, WriteFile)] == [CHECKPOINT_NAME, COPY_NAME]
 
 
 def test_a_full_disk_refuses_publications_keeps_facts_and_reads_and_recovers_by_itself() -> None:

@@ -128,6 +128,21 @@ def test_the_number_of_a_stage_that_only_a_commit_or_a_drop_names_is_not_given_a
     assert rig.floor.tables.next_stage == dropped + 1
 
 
+def test_facts_that_came_in_one_group_with_a_damaged_batch_are_known() -> None:
+    rig = Rig()
+    alpha = rig.attach(1)
+    rig.offer(alpha, 1, 3)
+    rig.tell(x.SourceAttachRequested(2, "local", "s", "beta", incarnation(2)))
+    rig.carry_out()
+    (beta,) = rig.said_to(2, x.GrantSource)
+    rig.publish(beta, 1, 2, who="beta")
+    spoil(rig.disk, next(view for view in records(rig.disk) if view.envelope.kind == RecordKind.BATCH))
+    rig.restart()
+    again = rig.attach(3, "beta", who=2, epoch=beta.epoch)
+    assert isinstance(again, x.GrantSource), again
+    assert (again.source_id, again.epoch, again.last_number) == (beta.source_id, beta.epoch, 2)
+
+
 def test_what_was_on_its_way_to_a_stream_that_was_deleted_is_no_orphan() -> None:
     rig = Rig()
     gone = rig.attach(1, stream="s")

@@ -109,3 +109,16 @@ def test_a_checkpoint_that_is_due_when_a_node_starts_keeps_all_that_recovery_fou
     third = Node(second.disk)
     assert third.floor.tables.streams["s"].head_durable == head + 12
     assert third.engine.log.extent(1).last_sequence == head + 12
+
+
+def test_a_checkpoint_keeps_what_the_group_that_made_it_due_has_brought() -> None:
+    node = Node(settings=replace(SETTINGS, checkpoint_interval_size=5000))
+    node.say(x.SourceAttachRequested(1, "local", "s", "alpha", WHO))
+    number = 1
+    while "checkpoint" not in node.disk.files:
+        node.say(offered(1, 1, 1, 1, number, 30))
+        number += 30
+    again = Node(node.disk)
+    assert again.floor.tables.streams["s"].head_durable == number - 1
+    (grant,) = again.say(x.SourceAttachRequested(1, "local", "s", "alpha", WHO, 1))
+    assert grant.last_number == number - 1

@@ -1,5 +1,7 @@
 """Sinks: stages stay unseen, a commit shows them at once, and a newer run fences the older."""
 
+import pytest
+
 from cursus.streams import exchange as x
 from cursus.streams.tables import StreamsLimits
 from tests.streams.rig import Rig, incarnation
@@ -44,6 +46,33 @@ def test_a_commit_that_was_not_written_shows_nothing_and_can_be_asked_for_again(
     assert (again.commit_id, again.epoch) == (-1, run.epoch)
     commit(rig, run.epoch, 7, *stages)
     assert rig.pushed(5) == [1, 2, 3, 4, 5]
+
+
+def test_a_commit_shows_and_confirms_nothing_before_it_is_durable() -> None:
+    rig = Rig()
+    rig.attach(1)
+    run = open_run(rig)
+    stages = staged(rig, run.epoch, 3, 2)
+    rig.subscribe(5)
+    rig.tell(x.CommitRequested(RUN, 1, "local", "sink", run.epoch, 7, tuple(stage.stage for stage in stages)))
+    assert (rig.said_to(RUN, x.ConfirmCommitted), rig.pushes(5)) == ([], [])
+    rig.carry_out()
+    assert [confirmed.commit_id for confirmed in rig.said_to(RUN, x.ConfirmCommitted)] == [7]
+    assert rig.pushed(5) == [1, 2, 3, 4, 5]
+
+
+def test_a_commit_that_the_journal_refuses_leaves_its_stages_open_and_can_be_asked_for_again() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    run = open_run(rig)
+    stages = staged(rig, run.epoch, 3, 2)
+    rig.is_full = True
+    (refusal,) = commit(rig, run.epoch, 7, *stages)
+    assert (refusal.code, refusal.is_final) == ("disk-full", False)
+    rig.is_full = False
+    rig.publish(grant, 1)
+    write(rig, stages[1], 3, 1)
+    assert commit(rig, run.epoch, 7, *stages, request=2)[-1].streams == (("s", 2, 6),)
 
 
 def test_a_commit_is_there_whole_after_a_kill_and_asked_again_answers_the_same() -> None:
@@ -93,6 +122,19 @@ def test_a_newer_run_fences_the_older_and_drops_its_open_stages() -> None:
     rig.restart()
     assert rig.floor.tables.stages == {}
     assert isinstance(open_run(rig, epoch=old.epoch), x.Fence)
+
+
+@pytest.mark.parametrize("kill", ["none", "replay", "checkpoint"])
+def test_the_incarnation_of_a_fenced_run_never_takes_its_sink_over_again(kill: str) -> None:
+    rig = Rig()
+    open_run(rig)
+    new = open_run(rig, who=2, session=51)
+    if kill == "checkpoint":
+        rig.checkpoint()
+    if kill != "none":
+        rig.restart()
+    assert isinstance(open_run(rig, session=52), x.Fence), "a retry that came late"
+    assert open_run(rig, who=2, session=53).epoch == new.epoch
 
 
 def test_rows_that_are_still_on_their_way_keep_a_stage_from_being_committed() -> None:

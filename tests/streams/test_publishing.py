@@ -128,6 +128,23 @@ def test_a_full_disk_refuses_the_batch_and_gives_its_numbers_and_sequences_back(
     assert rig.pushed(9) == list(range(1, number + 30))
 
 
+def test_a_repeated_batch_is_not_confirmed_when_the_journal_refused_the_one_that_it_repeats() -> None:
+    rig = Rig()
+    grant, other = rig.attach(1), rig.attach(2, stream="t")
+    rig.is_full = True
+    rig.offer(grant, 1, 3)
+    rig.is_full = False
+    rig.offer(other, 1)
+    rig.offer(grant, 1, 3)
+    rig.carry_out()
+    assert [(refusal.code, refusal.first_number, refusal.last_number) for refusal in rig.said_to(1, x.RefuseBatch)] == [
+        ("disk-full", 1, 0)
+    ] * 2
+    assert rig.said_to(1, x.ConfirmTaken) == []
+    taken = rig.publish(grant, 1, 3)
+    assert (taken.first_sequence, taken.is_duplicate) == (1, False)
+
+
 def test_a_source_that_the_full_disk_would_not_attach_is_not_fenced_by_its_own_attempt() -> None:
     rig = Rig()
     grant = rig.attach(1)

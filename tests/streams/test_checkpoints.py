@@ -1,0 +1,90 @@
+"""What a checkpoint keeps of the tables, and what records behind it add: nothing that was given is given again."""
+
+from cursus.streams import exchange as x
+from tests.streams.rig import Rig
+from tests.streams.sinking import RUN, commit, open_run, open_stage, staged, write
+
+
+def test_the_resume_token_is_known_again_from_a_checkpoint() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.publish(grant, 1, 3, token=b"line 3")
+    rig.publish(grant, 4, 2)
+    rig.checkpoint()
+    rig.restart()
+    again = rig.attach(1, epoch=grant.epoch)
+    assert (again.token, again.token_number, again.last_number) == (b"line 3", 3, 5)
+
+
+def test_a_checkpoint_knows_no_numbers_that_the_journal_then_refuses() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.publish(grant, 1, 2)
+    rig.is_full = True
+    rig.offer(grant, 3, 2)
+    rig.checkpoint()
+    rig.restart()
+    again = rig.attach(1, epoch=grant.epoch)
+    assert again.last_number == 2
+    taken = rig.publish(again, 3, 2)
+    assert (taken.first_sequence, taken.is_duplicate) == (3, False)
+
+
+def test_a_stream_never_gets_the_id_of_one_that_was_deleted_before_a_checkpoint() -> None:
+    rig = Rig()
+    gone = rig.attach(1)
+    rig.publish(gone, 1, 3)
+    rig.do(x.AdminRequested(9, 1, "local", "stream.delete", {"name": "s"}))
+    rig.checkpoint()
+    rig.restart()
+    assert rig.attach(1).stream_id > gone.stream_id
+
+
+def test_whoever_was_attached_at_a_checkpoint_may_have_been_pushed_all_that_was_durable_at_a_kill() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.publish(grant, 1, 3)
+    rig.subscribe(5, "bob")
+    rig.checkpoint()
+    rig.publish(grant, 4)
+    rig.restart()
+    rig.subscribe(6, "bob", who=2)
+    assert {push.redelivered_to for push in rig.pushes(6)} == {4}
+
+
+def test_a_commit_that_a_checkpoint_keeps_is_recognised_when_it_is_asked_for_again() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    first = commit(rig, run.epoch, 7, *staged(rig, run.epoch, 3))[-1]
+    rig.checkpoint()
+    rig.restart()
+    assert open_run(rig, epoch=run.epoch).commit_id == 7
+    again = commit(rig, run.epoch, 7, *staged(rig, run.epoch, 3, session=70), request=2)[-1]
+    assert (again.is_duplicate, again.streams) == (True, first.streams)
+    assert rig.subscribe(5).head == 3
+
+
+def test_a_stage_never_gets_the_number_of_one_that_was_gone_at_a_checkpoint() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    dropped, shown = staged(rig, run.epoch, 3, 2)
+    commit(rig, run.epoch, 1, shown)
+    rig.do(x.StagesDropRequested(RUN, 2, "local", "sink", run.epoch, (dropped.stage,)))
+    rig.checkpoint()
+    rig.restart()
+    assert open_stage(rig, 70, run.epoch).stage > max(dropped.stage, shown.stage)
+
+
+def test_a_stage_has_the_rows_of_all_its_batches_after_a_kill_and_goes_on_behind_them() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    (stage,) = staged(rig, run.epoch, 2)
+    rig.checkpoint()
+    write(rig, stage, 3, 1)
+    write(rig, stage, 4, 2)
+    rig.restart()
+    again = open_stage(rig, stage.session, run.epoch)
+    assert (again.stage, again.last_number) == (stage.stage, 5)
+    assert commit(rig, run.epoch, 1, again)[-1].streams == (("s", 1, 5),)
+    rig.subscribe(5)
+    assert [row.number for _, row in rig.rows(5)] == [1, 2, 3, 4, 5]

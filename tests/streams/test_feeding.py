@@ -1,0 +1,66 @@
+"""Feeding: what a flow may examine now, how a reading becomes frames, and who is fed when room comes free."""
+
+from cursus.delivery.batch import BatchHeader, signed_record
+from cursus.delivery.publication import Rows
+from cursus.delivery.rows import encode_rows
+from cursus.journal.settings import LogSettings
+from cursus.matching import Filter
+from cursus.sim.ports import batch_offered
+from cursus.streams import exchange as x
+from cursus.streams.examine import wanted_by
+from cursus.streams.facts import StreamConfig, StreamCreated
+from cursus.streams.flow import FRAME_SIZE_MAX, READ_SIZE_MAX, Flow
+from cursus.streams.stream import Stream
+from cursus.streams.tables import StreamsLimits
+from cursus.streams.tail import TailBudget
+from tests.streams.rig import Rig, incarnation
+
+EVEN = Filter(where="even")
+
+
+def test_a_flow_examines_nothing_that_is_still_on_its_way_to_the_journal() -> None:
+    stream = Stream(StreamCreated(1, "s", incarnation(1), StreamConfig(), 0, "local"), TailBudget(1 << 20))
+    stream.assign(3, 0)
+    stream.become_durable(3)
+    stream.assign(2, 0)
+    flow = Flow(5, stream, wanted_by(x.EVERYTHING), 4, 0, 1 << 40)
+    assert (flow.end, flow.is_live, flow.waits_for) == (4, True, "publications")
+    stream.become_durable(5)
+    assert (flow.end, flow.is_live, flow.waits_for) == (6, False, "")
+
+
+def test_of_a_reading_that_fills_several_frames_each_record_is_pushed_once() -> None:
+    rig = Rig(StreamsLimits(tail_size_max=1), LogSettings(segment_size=4 << 20))
+    grant = rig.attach(1)
+    size = READ_SIZE_MAX // 5
+    for number in range(1, 6):
+        header = BatchHeader(0, 0, 0, 0, 1, grant.stream_id, grant.source_id, grant.epoch, 1, number, 0, 0)
+        body = b"alpha|%d|" % number + bytes(size - 1000)
+        rig.do(batch_offered(1, signed_record(header, [encode_rows(Rows([b"k"], [body]))])))
+    rig.subscribe(5)
+    assert rig.pushed(5) == [1, 2, 3, 4, 5]
+    first, last = rig.pushes(5)
+    assert last.size < FRAME_SIZE_MAX < first.size, "one reading, two frames"
+
+
+def test_a_subscriber_that_had_too_much_unsettled_is_fed_again_when_it_settles() -> None:
+    rig = Rig(StreamsLimits(unsettled_max=2))
+    rig.publish(rig.attach(1), 1, 4)
+    rig.publish(rig.attach(1), 5, 4)
+    rig.subscribe(5, "bob", filter=EVEN, mode=x.SettleMode.INDIVIDUAL)
+    assert (rig.pushed(5), rig.floor.flows[5].waits_for) == ([2, 4], "settlement")
+    rig.settle(5, (2, 2))
+    assert rig.pushed(5) == [2, 4, 6, 8]
+
+
+def test_a_filter_is_asked_anew_about_each_streams_records() -> None:
+    rig = Rig()
+    first, second = rig.attach(1), rig.attach(2, source="beta", stream="t")
+    rig.subscribe(5, filter=EVEN)
+    rig.subscribe(6, filter=EVEN, stream="t")
+    rig.publish(first, 1, 3)
+    rig.publish(second, 1, 3, who="beta")
+    assert [(sequence, row.who) for session in (5, 6) for sequence, row in rig.rows(session)] == [
+        (2, "alpha"),
+        (2, "beta"),
+    ]
