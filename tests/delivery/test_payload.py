@@ -10,6 +10,7 @@ from cursus.delivery.batch import BatchFlags, Layout, token_of, verify_signature
 from cursus.delivery.columns import encode_columns
 from cursus.delivery.payload import (
     ROWS_COUNT_MAX,
+    Unpacked,
     attribute_columns,
     columns_of,
     excerpt_record,
@@ -64,6 +65,21 @@ def test_an_excerpt_keeps_the_chosen_rows_and_can_be_cut_again(
         assert (header.stream_id, header.source_id, header.epoch, header.token_size) == (7, 9, 3, 0)
         times = expected.event_times_us or [5]
         assert (header.event_time_min_us, header.event_time_max_us) == (min(times), max(times))
+
+
+@given(publications(), LAYOUTS, CODECS)
+def test_a_column_by_itself_is_the_one_that_all_of_them_have(rows: Rows, layout: Layout, codec: str | None) -> None:
+    batch = batch_of(rows, layout, codec)
+    header = accept(batch)
+    columns = read_columns(batch, header)
+    names = {name for row in rows.attributes or () for name in row or {}}
+    unpacked = Unpacked(batch, header)
+    assert list(unpacked.keys if isinstance(unpacked.keys, list) else list_of(unpacked.keys)) == rows.keys
+    alone = {name: unpacked.attribute(name) for name in sorted(names)}
+    assert {name: column for name, column in alone.items() if column is not None} == columns.attributes
+    assert unpacked.attribute("never there") is None
+    assert unpacked.columns.bodies == columns.bodies
+    assert {name: unpacked.attribute(name) for name in columns.attributes} == columns.attributes
 
 
 @given(publications(), st.data())

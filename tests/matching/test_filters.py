@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from cursus.kernel.errors import Refused
 from cursus.matching import PATTERN_COUNT_MAX, Filter, compile_filter, compile_pattern, union_of
+from cursus.matching.filters import ONE_BY_ONE_COUNT_MAX
 from tests.matching.test_patterns import SCHEMED, SOME_KEYS
 
 KEYS = pa.array([b"EWR.LAX", b"EWR.SFO", b"JFK.LAX", b"LGA.BOS"])
@@ -15,7 +16,7 @@ DELAY = pa.array([10, -3, 40, None])
 
 
 def wanted_rows(wanted: Filter, keys: pa.Array = KEYS) -> list[int]:
-    mask = compile_filter(wanted).select(keys, {"delay": DELAY}, 4)
+    mask = compile_filter(wanted).select(keys, {"delay": DELAY}.get, 4)
     return [row for row, is_wanted in enumerate(mask) if is_wanted]
 
 
@@ -36,6 +37,23 @@ def test_keys_are_a_union_and_the_condition_is_asked_besides() -> None:
     assert wanted_rows(Filter(keys=keys, where="delay > 0")) == [0, 2]
     assert wanted_rows(Filter(where="delay > 0")) == [0, 2]
     assert wanted_rows(Filter(keys=keys, where="delay > 0"), KEYS.dictionary_encode()) == [0, 2]
+
+
+@pytest.mark.parametrize("count", [1, 4, ONE_BY_ONE_COUNT_MAX, 2 * ONE_BY_ONE_COUNT_MAX])
+@pytest.mark.parametrize("keys", [("EWR.",), ("prefix:EWR.", "literal:JFK.LAX"), ("tokens:*.LAX",), ("regex:.*S.*",)])
+def test_a_list_of_keys_is_matched_as_a_column_of_them_is(keys: tuple[str, ...], count: int) -> None:
+    listed = (KEYS.to_pylist() * count)[:count]
+    compiled = compile_filter(Filter(keys=keys, where="$key <> 'EWR.SFO'"))
+    found = compiled.select(listed, {}.get, count).tolist()
+    assert found == compiled.select(pa.array(listed), {}.get, count).tolist()
+    assert found == [compiled.keys.matches(key) and key != b"EWR.SFO" for key in listed]
+
+
+def test_no_column_is_asked_for_where_no_key_is_wanted() -> None:
+    asked: list[str] = []
+    compiled = compile_filter(Filter(keys=("XYZ",), where="delay > 0"))
+    assert compiled.select([b"EWR.LAX"], asked.append, 1).tolist() == [False]
+    assert not asked
 
 
 def test_the_key_can_be_asked_about_without_being_a_column() -> None:

@@ -147,17 +147,17 @@ def read_header(batch: Octets) -> BatchHeader:
     """
     if len(batch) < HEADER_SIZE:
         raise PeerFault("bad-batch", f"a batch has at least {HEADER_SIZE} bytes, this has {len(batch)}")
-    _, magic, version, layout, flags, _, *rest = _HEADER.unpack_from(batch, 0)
+    _, magic, version, layout, flags, _, payload_size, token_size, *rest = _HEADER.unpack_from(batch, 0)
     if magic != BATCH_MAGIC:
         raise PeerFault("bad-batch", f"not a batch: magic {magic:#06x} instead of {BATCH_MAGIC:#06x}")
     if version != BATCH_VERSION:
         raise PeerFault("bad-batch", f"batch version {version} is not known here, {BATCH_VERSION} is")
-    header = BatchHeader(layout, flags, *rest)
     if flags & _UNKNOWN_REQUIRED:
         raise PeerFault("bad-batch", f"batch flags {flags:#06x} have required bits that are not known here")
-    if header.size != len(batch):
-        raise PeerFault("bad-batch", f"the batch says {header.size} bytes and has {len(batch)}")
-    return header
+    size = HEADER_SIZE + payload_size + token_size
+    if size != len(batch):
+        raise PeerFault("bad-batch", f"the batch says {size} bytes and has {len(batch)}")
+    return BatchHeader(layout, flags, payload_size, token_size, *rest)
 
 
 def verify_signature(batch: Octets) -> None:

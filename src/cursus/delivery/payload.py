@@ -67,6 +67,51 @@ def _range_of(times: pa.Array | None) -> tuple[int | None, int | None]:
     return int(values.min()), int(values.max())
 
 
+class Unpacked:
+    """A batch's publications as its layout has them; rows become columns when one is asked for.
+
+    Most filters look at keys and at one attribute, most batches of rows are small, and a column costs more than a row.
+    """
+
+    __slots__ = ("_attributes", "_columns", "_rows", "header")
+
+    def __init__(self, batch: Octets, header: BatchHeader) -> None:
+        """Raises `PeerFault`."""
+        payload = payload_of(batch, header, _READ_LIMITS)
+        self.header = header
+        self._rows: Rows | None = None
+        self._columns: Columns | None = None
+        self._attributes: dict[str, pa.Array | None] = {}
+        if header.layout == Layout.COLUMNS:
+            self._columns = decode_columns(payload, header.count, _READ_LIMITS.attributes_max)
+        else:
+            self._rows = decode_rows(payload, header.count, _READ_LIMITS.attributes_max)
+
+    @property
+    def keys(self) -> pa.Array | list[bytes]:
+        """The keys: a column, or a list where the batch is laid out so."""
+        return self.columns.keys if self._rows is None else self._rows.keys
+
+    @property
+    def columns(self) -> Columns:
+        """All of it, as columns."""
+        if self._columns is None:
+            assert self._rows is not None
+            self._columns = columns_of(self._rows)
+        return self._columns
+
+    def attribute(self, name: str) -> pa.Array | None:
+        """The attribute's column, None where no publication has it."""
+        if self._columns is not None:
+            return self._columns.attributes.get(name)
+        if name not in self._attributes:
+            assert self._rows is not None
+            values = [row.get(name) if row else None for row in self._rows.attributes or ()]
+            is_there = values.count(None) < len(values)
+            self._attributes[name] = attribute_column(name, values) if is_there else None
+        return self._attributes[name]
+
+
 def read_columns(batch: Octets, header: BatchHeader) -> Columns:
     """The batch's publications as columns; on the batch's own memory where it is laid out so. Raises `PeerFault`."""
     payload = payload_of(batch, header, _READ_LIMITS)

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-from cursus.kernel.octets import Octets, aligned, crc32c
+from cursus.kernel.octets import ALIGNMENT, Octets, aligned, crc32c
 
 ENVELOPE_SIZE = 32
 BODY_CRC_SIZE = 4
@@ -55,7 +55,7 @@ class Envelope(NamedTuple):
     @property
     def record_size(self) -> int:
         """What the whole record takes, padding included, in bytes."""
-        return aligned(ENVELOPE_SIZE + self.size)
+        return (ENVELOPE_SIZE + self.size + ALIGNMENT - 1) & -ALIGNMENT
 
 
 def write_envelope(record: bytearray | memoryview, envelope: Envelope) -> None:
@@ -85,7 +85,7 @@ def read_envelope(data: Octets, offset: int = 0) -> Envelope | None:
     crc, magic, kind, flags, size, salt, first_sequence, append_time_us = _ENVELOPE.unpack_from(data, offset)
     if magic != RECORD_MAGIC or size < BODY_CRC_SIZE:
         return None
-    if crc32c(memoryview(data)[offset + 4 : offset + _CRC_END]) != crc:
+    if crc32c(data[offset + 4 : offset + _CRC_END]) != crc:
         return None
     return Envelope(kind, flags, size, salt, first_sequence, append_time_us)
 
@@ -94,8 +94,8 @@ def is_body_sound(body: Octets) -> bool:
     """Whether a body's first four bytes are the CRC-32C of the rest of it."""
     if len(body) < BODY_CRC_SIZE:
         return False
-    (crc,) = _BODY_CRC.unpack_from(body, 0)
-    return bool(crc32c(memoryview(body)[BODY_CRC_SIZE:]) == crc)
+    crc: int = _BODY_CRC.unpack_from(body)[0]
+    return crc32c(memoryview(body)[BODY_CRC_SIZE:]) == crc
 
 
 def sealed_record(kind: RecordKind, payload: Octets, salt: int, first_sequence: int, append_time_us: int) -> bytearray:

@@ -47,14 +47,15 @@ def decode_rows(payload: Octets, count: int, attributes_max: int) -> Rows:
         taken = _decode(payload)
     except (ValueError, RecursionError) as error:  # msgspec.DecodeError is one; bad text, dates, nesting raise others
         raise PeerFault("bad-batch", f"the row payload does not decode: {error}") from None
-    lists = (taken.keys, taken.bodies, taken.event_times_us, taken.attributes, taken.rows)
-    if any(column is not None and len(column) != count for column in lists):
-        raise PeerFault("bad-batch", f"the header says {count} publications, the row payload does not")
-    if taken.event_times_us and not _INT64_MIN <= min(taken.event_times_us) <= max(taken.event_times_us) <= _INT64_MAX:
+    keys, bodies, times, attributes, rows = taken.keys, taken.bodies, taken.event_times_us, taken.attributes, taken.rows
+    for column in (keys, bodies, times, attributes, rows):
+        if column is not None and len(column) != count:
+            raise PeerFault("bad-batch", f"the header says {count} publications, the row payload does not")
+    if times and not _INT64_MIN <= min(times) <= max(times) <= _INT64_MAX:
         raise PeerFault("bad-batch", "an event time does not fit 64 bits")
-    if taken.attributes:
-        _check_attributes(taken.attributes, attributes_max)
-    return Rows(taken.keys, taken.bodies, taken.event_times_us, taken.attributes, taken.rows)
+    if attributes:
+        _check_attributes(attributes, attributes_max)
+    return Rows(keys, bodies, times, attributes, rows)
 
 
 def _check_attributes(rows: list[dict[str, AttributeValue] | None], attributes_max: int) -> None:

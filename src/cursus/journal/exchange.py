@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from cursus.delivery.record import RecordKind, sealed_record
 from cursus.kernel.effects import Note
@@ -57,12 +57,11 @@ def fact_entry(payload: bytes, append_time_us: int) -> Entry:
     return Entry(record, RecordKind.FACT, 0, 0, 0, append_time_us)
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedRecord:
+class PlacedRecord(NamedTuple):
     """A record with its place in a stream. `memory` is all of it: envelope, body and padding."""
 
     first_sequence: int
-    count: int
+    count: int  # type: ignore[assignment]  # tuple.count is not missed
     append_time_us: int
     memory: memoryview
 

@@ -22,7 +22,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -55,15 +55,14 @@ def add_row(rows: array[int], first: int, append_time_us: int, offset: int, size
     rows.extend((first, append_time_us, offset, size << 32 | count))
 
 
-@dataclass(slots=True)
-class Row:
+class Row(NamedTuple):
     """One record's place; `offset` and `size` in bytes, `size` with padding."""
 
     first: int
     append_time_us: int
     offset: int
     size: int
-    count: int
+    count: int  # type: ignore[assignment]  # tuple.count is not missed
 
     @property
     def last(self) -> int:

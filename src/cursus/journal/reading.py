@@ -358,24 +358,26 @@ class Reading:
         read.offsets.clear()
         sizes: list[int] = []
         total = 0
+        size_max = read.request.size_max
         expected = row_at(rows, index).first
         end = -1
         for place in range(index, row_count(rows)):
             row = row_at(rows, place)
+            first, _, offset, size, count = row
             # A row without a size stands for what was lost: it lies nowhere.
-            if row.first != expected or (total and (not row.size or total + row.size > read.request.size_max)):
+            if first != expected or (total and (not size or total + size > size_max)):
                 break
-            if not sizes or row.offset - end > GAP_SIZE_MAX:
+            if not sizes or offset - end > GAP_SIZE_MAX:
                 if len(sizes) == EXTENTS_MAX:
                     break
-                read.offsets.append(row.offset)
-                sizes.append(row.size)
+                read.offsets.append(offset)
+                sizes.append(size)
             else:
-                sizes[-1] = row.offset + row.size - read.offsets[-1]
+                sizes[-1] = offset + size - read.offsets[-1]
             read.rows.append((row, len(sizes) - 1))
-            end = row.offset + row.size
-            total += row.size
-            expected = row.last + 1
+            end = offset + size
+            total += size
+            expected = first + count
         read.failure = None
         read.chunks = [None] * len(sizes)
         read.missing = len(sizes)
@@ -408,19 +410,23 @@ class Reading:
         chunk, segment, run = read.chunks[extent], read.segment, read.run
         assert chunk is not None
         assert segment is not None
-        data = memoryview(chunk)
-        view = record_at(data, row.offset - read.offsets[extent], segment.salt, read.offsets[extent])
-        if view is None or len(view.memory) != row.size:
+        first, append_time_us, offset, size, count = row
+        start = read.offsets[extent]
+        view = record_at(memoryview(chunk), offset - start, segment.salt, start)
+        if view is None:
+            return None
+        _, envelope, memory = view
+        if len(memory) != size:
             return None
         if run is None:
-            is_right = view.envelope.kind == RecordKind.BATCH and view.envelope.first_sequence == row.first
-            return PlacedRecord(row.first, row.count, row.append_time_us, view.memory) if is_right else None
-        if view.envelope.kind != RecordKind.STAGED or view.envelope.first_sequence != run.stage:
+            is_right = envelope.kind == RecordKind.BATCH and envelope.first_sequence == first
+            return PlacedRecord(first, count, append_time_us, memory) if is_right else None
+        if envelope.kind != RecordKind.STAGED or envelope.first_sequence != run.stage:
             return None
         # The bytes were read for this request alone, so the node's envelope is rewritten where it is.
-        first = run.first_sequence + row.first
-        view.memory[:ENVELOPE_SIZE] = renumbered(view.memory, first, run.append_time_us)
-        return PlacedRecord(first, row.count, run.append_time_us, view.memory)
+        first += run.first_sequence
+        memory[:ENVELOPE_SIZE] = renumbered(memory, first, run.append_time_us)
+        return PlacedRecord(first, count, run.append_time_us, memory)
 
     def _name_damage(self, read: _Read) -> None:
         row, _ = read.rows[0]

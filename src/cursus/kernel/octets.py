@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 from crc32c import crc32c as _crc32c
@@ -15,9 +16,8 @@ ALIGNMENT = 8
 _ZEROS = bytes(ALIGNMENT)
 
 
-def crc32c(data: Octets) -> int:
-    """CRC-32C (Castagnoli, RFC 3720 appendix B.4) of `data`."""
-    return int(_crc32c(data))
+crc32c: Callable[[Octets], int] = _crc32c
+"""CRC-32C (Castagnoli, RFC 3720 appendix B.4) of some bytes."""
 
 
 def aligned(size: int) -> int:

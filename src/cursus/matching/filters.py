@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -18,6 +18,8 @@ from cursus.matching.selection import Mask, binary_of, is_worth_spreading, mask_
 
 PATTERN_COUNT_MAX = 256
 """The most key patterns in one filter."""
+ONE_BY_ONE_COUNT_MAX = 16
+"""Up to so many tries of a key against a pattern cost less than to have Arrow try them all at once."""
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -46,10 +48,14 @@ class KeyUnion:
         """Whether `key` is among them."""
         return any(pattern.matches(key) for pattern in self.patterns)
 
-    def select(self, keys: pa.Array) -> Mask:
-        """Which of `keys` are among them, as a mask of `len(keys)`; as `Pattern.select`."""
+    def select(self, keys: pa.Array | Sequence[bytes]) -> Mask:
+        """Which of `keys` are among them, as a mask of `len(keys)`; as `Pattern.select`; a list will do, too."""
         if self.is_everything:
             return np.ones(len(keys), np.bool_)
+        if not isinstance(keys, pa.Array):
+            if len(keys) * len(self.patterns) <= ONE_BY_ONE_COUNT_MAX:
+                return np.array([self.matches(key) for key in keys], np.bool_)
+            keys = octets_array(keys)
         if len(self.patterns) == 1:
             return self.patterns[0].select(keys)
         if pa.types.is_dictionary(keys.type):
@@ -84,16 +90,18 @@ class CompiledFilter:
             return ()
         return tuple(name for name in self.predicate.names if name != "$key")
 
-    def select(self, keys: pa.Array, columns: Mapping[str, pa.Array], count: int) -> Mask:
+    def select(self, keys: pa.Array | Sequence[bytes], column_of: Callable[[str], pa.Array | None], count: int) -> Mask:
         """Which of `count` rows are wanted, as a mask.
 
-        `keys`: binary, or a dictionary of binary. `columns`: what `names` names, as `Predicate.select` takes it.
+        `keys`: binary, a dictionary of binary, or a list. `column_of` gives a column out of `names` as
+        `Predicate.select` takes it, None where there is none; it is asked only where the keys leave something to ask.
         """
         wanted = self.keys.select(keys)
         if self.predicate is None or not wanted.any():
             return wanted
+        columns = {name: column for name in self.names if (column := column_of(name)) is not None}
         if "$key" in self.predicate.names:
-            columns = {**columns, "$key": keys}
+            columns["$key"] = keys if isinstance(keys, pa.Array) else octets_array(keys)
         return wanted & self.predicate.select(columns, count)
 
 

@@ -14,9 +14,9 @@ from zlib import crc32
 from cursus.delivery.batch import BatchHeader, Layout, read_header, signed_record
 from cursus.delivery.payload import read_rows
 from cursus.delivery.publication import AttributeValue, Rows
-from cursus.delivery.record import records_in
+from cursus.delivery.record import ENVELOPE_SIZE, records_in
 from cursus.delivery.rows import encode_rows
-from cursus.kernel.octets import Octets
+from cursus.kernel.octets import Octets, aligned
 from cursus.matching import Filter
 from cursus.streams.exchange import EVERYTHING
 
@@ -139,17 +139,27 @@ def seen_rows(buffers: Sequence[Octets]) -> Sequence[tuple[int, Row]]:
 def _rows_in(data: bytes) -> Sequence[tuple[int, Row]]:
     """An oracle and a peer look at the same bytes one after the other."""
     seen: list[tuple[int, Row]] = []
-    end = 0
-    for view in records_in(data):
-        header = read_header(view.body)
-        rows = read_rows(view.body, header)
-        for index, (key, body) in enumerate(zip(rows.keys, rows.bodies, strict=True)):
-            row = index if rows.rows is None else rows.rows[index]
-            seen.append((view.envelope.first_sequence + row, Row(identity_in(body), header.epoch, key, body)))
-        end = view.offset + len(view.memory)
-    if end != len(data):
-        raise ValueError(f"{len(data) - end} bytes of what was pushed are no sound record")
+    offset = 0
+    while offset < len(data):
+        end = offset + aligned(ENVELOPE_SIZE + int.from_bytes(data[offset + 8 : offset + 12], "little"))
+        seen += _rows_of_record(data[offset:end])
+        offset = end
     return seen
+
+
+@lru_cache(1024)
+def _rows_of_record(data: bytes) -> Sequence[tuple[int, Row]]:
+    """The same record goes to many, and to each of them again."""
+    view = next(records_in(data), None)
+    if view is None or len(view.memory) != len(data):
+        raise ValueError(f"{len(data)} bytes of what was pushed are no sound record")
+    header, base = read_header(view.body), view.envelope.first_sequence
+    rows = read_rows(view.body, header)
+    places = range(header.count) if rows.rows is None else rows.rows
+    return [
+        (base + place, Row(identity_in(body), header.epoch, key, body))
+        for place, key, body in zip(places, rows.keys, rows.bodies, strict=True)
+    ]
 
 
 def identity_in(body: bytes) -> Identity:

@@ -65,8 +65,9 @@ class SimFile:
         end = offset + len(data)
         self.grow(end)
         for sector in range(offset // SECTOR_SIZE, -(-end // SECTOR_SIZE)):
-            start = sector * SECTOR_SIZE
-            self._older.setdefault(sector, bytes(self.data[start : start + SECTOR_SIZE]))
+            if sector not in self._older:
+                start = sector * SECTOR_SIZE
+                self._older[sector] = bytes(self.data[start : start + SECTOR_SIZE])
         self.data[offset:end] = data
 
     def sync(self) -> None:

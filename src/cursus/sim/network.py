@@ -73,6 +73,8 @@ class Carelessness(NamedTuple):
 class End:
     """One end of a link; its owner sets the callbacks before anything can arrive."""
 
+    __slots__ = ("_link", "_way", "is_open", "is_paused", "on_closed", "on_flow", "on_received", "owner", "peer")
+
     def __init__(self, owner: str, peer: str) -> None:
         """Of a link from `owner`, who holds this end, to `peer`."""
         self.owner = owner
@@ -126,6 +128,11 @@ class _Goodbye:
 
 class _Way:
     """One direction of a link: a queue of items with the times at which they can arrive."""
+
+    __slots__ = (
+        "_is_congested", "_is_pumping", "_items", "_last_ns", "_network", "_ns_per_byte", "_size", "is_cut", "receiver",
+        "sender",
+    )  # fmt: skip
 
     def __init__(self, network: Network, sender: End, receiver: End) -> None:
         self._network = network

@@ -62,17 +62,19 @@ class World:
 
     def at(self, at_ns: int, action: Action) -> None:
         """Let `action` happen at `at_ns`, or now if that is past."""
-        self._planned_count += 1
-        heappush(self._queue, (max(at_ns, self.now_ns), self._planned_count, action))
+        self._planned_count = count = self._planned_count + 1
+        heappush(self._queue, (at_ns if at_ns > self.now_ns else self.now_ns, count, action))
 
     def after(self, delay_ns: int, action: Action) -> None:
         """Let `action` happen `delay_ns` from now."""
-        self.at(self.now_ns + delay_ns, action)
+        self._planned_count = count = self._planned_count + 1
+        heappush(self._queue, (self.now_ns + delay_ns if delay_ns > 0 else self.now_ns, count, action))
 
     def run(self, until_ns: int, is_done: Callable[[], bool] | None = None) -> bool:
         """Let things happen up to `until_ns`, or until `is_done`; returns whether it was done, True when not asked."""
-        while self._queue and self._queue[0][0] <= until_ns:
-            self.now_ns, _, action = heappop(self._queue)
+        queue = self._queue
+        while queue and queue[0][0] <= until_ns:
+            self.now_ns, _, action = heappop(queue)
             action()
             if is_done is not None and is_done():
                 return True

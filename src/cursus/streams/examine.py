@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cursus.delivery.arrays import constant_octets, constant_time, int64_array
 from cursus.delivery.batch import BatchHeader, read_header
-from cursus.delivery.payload import excerpt_record, read_columns
+from cursus.delivery.payload import Unpacked, excerpt_record
 from cursus.delivery.publication import TIMESTAMP, Columns
 from cursus.delivery.record import ENVELOPE_SIZE, Envelope, RecordKind, read_envelope, write_envelope
 from cursus.journal.exchange import PlacedRecord
@@ -29,7 +29,9 @@ from .stream import Stream
 
 _SOURCE_ID = struct.Struct("<I")
 _SOURCE_ID_OFFSET = ENVELOPE_SIZE + 28
-_KEPT_COUNT_MAX = 256
+_KEPT_SIZE_MAX = 16 << 20
+_OUTCOME_SIZE = 512
+"""What an outcome takes besides the memory of its excerpt, in bytes, roughly."""
 
 Selection = npt.NDArray[np.bool_]
 
@@ -60,16 +62,17 @@ def source_id_of(record: PlacedRecord) -> int:
 
 
 class Examiner:
-    """Owns the decoded columns of the record examined last, and the outcomes of the last few filters on whole
+    """Owns what the record examined last holds, and the outcomes of the last few filters on whole
     records.
     """
 
-    __slots__ = ("_columns", "_columns_of", "_outcomes")
+    __slots__ = ("_kept_size", "_outcomes", "_unpacked", "_unpacked_of")
 
     def __init__(self) -> None:
-        self._columns_of: PlacedRecord | None = None
-        self._columns: tuple[BatchHeader, Columns] | None = None
+        self._unpacked_of: PlacedRecord | None = None
+        self._unpacked: Unpacked | None = None
         self._outcomes: OrderedDict[tuple[int, int, Filter], Excerpt | None] = OrderedDict()
+        self._kept_size = 0
 
     def examine(
         self,
@@ -104,44 +107,47 @@ class Examiner:
             return self._outcomes[place]
         outcome = self._cut(record, self._matches(stream, record, wanted.compiled))
         self._outcomes[place] = outcome
-        if len(self._outcomes) > _KEPT_COUNT_MAX:
-            self._outcomes.popitem(last=False)
+        self._kept_size += _size_of(outcome)
+        while self._kept_size > _KEPT_SIZE_MAX:
+            self._kept_size -= _size_of(self._outcomes.popitem(last=False)[1])
         return outcome
 
     def columns_of(self, record: PlacedRecord) -> tuple[Columns, BatchHeader]:
         """The record's rows as columns, and what its source signed."""
-        header, columns = self._opened(record)
-        return columns, header
+        opened = self._opened(record)
+        return opened.columns, opened.header
 
-    def _opened(self, record: PlacedRecord) -> tuple[BatchHeader, Columns]:
-        if self._columns_of is record and self._columns is not None:
-            return self._columns
+    def _opened(self, record: PlacedRecord) -> Unpacked:
+        if self._unpacked_of is record and self._unpacked is not None:
+            return self._unpacked
         envelope = read_envelope(record.memory)
         if envelope is None:
             raise InvariantBroken(f"the record at sequence {record.first_sequence} has no sound envelope")
         batch = memoryview(record.memory)[ENVELOPE_SIZE : ENVELOPE_SIZE + envelope.size]
-        header = read_header(batch)
-        self._columns_of, self._columns = record, (header, read_columns(batch, header))
-        return self._columns
+        self._unpacked_of, self._unpacked = record, Unpacked(batch, read_header(batch))
+        return self._unpacked
 
     def _matches(self, stream: Stream, record: PlacedRecord, filter_: CompiledFilter) -> Selection:
-        header, columns = self._opened(record)
-        named = {name: _column(name, stream, record, header, columns) for name in filter_.names}
-        return filter_.select(columns.keys, {k: v for k, v in named.items() if v is not None}, header.count)
+        opened = self._opened(record)
+        return filter_.select(opened.keys, lambda name: _column(name, stream, record, opened), record.count)
 
     def _cut(self, record: PlacedRecord, selection: Selection) -> Excerpt | None:
-        chosen = np.flatnonzero(selection)
+        (chosen,) = selection.nonzero()
         if not len(chosen):
             return None
         base = record.first_sequence
         if len(chosen) == record.count:
             return Excerpt(record.memory, ((base, base + record.count - 1),))
-        header, columns = self._opened(record)
-        memory = excerpt_record(header, columns, selection)
+        opened = self._opened(record)
+        memory = excerpt_record(opened.header, opened.columns, selection)
         size = ENVELOPE_SIZE + read_size(memory)
         envelope = Envelope(RecordKind.BATCH, 0, size - ENVELOPE_SIZE, 0, base, record.append_time_us)
         write_envelope(memory, envelope)
         return Excerpt(memory, runs_of(chosen, base))
+
+
+def _size_of(outcome: Excerpt | None) -> int:
+    return _OUTCOME_SIZE if outcome is None else _OUTCOME_SIZE + len(outcome.memory)
 
 
 def read_size(record: Octets) -> int:
@@ -158,15 +164,17 @@ def runs_of(chosen: npt.NDArray[np.int64], base: int) -> tuple[tuple[int, int], 
     return tuple(zip((int(sequences[0]), *firsts), (*lasts, int(sequences[-1])), strict=True))
 
 
-def _column(name: str, stream: Stream, record: PlacedRecord, header: BatchHeader, columns: Columns) -> pa.Array | None:
+def _column(name: str, stream: Stream, record: PlacedRecord, opened: Unpacked) -> pa.Array | None:
+    header = opened.header
     if name == "$event_time":
-        if columns.event_times_us is None:
+        times = opened.columns.event_times_us
+        if times is None:
             return constant_time(header.event_time_min_us, header.count)
-        return columns.event_times_us.view(TIMESTAMP)
+        return times.view(TIMESTAMP)
     if name == "$append_time":
         return constant_time(record.append_time_us, header.count)
     if name == "$source":
         return constant_octets(stream.source_names.get(header.source_id, "").encode(), header.count, pa.string())
     if name == "$sequence":
         return int64_array(range(record.first_sequence, record.first_sequence + header.count))
-    return columns.attributes.get(name)
+    return opened.attribute(name)
