@@ -1,17 +1,23 @@
 """`cursus audit` finds its evidence, says what it lacks before Spark starts, and ends with the code of its verdict."""
 
 import json
-from contextlib import ExitStack
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from cursus.audit import CLAIMS, NodeJournal
+from cursus.audit import session as sessions
 from cursus.audit.verdict import Count, Verdict, judge
 from cursus.cli import cursus
 from cursus.cli.audit import _evidence, _say
 from cursus.cli.exits import Ended, Exit, run
 from cursus.recording import Kind, Recording
+from tests.audit.worlds import sound_world
 
 WHOLE: dict[Kind, tuple[str, ...]] = dict.fromkeys(Kind, ())
 
@@ -44,7 +50,7 @@ def test_a_node_is_told_from_a_directory_and_wants_streams(tmp_path: Path) -> No
     [
         ([], "there is nothing to judge"),
         (["--journal", "cursus://127.0.0.1:7071"], "name the streams of the node"),
-        (["."], "has no directory"),
+        (["."], "has neither recordings"),
     ],
 )
 def test_what_makes_no_sense_ends_before_spark_starts(
@@ -80,3 +86,83 @@ def test_a_verdict_is_one_json_object_for_programs(capfdbinary: pytest.CaptureFi
     assert said["outcome"] == "holds"
     assert said["rows"] == {"journal": 7}
     assert [claim["claim"] for claim in said["claims"]] == list(CLAIMS)
+
+
+@contextmanager
+def shared(spark: SparkSession) -> Iterator[SparkSession]:
+    yield spark
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_the_whole_command_names_what_was_planted_and_writes_a_report(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = sound_world()
+    del world.journal[10]
+    for row in world.offered + world.acknowledged + world.journal:
+        row["source"] = "<desk>" if row["source"] == "a" else row["source"]
+    evidence = world.write(tmp_path / "evidence")
+    monkeypatch.setattr(sessions, "session", lambda *_: shared(spark))
+    arguments = [f"--{side}={evidence / side}" for side in ("offered", "acknowledged", "journal")]
+    asked = ["--claim", "kept/journal", "--claim", "order/journal", "--into", str(tmp_path / "report")]
+    assert run(cursus, ["audit", *arguments, *asked]) == Exit.VIOLATED
+    assert [line.split()[:4] for line in capsys.readouterr().out.splitlines()] == [
+        ["claim", "outcome", "violations", "reported"],
+        ["kept/journal", "refuted", "1", "0"],
+        ["order/journal", "holds", "0", "0"],
+        [],
+        ["violation", "counts_as", "stream", "subscription"],
+        ["lost", "violation", "s", "<desk>"],
+    ]
+    page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+    assert "&lt;desk&gt;" in page
+    assert "<desk>" not in page
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_the_command_starts_spark_by_itself_and_says_nothing_of_spark_s(tmp_path: Path) -> None:
+    journal = sound_world().write(tmp_path / "evidence") / Kind.JOURNAL
+    done = audit_in_a_process("--journal", str(journal), "--claim", "order/journal", "--memory", "1g")
+    assert done.returncode == Exit.OK
+    assert [line.split() for line in done.stdout.splitlines()[1:]] == [["order/journal", "holds", "0", "0"]]
+    assert [line.split()[0] for line in done.stderr.splitlines()] == ["starting", "journal:", "journal:", "from"]
+
+
+@pytest.mark.spark
+def test_where_spark_does_not_start_its_reason_is_said_in_one_line(tmp_path: Path) -> None:
+    sound_world(3).write(tmp_path / "evidence")
+    done = audit_in_a_process(str(tmp_path / "evidence"), "--memory", "nonsense")
+    assert done.returncode == Exit.UNAVAILABLE
+    first, said = done.stderr.splitlines()
+    assert first == "starting Spark"
+    assert "Spark does not start at local[1]" in said
+    assert "nonsense" in said
+
+
+def audit_in_a_process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cursus", "audit", "--master", "local[1]", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "An error occurred.\n: a.SparkException: Job\n\tat a.b\nCaused by: java.io.IOException: full\n\t... 9",
+            "java.io.IOException: full",
+        ),
+        (
+            "Failed to read: Traceback (most recent):\n  File x\ncursus.kernel.errors.Refused: no stream 'nope'\n",
+            "cursus.kernel.errors.Refused: no stream 'nope'",
+        ),
+        (
+            "\n[PARSE_SYNTAX_ERROR] Syntax error.\n\nJVM stacktrace:\nx.SomeException: y",
+            "[PARSE_SYNTAX_ERROR] Syntax error.",
+        ),
+        ("", "Exception"),
+    ],
+)
+def test_of_all_that_spark_tells_the_deepest_cause_is_said_in_one_line(text: str, reason: str) -> None:
+    assert sessions.reason_of(Exception(text)) == reason

@@ -7,8 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from cursus.audit import CLAIMS, Evidence, audit
+from cursus.audit import CLAIMS, Evidence, Outcome, audit
 from cursus.audit.evidence import side_of
+from cursus.audit.report import NotWritten
 from cursus.kernel.errors import Refused
 from cursus.recording import SCHEMAS, Kind
 from tests.audit.worlds import sound_world
@@ -78,6 +79,91 @@ def test_a_wrong_column_is_named_with_its_file(
     assert str(path) in refused.value.message
 
 
+def test_a_file_that_may_not_be_read_is_named_and_not_called_damaged(
+    spark: SparkSession, evidence: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(pq, "read_metadata", forbidden)
+    with pytest.raises(OSError, match=r"cannot be read: .*Permission denied") as error:
+        offered(spark, evidence)
+    assert error.value.filename == str(evidence / Kind.OFFERED / "part-0.parquet")
+
+
+def test_a_name_that_looks_like_a_pattern_is_that_of_its_own_file_only(spark: SparkSession, tmp_path: Path) -> None:
+    sound_world(60).write(tmp_path / "run1")
+    sound_world(90).write(tmp_path / "run[1]{a,b}*?\\")
+    side = side_of(spark, Kind.OFFERED, tmp_path / "run[1]{a,b}*?\\" / Kind.OFFERED)
+    assert side.rows.count() == side.row_count == 91
+
+
+@pytest.mark.parametrize("prefix", ["file:", "file://"])
+def test_a_side_may_be_named_as_a_uri(spark: SparkSession, evidence: Path, prefix: str) -> None:
+    side = side_of(spark, Kind.OFFERED, f"{prefix}{evidence / Kind.OFFERED}/")
+    assert side.rows.count() == side.row_count == 61
+
+
+def test_a_uri_of_no_known_kind_is_refused_with_those_that_are(spark: SparkSession) -> None:
+    with pytest.raises(Refused, match="gibberish://x: is no place that can be read") as refused:
+        side_of(spark, Kind.OFFERED, "gibberish://x")
+    assert refused.value.code == "bad-option"
+
+
+@pytest.mark.parametrize("spoiled", [{"first_sequence": None}, {"first_sequence": 99}, {"last_sequence": 1 << 62}])
+def test_a_settlement_that_makes_no_sense_is_shown_and_not_passed_over(
+    spark: SparkSession, tmp_path: Path, spoiled: dict[str, int | None]
+) -> None:
+    world = sound_world()
+    world.settled[3] |= spoiled
+    evidence = world.write(tmp_path / "evidence")
+    with pytest.raises(Refused, match="a row of settled makes no sense: stream s, subscription main") as refused:
+        audit(spark, Evidence.in_directory(evidence))
+    assert refused.value.code == "bad-schema"
+    assert str(evidence / Kind.SETTLED) in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "words"), [({"last_number": -3}, "ends before it begins"), ({"last_number": 1 << 62}, "more than")]
+)
+def test_an_acknowledgement_that_makes_no_sense_is_refused_with_its_side(
+    spark: SparkSession, tmp_path: Path, spoiled: dict[str, int], words: str
+) -> None:
+    world = sound_world()
+    world.acknowledged[3] |= spoiled
+    evidence = world.write(tmp_path / "evidence")
+    with pytest.raises(Refused, match=words) as refused:
+        audit(spark, Evidence.in_directory(evidence))
+    assert str(evidence / Kind.ACKNOWLEDGED) in refused.value.message
+
+
+def test_a_report_that_cannot_be_written_takes_no_verdict_along_and_leaves_nothing_behind(
+    spark: SparkSession, evidence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pq, "write_table", full)
+    sides = Evidence(journal=evidence / Kind.JOURNAL)
+    with pytest.raises(NotWritten, match="could not be written: No space left") as error:
+        audit(spark, sides, claims=["order/journal"], into=tmp_path / "a" / "report")
+    assert error.value.filename == str(tmp_path / "a" / "report")
+    assert error.value.verdict.outcome is Outcome.HOLDS
+    assert not (tmp_path / "a" / "report").exists()
+
+
+def test_a_report_with_no_place_is_told_before_anything_is_read(spark: SparkSession, evidence: Path) -> None:
+    told: list[str] = []
+    for into, words in (
+        (evidence, "is there already: name a new"),
+        (evidence / "offered/_manifest.json/r", "Not a dir"),
+    ):
+        with pytest.raises(OSError, match=words):
+            audit(spark, Evidence.in_directory(evidence), into=into, progress=told.append)
+    assert told == []
+    assert (evidence / Kind.OFFERED / "part-0.parquet").exists()
+
+
 def test_a_damaged_manifest_is_named(spark: SparkSession, evidence: Path) -> None:
     (evidence / Kind.OFFERED / "_manifest.json").write_text("{")
     with pytest.raises(Refused, match="is no manifest"):
@@ -99,5 +185,5 @@ def test_what_makes_no_sense_is_refused_before_anything_is_read(spark: SparkSess
         audit(spark, Evidence())
     with pytest.raises(Refused, match="is no directory of recordings"):
         audit(spark, Evidence(journal=evidence / "nowhere"), claims=list(CLAIMS))
-    with pytest.raises(Refused, match="has no directory"):
+    with pytest.raises(Refused, match="has neither recordings"):
         Evidence.in_directory(evidence / Kind.OFFERED)

@@ -1,11 +1,12 @@
 """No outcome is better than the evidence."""
 
+import re
 from html import escape
 
 import pytest
 
 from cursus.audit import CLAIMS, VIOLATIONS, Outcome
-from cursus.audit.page import page_of
+from cursus.audit.page import SHOWN_MAX, page_of
 from cursus.audit.verdict import Count, Verdict, judge
 from cursus.recording import Kind
 
@@ -68,7 +69,28 @@ def test_the_page_loads_nothing_and_escapes_what_it_shows() -> None:
     page = page_of(Verdict(judge(CLAIMS, {"lost": Count(1)}, WHOLE), (sample,), {Kind.JOURNAL: 5}, places=(place,)))
     assert "<script" not in page
     assert "http" not in page
+    assert "src=" not in page
+    assert "url(" not in page
     assert "&lt;script&gt;" in page
     assert "a&amp;b" in page
     assert "1,234,567" in page
     assert all(escape(claim.words) in page for claim in CLAIMS.values())
+
+
+def test_the_page_tells_what_is_certain_from_what_is_not_and_nothing_from_little() -> None:
+    places = tuple(
+        {"violation": "lost", "counts_as": says, "bin": index, "count": 1, "last": 99}
+        for index, says in enumerate(("not certain", "violation", "reported"))
+    )
+    page = page_of(Verdict(judge(CLAIMS, {}, WHOLE), rows={Kind.JOURNAL: 5, Kind.GAPS: 0}, places=places))
+    assert re.findall(r'<rect class="(hit|unsure)"', page) == ["unsure", "hit"]
+    assert re.findall(r'<rect class="bar"[^>]* width="([\d.]+)"', page) == ["640.0", "0.0"]
+
+
+def test_the_page_says_where_all_sources_are_when_it_does_not_show_them() -> None:
+    def page(count: int) -> str:
+        sources = tuple({"stream": "s", "source": f"desk-{number}"} for number in range(count))
+        return page_of(Verdict(judge(CLAIMS, {}, WHOLE), sources=sources))
+
+    assert "The first 1,000; all of them are in <code>sources</code>" in page(SHOWN_MAX)
+    assert "The first" not in page(SHOWN_MAX - 1)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -88,3 +93,41 @@ def test_why_the_kernel_s_bad_network_cannot_be_had_is_said(monkeypatch: pytest.
 
 def test_a_list_of_faults_may_have_spaces_and_repeat_itself() -> None:
     assert faults_of(" kill , kill,pause") == ("kill", "pause")
+
+
+def mounts_of(process: int | str) -> str:
+    return Path(f"/proc/{process}/mounts").read_text()
+
+
+def processes_of(name: str) -> list[int]:
+    """The processes that were told the run's directory."""
+    listed = subprocess.run(
+        ["ps", "-A", "-ww", "-o", "pid=,stat=,args="], capture_output=True, text=True, check=True
+    ).stdout
+    rows = [line.split(maxsplit=2) for line in listed.splitlines()]
+    return [int(pid) for pid, stat, said in rows if f"/{name}" in said and not stat.startswith("Z")]
+
+
+@pytest.mark.timeout(120)
+def test_a_run_that_is_killed_leaves_no_process_and_no_mount_behind(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    if not netem.may_mount():
+        pytest.skip("this user may have no mounts of its own")
+    name = f"run-of-{os.getpid()}"
+    command = [sys.executable, "-m", "cursus", "chaos", "--seconds", "60", "--faults", "full,pause"]
+    with subprocess.Popen([*command, "--directory", str(tmp_path / name)], stderr=subprocess.DEVNULL) as running:
+        try:
+            wait_until(lambda: len(processes_of(name)) > 3)
+            assert "cursus-chaos" in mounts_of(running.pid)
+            assert str(tmp_path) not in mounts_of("self")
+        finally:
+            running.kill()
+    wait_until(lambda: not processes_of(name))
+    assert list((tmp_path / name / "seed-1" / "disk").iterdir()) == []
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.05)

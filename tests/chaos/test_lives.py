@@ -11,6 +11,7 @@ import pytest
 
 import cursus
 from cursus.chaos import conductor
+from cursus.chaos import lives as lifes
 from cursus.chaos.conductor import Outcome
 from cursus.chaos.layout import Layout
 from cursus.chaos.lives import Life, Lives
@@ -54,6 +55,35 @@ def test_a_member_that_ends_though_nobody_struck_it_is_a_surprise_and_lives_agai
     (surprise,) = lives.surprises
     assert surprise.startswith("one ended by itself with")
     assert "no-such-file" in surprise
+
+
+def test_a_life_has_no_settings_of_whoever_runs_this_and_the_door_goes_with_the_node(
+    lives: Lives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CURSUS_CHAOS_NAMESPACE", "1")
+    monkeypatch.setenv("CURSUS_LISTEN_TCP", "127.0.0.1:1")
+    code = "import os; print(sorted(name for name in os.environ if name.startswith('CURSUS_')))"
+    life = begun(lives, "one", ["timeit", "-n1", "-r1", code])
+    assert ended(life) == 0
+    assert life.log.read_text().startswith("[]")
+    Path(lives.layout.socket).touch()
+    asyncio.run(lives.end())
+    assert not Path(lives.layout.socket).exists()
+
+
+def test_a_node_that_does_not_begin_is_told_with_what_it_said_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conductor, "START_S", 3.0)
+    monkeypatch.setitem(lifes.NODE_SETTINGS, "JOURNAL_SEGMENT_SIZE", "nonsense")
+    with pytest.raises(cursus.Unavailable, match=r"the node ended with 2 before .*node\.log: .*nonsense"):
+        asyncio.run(conductor.run(draw(2, 3, ("kill",)), Layout(tmp_path / "run"), lambda _: None))
+
+
+def test_two_runs_that_begin_at_once_in_one_directory_are_one(tmp_path: Path) -> None:
+    Layout(tmp_path).plan.touch()
+    with pytest.raises(FileExistsError):
+        asyncio.run(conductor.run(draw(2, 3, ("kill",)), Layout(tmp_path), lambda _: None))
 
 
 def test_a_member_that_was_struck_is_no_surprise(lives: Lives) -> None:

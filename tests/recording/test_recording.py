@@ -1,5 +1,6 @@
 """What a life wrote down is there after its death, in order, and nothing else is taken for it."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +123,55 @@ def test_damage_is_told_with_its_file_and_place(raw: Path, tmp_path: Path) -> No
     assert str(path) in refused.value.message
     assert not (tmp_path / "out").exists()
     assert list(tmp_path.iterdir()) == [raw]
+
+
+def test_no_flipped_bit_takes_anything_along_that_was_written_before_or_after_it(raw: Path, tmp_path: Path) -> None:
+    with Recording(raw, "desk") as recording:
+        for number in (1, 2):
+            recording.acknowledged("trades", "desk", number, number)
+        path = the_file(raw, Kind.ACKNOWLEDGED)
+        last = path.stat().st_size
+        recording.acknowledged("trades", "desk", 3, 3)
+    content = path.read_bytes()
+    outcomes = set()
+    for place in range(0, last, 3):
+        spoiled = bytearray(content)
+        spoiled[place] ^= 1 << (place % 8)
+        path.write_bytes(spoiled)
+        outcomes.add(row_count_or_code(raw, tmp_path / f"out-{place}"))
+    assert outcomes == {3, "damaged", "bad-schema"}
+
+
+def row_count_or_code(raw: Path, out: Path) -> int | str:
+    try:
+        return to_parquet(raw, out)[Kind.ACKNOWLEDGED].rows
+    except Refused as error:
+        return error.code
+
+
+def test_a_file_that_is_something_else_is_no_call_that_was_torn_off(raw: Path, tmp_path: Path) -> None:
+    with Recording(raw, "desk") as recording:
+        recording.acknowledged("trades", "desk", 1, 1)
+    the_file(raw, Kind.ACKNOWLEDGED).write_bytes(b"a note to myself\n" * 9)
+    with pytest.raises(Refused, match="cannot be read from offset 0 on: no message begins there"):
+        to_parquet(raw, tmp_path / "out")
+
+
+def test_a_disk_that_is_full_is_named_and_what_comes_later_can_be_read(
+    raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int, __: memoryview) -> int:
+        raise OSError(28, "No space left on device")
+
+    with Recording(raw, "desk") as recording:
+        for _ in range(2):
+            with monkeypatch.context() as meanwhile:
+                meanwhile.setattr(os, "write", full)
+                with pytest.raises(OSError, match="No space left") as error:
+                    recording.offered("trades", "desk", 1, [b"a"], [b"1"])
+            assert error.value.filename == str(raw / f"{recording.life}.offered.arrows")
+            recording.offered("trades", "desk", 1, [b"a"], [b"1"])
+    assert to_parquet(raw, tmp_path / "out")[Kind.OFFERED].rows == 2
 
 
 def test_lives_are_in_order_though_the_clock_was_set_back(raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:

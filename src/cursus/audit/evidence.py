@@ -6,6 +6,7 @@ What is not there, or not known to be there, is said in `Side.doubts`, and no gu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from os import PathLike
@@ -27,6 +28,8 @@ type_of_path = str | PathLike[str]
 SPLIT: Final = "split"
 """Which stretch of a file a row is of: what a task reads of several has no order."""
 _SUCCESS: Final = "_SUCCESS"
+_PATTERN: Final = re.compile(r"[\\*?\[\]{}]")
+_RANGE_MAX: Final = 1 << 40
 _WIDENED: Final = {pa.large_string(): pa.string(), pa.string_view(): pa.string()}
 
 
@@ -61,7 +64,8 @@ class Evidence:
         """The sides that have a directory of their name in `directory`. Raises `Refused("bad-option")` for none."""
         found = {kind.value: Path(directory) / kind for kind in Kind if (Path(directory) / kind).is_dir()}
         if not found:
-            raise Refused("bad-option", f"{directory}: has no directory {', '.join(Kind)} in it")
+            message = f"{directory}: has neither recordings (*.arrows) nor a directory {', '.join(Kind)} in it"
+            raise Refused("bad-option", f"{message}; give the directory that Recording has written to")
         return cls(**found, covers=covers or {})
 
     def paths(self) -> dict[Kind, type_of_path]:
@@ -110,7 +114,8 @@ def side_of(spark: SparkSession, kind: Kind, path: type_of_path) -> Side:
             if row_counts[name] != manifest.files[name]
         ]
     reader = spark.read.schema(_columns(kind)).option("parquet.page.verify-checksum.enabled", "true")
-    paths = [f"{directory}/{name}" for name in files]
+    # Spark reads a path as a pattern: what it stands for must be this file and no other.
+    paths = [_PATTERN.sub(r"\\\g<0>", f"{directory}/{name}") for name in files]
     if files:
         rows = reader.parquet(*paths).withColumn(SPLIT, f.xxhash64("_metadata.file_path", "_metadata.file_block_start"))
     else:
@@ -118,12 +123,27 @@ def side_of(spark: SparkSession, kind: Kind, path: type_of_path) -> Side:
     return Side(kind, _normal(kind, rows), sum(row_counts.values()), tuple(doubts))
 
 
+def check_ranges(side: Side, path: type_of_path) -> None:
+    """Raise `Refused("bad-schema")` where a side of ranges, or places, has one that makes no sense, which is shown."""
+    if side.kind not in (Kind.SETTLED, Kind.GAPS):
+        return
+    names = SCHEMAS[side.kind].names
+    size = f.col("last_sequence") - f.col("first_sequence")
+    is_sound = (size >= 0) & (size < _RANGE_MAX) & (f.col("first_sequence") >= 0)
+    for name in names:
+        is_sound &= f.col(name).isNotNull()
+    found = side.rows.where(~f.coalesce(is_sound, f.lit(False))).select(*names).limit(1).collect()
+    if found:
+        row = ", ".join(f"{name} {value}" for name, value in found[0].asDict().items())
+        raise Refused("bad-schema", f"{path}: a row of {side.kind} makes no sense: {row}")
+
+
 def fetched_journal(spark: SparkSession, journal: NodeJournal, into: Path) -> Side:
     """The streams of a node, read once and kept as Parquet in `into`: evidence does not change while it is judged."""
     from cursus.spark import register
 
     register(spark)
-    for stream in journal.streams:
+    for stream in dict.fromkeys(journal.streams):
         options = {"address": journal.address, "stream": stream, **journal.options}
         read = spark.read.format("cursus").schema(
             "sequence bigint, source string, number bigint, key binary, body binary"
@@ -151,17 +171,37 @@ def _normal(kind: Kind, rows: DataFrame) -> DataFrame:
 
 def _place_of(path: type_of_path) -> tuple[str, pafs.FileSystem, str]:
     text = str(path).rstrip("/")
-    if "://" not in text:
+    if "://" not in text and not text.startswith("file:/"):
         absolute = str(Path(text).absolute())
         return absolute, pafs.LocalFileSystem(), absolute
-    system, base = pafs.FileSystem.from_uri(text.replace("s3a://", "s3://", 1))
+    try:
+        system, base = pafs.FileSystem.from_uri(text.replace("s3a://", "s3://", 1))
+    except pa.ArrowInvalid as error:
+        message = (
+            f"{text}: is no place that can be read ({error}): a directory, or hdfs://…, s3a://…, file:///… is wanted"
+        )
+        raise Refused("bad-option", message) from None
+    except OSError as error:
+        raise _unreadable(error, text) from error
     return text, system, base
 
 
+def _unreadable(error: OSError, shown: str) -> OSError:
+    """The error with what could not be read, in one line."""
+    return OSError(error.errno or 0, f"cannot be read: {_line_of(error)}", shown)
+
+
+def _line_of(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__).rstrip()
+
+
 def _names_in(system: pafs.FileSystem, base: str, directory: str) -> set[str]:
-    if system.get_file_info(base).type is not pafs.FileType.Directory:
-        raise Refused("bad-option", f"{directory}: is no directory of recordings")
-    listed = system.get_file_info(pafs.FileSelector(base))
+    try:
+        if system.get_file_info(base).type is not pafs.FileType.Directory:
+            raise Refused("bad-option", f"{directory}: is no directory of recordings")
+        listed = system.get_file_info(pafs.FileSelector(base))
+    except OSError as error:
+        raise _unreadable(error, directory) from error
     return {info.base_name for info in listed if info.type is pafs.FileType.File}
 
 
@@ -178,8 +218,10 @@ def _checked(system: pafs.FileSystem, path: str, shown: str, kind: Kind) -> int:
     try:
         metadata = pq.read_metadata(path, filesystem=system)
         found = metadata.schema.to_arrow_schema()
+    except PermissionError as error:
+        raise _unreadable(error, shown) from error
     except (pa.ArrowException, OSError) as error:
-        raise Refused("damaged", f"{shown}: is no sound Parquet: {error}") from None
+        raise Refused("damaged", f"{shown}: is no sound Parquet: {_line_of(error)}") from None
     for wanted in SCHEMAS[kind]:
         index = found.get_field_index(wanted.name)
         if index < 0:

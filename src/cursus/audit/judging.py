@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from cursus.kernel.errors import Refused
 from cursus.recording import Kind
 
-from .evidence import SPLIT, Evidence, NodeJournal, Side, fetched_journal, side_of
+from .evidence import SPLIT, Evidence, NodeJournal, Side, check_ranges, fetched_journal, side_of
 from .findings import findings_of, found_in, violation
 from .guarantees import CLAIMS
 from .incoming import Incoming, incoming_of
 from .ordering import GROUP, compared, disorder_of, sorted_rows
 from .outgoing import Outgoing, check_covers, outgoing_of, settled_before, settled_counts
-from .page import BIN_COUNT
+from .page import BIN_COUNT, SHOWN_MAX
 from .passes import summary_of
-from .report import Tables, write_report
+from .report import NotWritten, Tables, write_report
+from .session import SPARK_ERRORS, reason_of
 from .verdict import Count, Verdict, judge, type_of_value
 
 SAMPLES: Final = 20
-SPARK_ERRORS: Final = (PySparkException, Py4JJavaError)
-"""What fails in Spark raises one of these, the second where PySpark does not translate it."""
-_SHOWN_MAX: Final = 1_000
 _ORDERED: Final = (Kind.JOURNAL, Kind.PUSHED)
 _FILE: Final = re.compile(r"file:/*(/[^\s'\"]+?\.parquet)|(\w+://[^\s'\"]+?\.parquet)")
 _SUMMARISED: Final = (Kind.OFFERED, Kind.ACKNOWLEDGED, Kind.JOURNAL, Kind.PUSHED)
@@ -54,29 +52,45 @@ def audit(
 
     `into` gets the report, as Parquet and as a page: a directory that is not there yet. `samples` is how many
     violations of each kind are named. `progress` is told what is done.
-    Raises `Refused`: `damaged` and `bad-schema` name the file, `bad-option` what of the evidence makes no sense.
+    Raises `Refused`: `damaged` and `bad-schema` name the file, `bad-option` what of the evidence makes no sense;
+    `NotWritten`, which has the verdict, where the report has no place; and `OSError`.
     """
     unknown = sorted(set(claims) - set(CLAIMS))
     if unknown or not claims:
         raise Refused("bad-option", f"there is no claim {', '.join(unknown) or 'to judge'}; known: {', '.join(CLAIMS)}")
     target = None if into is None else Path(into).absolute()
-    if target is not None and target.exists():
-        raise FileExistsError(17, "is there already", str(target))
-    with tempfile.TemporaryDirectory(prefix="cursus-audit-") as scratch:
+    with ExitStack() as stack:
+        if target is not None:
+            stack.enter_context(_new_directory(target))
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="cursus-audit-"))
         try:
             return _Audit(spark, evidence, samples, progress, target, Path(scratch)).verdict(claims)
         except SPARK_ERRORS as error:
             raise _named(error) from error
 
 
-def _named(error: Exception) -> Exception:
-    """Which file Spark could not read, or which column has a null; other errors of Spark are themselves."""
+@contextmanager
+def _new_directory(path: Path) -> Iterator[None]:
+    """Made at once, for that there is no place for it is no news for the end; what fails in here takes it along."""
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError as error:
+        raise FileExistsError(error.errno, "is there already: name a new directory", str(path)) from None
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+def _named(error: Exception, where: object = "") -> Exception:
+    """Which file Spark could not read, or what of the side at `where` makes no sense; others are themselves."""
     text = str(error)
     found = _FILE.search(text)
     if "FAILED_READ_FILE" in text and found:
         return Refused("damaged", f"{found.group(1) or found.group(2)}: Spark cannot read it, it is damaged")
     null = re.search(r"ValueError: (column \w+ has a null[^\n]*|a range of[^\n]*)", text)
-    return Refused("bad-schema", null.group(1)) if null else error
+    return Refused("bad-schema", f"{where}: {null.group(1)}") if null else error
 
 
 class _Audit:
@@ -120,6 +134,7 @@ class _Audit:
     def _load(self) -> None:
         for kind, path in self._evidence.paths().items():
             self._sides[kind] = side_of(self._spark, kind, path)
+            check_ranges(self._sides[kind], path)
         journal = self._evidence.journal
         if isinstance(journal, NodeJournal):
             self._progress(f"reading {', '.join(journal.streams)} from {journal.address}")
@@ -132,7 +147,10 @@ class _Audit:
 
     def _summary(self, kind: Kind) -> DataFrame:
         begun_s, side = time.monotonic(), self._sides[kind]
-        summary = summary_of(kind, side.rows).localCheckpoint()
+        try:
+            summary = summary_of(kind, side.rows).localCheckpoint()
+        except SPARK_ERRORS as error:
+            raise _named(error, self._evidence.paths().get(kind, kind)) from error
         self._progress(f"{kind}: {side.row_count:,} rows in {time.monotonic() - begun_s:.1f} s")
         return summary
 
@@ -215,7 +233,12 @@ class _Audit:
             time.monotonic() - self._begun_s,
         )
         if self._into is not None:
-            write_report(verdict, Tables(sources, subscriptions, findings), self._into)
+            try:
+                write_report(verdict, Tables(sources, subscriptions, findings), self._into)
+            except OSError as error:
+                raise NotWritten(verdict, self._into, error.strerror or str(error)) from error
+            except SPARK_ERRORS as error:
+                raise NotWritten(verdict, self._into, reason_of(error)) from error
             self._progress(f"report: {self._into}/report.html")
         return verdict
 
@@ -270,7 +293,7 @@ def _counted(places: Iterable[Mapping[str, type_of_value]]) -> dict[str, Count]:
 
 
 def _first_rows(rows: DataFrame | None, *order: str) -> tuple[Mapping[str, type_of_value], ...]:
-    return () if rows is None else tuple(row.asDict() for row in rows.orderBy(*order).limit(_SHOWN_MAX).collect())
+    return () if rows is None else tuple(row.asDict() for row in rows.orderBy(*order).limit(SHOWN_MAX).collect())
 
 
 def _places(findings: DataFrame) -> tuple[Mapping[str, type_of_value], ...]:

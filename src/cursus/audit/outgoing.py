@@ -17,6 +17,7 @@ from .evidence import Side
 from .findings import found_in, violation
 from .ordering import bucket_of, cut_by_bucket, each_of, small
 from .passes import COVERED, summary_of
+from .session import reason_of
 
 _SUBSCRIPTION = ("stream", "subscription")
 _BUCKET = (*_SUBSCRIPTION, "bucket")
@@ -74,7 +75,7 @@ def check_covers(journal: Side | None, covers: type_of_covers) -> None:
             journal.rows.where(f.expr(condition)).schema  # noqa: B018 Spark looks at it when it is asked what it gives
         except AnalysisException as error:
             raise Refused(
-                "bad-option", f"what {subscription} of {stream} covers, {condition!r}: {str(error).splitlines()[0]}"
+                "bad-option", f"what {subscription} of {stream} covers, {condition!r}: {reason_of(error)}"
             ) from None
 
 

@@ -25,10 +25,13 @@ p { margin: .4rem 0; max-width: 46rem } .soft { color: var(--soft) }
 .card p, .card ul { color: var(--ink) } .card ul { margin: .3rem 0 0; padding-left: 1.1rem; font-size: .9rem }
 .scroll { overflow-x: auto } table { border-collapse: collapse; font-size: .9rem; width: 100% }
 th, td { text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top }
-th { color: var(--soft); font-weight: 500 } td.number, th.number { text-align: right;
+td { overflow-wrap: break-word; max-width: 18rem } th { color: var(--soft); font-weight: 500; white-space: nowrap }
+td.name { white-space: nowrap } td.number, th.number { text-align: right;
   font-variant-numeric: tabular-nums; white-space: nowrap }
-svg { width: 100%; height: auto; display: block } svg text { fill: var(--ink); font: 13px system-ui, sans-serif }
+svg { width: 100%; min-width: 38rem; height: auto; display: block }
+svg text { fill: var(--ink); font: 13px system-ui, sans-serif }
 svg .soft { fill: var(--soft) } svg .bar { fill: var(--bar) } svg .hit { fill: var(--refuted) }
+svg .unsure { fill: var(--unproved) }
 svg .track { fill: var(--card); stroke: var(--line) }
 """
 _SIGN: Final = {Outcome.HOLDS: "✓", Outcome.REPORTED: "✓", Outcome.REFUTED: "✗", Outcome.NOT_PROVED: "?"}
@@ -49,10 +52,12 @@ _WHERE: Final = {
     Where.SUBSCRIPTIONS: "From the journal to subscriptions",
 }
 _WHERE_THEY_LIE: Final = (
-    "Along the sequences of the streams; along the numbers of sources where the sequence is not known. What the node "
-    "had reported by name is left out."
+    "Along the sequences of the streams; along the numbers of sources where the sequence is not known. Red speaks "
+    "against the claim, amber rests on what the evidence does not hold; what the node had reported by name is left out."
 )
 _LEFT, _WIDTH, _ROW = 190, 960, 30
+SHOWN_MAX: Final = 1_000
+"""Sources, and subscriptions, that the page shows."""
 BIN_COUNT: Final = 96
 """Bins between the first and the last sequence."""
 
@@ -122,30 +127,33 @@ def _bars(counts: Mapping[str, int]) -> str:
         y, width = index * _ROW, (_WIDTH - _LEFT - 130) * count / most
         rows.append(
             f'<text x="0" y="{y + 19}">{escape(name)}</text>'
-            f'<rect class="bar" x="{_LEFT}" y="{y + 5}" width="{max(width, 1):.1f}" height="20" rx="3"/>'
+            f'<rect class="bar" x="{_LEFT}" y="{y + 5}" width="{max(width, min(count, 1)):.1f}" height="20" rx="3"/>'
             f'<text class="soft" x="{_LEFT + width + 8:.1f}" y="{y + 19}">{count:,}</text>'
         )
     return _svg(len(counts) * _ROW, rows, "Rows of each side")
 
 
 def _strips(places: Sequence[Mapping[str, type_of_value]]) -> str:
-    """A strip for each kind of violation; the darker a bin, the more lie there."""
-    by_kind: dict[str, list[tuple[int, int]]] = {}
-    for place in places:
-        by_kind.setdefault(str(place["violation"]), []).append((int(place["bin"] or 0), int(place["count"] or 0)))
+    """A strip for each kind of violation; the darker a bin, the more lie there. What is certain lies on top."""
+    by_kind: dict[str, list[tuple[int, int, str]]] = {}
+    for place in sorted(places, key=lambda place: place["counts_as"] == "violation"):
+        style = "hit" if place["counts_as"] == "violation" else "unsure"
+        found = (int(place["bin"] or 0), int(place["count"] or 0), style)
+        by_kind.setdefault(str(place["violation"]), []).append(found)
     last = max(int(place["last"] or 0) for place in places)
     step = (_WIDTH - _LEFT) / BIN_COUNT
     rows = []
-    for index, (kind, bins) in enumerate(by_kind.items()):
-        y, most = index * _ROW, max(count for _, count in bins)
+    for index, (kind, bins) in enumerate(sorted(by_kind.items())):
+        y = index * _ROW
+        most = {style: max(count for _, count, of in bins if of == style) for _, _, style in bins}
         rows.append(
             f'<text x="0" y="{y + 19}">{escape(kind)}</text>'
             f'<rect class="track" x="{_LEFT}" y="{y + 5}" width="{_WIDTH - _LEFT}" height="20" rx="3"/>'
         )
         rows += [
-            f'<rect class="hit" x="{_LEFT + place * step:.1f}" y="{y + 5}" width="{max(step, 3):.1f}" height="20" '
-            f'opacity="{0.35 + 0.65 * count / most:.2f}"><title>{count:,}</title></rect>'
-            for place, count in bins
+            f'<rect class="{style}" x="{_LEFT + place * step:.1f}" y="{y + 5}" width="{max(step, 3):.1f}" height="20" '
+            f'opacity="{0.35 + 0.65 * count / most[style]:.2f}"><title>{count:,}</title></rect>'
+            for place, count, style in bins
         ]
     y = len(by_kind) * _ROW
     rows.append(f'<text class="soft" x="{_LEFT}" y="{y + 16}">1</text>')
@@ -154,7 +162,8 @@ def _strips(places: Sequence[Mapping[str, type_of_value]]) -> str:
 
 
 def _svg(height: int, rows: Iterable[str], title: str) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}">{"".join(rows)}</svg>'
+    drawn = f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}">{"".join(rows)}</svg>'
+    return f'<div class="scroll">{drawn}</div>'
 
 
 def _samples(samples: Sequence[Mapping[str, type_of_value]]) -> str:
@@ -164,13 +173,17 @@ def _samples(samples: Sequence[Mapping[str, type_of_value]]) -> str:
 
 
 def _counted(title: str, rows: Sequence[Mapping[str, type_of_value]]) -> list[str]:
-    return [f"<h2>{title}</h2>", _table(tuple(rows[0]), rows)] if rows else []
+    if not rows:
+        return []
+    rest = f"The first {SHOWN_MAX:,}; all of them are in <code>{title.lower()}</code> beside this page."
+    told = [f'<p class="soft">{rest}</p>'] if len(rows) == SHOWN_MAX else []
+    return [f"<h2>{title}</h2>", *told, _table(tuple(rows[0]), rows)]
 
 
 def _table(columns: Sequence[str], rows: Iterable[Mapping[str, type_of_value]]) -> str:
     listed = list(rows)
     numeric = {name for name in columns if all(isinstance(row[name], int | None) for row in listed)}
-    kinds = {name: ' class="number"' if name in numeric else "" for name in columns}
+    kinds = {name: ' class="number"' if name in numeric else "" for name in columns} | {"violation": ' class="name"'}
     head = "".join(f"<th{kinds[name]}>{escape(name.replace('_', ' '))}</th>" for name in columns)
     body = "".join(
         "<tr>" + "".join(f"<td{kinds[name]}>{escape(_text(row[name]))}</td>" for name in columns) + "</tr>"

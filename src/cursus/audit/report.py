@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,9 +46,17 @@ class Tables:
     violations: DataFrame
 
 
+class NotWritten(OSError):
+    """There is a verdict, and its report could not be written."""
+
+    def __init__(self, verdict: Verdict, into: Path, reason: str) -> None:
+        """`reason` says why, in one line."""
+        super().__init__(errno.EIO, f"the report could not be written: {reason}", str(into))
+        self.verdict = verdict
+
+
 def write_report(verdict: Verdict, tables: Tables, into: Path) -> None:
-    """Write `report.html`, and beside it claims, samples, violations, sources and subscriptions as Parquet."""
-    into.mkdir(parents=True, exist_ok=True)
+    """Write `report.html` into a directory, and claims, samples, violations, sources, subscriptions as Parquet."""
     claims = [
         {
             "claim": judged.claim.name,

@@ -22,6 +22,7 @@ import xxhash
 
 BUCKET_BITS: Final = 16
 _CHUNK_COUNT: Final = 1 << 20
+_RANGE_MAX: Final = 1 << 32
 _RADIX_MAX: Final = 1 << 15
 _LOW: Final = np.uint64(0xFFFF_FFFF)
 _HALF: Final = np.uint64(32)
@@ -200,10 +201,13 @@ def expanded(
 ) -> Iterator[tuple[type_of_numbers, type_of_numbers, type_of_numbers]]:
     """Ranges of numbers, one row each: which range a row is of, its number, and its sequence, 0 where not known.
 
-    In chunks, however long a range is. Raises `ValueError` for a range that ends before it begins.
+    In chunks, however long a range is. Raises `ValueError` for one that ends before it begins, or that no node has
+    ever acknowledged at once.
     """
     if (last < first).any():
         raise ValueError("a range of acknowledged numbers ends before it begins")
+    if (last - first >= _RANGE_MAX).any():
+        raise ValueError(f"a range of acknowledged numbers has more than {_RANGE_MAX:,} of them")
     piece_counts = (last >> BUCKET_BITS) - (first >> BUCKET_BITS) + 1
     ranges = np.repeat(np.arange(len(first)), piece_counts)
     piece_index = np.arange(len(ranges)) - np.repeat(np.cumsum(piece_counts) - piece_counts, piece_counts)

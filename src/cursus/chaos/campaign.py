@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +29,7 @@ DISORDERED = ("overtaken-in-journal", "overtaken")
 """The audit's violations, as the summary counts them; all others count as wrong."""
 EVEN, ANY, NOTHING = "number % 2 = 0", "true", "false"
 """What a subscription should get, as the audit is told: with a filter, without, or where it writes down gaps alone."""
+_MEMORY = "1g"
 
 
 @dataclass(slots=True)
@@ -96,6 +98,7 @@ class Judge:
     def __init__(self, master: str) -> None:
         """Where Spark runs: `local[2]`, or a cluster's address."""
         self._master = master
+        self._stack = ExitStack()
         self._spark: SparkSession | None = None
 
     def judge(self, plan: Plan, layout: Layout, tell: Callable[[str], None]) -> Verdict:
@@ -112,18 +115,11 @@ class Judge:
 
     def _session(self) -> SparkSession:
         if self._spark is None:
-            from pyspark.sql import SparkSession
+            from cursus.audit.session import session
 
-            self._spark = (
-                SparkSession.builder.master(self._master)
-                .appName("cursus chaos")
-                .config("spark.ui.enabled", "false")
-                .config("spark.ui.showConsoleProgress", "false")
-                .config("spark.sql.shuffle.partitions", "2")
-                .config("spark.sql.session.timeZone", "UTC")
-                .getOrCreate()
-            )
-            self._spark.sparkContext.setLogLevel("ERROR")
+            self._spark = self._stack.enter_context(session(self._master, _MEMORY))
+            # What a run leaves is small: a task costs more than its rows.
+            self._spark.conf.set("spark.sql.shuffle.partitions", "2")
         return self._spark
 
     def __enter__(self) -> Self:
@@ -132,8 +128,7 @@ class Judge:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._spark is not None:
-            self._spark.stop()
+        self._stack.close()
 
 
 async def _run_until_told(plan: Plan, layout: Layout, tell: Callable[[str], None]) -> Outcome:
@@ -150,6 +145,8 @@ def run_and_judge(plan: Plan, directory: Path, judge: Judge, tell: Callable[[str
         outcome = asyncio.run(_run_until_told(plan, layout, tell))
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
+    # The loop, which is over, has given this signal back.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     judged = Judged(outcome, judge.judge(plan, layout, tell))
     found = {**judged.summary(), "broken": judged.broken, "unproved": judged.unproved}
     layout.summary.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")

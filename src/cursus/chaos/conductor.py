@@ -21,7 +21,7 @@ from cursus.recording import Recording
 from .disks import MountedDisk, mounted
 from .evidence import gather, unexplained_gaps
 from .layout import Layout
-from .lives import Lives
+from .lives import Life, Lives
 from .plan import NODE, Member, Plan, encoded
 from .striking import Striker
 from .subscribing import NAME
@@ -55,7 +55,9 @@ async def run(plan: Plan, layout: Layout, tell: Callable[[str], None]) -> Outcom
     """Carry out a plan in a directory that is empty, and gather the evidence; `tell` takes a line at a time."""
     began = time.monotonic()
     layout.make()
-    layout.plan.write_bytes(encoded(plan))
+    # Whoever makes this file has the directory: of two runs that begin at once, one.
+    with layout.plan.open("xb") as file:
+        file.write(encoded(plan))
     outcome = Outcome(plan)
     disk = mounted(layout.disk, layout.filler) if "full" in plan.faults and plan.seed % 2 else None
     lives = Lives(layout, plan.members, _free_port())
@@ -100,9 +102,12 @@ def _free_port() -> int:
 
 async def _live_through(plan: Plan, lives: Lives, striker: Striker) -> None:
     lives.begin(NODE)
-    async with cursus.connect_async(lives.node_address, timeout_s=START_S) as node:
-        for stream in plan.streams:
-            await node.streams.create(stream)
+    try:
+        async with cursus.connect_async(lives.node_address, timeout_s=START_S) as node:
+            for stream in plan.streams:
+                await node.streams.create(stream)
+    except cursus.Unavailable as error:
+        raise cursus.Unavailable("unreachable", _why_no_node(lives.running[NODE], error)) from error
     for member in plan.members:
         lives.begin(member.name)
     await lives.wait_begun(START_S)
@@ -115,6 +120,13 @@ async def _live_through(plan: Plan, lives: Lives, striker: Striker) -> None:
         lives.look()
         await asyncio.sleep(0.02)
     await asyncio.gather(*striking)
+
+
+def _why_no_node(node: Life, error: cursus.Unavailable) -> str:
+    if node.exit_code is None:
+        return f"the node does not answer, its log is {node.log}: {error.message}"
+    said = node.said() or "it said nothing, is there space?"
+    return f"the node ended with {node.exit_code} before anything had happened, its log is {node.log}: {said}"
 
 
 async def _come_to_an_end(lives: Lives, striker: Striker, outcome: Outcome, tell: Callable[[str], None]) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from .layout import Layout
+from .leash import PARENT
 from .plan import NODE, Member
 from .proxy import Proxy
 from .worker import EXIT_FENCED
@@ -37,18 +38,25 @@ NODE_SETTINGS = {
 """Small and impatient, so that a short run sees segments end, checkpoints, silence, and flow from the journal."""
 
 
+def _foreign(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if not name.startswith("CURSUS_")}
+
+
 class Life:
     """One process, and its log."""
 
     def __init__(self, name: str, log: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start it, in a session of its own: Ctrl-C is the conductor's."""
+        """Start it, in a session of its own: Ctrl-C is the conductor's.
+
+        Of settings it has those in `environment`, and none of whoever runs this.
+        """
         self.name = name
         self.log = log
         self.is_stopped = False
         with log.open("ab") as file:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *arguments],
-                env={**os.environ, **environment},
+                env={**_foreign(os.environ), **environment, PARENT: str(os.getpid())},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -229,3 +237,5 @@ class Lives:
             life.kill()
         for proxy in self.proxies.values():
             await proxy.close()
+        # Who is killed does not take its door along.
+        Path(self.layout.socket).unlink(missing_ok=True)

@@ -1,6 +1,6 @@
-"""The kernel's own bad network, `tc netem`, in a network namespace of the run's own; the host's are not touched.
+"""Namespaces of the run's own, and in them the kernel's own bad network, `tc netem`; the host's are not touched.
 
-Source: tc-netem(8).
+Source: tc-netem(8), mount_namespaces(7).
 """
 
 from __future__ import annotations
@@ -36,16 +36,30 @@ def why_not() -> str:
     return "" if tried.returncode == 0 else (said[0] if said else "unshare failed")
 
 
+def may_mount() -> bool:
+    """Whether a run may have mounts of its own, which end with its last process, whatever ends that."""
+    if not sys.platform.startswith("linux") or os.geteuid() != 0 or shutil.which("unshare") is None:
+        return False
+    tried = subprocess.run(["unshare", "--mount", "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return tried.returncode == 0
+
+
+def has_entered() -> bool:
+    """Whether this process has gone on in namespaces of the run's own."""
+    return _INSIDE in os.environ
+
+
 def is_inside() -> bool:
     """Whether this process lives in a namespace that was made for a run, where nothing is but loopback."""
     return _INSIDE in os.environ and [name for _, name in socket.if_nameindex()] == ["lo"]
 
 
-def enter(arguments: list[str]) -> NoReturn:
-    """Become `python arguments...` in a new network namespace."""
-    command = 'ip link set lo up && exec "$@"'
+def enter(arguments: list[str], kinds: list[str]) -> NoReturn:
+    """Become `python arguments...` in new namespaces: `kinds` out of net, mount."""
+    command = 'ip link set lo up && exec "$@"' if "net" in kinds else 'exec "$@"'
     os.environ[_INSIDE] = "1"
-    os.execvp("unshare", ["unshare", "--net", "sh", "-c", command, "sh", sys.executable, *arguments])
+    flags = [f"--{kind}" for kind in kinds]
+    os.execvp("unshare", ["unshare", *flags, "sh", "-c", command, "sh", sys.executable, *arguments])
 
 
 def begin(kind: str, amount: int) -> None:

@@ -13,11 +13,13 @@ from pathlib import Path
 
 from .layer import Layer
 from .layout import Layout
+from .leash import end_with_parent
 from .platter import Platter
 
 
 def main() -> None:
     """Install the layer, then serve; the process ends as `cursus serve` does."""
+    end_with_parent()
     layout = Layout(Path(sys.argv[1]))
     layer = Layer(layout.journal, Platter(layout.journal, layout.undo_log, layout.kept))
     layer.install()

@@ -20,6 +20,7 @@ from cursus.recording import Recording
 
 from .either import connected
 from .layout import Layout
+from .leash import end_with_parent
 from .plan import Member
 from .publishing import run_sink, run_source
 from .subscribing import run_subscriber
@@ -35,21 +36,12 @@ async def live(layout: Layout, member: Member, address: str) -> None:
             await _WORKS[member.role](layout, member, node, recording)
 
 
-async def _watched(layout: Layout, member: Member, address: str) -> None:
-    """A life that ends with the process that began it."""
-    parent = os.getppid()
-    living = asyncio.ensure_future(live(layout, member, address))
-    while not (await asyncio.wait((living,), timeout=1.0))[0]:
-        if os.getppid() != parent:
-            os._exit(1)
-    living.result()
-
-
 def main() -> None:
     """Live, and end as the module says."""
     directory, member, address = sys.argv[1:]
+    end_with_parent()
     try:
-        asyncio.run(_watched(Layout(Path(directory)), msgspec.json.decode(member.encode(), type=Member), address))
+        asyncio.run(live(Layout(Path(directory)), msgspec.json.decode(member.encode(), type=Member), address))
     except cursus.Fenced as fenced:
         sys.stderr.write(f"fenced: {fenced.message}\n")
         # The library of threads may still hold on to a link: nothing of that is wanted.

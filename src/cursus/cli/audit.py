@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cursus.cli.exits import Ended, Exit
+from cursus.cli.interrupts import Interrupts
 from cursus.cli.terminal import TABLE, note, output_option, write_one, write_rows
 from cursus.kernel.errors import Refused
 
@@ -77,10 +78,10 @@ def audit(
         raise click.UsageError(_SPARK_MISSING) from None
     from cursus.audit import CLAIMS
     from cursus.audit import audit as run
-    from cursus.audit.judging import SPARK_ERRORS
-    from cursus.audit.session import session
+    from cursus.audit.report import NotWritten
+    from cursus.audit.session import SPARK_ERRORS, reason_of, session
 
-    with ExitStack() as stack:
+    with Interrupts() as interrupts, interrupts.waiting(), ExitStack() as stack:
         try:
             evidence = _evidence(stack, recordings, journal, streams, covers, {k: v for k, v in sides.items() if v})
             note("starting Spark")
@@ -92,8 +93,12 @@ def audit(
             if error.code == "damaged":
                 raise Ended(Exit.DAMAGED) from None
             raise Ended(Exit.USAGE if error.code in _INPUT_IS_BAD else Exit.REFUSED) from None
+        except NotWritten as error:
+            with suppress(Ended):
+                _say(error.verdict, output)
+            raise
         except SPARK_ERRORS as error:
-            note(f"cursus: Spark failed: {str(error).strip().splitlines()[0]}")
+            note(f"cursus: Spark failed: {reason_of(error)}")
             raise Ended(Exit.ERROR) from error
     _say(verdict, output)
 

@@ -66,7 +66,7 @@ def chaos(
             say_plan(plan, click.echo)
         return
     _need_the_audit()
-    _enter_namespace("netem" in chosen)
+    _enter_namespaces(chosen)
     root = directory or Path(tempfile.mkdtemp(prefix="cursus-chaos-"))
     _run(plans, root, keep, master, output)
 
@@ -88,17 +88,20 @@ def _need_the_audit() -> None:
         raise Refused("no-spark", message)
 
 
-def _enter_namespace(is_wanted: bool) -> None:
-    """Go on in a network namespace of our own where the kernel's bad network is wanted and can be had."""
+def _enter_namespaces(faults: tuple[str, ...]) -> None:
+    """Go on in namespaces of our own: a bad network is nobody else's there, and no mount outlives the run."""
     from cursus.chaos import netem
 
-    if not is_wanted or netem.is_inside():
+    if netem.has_entered():
         return
-    reason = netem.why_not()
+    kinds = ["mount"] if "full" in faults and netem.may_mount() else []
+    reason = netem.why_not() if "netem" in faults else ""
     if reason:
         note(f"netem is left out ({reason}): the proxy stands for the network")
-    else:
-        netem.enter(["-m", "cursus", *sys.argv[1:]])
+    elif "netem" in faults:
+        kinds.append("net")
+    if kinds:
+        netem.enter(["-m", "cursus", *sys.argv[1:]], kinds)
 
 
 def _run(plans: list[Plan], root: Path, keep: bool, master: str, output: str) -> None:
@@ -111,7 +114,11 @@ def _run(plans: list[Plan], root: Path, keep: bool, master: str, output: str) ->
             directory = root / f"seed-{plan.seed}"
             if directory.exists() and any(directory.iterdir()):
                 raise Misuse("not-empty", f"{directory} is not empty: a run makes its own; name another --directory")
-            judged = run_and_judge(plan, directory, judge, _line)
+            try:
+                judged = run_and_judge(plan, directory, judge, _line)
+            except BaseException:
+                note(f"kept: {directory}")
+                raise
             write_one(judged.summary(), output)
             worst = max(worst, _exit_of(judged))
             if worst is Exit.OK and not keep:

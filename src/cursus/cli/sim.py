@@ -32,19 +32,21 @@ def run(arguments: tuple[str, ...]) -> None:
 @click.option("--ledger", type=click.Path(path_type=Path), required=True, help="The file that is kept.")
 @click.option("--page", type=click.Path(path_type=Path, exists=True), help="A page that shows it, between its marks.")
 @click.option("--seeds", type=click.IntRange(0), default=1_000_000, help="Up to which seed.  [1000000]")
-@click.option("--hours", type=float, default=0.0, help="For how long at most; 0 for no limit.")
+@click.option("--hours", type=click.FloatRange(0), default=0.0, help="For how long at most; 0 for no limit.")
 @click.option("--workers", type=click.IntRange(0), default=0, help="Processes; 0 for one a processor.")
 def campaign(ledger: Path, page: Path | None, seeds: int, hours: float, workers: int) -> None:
     """Run seeds for hours, and keep a ledger; what is interrupted goes on where it ends."""
     from cursus.sim.ledger import go_on, read_ledger, show
 
     end_s = time.monotonic() + hours * 3600 if hours else float("inf")
+    if page is not None:
+        # A page that cannot be written is better told now than after hours.
+        show(read_ledger(ledger), page)
     try:
         with Interrupts() as interrupts, interrupts.waiting():
-            go_on(ledger, seeds, workers, lambda: time.monotonic() < end_s, note)
+            done = go_on(ledger, seeds, workers, lambda: time.monotonic() < end_s, note)
     finally:
-        kept = read_ledger(ledger)
         if page is not None:
-            show(kept, page)
-    if kept.campaigns[-1].failed:
+            show(read_ledger(ledger), page)
+    if done.failed:
         raise Ended(Exit.VIOLATED)

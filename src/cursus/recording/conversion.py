@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -105,7 +106,10 @@ def _convert(kind: Kind, paths: list[Path], directory: Path) -> Manifest:
 
 
 class _Reading:
-    """One life's file. A message that ends with the file before it is whole is of a call that never returned."""
+    """One life's file. A message that ends with the file before it is whole is of a call that never returned.
+
+    Nothing follows such a one: where whole messages do, a damaged size has swallowed them.
+    """
 
     def __init__(self, path: Path, kind: Kind) -> None:
         self._path = path
@@ -116,6 +120,9 @@ class _Reading:
         with pa.OSFile(str(self._path)) as file:
             size, offset = file.size(), 0
             try:
+                if not _is_beginning(file.read(_BEGINNING_SIZE)):
+                    raise self._damaged(offset, "no message begins there")
+                file.seek(0)
                 reader = pa.ipc.open_stream(file)
                 if reader.schema != SCHEMAS[self._kind]:
                     raise Refused("bad-schema", f"{self._path}: has other columns than {self._kind}: {reader.schema}")
@@ -131,11 +138,22 @@ class _Reading:
                     yield batch
             except StopIteration:
                 raise self._damaged(offset, "an end where more follows") from None
-            except (pa.ArrowInvalid, OSError) as error:
+            except (pa.ArrowException, OSError) as error:
                 # What promises more bytes than there are was torn off; all else is wrong in itself.
-                if file.tell() < size:
+                if file.tell() < size or self._goes_on_behind(file, offset):
                     raise self._damaged(offset, str(error)) from None
                 self.is_torn = True
+
+    def _goes_on_behind(self, file: pa.NativeFile, offset: int) -> bool:
+        file.seek(offset)
+        rest = file.read()
+        begins = rest.find(_MARK, 1)
+        while begins >= 0:
+            with suppress(pa.ArrowException, OSError):
+                pa.ipc.read_record_batch(pa.py_buffer(rest[begins:]), SCHEMAS[self._kind]).validate(full=True)
+                return True
+            begins = rest.find(_MARK, begins + 1)
+        return False
 
     def _damaged(self, offset: int, reason: str) -> Refused:
         return Refused("damaged", f"{self._path}: cannot be read from offset {offset} on: {reason}")

@@ -162,15 +162,25 @@ class Recording:
             self._write(kind, columns)
 
     def _write(self, kind: Kind, columns: list[pa.Array]) -> None:
-        _written(self._file(kind), pa.RecordBatch.from_arrays(columns, schema=SCHEMAS[kind]).serialize())
+        batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMAS[kind])
+        _written(self._file(kind), batch.serialize(), self._path(kind))
 
     def _file(self, kind: Kind) -> int:
         if kind not in self._files:
-            path = self._directory / f"{self.life}.{kind}{SUFFIX}"
+            path = self._path(kind)
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            try:
+                _written(file, SCHEMAS[kind].serialize(), path)
+            except OSError:
+                # What would be appended later could not be read without it.
+                os.close(file)
+                path.unlink()
+                raise
             self._files[kind] = file
-            _written(file, SCHEMAS[kind].serialize())
         return self._files[kind]
+
+    def _path(self, kind: Kind) -> Path:
+        return self._directory / f"{self.life}.{kind}{SUFFIX}"
 
 
 def kind_and_life(path: Path) -> tuple[Kind, str] | None:
@@ -186,16 +196,16 @@ def _latest_ns(directory: Path) -> int:
     return max((int(digits) for digits in begun if digits.isdecimal()), default=0)
 
 
-def _written(file: int, message: pa.Buffer) -> None:
+def _written(file: int, message: pa.Buffer, path: Path) -> None:
     """Append a whole message, or nothing: what comes behind half a message could not be read."""
     before = os.fstat(file).st_size
     rest = memoryview(message)
     try:
         while rest:
             rest = rest[os.write(file, rest) :]
-    except OSError:
+    except OSError as error:
         os.ftruncate(file, before)
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _same_length(**columns: Any) -> int:

@@ -13,14 +13,17 @@ Exit code 9 when a guarantee was broken, 0 when none was.
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
+from multiprocessing import parent_process
 from os import cpu_count
 from pathlib import Path
 
@@ -42,8 +45,20 @@ def run_seeds(seeds: Iterable[int], topology: Topology = DRAWN, worker_count: in
     if workers == 1:
         yield from (run_seed(seed, topology) for seed in seeds)
         return
-    with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(partial(run_seed, topology=topology), seeds, chunksize=4)
+    with ProcessPoolExecutor(workers, initializer=_end_with_the_parent) as pool:
+        yield from pool.map(partial(run_seed, topology=topology), seeds)
+
+
+def _end_with_the_parent() -> None:
+    """Have this worker end when who began it was killed: it would wait for a next seed for ever."""
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def report(outcomes: Sequence[Outcome]) -> str:

@@ -3,15 +3,18 @@
     go on behind the last seed of this code ──► 200 seeds ──► the ledger, whole or not at all ──► the next 200
 
 One campaign for each state of the code, told apart by a digest of all that a world runs. What is interrupted loses at
-most the seeds that were under way, and goes on where the ledger ends.
+most the seeds that were under way, and goes on where the ledger ends. A ledger has one writer at a time.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -84,15 +87,62 @@ def read_ledger(path: Path) -> Ledger:
             message = f"{path} has format {version!r}, this cursus keeps format {FORMAT}: name another file"
             raise Refused("bad-ledger", message)
         return msgspec.json.decode(data, type=Ledger)
-    except msgspec.DecodeError as error:
-        raise Refused("bad-ledger", f"{path} is no ledger: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        message = f"{path} is no ledger ({error}): put back a whole one, or name another file"
+        raise Refused("bad-ledger", message) from None
 
 
 def write_ledger(path: Path, ledger: Ledger) -> None:
     """Replace the file, whole or not at all. Raises `OSError`."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(ledger), indent=1) + b"\n")
-    temporary.replace(path)
+    _replace(path, msgspec.json.format(msgspec.json.encode(ledger), indent=1) + b"\n")
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Give the file new contents: whatever happens meanwhile, it has the old ones or the new. Raises `OSError`."""
+    named = path.resolve()
+    temporary = named.with_name(f".{named.name}.new")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if named.exists():
+            shutil.copymode(named, temporary)
+        temporary.replace(named)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _only_writer(path: Path) -> Iterator[None]:
+    """Keep other campaigns off the ledger. Raises `Refused("bad-ledger")` where one has it, and `OSError`."""
+    named = path.resolve()
+    lock = named.with_name(f".{named.name}.lock")
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    try:
+        if not _is_locked(descriptor, lock):
+            message = f"another campaign is writing {path}: wait for its end, or name another file"
+            raise Refused("bad-ledger", message)
+        try:
+            yield
+        finally:
+            lock.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(descriptor: int, lock: Path) -> bool:
+    """Whether this process has got the lock; one whose file was removed meanwhile keeps nobody off."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(descriptor), lock.stat())
+    except (BlockingIOError, FileNotFoundError):
+        return False
 
 
 def code_digest() -> str:
@@ -112,7 +162,16 @@ def go_on(
 
     Raises `Refused("bad-ledger")`, `OSError`.
     """
+    with _only_writer(path):
+        return _gone_on(path, up_to, worker_count, may_go_on, say)
+
+
+def _gone_on(
+    path: Path, up_to: int, worker_count: int, may_go_on: Callable[[], bool], say: Callable[[str], object]
+) -> Campaign:
     ledger = read_ledger(path)
+    # What cannot be kept is better told now than behind the first seeds.
+    write_ledger(path, ledger)
     code = code_digest()
     if not ledger.campaigns or ledger.campaigns[-1].code != code:
         ledger.campaigns.append(Campaign(code))
@@ -138,13 +197,19 @@ def _chunk(first: int, last: int, worker_count: int) -> Iterator[Outcome]:
 
 
 def show(ledger: Ledger, page: Path) -> None:
-    """Write the ledger into a page, between its marks. Raises `Refused("bad-ledger")` where they are not there."""
-    text = page.read_text(encoding="utf-8")
+    """Write the ledger into a page, between its marks, and nothing else of it.
+
+    Raises `Refused("bad-ledger")` where they are not there, and `OSError`.
+    """
+    try:
+        text = page.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise Refused("bad-ledger", f"{page} is no page in UTF-8 ({error}): name another file") from None
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise Refused("bad-ledger", f"{page} has no place for a ledger: put {BEGIN} and {END} into it")
-    page.write_text(f"{before}{BEGIN}\n{as_markdown(ledger)}{END}{after}", encoding="utf-8")
+    _replace(page, f"{before}{BEGIN}\n{as_markdown(ledger)}{END}{after}".encode())
 
 
 def as_markdown(ledger: Ledger) -> str:
