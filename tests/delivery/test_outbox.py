@@ -153,6 +153,20 @@ def test_a_batch_that_straddles_is_cut_behind_the_number_that_the_node_names(pai
     assert numbers(pair) == [1, 2, 3]
 
 
+def test_a_batch_that_straddles_is_cut_also_when_what_lies_before_it_is_not_answered_yet(pair: Pair) -> None:
+    pair.publish([b"a"])
+    pair.publish([b"b", b"c"], b"token")
+    pair.node.waiting.clear()
+    pair.node.bodies = [b"a", b"b"]
+    for _ in range(2):
+        # What was repeated on the way is answered twice, and the receipt for the first one is still on its way.
+        pair.handle(BatchRejected(2, "straddles", "cut it", 2))
+    assert [len(pair.node.read(record)[1]) for record in pair.node.waiting] == [1, 1, 1]
+    pair.answer_all()
+    assert (pair.node.bodies, pair.node.token) == ([b"a", b"b", b"c"], b"token")
+    assert numbers(pair) == [1, 2, 3]
+
+
 @pytest.mark.parametrize("count", [3, 200])
 def test_a_source_that_attaches_again_cuts_where_the_node_has_half_of_a_batch(pair: Pair, count: int) -> None:
     bodies = [b"%d" % index for index in range(count)]

@@ -1,11 +1,13 @@
 """Damage that took a fact: what hung on it is named, and the numbers that it gave are not given again."""
 
 import msgspec
+import pytest
 
 from cursus.delivery.batch import BatchHeader
 from cursus.delivery.record import RecordKind, RecordView
-from cursus.journal.layout import SEGMENT_HEADER_SIZE, batch_ids, salt_of, segment_name
+from cursus.journal.layout import SEGMENT_HEADER_SIZE, batch_ids, index_name, salt_of, segment_name
 from cursus.journal.scan import last_trace, walk
+from cursus.journal.settings import LogSettings
 from cursus.kernel.effects import Note
 from cursus.sim.content import Identity, batch_record
 from cursus.sim.ports import batch_offered
@@ -126,6 +128,41 @@ def test_the_number_of_a_stage_that_only_a_commit_or_a_drop_names_is_not_given_a
         spoil_fact(rig.disk, "stage", stage=number)
     rig.restart()
     assert rig.floor.tables.next_stage == dropped + 1
+
+
+@pytest.mark.parametrize("what", ["records", "segment"])
+@pytest.mark.parametrize("end", ["dropped", "committed"])
+def test_a_stage_whose_rows_in_one_segment_are_all_lost_lets_go_of_the_others_only(what: str, end: str) -> None:
+    rig = Rig(settings=LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30))
+    grant = rig.attach(1)
+    (run,) = rig.do(x.RunOpenRequested(2, "local", "sink", incarnation(2)))
+    number = stage(rig, 3, run.epoch, "s", 4)
+    next_number = 1
+    while segment_name(3) not in rig.disk.files:
+        rig.publish(grant, next_number, 40)
+        next_number += 40
+    header = BatchHeader(0, 0, 0, 0, 0, grant.stream_id, 0, 0, 0, 5, 0, 0)
+    rig.do(batch_offered(3, batch_record(header, [Identity(f"stage-{number}", row) for row in (5, 6)])))
+    rig.checkpoint()
+    if what == "records":
+        for view in records(rig.disk):
+            if view.envelope.kind == RecordKind.STAGED:
+                spoil(rig.disk, view)
+        del rig.disk.files[index_name(1)]
+    else:
+        del rig.disk.files[segment_name(1)]
+    rig.restart()
+    if end == "dropped":
+        rig.do(x.RunOpenRequested(4, "local", "sink", incarnation(4)))
+        rig.checkpoint()
+        rig.subscribe(7)
+        assert (rig.pushed(7)[0] == 1, rig.pushed(7)[-1]) == (what == "records", next_number - 1)
+    else:
+        rig.do(x.RunOpenRequested(2, "local", "sink", incarnation(2), run.epoch))
+        rig.do(x.CommitRequested(2, 1, "local", "sink", run.epoch, 1, (number,)))
+        rig.subscribe(7)
+        assert rig.pushed(7)[-2:] == [next_number + 4, next_number + 5]
+        rig.do(x.AdminRequested(9, 1, "local", "stream.delete", {"name": "s"}))
 
 
 def test_facts_that_came_in_one_group_with_a_damaged_batch_are_known() -> None:

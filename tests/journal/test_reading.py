@@ -195,20 +195,38 @@ def test_a_damaged_record_is_named_never_served_and_passed_over(at: int) -> None
     assert [r.first_sequence for r in rig.read_all(1, 11)] == list(range(11, 201))
 
 
-def test_a_record_that_reads_right_the_second_time_is_served() -> None:
-    rig = filled()
-    segment, offset = sealed_place(rig, 10)
-    flip(rig, segment_name(segment), offset + 50)
-    token = rig.token()
-    rig.tell(ReadRequested(token, 1, 10, 1))
+def read_once(rig: Rig, request: ReadRequested) -> None:
+    """Have the segment read for this request, once."""
+    rig.tell(request)
     while any(isinstance(order, ReadBytes) for order in rig.pending):
         is_of_segment = not rig.pending[0].is_index  # type: ignore[union-attr]
         rig.step()
         if is_of_segment:
             break
+
+
+def test_a_record_that_reads_right_the_second_time_is_served() -> None:
+    rig = filled()
+    segment, offset = sealed_place(rig, 10)
+    flip(rig, segment_name(segment), offset + 50)
+    token = rig.token()
+    read_once(rig, ReadRequested(token, 1, 10, 1))
     flip(rig, segment_name(segment), offset + 50)
     rig.settle()
     assert isinstance(rig.answer(token), RecordsRead)
+
+
+def test_what_was_read_right_before_a_damaged_record_is_served_though_the_next_reading_is_wrong() -> None:
+    rig = filled()
+    segment, offset = sealed_place(rig, 10)
+    flip(rig, segment_name(segment), offset + 50)
+    token = rig.token()
+    read_once(rig, ReadRequested(token, 1, 8, 1 << 10))
+    flip(rig, segment_name(segment), sealed_place(rig, 8)[1] + 50)
+    rig.settle()
+    read = rig.answer(token)
+    assert isinstance(read, RecordsRead)
+    assert [record.first_sequence for record in read.records] == [8, 9]
 
 
 @pytest.mark.parametrize("place", ["rows", "missing"])

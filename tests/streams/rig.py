@@ -144,9 +144,13 @@ class Rig:
         self.carry_out()
         return self.said[before:]
 
+    def order(self, orders: Sequence[object]) -> None:
+        """The floor ordered something by itself; the disk has not answered yet."""
+        self._follow(deque(orders))
+
     def follow(self, orders: Sequence[object]) -> None:
         """Carry out what the floor ordered by itself."""
-        self._follow(deque(orders))
+        self.order(orders)
         self.carry_out()
 
     def checkpoint(self) -> None:

@@ -1,7 +1,9 @@
 """What a checkpoint keeps of the tables, and what records behind it add: nothing that was given is given again."""
 
+from cursus.journal.exchange import StageDropped
 from cursus.streams import exchange as x
-from tests.streams.rig import Rig
+from cursus.streams.engine import StreamsEngine
+from tests.streams.rig import Rig, incarnation
 from tests.streams.sinking import RUN, commit, open_run, open_stage, staged, write
 
 
@@ -88,3 +90,16 @@ def test_a_stage_has_the_rows_of_all_its_batches_after_a_kill_and_goes_on_behind
     assert commit(rig, run.epoch, 1, again)[-1].streams == (("s", 1, 5),)
     rig.subscribe(5)
     assert [row.number for _, row in rig.rows(5)] == [1, 2, 3, 4, 5]
+
+
+def test_a_stage_that_was_being_committed_at_a_checkpoint_goes_with_its_run_where_the_commit_was_lost() -> None:
+    rig = Rig()
+    rig.attach(1)
+    run = open_run(rig)
+    (stage,) = staged(rig, run.epoch, 3)
+    rig.tell(x.CommitRequested(RUN, 1, "local", "sink", run.epoch, 7, (stage.stage,)))
+    rig.tell(x.RunOpenRequested(51, "local", "sink", incarnation(2), 0))
+    again = StreamsEngine(rig.limits, x.Durability.GROUP, lambda: b"", lambda *_: True, lambda _: 0)
+    again.load(rig.floor.snapshot())
+    assert StageDropped(stage.stage) in again.finish_recovery(is_clean=False)
+    assert again.tables.stages == {}

@@ -124,6 +124,45 @@ def test_a_newer_run_fences_the_older_and_drops_its_open_stages() -> None:
     assert isinstance(open_run(rig, epoch=old.epoch), x.Fence)
 
 
+def test_a_stage_that_is_asked_for_again_when_the_journal_refuses_everything_keeps_its_rows() -> None:
+    rig = Rig()
+    rig.attach(1)
+    run = open_run(rig)
+    (stage,) = staged(rig, run.epoch, 3)
+    again = x.StageOpenRequested(70, "local", "sink", run.epoch, "s", incarnation(stage.session))
+    rig.is_full = True
+    (refusal,) = rig.do(again)
+    assert refusal.code == "disk-full"
+    rig.is_full = False
+    (grant,) = rig.do(again)
+    assert (grant.stage, grant.last_number) == (stage.stage, 3)
+
+
+def test_the_stages_of_a_commit_that_the_journal_refuses_go_with_its_run() -> None:
+    rig = Rig()
+    rig.attach(1)
+    run = open_run(rig)
+    (stage,) = staged(rig, run.epoch, 3)
+    rig.is_full = True
+    rig.tell(x.CommitRequested(RUN, 1, "local", "sink", run.epoch, 7, (stage.stage,)))
+    rig.is_full = False
+    rig.do(x.RunOpenRequested(51, "local", "sink", incarnation(2), 0))
+    assert [grant.epoch for grant in rig.said_to(51, x.GrantRun)] == [run.epoch + 1]
+    assert rig.floor.tables.stages == {}
+
+
+def test_a_run_that_is_joined_again_when_the_journal_refuses_everything_stays_the_same_run() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    rig.is_full = True
+    (refusal,) = rig.do(x.RunOpenRequested(51, "local", "sink", incarnation(1), 0))
+    assert refusal.code == "disk-full"
+    rig.is_full = False
+    assert open_run(rig, session=52).epoch == run.epoch
+    assert open_run(rig, who=2, session=53).epoch == run.epoch + 1
+    assert isinstance(open_run(rig, session=54), x.Fence), "a retry that came late"
+
+
 @pytest.mark.parametrize("kill", ["none", "replay", "checkpoint"])
 def test_the_incarnation_of_a_fenced_run_never_takes_its_sink_over_again(kill: str) -> None:
     rig = Rig()

@@ -1,15 +1,10 @@
 """Feeding: what a flow may examine now, how a reading becomes frames, and who is fed when room comes free."""
 
-from cursus.delivery.batch import BatchHeader, signed_record
-from cursus.delivery.publication import Rows
-from cursus.delivery.rows import encode_rows
-from cursus.journal.settings import LogSettings
 from cursus.matching import Filter
-from cursus.sim.ports import batch_offered
 from cursus.streams import exchange as x
 from cursus.streams.examine import wanted_by
 from cursus.streams.facts import StreamConfig, StreamCreated
-from cursus.streams.flow import FRAME_SIZE_MAX, READ_SIZE_MAX, Flow
+from cursus.streams.flow import Flow
 from cursus.streams.stream import Stream
 from cursus.streams.tables import StreamsLimits
 from cursus.streams.tail import TailBudget
@@ -30,17 +25,14 @@ def test_a_flow_examines_nothing_that_is_still_on_its_way_to_the_journal() -> No
 
 
 def test_of_a_reading_that_fills_several_frames_each_record_is_pushed_once() -> None:
-    rig = Rig(StreamsLimits(tail_size_max=1), LogSettings(segment_size=4 << 20))
+    rig = Rig(StreamsLimits(tail_size_max=1, push_size_max=500))
     grant = rig.attach(1)
-    size = READ_SIZE_MAX // 5
     for number in range(1, 6):
-        header = BatchHeader(0, 0, 0, 0, 1, grant.stream_id, grant.source_id, grant.epoch, 1, number, 0, 0)
-        body = b"alpha|%d|" % number + bytes(size - 1000)
-        rig.do(batch_offered(1, signed_record(header, [encode_rows(Rows([b"k"], [body]))])))
+        rig.publish(grant, number)
     rig.subscribe(5)
     assert rig.pushed(5) == [1, 2, 3, 4, 5]
     first, last = rig.pushes(5)
-    assert last.size < FRAME_SIZE_MAX < first.size, "one reading, two frames"
+    assert last.size < 500 <= first.size, "one reading, two frames"
 
 
 def test_a_subscriber_that_had_too_much_unsettled_is_fed_again_when_it_settles() -> None:

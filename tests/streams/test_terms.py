@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
+from cursus.journal.exchange import SyncMode
 from cursus.streams import exchange as x
 from cursus.streams.facts import StreamConfig, StreamCreated
 from cursus.streams.stream import TERMS_MAX, Stream
@@ -90,3 +93,28 @@ def test_a_snapshot_that_knows_no_beginnings_of_terms_is_taken_as_if_all_began_a
     rig.floor.tables.streams.clear()
     rig.floor.load(msgspec.msgpack.encode(state))
     assert rig.floor.tables.streams["s"].terms == [(2, 1)]
+
+
+def test_nobody_is_told_of_a_term_that_a_power_cut_could_give_again() -> None:
+    rig = published(5)
+    rig.settings = replace(rig.settings, sync=SyncMode.NONE)
+    rig.restart()
+    rig.order(rig.floor.raise_terms(rig.now))
+    rig.tell(x.SubscribeRequested(5, "local", "s", credit=1 << 20))
+    rig.wake()
+    (group,) = rig.pending
+    assert (group.is_synced, rig.said_to(5, x.GrantSubscription)) == (True, [])
+    rig.carry_out()
+    assert [grant.term for grant in rig.said_to(5, x.GrantSubscription)] == [2]
+
+
+def test_a_term_that_the_journal_refused_is_told_to_nobody_before_it_is_there() -> None:
+    rig = published(5)
+    rig.is_full = True
+    raised(rig)
+    (refusal,) = rig.do(x.SubscribeRequested(5, "local", "s", credit=1 << 20))
+    assert refusal.code == "disk-full"
+    rig.is_full = False
+    assert rig.subscribe(6).term == 2
+    rig.restart()
+    assert rig.subscribe(7).term == 2

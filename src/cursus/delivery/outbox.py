@@ -291,14 +291,19 @@ class Outbox:
             self._unanswered_count += 1
         self._offered_count = len(self._batches)
 
-    def _split_first(self, last: int) -> None:
-        """Cut the first batch in doubt in two: what is up to `last`, and what lies behind it with the token."""
-        batch = self._batches.popleft()
+    def _split(self, last: int) -> None:
+        """Cut the batch that holds `last` and more in two: what is up to there, and the rest with the token."""
+        holding = (index for index, batch in enumerate(self._batches) if batch.first <= last < batch.last)
+        index = next(holding, None)
+        if index is None:
+            return
+        batch = self._batches[index]
+        del self._batches[index]
         self.size -= len(batch.record)
         head, tail = halves_of(batch.record, batch.header, last - batch.first + 1)
         for half, first in ((tail, last + 1), (head, batch.first)):
             header, record = half
-            self._batches.appendleft(_Batch(first, first + header.count - 1, header, record))
+            self._batches.insert(index, _Batch(first, first + header.count - 1, header, record))
             self.size += len(record)
 
     # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -335,8 +340,9 @@ class Outbox:
         self._refusal = None
         self._offered_count = 0
         last = refusal.last_number + self._shift
-        if refusal.code == "straddles" and self._batches and self._batches[0].first <= last < self._batches[0].last:
-            self._split_first(last)
+        if refusal.code == "straddles" and last >= self.taken_number:
+            # What lies before that batch is offered again, too: its receipts may be on their way, or lost.
+            self._split(last)
         elif refusal.code in ("disk-full", "too-busy"):
             self._effects.append(Delay(refusal.code, refusal.message))
             self._rest_until_ns = self._now.monotonic_ns + self._rest_ns

@@ -94,6 +94,7 @@ class _Append:
     entries: Sequence[Entry]
     size: int
     is_facts: bool
+    is_synced: bool
 
 
 @dataclass(slots=True)
@@ -216,7 +217,7 @@ class Appending:
         elif not size and not self._queue and self._flight is None:
             self._orders.say(Appended(event.token, self._settings.sync))
         else:
-            self._queue.append(_Append(event.token, event.entries, size, is_facts))
+            self._queue.append(_Append(event.token, event.entries, size, is_facts, event.is_synced))
             self._requested_count += 1
             self.unsynced_size += size
             if self._flight is None:
@@ -305,7 +306,7 @@ class Appending:
         self._group_number += 1
         header = GroupHeader(self._place(segment), offset - segment.end, self.durable, self.position)
         buffers[0] = encode_group(header, salt, self._group_number, now.wall_us)
-        is_synced = self._is_sync_due or self._settings.sync is SyncMode.GROUP
+        is_synced = self._is_sync_due or self._settings.sync is SyncMode.GROUP or any(a.is_synced for a in taken)
         size = offset - segment.end
         self._flight = _Group(self._orders.token(), segment, offset, size, taken, placed, is_synced)
         self._orders.say(WriteGroup(self._flight.token, segment.number, segment.end, buffers, is_synced))

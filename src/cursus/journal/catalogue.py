@@ -84,6 +84,12 @@ class Segment:
         """Whether nothing is appended to it any more."""
         return self.summary is not None
 
+    def holds(self, key: int) -> bool:
+        """Whether anything of `key` lies here."""
+        if self.rows is not None:
+            return key in self.rows
+        return self.summary is not None and self.summary.find(key) >= 0
+
     def part(self, key: int) -> Part:
         """What of `key` lies here. Raises `KeyError` when nothing does."""
         if self.rows is not None:
@@ -264,6 +270,15 @@ class Catalogue:
             stream.size += size
         segment.live_count += 1
         segment.live_size += size
+
+    def forget_lost_places(self) -> None:
+        """Stages point no more to segments that are gone, or in which nothing of theirs is sound."""
+        for stage in self.stages.values():
+            stage.segments = [
+                (number, first)
+                for number, first in stage.segments
+                if number in self.segments and self.segments[number].holds(STAGE_KEY | stage.stage)
+            ]
 
     # ── publishing and letting go ────────────────────────────────────────────────────────────────────────────────────
 

@@ -78,6 +78,8 @@ class AppendRequested:
 
     token: int
     entries: Sequence[Entry]
+    is_synced: bool = False
+    """Whether it is answered only when it is durable, whatever `SyncMode` says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -394,7 +394,7 @@ class Reading:
                 break
             records.append(record)
         request = read.request
-        if len(records) < len(read.rows) and read.attempt == 1:
+        if not records and read.attempt == 1:
             read.attempt = 2
             if read.segment is not None:
                 key = STAGE_KEY | read.run.stage if read.run is not None else request.stream_id

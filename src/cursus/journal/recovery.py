@@ -175,6 +175,7 @@ def _after_checkpoint(
     for row in ascending(checkpoint.segments):
         yield from recovery.adopt(row)
     recovered.open_segment = open_segment_of(checkpoint, catalogue)
+    catalogue.forget_lost_places()
     return recovery
 
 

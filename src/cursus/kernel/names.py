@@ -27,6 +27,12 @@ U63_MAX = (1 << 63) - 1
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@/+=-]*", re.ASCII)
 
 
+def check_incarnation(incarnation: bytes) -> None:
+    """Raise `Refused("bad-incarnation")` for one that is too short or too long."""
+    if len(incarnation) != INCARNATION_SIZE:
+        raise Refused("bad-incarnation", f"an incarnation has {INCARNATION_SIZE} bytes, this has {len(incarnation)}")
+
+
 def checked_name(kind: str, name: str) -> str:
     """`name`, if it can name a stream, source, subscriber, subscription or sink.
 

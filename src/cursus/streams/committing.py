@@ -20,7 +20,7 @@ import msgspec
 from cursus.journal.exchange import StageDropped, StagePublished
 from cursus.kernel.engine import Now
 from cursus.kernel.errors import Refused
-from cursus.kernel.names import INCARNATION_SIZE, checked_name
+from cursus.kernel.names import check_incarnation, checked_name
 
 from .exchange import (
     AdminRequested,
@@ -57,10 +57,7 @@ class Committing:
     def open_run(self, event: RunOpenRequested, now: Now) -> None:
         """Join the present run, or begin a new one that fences it."""
         checked_name("sink", event.sink)
-        if len(event.incarnation) != INCARNATION_SIZE:
-            raise Refused(
-                "bad-incarnation", f"an incarnation has {INCARNATION_SIZE} bytes, this has {len(event.incarnation)}"
-            )
+        check_incarnation(event.incarnation)
         run = self._tables.runs.get(event.sink)
         if run is None:
             run = self._tables.runs[event.sink] = Run(event.sink)
@@ -68,17 +65,17 @@ class Committing:
             self._orders.say(Fence(event.session, run.epoch, _fenced(event.sink, run.epoch)))
             return
         if event.epoch or (run.epoch and event.incarnation == run.incarnation):
-            self._orders.append((), _RunGranted(self, event.session, run, run.epoch))
+            self._orders.append((), _RunGranted(self, event.session, run, run.epoch, is_new=False))
             return
         if event.incarnation in run.past:
             self._orders.say(Fence(event.session, run.epoch, _fenced(event.sink, run.epoch)))
             return
         run.begin(run.epoch + 1, event.incarnation)
-        self._drop_open_stages(run)
+        self.drop_open_stages(run)
         fact = RunOpened(run.sink, run.epoch, run.incarnation)
-        self._orders.append_fact(fact, _RunGranted(self, event.session, run, run.epoch), now)
+        self._orders.append_fact(fact, _RunGranted(self, event.session, run, run.epoch, is_new=True), now)
 
-    def _drop_open_stages(self, run: Run) -> None:
+    def drop_open_stages(self, run: Run) -> None:
         """A newer run drops what older ones left open; a commit on its way keeps its own."""
         for stage in [s for s in self._tables.stages.values() if s.sink == run.sink and s.run_epoch < run.epoch]:
             if not stage.is_committing:
@@ -119,7 +116,7 @@ class Committing:
         known = self._stage_with(event, stream)
         if known is not None:
             self._publishing.leave_stage(known)
-            self._orders.append((), _StageGranted(self, event.session, known))
+            self._orders.append((), _StageGranted(self, event.session, known, is_new=False))
             return
         if len(self._tables.stages) >= self._tables.limits.stages_max:
             raise Refused("too-many-stages", f"{len(self._tables.stages)} stages are open: commit or drop some")
@@ -127,7 +124,7 @@ class Committing:
         self._tables.next_stage += 1
         self._tables.stages[stage.stage] = stage
         fact = StageOpened(stage.stage, stage.sink, stage.run_epoch, stage.stream_id, stage.stage_key)
-        self._orders.append_fact(fact, _StageGranted(self, event.session, stage), now)
+        self._orders.append_fact(fact, _StageGranted(self, event.session, stage, is_new=True), now)
 
     def _stage_with(self, event: StageOpenRequested, stream: Stream) -> Stage | None:
         wanted = (event.stage_key, event.sink, event.run_epoch, stream.stream_id)
@@ -249,7 +246,9 @@ class Committing:
         return run.commit_streams
 
     def commit_failed(self, event: CommitRequested, fact: Committed, code: str, reason: str) -> None:
-        """The commit could not be journaled: the stages stay open, their sequences are given back."""
+        """The commit could not be journaled: its sequences are given back; its stages stay open as long as its run."""
+        run = self._tables.runs[fact.sink]
+        run.is_committing = False
         for placed in fact.stages:
             stream = self._tables.streams_by_id.get(placed.stream_id)
             if stream is not None and placed.count:
@@ -257,7 +256,7 @@ class Committing:
             stage = self._tables.stages.get(placed.stage)
             if stage is not None:
                 stage.is_committing = False
-        self._tables.runs[fact.sink].is_committing = False
+        self.drop_open_stages(run)
         message = f"the node could not store the commit ({reason}): commit again later, nothing of it is visible"
         self._orders.refuse(event.session, code, message, event.request, is_final=False)
 
@@ -284,7 +283,6 @@ class Committing:
             case RunOpened(sink, epoch, incarnation):
                 run = self._tables.runs.setdefault(sink, Run(sink))
                 run.begin(epoch, incarnation)
-                self._drop_open_stages(run)
             case StageOpened(number, sink, run_epoch, stream_id, stage_key):
                 self._tables.next_stage = max(self._tables.next_stage, number + 1)
                 current = self._tables.runs.get(sink)
@@ -311,12 +309,15 @@ class _RunGranted:
     session: int
     run: Run
     epoch: int
+    is_new: bool
 
     def become_durable(self, durability: Durability, now: Now) -> None:
         self.committing.grant_run(self.session, self.run, self.epoch)
 
     def fail(self, code: str, reason: str, now: Now) -> None:
-        self.run.incarnation = b""
+        if self.is_new and self.run.epoch == self.epoch:
+            # The journal does not have it: whoever asks again gets another.
+            self.run.incarnation = b""
         self.committing._orders.refuse(
             self.session, code, f"the node could not store the run ({reason}): try again later"
         )
@@ -342,12 +343,14 @@ class _StageGranted:
     committing: Committing
     session: int
     stage: Stage
+    is_new: bool
 
     def become_durable(self, durability: Durability, now: Now) -> None:
         self.committing.grant_stage(self.session, self.stage)
 
     def fail(self, code: str, reason: str, now: Now) -> None:
-        self.committing.forget_stage(self.stage.stage)
+        if self.is_new:
+            self.committing.forget_stage(self.stage.stage)
         self.committing._orders.refuse(
             self.session, code, f"the node could not store the stage ({reason}): try again later"
         )

@@ -40,9 +40,9 @@ from .exchange import (
     StagesDropRequested,
     SubscribeRequested,
 )
-from .facts import StreamConfig, StreamConfigured, StreamTrimmed, TermRaised
+from .facts import StreamConfig, StreamConfigured, StreamTrimmed
 from .flow import Flow
-from .orders import Counts, Orders, Unheard
+from .orders import Counts, Orders, Then
 from .parking import Parking
 from .publishing import Publishing
 from .replay import Replay, snapshot
@@ -165,9 +165,11 @@ class StreamsEngine:
     def raise_terms(self, now: Now) -> Sequence[object]:
         """After an unclean stop under weak durability, or damage: a new term for every stream."""
         for stream in self.tables.streams.values():
-            fact = TermRaised(stream.stream_id, stream.term + 1, stream.head_durable + 1)
-            stream.raise_term(fact.term, fact.first_sequence)
-            self._orders.append_fact(fact, Unheard(), now)
+            stream.raise_term(stream.term + 1, stream.head_durable + 1)
+            stream.is_term_durable = False
+            # Where the journal refuses it, whoever subscribes sends it there again.
+            kept = Then(partial(_keep_term, stream), _tell_nobody)
+            self._orders.append_fact(stream.term_raised(), kept, now, is_synced=True)
         return self._orders.take_effects()
 
     def set_congested(self, session: int, is_congested: bool, now: Now) -> Sequence[object]:
@@ -256,6 +258,14 @@ class StreamsEngine:
             _, stream = touched.popitem()
             if stream.flows:
                 self._subscribing.pump_stream(stream, now)
+
+
+def _keep_term(stream: Stream, now: Now) -> None:  # noqa: ARG001  # as whoever waits for the journal is told
+    stream.is_term_durable = True
+
+
+def _tell_nobody(code: str, reason: str) -> None:
+    """Nobody knows of it yet."""
 
 
 def _go_on(stream: Stream, now: Now) -> None:  # noqa: ARG001  # nobody waits for what the node does by itself

@@ -14,10 +14,12 @@ from cursus.kernel.engine import Now
 from .cursors import Cursors
 from .examine import Examiner
 from .exchange import EndSubscription, PushGap, PushProgress
-from .flow import FRAME_SIZE_MAX, READ_SIZE_MAX, Flow
+from .flow import Flow
 from .orders import Orders
 from .parking import Parking
 
+READ_COUNT = 2
+"""The journal is read for so many pushes at once."""
 PROGRESS_COUNT = 100_000
 """A subscriber is told of this many examined sequences that brought it nothing."""
 
@@ -25,13 +27,14 @@ PROGRESS_COUNT = 100_000
 class Feeding:
     """Owns the flows of all sessions."""
 
-    __slots__ = ("_cursors", "_examiner", "_orders", "_parking", "flows")
+    __slots__ = ("_cursors", "_examiner", "_orders", "_parking", "_size_max", "flows")
 
-    def __init__(self, orders: Orders, cursors: Cursors, parking: Parking) -> None:
+    def __init__(self, orders: Orders, cursors: Cursors, parking: Parking, push_size_max: int) -> None:
         self._orders = orders
         self._cursors = cursors
         self._parking = parking
         self._examiner = Examiner()
+        self._size_max = push_size_max
         self.flows: dict[int, Flow] = {}
 
     def add(self, flow: Flow) -> None:
@@ -52,10 +55,10 @@ class Feeding:
             if flow.position < flow.stream.floor:
                 self._skip(flow, flow.stream.floor, "trimmed")
                 continue
-            records = flow.stream.tail.read(flow.position, FRAME_SIZE_MAX)
+            records = flow.stream.tail.read(flow.position, self._size_max)
             if records is None:
                 flow.is_reading = True
-                self._orders.read(flow.stream.stream_id, flow.position, READ_SIZE_MAX, _Read(self, flow))
+                self._orders.read(flow.stream.stream_id, flow.position, READ_COUNT * self._size_max, _Read(self, flow))
                 break
             self._push(flow, records, now)
         if flow.is_ended and not flow.is_reading and not flow.is_end_told:
@@ -66,7 +69,7 @@ class Feeding:
             self._orders.say(EndSubscription(flow.session, flow.position, is_final))
 
     def _push(self, flow: Flow, records: Sequence[PlacedRecord], now: Now) -> int:
-        push, examined_count, parcels = flow.take(records, self._examiner)
+        push, examined_count, parcels = flow.take(records, self._examiner, self._size_max)
         if parcels:
             self._parking.park(flow, parcels, self._examiner, now)
         if push is not None:

@@ -32,8 +32,6 @@ from .exchange import PUSH_OVERHEAD, Push
 from .stream import Stream
 from .subscription import Subscription
 
-FRAME_SIZE_MAX = 1 << 20
-READ_SIZE_MAX = 2 << 20
 NEVER = (1 << 63) - 1
 
 
@@ -118,8 +116,8 @@ class Flow:
             return "settlement"
         return ""
 
-    def take(self, records: Sequence[PlacedRecord], examiner: Examiner) -> Taken:
-        """Examine records from the position on until a frame is full."""
+    def take(self, records: Sequence[PlacedRecord], examiner: Examiner, size_max: int) -> Taken:
+        """Examine records from the position on until there are `size_max` bytes to push, or nothing more may be."""
         parcels: list[Parcel] = []
         buffers: list[Octets] = []
         names: list[tuple[int, str]] = []
@@ -148,7 +146,7 @@ class Flow:
                 self._announce(record, names)
                 if ledger is not None:
                     self._note(excerpt.runs)
-            if size >= FRAME_SIZE_MAX or size >= self.credit or (ledger is not None and ledger.is_full):
+            if size >= size_max or size >= self.credit or (ledger is not None and ledger.is_full):
                 break
         if self.subscription is not None:
             self.subscription.ledger.pass_to(self.position)

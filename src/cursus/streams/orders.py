@@ -7,7 +7,8 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from cursus.journal.exchange import AppendRequested, Entry, LocateRequested, PlacedRecord, ReadRequested, fact_entry
@@ -37,6 +38,22 @@ class Unheard:
 
     def fail(self, code: str, reason: str, now: Now) -> None:
         """Nothing to undo."""
+
+
+@dataclass(slots=True)
+class Then:
+    """Waits to do one thing or another: `done` when it is there, `failed` with code and reason when it is not."""
+
+    done: Callable[[Now], None]
+    failed: Callable[[str, str], None]
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        """Do what waits for it."""
+        self.done(now)
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        """Do what is to be done then."""
+        self.failed(code, reason)
 
 
 class Reader(Protocol):
@@ -99,15 +116,15 @@ class Orders:
         """Refuse a session's request, with a code and a sentence that says what to do."""
         self.effects.append(Refuse(session, code, message, details, request, is_final))
 
-    def append(self, entries: Sequence[Entry], waiter: Waiter) -> None:
-        """Append `entries` to the journal; `waiter` hears of it."""
+    def append(self, entries: Sequence[Entry], waiter: Waiter, is_synced: bool = False) -> None:
+        """Append `entries` to the journal; `waiter` hears of it, if `is_synced` when no power cut can take it back."""
         token = self._token()
         self.waiters[token] = waiter
-        self.effects.append(AppendRequested(token, entries))
+        self.effects.append(AppendRequested(token, entries, is_synced))
 
-    def append_fact(self, fact: Fact, waiter: Waiter, now: Now) -> None:
-        """Append one fact to the journal; `waiter` hears of it."""
-        self.append((fact_entry(encode_fact(fact), now.wall_us),), waiter)
+    def append_fact(self, fact: Fact, waiter: Waiter, now: Now, is_synced: bool = False) -> None:
+        """Append one fact to the journal; `waiter` hears of it, if `is_synced` when no power cut can take it back."""
+        self.append((fact_entry(encode_fact(fact), now.wall_us),), waiter, is_synced)
 
     def read(self, stream_id: int, position: int, size_max: int, reader: Reader) -> None:
         """Ask the journal for the records from `position` on."""

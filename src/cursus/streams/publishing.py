@@ -13,7 +13,7 @@ from cursus.delivery.record import ENVELOPE_SIZE, RecordKind
 from cursus.journal.exchange import Entry, PlacedRecord
 from cursus.kernel.engine import Now
 from cursus.kernel.errors import Refused
-from cursus.kernel.names import INCARNATION_SIZE, checked_name
+from cursus.kernel.names import check_incarnation, checked_name
 
 from .exchange import (
     BatchOffered,
@@ -71,10 +71,7 @@ class Publishing:
             self._grant(attachment, self._durability)
             return
         checked_name("source", event.source)
-        if len(event.incarnation) != INCARNATION_SIZE:
-            raise Refused(
-                "bad-incarnation", f"an incarnation has {INCARNATION_SIZE} bytes, this has {len(event.incarnation)}"
-            )
+        check_incarnation(event.incarnation)
         source = stream.sources.get(event.source)
         if source is None:
             source = self._new_source(stream, event)

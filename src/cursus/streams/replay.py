@@ -352,6 +352,9 @@ class Replay:
         """All records were taken. After a crash, whoever was attached may have been pushed all that was durable."""
         for stream_id, orphan in self._orphans.items():
             self._orders.say(Note("error", "stream-orphaned", {"stream_id": stream_id, **asdict(orphan)}))
+        for run in self._tables.runs.values():
+            # Only now: what an older run was committing at a checkpoint may have been shown behind it, or lost.
+            self._committing.drop_open_stages(run)
         if is_clean:
             return
         for stream in self._tables.streams.values():

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .facts import StreamCreated
+from .facts import StreamCreated, TermRaised
 from .source import SourceState
 from .tail import Tail, TailBudget
 
@@ -40,6 +40,7 @@ class Stream:
         "head_durable",
         "incarnation",
         "is_deleted",
+        "is_term_durable",
         "name",
         "next_source_id",
         "source_names",
@@ -61,6 +62,8 @@ class Stream:
         self.is_deleted = False
         self.terms: list[tuple[int, int]] = [(1, 1)]
         """Terms with their first sequences, both growing: from there on nothing of an earlier term is left."""
+        self.is_term_durable = True
+        """Whether the present term is there for good; nobody is told of one that a power cut could give again."""
         self.floor = 1
         self.head_assigned = 0
         self.head_durable = 0
@@ -96,6 +99,10 @@ class Stream:
     def term(self) -> int:
         """The present term."""
         return self.terms[-1][0]
+
+    def term_raised(self) -> TermRaised:
+        """The fact that makes the present term."""
+        return TermRaised(self.stream_id, *self.terms[-1])
 
     def raise_term(self, term: int, first_sequence: int) -> None:
         """What an earlier term held from `first_sequence` on is gone."""

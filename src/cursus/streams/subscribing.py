@@ -15,7 +15,7 @@ from functools import partial
 
 from cursus.kernel.engine import Now
 from cursus.kernel.errors import Refused
-from cursus.kernel.names import INCARNATION_SIZE, checked_name
+from cursus.kernel.names import check_incarnation, checked_name
 
 from .cursors import Cursors
 from .examine import Wanted, wanted_by
@@ -36,7 +36,7 @@ from .exchange import (
 from .facts import SubscriptionOpened, SubscriptionRemoved
 from .feeding import Feeding
 from .flow import Flow
-from .orders import Orders, Waiter
+from .orders import Orders, Then, Waiter
 from .parking import Parking
 from .stream import Stream
 from .subscription import Subscription
@@ -55,7 +55,7 @@ class Subscribing:
         self._opening: dict[tuple[int, str, str], Subscription] = {}
         """New subscriptions on their way to the journal; they are in no table before they are there."""
         self._cursors = cursors
-        self._feeding = Feeding(orders, cursors, parking)
+        self._feeding = Feeding(orders, cursors, parking, tables.limits.push_size_max)
         self.flows = self._feeding.flows
 
     # ── attach ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -76,12 +76,18 @@ class Subscribing:
         if event.subscriber:
             checked_name("subscriber", event.subscriber)
             checked_name("subscription", event.name)
-            if len(event.incarnation) != INCARNATION_SIZE:
-                raise Refused(
-                    "bad-incarnation", f"an incarnation has {INCARNATION_SIZE} bytes, this has {len(event.incarnation)}"
-                )
+            check_incarnation(event.incarnation)
         self._asking[event.session] = None
-        self._seek(event, stream, wanted, now)
+        if stream.is_term_durable:
+            self._seek(event, stream, wanted, now)
+        else:
+            then = partial(self._seek_later, event, stream, wanted)
+            behind = Then(then, partial(self._refuse_unstored, event.session))
+            self._orders.append_fact(stream.term_raised(), behind, now, is_synced=True)
+
+    def _seek_later(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, now: Now) -> None:
+        stream.is_term_durable = True
+        self._seek_again(event, stream, wanted, now)
 
     def _seek(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, now: Now) -> None:
         if event.session not in self._asking:
@@ -139,10 +145,9 @@ class Subscribing:
 
     def _check_new(self, event: SubscribeRequested, stream: Stream) -> None:
         if event.epoch:
-            message = (
-                f"stream {stream.name!r} has no subscription {event.subscriber}/{event.name} with epoch {event.epoch}"
-            )
-            raise Refused("unknown-subscription", message + ": subscribe with epoch 0")
+            who = f"{event.subscriber}/{event.name}"
+            message = f"stream {stream.name!r} has no subscription {who} with epoch {event.epoch}: use epoch 0"
+            raise Refused("unknown-subscription", message)
         count = len(stream.subscriptions) + sum(stream_id == stream.stream_id for stream_id, _, _ in self._opening)
         if count >= self._tables.limits.subscriptions_max:
             raise Refused(
@@ -168,7 +173,7 @@ class Subscribing:
         self._change(known, fact, _Opened(self, event, stream, wanted, known, fact), now)
 
     def _seek_again(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, now: Now) -> None:
-        """What it waited for is not there, or is there no longer."""
+        """It has waited for something that is over now."""
         try:
             self._seek(event, stream, wanted, now)
         except Refused as refused:
@@ -200,10 +205,8 @@ class Subscribing:
 
     def open_failed(self, opening: _Opened, code: str, reason: str, now: Now) -> None:
         """The owner's epoch could not be journaled: whoever owned it owns it still, and what was new is not there."""
-        message = f"the node could not store the subscription ({reason}): try again later"
         self._opening.pop(_key_of(opening.subscription), None)
-        if opening.event.session in self._asking:
-            self.refuse(opening.event.session, Refused(code, message))
+        self._refuse_unstored(opening.event.session, code, reason)
         self._go_on(opening.subscription, now)
 
     def _start_flow(
@@ -332,6 +335,11 @@ class Subscribing:
             message = f"the node could not store the filter ({reason}): the one before stays; try again later"
             self._orders.refuse(change.flow.session, code, message, is_final=False)
         self._go_on(change.subscription, now)
+
+    def _refuse_unstored(self, session: int, code: str, reason: str) -> None:
+        if session in self._asking:
+            message = f"the node could not store the subscription ({reason}): try again later"
+            self.refuse(session, Refused(code, message))
 
     def refuse(self, session: int, refused: Refused) -> None:
         """A session that waited for the journal is not granted what it asked for."""

@@ -23,6 +23,8 @@ class StreamsLimits(msgspec.Struct, frozen=True, kw_only=True):
     streams_max: int = 20_000
     tail_size_max: int = 64 << 20
     unsettled_max: int = 65_536
+    push_size_max: int = 1 << 20
+    """A push is not made any larger once it holds this much."""
     streams_per_principal_max: int = 20_000
     sources_per_principal_max: int = 20_000
     subscriptions_max: int = 10_000
