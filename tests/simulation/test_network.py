@@ -1,6 +1,6 @@
 """The simulated network keeps the promises of a stream, and no others."""
 
-from cursus.sim.network import CONGESTED_SIZE, Carelessness, End, Network, NetworkTemper
+from cursus.sim.network import Carelessness, End, Network, NetworkTemper
 from cursus.sim.world import MILLISECOND, SECOND, World
 
 
@@ -98,7 +98,7 @@ def test_a_blocked_way_holds_back_and_loses_nothing() -> None:
 def test_a_paused_end_receives_nothing_and_its_peer_is_told_of_congestion() -> None:
     scene = Scene(temper=NetworkTemper(tear=0.0))
     scene.far.pause()
-    scene.send(*[b"x" * 10_000] * (CONGESTED_SIZE // 10_000 + 1))
+    scene.send(*[b"x" * 10_000] * 7)
     scene.run()
     assert (scene.received["far"], scene.flow) == ([], [True])
     scene.far.resume()

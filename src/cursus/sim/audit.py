@@ -5,11 +5,10 @@ Source: the design, section 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from .commits import Commits
-from .content import Row
+from .content import Identity, Row
 from .views import PARKED, StreamView, SubscriptionView, is_within
 from .world import Violation, World
 
@@ -75,47 +74,58 @@ class Audit:
     def judge_subscription(self, view: SubscriptionView) -> None:
         """What it was owed it was pushed or told of, and what is settled somebody settled. Raises `Violation`."""
         stream = view.stream
-        parked = self._parked_of(view)
+        is_parked = self._is_parked(view)
         for index, session in enumerate(view.sessions):
             last = session.pushed[-1] if session.pushed else 0
             pushed = set(session.pushed)
             for sequence in range(session.position, last):
                 row = stream.rows.get(sequence)
-                if row is None or sequence in pushed or sequence in session.excused or row.identity in parked:
+                if row is None or sequence in pushed or sequence in session.excused or is_parked(row.identity):
                     continue
                 if not session.must_want(sequence, row.identity) or view.is_asked(sequence):
                     continue
                 earlier = view.sessions[:index]
+                if 0 < view.attempts_max <= sum(sequence in before.pushed for before in earlier):
+                    # It was to be parked, and the node died before it was: whoever comes next finds it there again.
+                    continue
                 is_told = any(is_within(sequence, told.gaps) for told in (session, *earlier))
                 if not is_told and not any(before.may_have_passed(sequence, row.identity) for before in earlier):
                     raise Violation("delivered", f"{view.name} was never pushed {at_place(stream, sequence, row)}")
         if not view.is_durable:
             return
         for sequence in range(view.start, view.floor + 1):
-            self.judge_settled(view, sequence, parked)
+            self.judge_settled(view, sequence, is_parked)
 
-    def judge_settled(self, view: SubscriptionView, sequence: int, parked: Mapping[Any, int] | None = None) -> None:
+    def judge_settled(
+        self, view: SubscriptionView, sequence: int, is_parked: Callable[[Identity], bool] | None = None
+    ) -> None:
         """It counts as settled: somebody settled it, or it need not be.
 
-        `parked`: what is known to be parked, None while that is not known; then only what is new is looked at. Raises
-        `Violation`.
+        `is_parked`: whether a publication is parked, None while that is not known; then only what is new is looked at.
+        Raises `Violation`.
         """
         stream = view.stream
         row = stream.rows.get(sequence)
-        if row is None or (parked is None and (view.attempts_max or view.is_settled(sequence))):
+        if row is None or (is_parked is None and (view.attempts_max or view.is_settled(sequence))):
             return
         floor = stream.floor if self.lag_size_max else stream.floor_asked
         if sequence < max(view.start, floor) or view.is_asked(sequence) or not view.must_want(row.identity):
             return
-        if row.identity not in (parked or ()) and not view.is_told_missing(sequence):
+        is_done_with = is_parked is not None and is_parked(row.identity)
+        if not is_done_with and not view.is_told_missing(sequence):
             raise Violation("settled", f"{view.name} never settled {at_place(stream, sequence, row)}, yet it is")
 
-    def _parked_of(self, view: SubscriptionView) -> dict[Any, int]:
+    def _is_parked(self, view: SubscriptionView) -> Callable[[Identity], bool]:
         parked = self.current.get(view.parked_to)
-        return {} if parked is None else parked.places
+        if parked is not None and (parked.is_shaken or parked.holes):
+            # What was parked may have been damaged there, as anywhere.
+            return lambda _: True
+        places: Mapping[Identity, int] = {} if parked is None else parked.places
+        return places.__contains__
 
     def _judge_parked(self, view: SubscriptionView) -> None:
-        for identity in self._parked_of(view):
+        parked = self.current.get(view.parked_to)
+        for identity in () if parked is None else parked.places:
             sequence = view.stream.places.get(identity)
             if sequence is None:
                 continue
@@ -129,21 +139,21 @@ class Audit:
 
         What is parked was pushed, be it by a node that then forgot it.
         """
-        parked = self._parked_of(view)
+        is_parked = self._is_parked(view)
         floor = view.stream.floor if self.lag_size_max else view.stream.floor_asked
         for sequence in sorted(view.stream.rows):
             if sequence < max(view.start, floor) or sequence in view.pushed:
                 continue
             identity = view.stream.rows[sequence].identity
-            if identity not in parked and view.must_want(identity) and not view.is_told_missing(sequence):
+            if not is_parked(identity) and view.must_want(identity) and not view.is_told_missing(sequence):
                 return sequence
         return 0
 
     def has_unsettled(self, view: SubscriptionView) -> bool:
         """Whether something that it was pushed is not settled; what is parked or a later taste rejects need not be."""
-        rows, parked = view.stream.rows, self._parked_of(view)
+        rows, is_parked = view.stream.rows, self._is_parked(view)
         unsettled = [s for s in view.pushed if s in rows and s >= view.stream.floor and not view.is_settled(s)]
-        return any(rows[s].identity not in parked and view.must_want(rows[s].identity) for s in unsettled)
+        return any(not is_parked(rows[s].identity) and view.must_want(rows[s].identity) for s in unsettled)
 
 
 def at_place(stream: StreamView, sequence: int, row: Row) -> str:

@@ -41,6 +41,8 @@ from .world import MICROSECOND, MILLISECOND, SECOND, World
 SECTOR_SIZE = 512
 DiskOrder = WriteGroup | CreateSegment | WriteFile | RemoveSegment | ReadBytes
 Post = Callable[[DiskEvent], None]
+SOUND_COUNT = 24
+"""So many readings are right after one that was not: whoever read something wrong has read it again by then."""
 _TEMPORARY = ".tmp"
 _Work = Iterator[int]
 
@@ -124,6 +126,8 @@ class DiskTemper:
     read_fault: float = 0.0
     file_fault: float = 0.0
     stale_read: float = 0.0
+    misread: float = 0.0
+    """How often one bit of what is read is wrong, and right when it is read again."""
     slow_sync: float = 0.0
     slow_sync_max_ns: int = 10 * SECOND
 
@@ -168,6 +172,7 @@ class SimDisk:
         """Whether nothing that takes space can be made."""
         self.is_calm = False
         """Whether faults are over."""
+        self._sound_count = 0
         self.on_written: Callable[[], None] | None = None
         """Called once, when a group is written and not yet synced."""
         self.last_synced: tuple[int, int] = (0, 0)
@@ -191,6 +196,11 @@ class SimDisk:
         lane.queue.append((order, post))
         if lane.work is None:
             self._begin(lane)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has carried out all orders."""
+        return all(lane.work is None for lane in self._lanes.values())
 
     def _begin(self, lane: _Lane) -> None:
         if lane.queue:
@@ -329,6 +339,12 @@ class SimDisk:
         data = bytearray(self.read(name, order.offset, order.size))
         if self._fails(self.temper.stale_read, "stale-read"):
             data = bytearray(self.files[name].stale(order.offset, order.size, self._die))
+        self._sound_count -= 1
+        if data and self._sound_count < 0 and self._die.chance(self.temper.misread):
+            # Whoever reads again is served as ever, so this goes on when faults are over.
+            self._world.counts["fault.misread"] += 1
+            self._sound_count = SOUND_COUNT
+            data[self._die.between(0, len(data) - 1)] ^= 1 << self._die.between(0, 7)
         yield self._step_ns()
         post(BytesRead(order.token, data))
 

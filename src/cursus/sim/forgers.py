@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cursus.delivery.batch import BatchHeader
+from cursus.delivery.batch import HEADER_SIZE, BatchHeader
+from cursus.delivery.record import ENVELOPE_SIZE
 from cursus.streams.exchange import ConfirmTaken, Fence, GrantSource, Refuse, RefuseBatch, SourceAttachRequested
 
 from .content import Identity, batch_record
@@ -17,7 +18,9 @@ CHANNEL = 1
 
 
 class Forger(Peer):
-    """Somebody who takes its name over again and again, and offers one publication of its own and one too late."""
+    """Somebody who takes its name over again and again, and offers one publication of its own and one too late; or one
+    that does not arrive as it was signed.
+    """
 
     def __init__(self, world: World, network: Network, address: str, stream: str) -> None:
         """Who publishes to `stream`."""
@@ -25,13 +28,15 @@ class Forger(Peer):
         self._stream = stream
         self._grant: GrantSource | None = None
         self._is_forged = False
+        self._spoiled = 0
+        """The number of what it offered with one wrong bit."""
         self._honest = 0
         """What it had offered under its own epoch, before."""
         self.is_resting = False
 
     def attach(self) -> None:
         """Ask to be the source, as another incarnation than before."""
-        self._grant, self._is_forged = None, False
+        self._grant, self._is_forged, self._spoiled = None, False, 0
         if not self.is_resting:
             self.ask(SourceAttachRequested(CHANNEL, "local", self._stream, self.name, self.die.octets(16)))
 
@@ -40,7 +45,11 @@ class Forger(Peer):
         match order:
             case GrantSource():
                 self._grant = order
+                if not self.network.is_plain and self.die.chance(0.3):
+                    self._spoiled = order.last_number + 1
                 self._offer(order.last_number + 1, order.epoch)
+            case ConfirmTaken(_, last) if 0 < self._spoiled <= last:
+                raise Violation("damage", f"{self.name} offered {last} with a wrong bit, and it was taken")
             case ConfirmTaken(_, last) if self._is_forged and last > self._honest:
                 raise Violation("fenced", f"{self.name} signed {last} with an older epoch, and it was taken")
             case ConfirmTaken(_, last) if self._grant is not None and self._grant.epoch > 1:
@@ -59,6 +68,8 @@ class Forger(Peer):
         assert grant is not None
         header = BatchHeader(0, 0, 0, 0, 0, grant.stream_id, grant.source_id, epoch, 0, number, 0, 0)
         record = batch_record(header, [Identity(self.name, number)])
+        if self._spoiled:
+            record[self.die.between(ENVELOPE_SIZE + HEADER_SIZE, len(record) - 1)] ^= 1 << self.die.between(0, 7)
         port = self.port
 
         def offer() -> None:

@@ -24,6 +24,8 @@ class WayIn(Audit):
         """Of a world in which nothing has been said yet."""
         super().__init__(world)
         self.ids: dict[bytes, int] = {}
+        self.was_shaken = False
+        """Whether what the node knew was ever damaged, and reported as that."""
         self.trimmed: dict[bytes, int] = {}
         self.asking_sources: dict[int, SourceAttachRequested] = {}
         self._sources: dict[int, tuple[SourceAttachRequested, StreamView]] = {}
@@ -81,6 +83,7 @@ class WayIn(Audit):
                 old.is_gone = True
             view = self.streams[incarnation] = self.current[name] = StreamView(name, incarnation)
             view.was_replaced = old is not None
+            view.is_shaken = self.was_shaken
             view.may_repeat = name.startswith(PARKED) and bool(self._world.vanishing)
             # A deletion that is on its way may be of this one, which nobody had been granted when it was asked for.
             dying = [*self._deleting_unseen.values(), *(dying.name for dying in self._deleting.values())]

@@ -60,6 +60,7 @@ from cursus.streams.tables import StreamsLimits
 
 from .disk import SimDisk
 from .network import End, Network, octets_of
+from .ports import SESSION_BITS
 from .witnesses import CountedLog, WatchedFloor, Witness
 from .world import MICROSECOND, MILLISECOND, SECOND, Clock, Violation, World
 
@@ -307,10 +308,29 @@ class Machine:
         except AssertionError as error:
             raise Violation("invariants hold", f"{self.name}: {error}") from error
 
-    def check_disk(self) -> None:
-        """The disk holds no more segments than the journal knows, keeps for later, and is about to remove or to use."""
-        if self.engine is None:
-            return
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has done all that it was told."""
+        is_up = self.engine is not None and not self._inbox and not self.engine.log.unsynced_size
+        return is_up and self.disk.is_idle
+
+    def check_at_rest(self) -> None:
+        """Nothing is on its way to the journal, and nobody is fed who is gone.
+
+        The disk holds no more segments than the journal knows, keeps for later, and is about to remove or to use.
+        """
+        assert self.engine is not None
+        tables, flows = self.engine.floor.tables, self.engine.floor.flows
+        on_their_way = [f"stage {stage.stage}" for stage in tables.stages.values() if stage.is_committing]
+        on_their_way += [f"commit of {run.sink}" for run in tables.runs.values() if run.is_committing]
+        for stream in tables.streams.values():
+            on_their_way += [stream.name] if stream.head_assigned != stream.head_durable else []
+            on_their_way += [s.name for s in stream.sources.values() if s.last_assigned != s.last_durable]
+            on_their_way += [f"{stream.name}/{s.name}" for s in stream.subscriptions.values() if s.is_changing]
+        if on_their_way:
+            raise Violation("invariants hold", f"{self.name} has settled down, and these have not: {on_their_way}")
+        if gone := [session for session in flows if session >> SESSION_BITS not in self._ends]:
+            raise Violation("bounds", f"{self.name} keeps sessions {gone}, whose links are gone")
         count = sum(name.endswith(".segment") for name in self.disk.files)
         count_max = self.engine.log.segment_count + self._settings.log.free_count_max + SPARE_COUNT_MAX
         if count > count_max:

@@ -98,10 +98,12 @@ class Nemesis:
         players: Sequence[Victim],
         rots: Sequence[Rot],
         faults: Sequence[str],
+        likely: Sequence[str],
         ranges: Ranges,
         strikes: Collection[int] | None = None,
     ) -> None:
-        """Strike these machines, their disks' `rots`, and players; `faults` are those that may be drawn.
+        """Strike these machines, their disks' `rots`, and players; `faults` are those that may be drawn, and of these
+        `likely` those that are drawn for sure, as often as they stand there.
 
         `strikes`: the numbers of those that are carried out, None for all.
         """
@@ -121,7 +123,8 @@ class Nemesis:
         self._abandoned_share = 0.0
         self.faults = [fault for fault in faults if fault not in RARE and world.dice.die(f"has/{fault}").chance(0.4)]
         self.faults += [fault for fault in RARE if fault in faults and world.dice.die(f"has/{fault}").chance(0.25)]
-        self._interval_ns = self._die.spread(5 * MILLISECOND, SECOND)
+        self.faults += [fault for fault in likely if fault in faults]
+        self._interval_ns = self._die.spread(20 * MILLISECOND if likely else 5 * MILLISECOND, SECOND)
         if "abandon" in self.faults:
             self.faults.remove("abandon")
             self._abandoned_share = self._die.uniform(0.1, 0.6)
@@ -167,11 +170,13 @@ class Nemesis:
             player.end()
 
     def _plan(self) -> None:
-        self._world.after(self._planning.spread(100 * MICROSECOND, 2 * self._interval_ns), self._strike)
+        self._later(self._planning.spread(100 * MICROSECOND, 2 * self._interval_ns), self._strike)
+
+    def _later(self, delay_ns: int, strike: Callable[[], None]) -> None:
+        """What is planned is not done any more once the nemesis rests."""
+        self._world.after(delay_ns, lambda: None if self._is_resting else strike())
 
     def _strike(self) -> None:
-        if self._is_resting:
-            return
         self._number += 1
         fault = self.faults[self._planning.between(0, len(self.faults) - 1)]
         is_left = self._world.counts[f"fault.{fault}"] < COUNTS_MAX.get(fault, 1 << 30)
@@ -205,8 +210,12 @@ class Nemesis:
             machine.kill("just so")
 
     def cut_power(self) -> None:
-        """A node's machine loses its power."""
-        self._machine().kill("just so", with_power=True)
+        """A node's machine loses its power, now or when the next group is written and not yet synced."""
+        machine = self._machine()
+        if self._die.chance(0.5):
+            machine.disk.on_written = partial(machine.kill, "between a write and its sync", with_power=True)
+        else:
+            machine.kill("just so", with_power=True)
 
     def relapse(self) -> None:
         """A node dies between a write and its sync; soon after it is up again, the power goes."""
@@ -217,11 +226,8 @@ class Nemesis:
             machine.kill("between a write and its sync")
 
         def relapse() -> None:
-            self._world.after(die.spread(100 * MICROSECOND, 200 * MILLISECOND), cut)
-
-        def cut() -> None:
-            if not self._is_resting:
-                machine.kill("once more", with_power=True)
+            cut = partial(machine.kill, "once more", with_power=True)
+            self._later(die.spread(100 * MICROSECOND, 200 * MILLISECOND), cut)
 
         self._count("relapse")
         machine.disk.on_written = fall
@@ -233,6 +239,8 @@ class Nemesis:
             if what:
                 self._count("rot")
                 self._world.tell("nemesis", f"spoils {what}")
+                if self._die.chance(0.3):
+                    self._machine().kill("before anybody has read it")
 
     def startle(self) -> None:
         """A node dies soon after the next confirmation of some kind."""
@@ -296,7 +304,7 @@ class Nemesis:
         step_ns = time_ns(die, self._ranges.clock_step_s)
         pause_ns = die.spread(100 * MICROSECOND, 50 * MILLISECOND)
         for jump in range(die.between(2, 20)):
-            self._world.after(jump * pause_ns, partial(clock.step, step_ns if jump % 2 else -step_ns))
+            self._later(jump * pause_ns, partial(clock.step, step_ns if jump % 2 else -step_ns))
 
     def pause(self) -> None:
         """A node or a process is stopped, and knows nothing of it when it goes on."""
@@ -323,11 +331,10 @@ class Nemesis:
         self._count("partition.flapping")
         period_ns = die.spread(5 * MILLISECOND, SECOND)
         for at_ns in range(0, min(duration_ns, 20 * period_ns), 2 * period_ns):
-            self._world.after(at_ns, partial(self._part, parts, period_ns))
+            self._later(at_ns, partial(self._part, parts, period_ns))
 
     def _part(self, parts: Parts, duration_ns: int) -> None:
-        if not self._is_resting:
-            self._network.part(parts, self._world.now_ns + duration_ns)
+        self._network.part(parts, self._world.now_ns + duration_ns)
 
     def clog(self) -> None:
         """Links are held back one by one, and let on again in another order."""
@@ -347,7 +354,7 @@ class Nemesis:
         victims: list[Callable[[], None]] = [partial(machine.kill, "in its turn") for machine in self._machines]
         victims += [partial(player.kill, "in its turn") for player in self._players]
         for kill in sorted(victims, key=lambda _: die.random()):
-            self._world.after(at_ns, kill)
+            self._later(at_ns, kill)
             at_ns += die.spread(MILLISECOND, 500 * MILLISECOND)
 
     def kill_all(self) -> None:
@@ -368,7 +375,7 @@ class Nemesis:
         ranges = self._ranges
         loss, repeat, reorder = (die.uniform(*span) for span in (ranges.loss, ranges.repeat, ranges.reorder))
         network.carelessness = Carelessness(loss, repeat, reorder, is_offer)
-        self._world.after(die.spread(10 * MILLISECOND, 3 * SECOND), self._be_careful)
+        self._later(die.spread(10 * MILLISECOND, 3 * SECOND), self._be_careful)
 
     def _be_careful(self) -> None:
         """What was lost is nowhere on its way, so everybody must begin anew."""

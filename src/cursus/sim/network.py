@@ -23,9 +23,6 @@ from .partitions import Parts, party_of
 from .ranges import Span, time_ns
 from .world import MICROSECOND, MILLISECOND, SECOND, World
 
-CONGESTED_SIZE = 64 << 10
-DRAINED_SIZE = 16 << 10
-
 
 @dataclass(slots=True)
 class NetworkTemper:
@@ -35,6 +32,8 @@ class NetworkTemper:
     delay_max_ns: int = MILLISECOND
     spike: float = 0.0
     spike_max_ns: int = SECOND
+    congested_size: int = 64 << 10
+    """A way is congested when more is on it, until it is down to a quarter."""
     tear: float = 0.3
     cut: float = 0.0
     half_open: float = 0.2
@@ -57,6 +56,7 @@ def drawn_temper(die: Die, delay_s: Span) -> NetworkTemper:
         cut=die.rate(0.02),
         half_open=die.rate(1.0),
         throttle=die.rate(1.0, never=0.8),
+        congested_size=die.spread(512, 64 << 10),
     )
 
 
@@ -168,7 +168,7 @@ class _Way:
             self._size += size
 
     def _let_on(self) -> None:
-        if self._size > CONGESTED_SIZE and not self._is_congested:
+        if self._size > self._network.temper.congested_size and not self._is_congested:
             self._is_congested = True
             self._network.world.after(0, lambda: self._tell_flow(True))
         self.pump()
@@ -194,7 +194,7 @@ class _Way:
             return
         _, item = self._items.popleft()
         self._size -= _size_of(item)
-        if self._is_congested and self._size < DRAINED_SIZE:
+        if self._is_congested and self._size * 4 < self._network.temper.congested_size:
             self._is_congested = False
             self._network.world.after(0, lambda: self._tell_flow(False))
         if isinstance(item, _Goodbye):

@@ -12,6 +12,7 @@
     committed       stages are visible whole, contiguous, once, and only if somebody asked               (8)
     damage          what is missing was trimmed, or is damaged and was named                             (6)
     deleted         a stream that was said to be deleted never comes back; another has its name          (1)
+    changed         who knew what was lost is told from where on sequences mean something else           (6)
     pinned          retention takes nothing that a durable cursor still needs                            (1)
     recovered       a new process knows all that the one before it said                                  (3, 6)
 
@@ -76,6 +77,8 @@ class Oracles(WayIn):
         """By stream id: sequences whose bytes on the disk were damaged, or whose place there was."""
         self.is_rotten = False
         """Whether anything on the disk was damaged."""
+        self.is_memory_rotten = False
+        """Whether anything but publications was."""
         self._subscribers: dict[int, SubscribeRequested] = {}
         self._wishes: dict[tuple[str, str, str], list[Taste]] = {}
         """Tastes that were asked for of subscriptions that nobody has been granted, by stream, subscriber and name."""
@@ -177,6 +180,7 @@ class Oracles(WayIn):
         lies behind the checkpoint was damaged, and that was said.
         """
         tables = floor.tables
+        self.was_shaken = self.was_shaken or is_shaken
         self.commits.recovered(tables, may_forget or is_shaken)
         by_incarnation = {stream.incarnation: stream for stream in tables.streams.values()}
         for view in self.streams.values():
@@ -194,6 +198,8 @@ class Oracles(WayIn):
                 if may_forget and stream.head_durable < view.head_before(durable_ns):
                     raise Violation("recovered", f"{view.name} ends at {stream.head_durable}: too much was lost")
                 view.is_gone = False
+                if not (may_forget or self.is_memory_rotten):
+                    self._hold_facts(view, stream)
                 self._forget(view, stream)
             else:
                 self._hold(view, stream)
@@ -218,9 +224,21 @@ class Oracles(WayIn):
             known = 0 if source is None else source.last_durable
             if known < last:
                 raise Violation("recovered", f"{where} knows {name} up to {known}, and said that {last} was taken")
+        self._hold_facts(view, stream)
+
+    def _hold_facts(self, view: StreamView, stream: Stream) -> None:
+        """What was journaled by itself is there, also when publications beside it were damaged."""
         for name, epoch in view.epochs.items():
-            if stream.sources[name].epoch < epoch:
-                raise Violation("recovered", f"{where} forgot epoch {epoch} of {name}")
+            if name not in stream.sources or stream.sources[name].epoch < epoch:
+                raise Violation("recovered", f"stream {view.name} forgot epoch {epoch} of {name}")
+        for (incarnation, subscriber, label), known in self.subscriptions.items():
+            if known.is_durable and incarnation == view.incarnation:
+                kept = stream.subscriptions.get((subscriber, label))
+                if kept is None or kept.epoch < known.epoch:
+                    raise Violation("recovered", f"stream {view.name} forgot epoch {known.epoch} of {known.name}")
+                # What is parked is one append with the cursor behind it, and goes with it.
+                if kept.floor < min(known.floor, stream.head_durable) and not known.attempts_max:
+                    raise Violation("recovered", f"{known.name} stands at {kept.floor}, and was told {known.floor}")
 
     def _forget(self, view: StreamView, stream: Stream) -> None:
         view.forget_above(stream.head_durable)
@@ -307,6 +325,10 @@ class Oracles(WayIn):
         stream = self.stream_of(asked.stream, grant.stream_incarnation, grant.stream_id)
         if asked.stream_incarnation not in (b"", grant.stream_incarnation):
             raise Violation("deleted", f"{asked.subscriber} asked for another {asked.stream} than it was granted")
+        if asked.stream_incarnation:
+            self._judge_term(stream, asked.term, grant)
+        stream.term = max(stream.term, grant.term)
+        stream.floor_told = max(stream.floor_told, grant.floor)
         stream.note_head(grant.head, self._world.now_ns)
         if grant.floor > stream.floor and not stream.is_shaken:
             raise Violation("taken", f"{stream.name} begins at {grant.floor}, asked for was {stream.floor}")
@@ -340,6 +362,13 @@ class Oracles(WayIn):
         view.sessions.append(first)
         view.floor = max(view.floor, grant.position - 1)
         self._views[session] = (view, first)
+
+    def _judge_term(self, stream: StreamView, known: int, grant: GrantSubscription) -> None:
+        """Who knew what was lost since is told from where on its sequences mean something else."""
+        for term, first in stream.losses:
+            if 0 < known <= term and not 0 < grant.changed_from <= first:
+                told = f"knew term {known}, and was told {grant.changed_from} of term {grant.term}"
+                raise Violation("changed", f"{stream.name} lost what it had from {first} on; who asked {told}")
 
     def _see_push(self, session: int, push: Push) -> None:
         view, current = self._views[session]

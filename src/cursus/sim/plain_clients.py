@@ -46,6 +46,8 @@ class PlainClient:
         self.gate = Gate(world)
         """What it does not do while it is stopped."""
         self.life = 0
+        self._subscribed: _Life | None = None
+        """The last life that subscribed."""
 
     def start(self) -> None:
         """Open a link."""
@@ -114,7 +116,9 @@ class PlainClient:
             view = self._oracles.current.get(self.stream)
             if self.world.may_forget(self.stream) or self._term is not view:
                 self._latest, self._term = 0, view
+            self._subscribed = life
             life.last = life.latest = self._latest
+            life.floor = 0 if view is None or self.world.may_forget(self.stream) else view.floor_told
             life.send(frames.encode_subscribe(self._prefix, self._latest))
             life.wanted = (self._prefix,)
             if self._die.chance(0.3):
@@ -168,6 +172,8 @@ class PlainClient:
             raise Violation("matching", f"{self.name} was delivered {identity}, and wants it not")
         if command.sequence in life.seen or command.sequence <= (life.latest if life.is_union else life.last):
             raise Violation("delivered", f"{self.name} was delivered {command.sequence} after {life.last}")
+        if 0 < life.latest < life.floor - 1:
+            raise Violation("delivered", f"{self.name} was never told that it cannot have {life.latest + 1}")
         view = self._oracles.current[self.stream]
         if not self.world.may_forget(self.stream):
             known = view.rows[command.sequence].identity
@@ -180,6 +186,18 @@ class PlainClient:
         life.last = command.sequence
         self._latest = max(self._latest, command.sequence)
         life.send(frames.encode_credit(len(command.key) + len(command.body) + frames.DELIVER_OVERHEAD))
+
+    def missing(self) -> int:
+        """The first sequence that its present life should have been delivered by now, 0 for none."""
+        life = self._subscribed
+        if life is None or not life.is_current or self._is_abandoned or self.world.may_forget(self.stream):
+            return 0
+        view = self._oracles.current[self.stream]
+        for sequence in sorted(view.rows):
+            is_wanted = sequence > life.latest and view.rows[sequence].key.startswith(life.wanted)
+            if is_wanted and sequence not in life.seen and sequence >= view.floor:
+                return 0 if view.holes else sequence
+        return 0
 
 
 class _Life:
@@ -194,6 +212,8 @@ class _Life:
         """What its client knew when it subscribed."""
         self.last = 0
         """What was delivered last."""
+        self.floor = 0
+        """From where on the stream was known to be there when it subscribed."""
         self.seen: dict[int, None] = {}
         self.is_union = False
         """Whether it subscribed more than once: then sequences may fall."""

@@ -49,6 +49,7 @@ class Struck(Protocol):
     """Who is told what was struck."""
 
     is_rotten: bool
+    is_memory_rotten: bool
     rotten: dict[int, list[tuple[int, int]]]
 
 
@@ -67,7 +68,7 @@ class Rot:
         if draw == 0:
             return self._strike_checkpoint(die)
         names = [name for name in sorted(self._disk.files) if number_of(name, ".index") is not None]
-        if draw <= 2 and names:
+        if draw <= 3 and names:
             name = names[die.between(0, len(names) - 1)]
             size = len(self._disk.files[name].data)
             return self._cut(name, die.between(0, size - 1)) if die.chance(0.3) else self._flip(die, name, 0, size)
@@ -88,7 +89,7 @@ class Rot:
         numbers = [number for number in numbers if number <= last_segment]
         if not numbers:
             return ""
-        number = numbers[die.between(0, len(numbers) - 1)]
+        number = numbers[_any_or_last(die, len(numbers), 1)]
         name = segment_name(number)
         data = memoryview(bytes(self._disk.files[name].data))
         end = last_offset if number == last_segment else len(data)
@@ -96,6 +97,7 @@ class Rot:
         if header is None or end <= SEGMENT_HEADER_SIZE:
             return ""
         if die.chance(0.05):
+            self._struck.is_memory_rotten = True
             return self._flip(die, name, 0, HEADER_END)
         places: list[_Record] = []
         hidden: list[tuple[int, int]] = []
@@ -118,16 +120,18 @@ class Rot:
             # An earlier strike hides which records lie there, and some of them may be sound.
             return ""
         told = what()
-        for start, stop, stream_id, sequences in places if told else ():
-            if stream_id and start < end_byte and stop > first_byte:
+        for _, _, stream_id, sequences in (p for p in places if told and p.start < end_byte and p.stop > first_byte):
+            if stream_id:
                 self._struck.rotten.setdefault(stream_id, []).append(sequences)
+            else:
+                self._struck.is_memory_rotten = True
         return told
 
     def _strike_place(
         self, die: Die, name: str, data: memoryview, places: Sequence[_Record], end: int, is_sealed: bool
     ) -> tuple[int, int, Callable[[], str]]:
         """From which byte up to which is struck, and what strikes there."""
-        start, stop, _, _ = places[die.between(0, len(places) - 1)]
+        start, stop, _, _ = places[_any_or_last(die, len(places), 10)]
         at, draw = die.between(start, stop - 1), die.random()
         size = BLOCK_SIZE if die.chance(0.3) else SECTOR_SIZE
         block = at // SECTOR_SIZE * SECTOR_SIZE
@@ -161,3 +165,8 @@ class Rot:
         self._spoiled.append(file)
         self._struck.is_rotten = True
         return what
+
+
+def _any_or_last(die: Die, count: int, last: int) -> int:
+    """One of `count`, as often as not of the `last` few: what nothing later has overtaken is missed the most."""
+    return die.between(max(0, count - last) if die.chance(0.5) else 0, count - 1)

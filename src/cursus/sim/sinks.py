@@ -33,7 +33,7 @@ from .network import Network
 from .peers import Peer
 from .players import Player
 from .ports import batch_offered
-from .world import MILLISECOND, Violation, World
+from .world import MICROSECOND, MILLISECOND, Violation, World
 
 RUN_CHANNEL = 1
 LOST = ("unknown-stage", "commit-id-behind", "gap", "straddles", "unknown-run")
@@ -78,10 +78,22 @@ class SinkProcess(Peer):
         self._request = 0
         self._last_channel = 0
         self._committed_id = -1
+        self._asks_again = self.die.chance(0.1)
+        """Whether it will stage anew and commit once more what is committed, as who has lost an answer may."""
+        self._is_overtaken = self.die.chance(0.1)
+        """Whether it will give up its first link before it is granted a run, and meanwhile another process starts."""
 
     def attach(self) -> None:
         """Ask for a run, or join the one that this process was granted."""
         self.ask(RunOpenRequested(RUN_CHANNEL, "local", self._sink.name, self._incarnation, self._epoch))
+        if self._is_overtaken:
+            self._is_overtaken = False
+            self.later(self.die.spread(MICROSECOND, 10 * MILLISECOND), self._be_overtaken)
+
+    def _be_overtaken(self) -> None:
+        if not self._epoch:
+            self.leave()
+            self._sink.start()
 
     def hear(self, order: Any) -> None:
         """Go on with the attempt; stop when fenced."""
@@ -107,8 +119,10 @@ class SinkProcess(Peer):
                 if code in LOST and self._sink.is_sure:
                     raise Violation("exchange", f"{self.name} is refused: {code}, {message}")
                 self.world.tell(self.name, f"is refused: {code}, {message}")
-                if code == "unknown-stage" and self._attempt is not None:
-                    self._attempt.is_asked = False
+                attempt = self._attempt
+                if attempt is not None and (code == "unknown-stage" or (code == "disk-full" and self.die.chance(0.5))):
+                    # What is refused is visible nowhere: another attempt stages everything anew.
+                    attempt.is_asked = False
                 if code == "too-many-stages":
                     # Those whose grants were lost with a link: nobody knows their numbers, a newer run drops them.
                     self._sink.follow_later()
@@ -146,11 +160,10 @@ class SinkProcess(Peer):
             self._sink.is_done = True
         elif attempt is not None and attempt.commit_id > commit_id and not attempt.is_early:
             self._commit(attempt)
-        elif attempt is not None and attempt.commit_id > commit_id:
-            # It was asked for before all rows were confirmed, and with the link some of them may have been lost.
-            self._sink.leftovers.extend(stage.stage for stage in attempt.stages if stage.stage)
-            self._try(commit_id + 1)
         else:
+            if attempt is not None:
+                # Asked for before all rows were confirmed, and with the link some of them may have been lost; or there.
+                self._sink.leftovers.extend(stage.stage for stage in attempt.stages if stage.stage)
             self._try(commit_id + 1)
 
     def _try(self, commit_id: int) -> None:
@@ -231,6 +244,10 @@ class SinkProcess(Peer):
         for stage in self._attempt.stages if self._attempt is not None else ():
             self.ask(SessionClosed(stage.channel))
         self._attempt = None
+        if self._asks_again:
+            self._asks_again = False
+            self._try(commit_id)
+            return
         if commit_id >= self._sink.total - 1:
             self._sink.is_done = True
             return

@@ -6,6 +6,7 @@ not killed and is followed all the same, until it is fenced.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from cursus.delivery.cutting import Listed
@@ -34,6 +35,7 @@ from cursus.streams.exchange import (
 )
 
 from .content import Identity, attributes_of, body_of, key_of
+from .dice import Die
 from .network import Network
 from .peers import Peer
 from .players import Player
@@ -42,6 +44,38 @@ from .witnesses import EVENTS
 from .world import MICROSECOND, MILLISECOND, Violation, World
 
 CHANNEL = 1
+
+
+@dataclass(slots=True)
+class SourceTemper:
+    """How one source is; drawn once for all of its processes."""
+
+    total: int
+    """How many publications it has."""
+    burst_max: int
+    pause_max_ns: int
+    uses_tokens: bool
+    """Whether it goes on behind its resume token, and not behind its last number."""
+    outbox_settings: OutboxSettings
+    tokens: float = 0.7
+    """How often what it publishes has a token."""
+
+
+def drawn_temper(die: Die) -> SourceTemper:
+    """A source's temper."""
+    return SourceTemper(
+        total=die.spread(20, 400),
+        burst_max=die.spread(1, 64),
+        pause_max_ns=die.spread(100 * MICROSECOND, 100 * MILLISECOND),
+        uses_tokens=die.chance(0.3),
+        outbox_settings=OutboxSettings(
+            batch_count=die.spread(1, 64),
+            window_size=die.spread(2 << 10, 64 << 10),
+            eager_count=die.between(1, 6),
+            linger_ns=die.spread(1, 10 * MILLISECOND),
+            codec=("zstd", None, None)[die.between(0, 2)],
+        ),
+    )
 
 
 class SourceProcess(Peer):
@@ -58,7 +92,7 @@ class SourceProcess(Peer):
         self._is_held = False
         """Whether it publishes nothing more until its window has room."""
         self._wake_ns: int | None = None
-        self._outbox = Outbox(source.outbox_settings)
+        self._outbox = Outbox(source.temper.outbox_settings)
 
     def attach(self) -> None:
         """Ask to be the source, under the epoch that this process was granted."""
@@ -108,9 +142,9 @@ class SourceProcess(Peer):
         is_first = self._epoch == 0
         self._epoch = grant.epoch
         self._is_attached = True
-        resume = grant.token_number if self.source.uses_tokens and grant.token else grant.last_number
-        if self.source.uses_tokens and not grant.token:
-            resume = 0
+        resume = grant.last_number
+        if self.source.temper.uses_tokens:
+            resume = grant.token_number if grant.token else 0
         self._tell(
             Granted(grant.stream_id, grant.source_id, grant.epoch, grant.last_number, resume, grant.durability, LIMITS)
         )
@@ -119,26 +153,26 @@ class SourceProcess(Peer):
 
     def _publish(self) -> None:
         """Publish some, then more after a while, until all is published."""
-        outbox, source = self._outbox, self.source
-        if not self.is_alive or outbox.last_number >= source.total:
+        outbox, source, temper = self._outbox, self.source, self.source.temper
+        if not self.is_alive or outbox.last_number >= temper.total:
             return
-        self._is_held = outbox.size >= source.outbox_settings.window_size
+        self._is_held = outbox.size >= temper.outbox_settings.window_size
         if self._is_held:
             return
         first = outbox.last_number + 1
-        last = min(source.total, first + self.die.spread(1, source.burst_max) - 1)
+        last = min(temper.total, first + self.die.spread(1, temper.burst_max) - 1)
         identities = [Identity(source.name, number) for number in range(first, last + 1)]
         listed = Listed(
             [key_of(i) for i in identities],
             [body_of(i) for i in identities],
             mappings=[attributes_of(i) for i in identities],
         )
-        token = str(last).encode() if source.uses_tokens and self.die.chance(0.7) else b""
+        token = str(last).encode() if temper.uses_tokens and self.die.chance(temper.tokens) else b""
         self._tell(Published(listed, token))
         self._publish_later()
 
     def _publish_later(self) -> None:
-        self.later(self.die.spread(10 * MICROSECOND, self.source.pause_max_ns), self._publish)
+        self.later(self.die.spread(10 * MICROSECOND, self.source.temper.pause_max_ns), self._publish)
 
     def _tell(self, event: Any) -> None:
         outbox = self._outbox
@@ -159,10 +193,10 @@ class SourceProcess(Peer):
                     raise Violation("taken", f"the outbox of {self.name} gives up: {code}, {message}")
         outbox.check()
         self._wake_in_time()
-        if self._is_held and outbox.size < self.source.outbox_settings.window_size:
+        if self._is_held and outbox.size < self.source.temper.outbox_settings.window_size:
             self._is_held = False
             self._publish_later()
-        if outbox.is_empty and outbox.last_number >= self.source.total:
+        if outbox.is_empty and outbox.last_number >= self.source.temper.total:
             self.source.is_done = True
 
     def _wake_in_time(self) -> None:
@@ -183,22 +217,13 @@ class SourceProcess(Peer):
 class Source(Player[SourceProcess]):
     """Owns the processes of one source: one at a time, but for zombies."""
 
-    def __init__(self, world: World, network: Network, name: str, stream: str, address: str, total_max: int) -> None:
-        """A source with a temper of its own, that publishes `total_max` publications at most."""
+    def __init__(
+        self, world: World, network: Network, name: str, stream: str, address: str, temper: SourceTemper
+    ) -> None:
+        """A source of one stream."""
         super().__init__(world, network, name, address)
         self.stream = stream
-        die = world.dice.die(f"source/{name}")
-        self.total = min(total_max, die.spread(20, 400))
-        self.burst_max = die.spread(1, 64)
-        self.pause_max_ns = die.spread(100 * MICROSECOND, 100 * MILLISECOND)
-        self.uses_tokens = die.chance(0.3)
-        self.outbox_settings = OutboxSettings(
-            batch_count=die.spread(1, 64),
-            window_size=die.spread(2 << 10, 64 << 10),
-            eager_count=die.between(1, 6),
-            linger_ns=die.spread(1, 10 * MILLISECOND),
-            codec=("zstd", None, None)[die.between(0, 2)],
-        )
+        self.temper = temper
         self.acknowledged = 0
 
     def process_of(self, name: str) -> SourceProcess:

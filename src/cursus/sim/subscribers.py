@@ -102,7 +102,8 @@ class SubscriberProcess(Peer):
         self._unconfirmed: list[tuple[int, int]] = []
         self._is_granted = False
         self._seen: dict[int, None] = {}
-        self._stream: tuple[bytes, int] | None = None
+        self._stream = subscriber.known if self.die.chance(0.5) else None
+        """The incarnation and the term that it knows the stream under."""
         self._request = 0
 
     def attach(self) -> None:
@@ -165,6 +166,7 @@ class SubscriberProcess(Peer):
             case Refuse(_, code, message):
                 self.world.tell(self.name, f"is refused: {code}, {message}")
                 if code in LOST and not self._subscriber.is_sure:
+                    self._subscriber.known = None
                     self._subscriber.follow_later()
                     self.stop(f"begins anew: {code}")
                 elif code == "too-many-ranges":
@@ -188,6 +190,7 @@ class SubscriberProcess(Peer):
     def _know(self, grant: GrantSubscription) -> None:
         """Forget what was worked on of sequences that mean something else now: all of another incarnation's."""
         known, self._stream = self._stream, (grant.stream_incarnation, grant.term)
+        self._subscriber.known = self._stream
         if self.world.is_forgetful or (known is not None and known[0] != grant.stream_incarnation):
             self._forget_from(1)
         elif grant.changed_from:
@@ -279,6 +282,8 @@ class Subscriber(Player[SubscriberProcess]):
         """Whether it settles whatever it gets, at once."""
         self.is_first = True
         """Whether nobody was granted its cursor yet."""
+        self.known: tuple[bytes, int] | None = None
+        """The incarnation and the term under which it was granted the stream last, which it may have kept."""
 
     def process_of(self, name: str) -> SubscriberProcess:
         """A process that subscribes as this subscriber."""

@@ -36,12 +36,18 @@ class StreamView:
     """The greatest sequence that anybody was told of."""
     floor: int = 1
     """The greatest floor that anybody asked for, or that retention said."""
+    floor_told: int = 1
+    """The greatest floor that anybody was told of: it is there."""
     floor_asked: int = 1
     """The greatest floor that anybody asked for: it need not heed cursors."""
     heads: list[tuple[int, int]] = field(default_factory=list)
     """When (ns) the head was first known to be there: (time, head), ascending."""
     holes: list[Span] = field(default_factory=list)
     """Sequences of which it was said that they cannot be had."""
+    term: int = 0
+    """The greatest term that anybody was told of."""
+    losses: list[tuple[int, int]] = field(default_factory=list)
+    """From which sequence on what was there was lost, and the greatest term that anybody had been told of by then."""
     is_dying: bool = False
     """Whether somebody asked for its deletion."""
     is_gone: bool = False
@@ -81,6 +87,8 @@ class StreamView:
 
     def forget_above(self, head: int) -> None:
         """What lies above was lost; its sequences may come again with something else."""
+        if head < self.head:
+            self.losses.append((self.term, head + 1))
         for sequence in [sequence for sequence in self.rows if sequence > head]:
             self.places.pop(self.rows.pop(sequence).identity, None)
         self.head = min(self.head, head)

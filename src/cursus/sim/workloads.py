@@ -32,10 +32,12 @@ from cursus.streams.tables import StreamsLimits
 
 from . import disk as disks
 from . import network as networks
+from . import sources as source_kinds
 from .dice import Die
 from .disk import SimDisk
 from .forgers import Forger
 from .hostiles import Hostile
+from .leanings import drawn_leaning
 from .machine import Door, Machine, MachineSettings
 from .native import CountedLink
 from .nemesis import Nemesis, Victim
@@ -50,8 +52,9 @@ from .rot import Rot
 from .sinks import Sink
 from .sources import Source
 from .stormers import PREFIX, Stormer
-from .subscribers import Subscriber, drawn_temper
+from .subscribers import Subscriber, SubscriberTemper, drawn_temper
 from .topology import DRAWN, Topology
+from .views import StreamView
 from .world import MICROSECOND, MILLISECOND, SECOND, Clock, Violation, World
 
 NODE = "node-1"
@@ -92,11 +95,8 @@ class Part(NamedTuple):
 WHOLE = Part()
 
 
-def drawn_settings(die: Die, keeping: Die, sync: str) -> MachineSettings:
-    """How a world's node is set: small, so that every bound and seam is met. `keeping`: of syncs and retention.
-
-    `sync`: the one that was asked for, or `any`.
-    """
+def drawn_settings(die: Die, keeping: Die) -> MachineSettings:
+    """How a world's node is set: small, so that every bound and seam is met. `keeping`: of syncs and retention."""
     segment_size = die.spread(16 << 10, 256 << 10) // 4096 * 4096
     log = LogSettings(
         segment_size=segment_size,
@@ -108,8 +108,6 @@ def drawn_settings(die: Die, keeping: Die, sync: str) -> MachineSettings:
         sync=(SyncMode.INTERVAL, SyncMode.NONE)[keeping.between(0, 1)] if keeping.chance(0.15) else SyncMode.GROUP,
         interval_ns=keeping.spread(MILLISECOND, 300 * MILLISECOND),
     )
-    if sync != "any":
-        log = replace(log, sync=SyncMode[sync.upper()])
     config = StreamConfig()
     if keeping.chance(0.2):
         kind = keeping.between(0, 2)
@@ -120,8 +118,9 @@ def drawn_settings(die: Die, keeping: Die, sync: str) -> MachineSettings:
             lag_size_max=keeping.spread(1 << 10, 64 << 10) if keeping.chance(0.3) else 0,
         )
     limits = StreamsLimits(
-        tail_size_max=die.spread(1, 256 << 10), unsettled_max=die.spread(1, 1000), stages_max=64, config=config
-    )
+        tail_size_max=die.spread(1, 256 << 10), unsettled_max=die.spread(1, 1000), stages_max=64, config=config,
+        push_size_max=keeping.spread(64, 1 << 20),
+    )  # fmt: skip
     return MachineSettings(log, limits, turn_max_ns=die.spread(MICROSECOND, MILLISECOND))
 
 
@@ -155,13 +154,20 @@ class Trimmer(Peer):
     def _trim(self) -> None:
         if self.is_resting or self.port is None:
             return
-        name = self._streams[self.die.between(0, len(self._streams) - 1)]
+        # One stream above all: what is left of the others in its segments is moved together.
+        name = self._streams[0 if self.die.chance(0.6) else self.die.between(0, len(self._streams) - 1)]
         view = self._oracles.current.get(name)
-        floor = self._oracles.asks_to_trim(name, self.die.between(1, view.head + 1 if view else 1))
+        floor = self._oracles.asks_to_trim(name, self._place_in(view) if view else 1)
         self._request += 1
         self.world.counts["trims"] += 1
         self.ask(AdminRequested(1, self._request, "local", "stream.trim", {"name": name, "floor": floor}))
         self.later(self.die.spread(10 * MILLISECOND, SECOND), self._trim)
+
+    def _place_in(self, view: StreamView) -> int:
+        """Anywhere, or at the last publication of a batch: segments end with one."""
+        oldest = len(view.heads) - 5 if self.die.chance(0.5) else 0
+        _, first = view.heads[self.die.between(max(0, oldest), len(view.heads) - 1)] if view.heads else (0, 1)
+        return max(1, first - 1) if self.die.chance(0.5) else self.die.between(1, view.head + 1)
 
 
 class Auditor(Peer):
@@ -220,23 +226,26 @@ class Scene:
         die = world.dice.die("workload")
         self.network = Network(world, networks.drawn_temper(world.dice.die("network-temper"), topology.ranges.delay_s))
         self.oracles = Oracles(world)
-        settings = drawn_settings(world.dice.die("settings"), world.dice.die("keeping"), topology.sync)
+        self._leaning_die = world.dice.die("leaning")
+        self.leaning = drawn_leaning(self._leaning_die)
+        settings = self._settings()
         clock_die = world.dice.die("clock")
         clock = Clock(world, clock_die.uniform(-0.05, 0.05), clock_die.between(-SECOND, SECOND))
         temper = disks.drawn_temper(world.dice.die("disk-temper"), topology.ranges.sync_s)
+        self.leaning.set_disk(self._leaning_die, temper)
         self.oracles.may_damage = temper.read_fault > 0 or temper.stale_read > 0
         disk = SimDisk(world, NODE, temper)
         self.network.is_plain = {"native": False, "plain": True}.get(topology.door, die.chance(0.4))
         door: Door = PlainDoor if self.network.is_plain else partial(CountedLink, world)
         self.machine = Machine(world, self.network, NODE, disk, clock, settings, door, self.oracles)
-        self.streams = tuple(f"stream-{n}" for n in range(1, topology.count("streams", die, 1, 2) + 1))
-        self.sources = [self._source(n, die) for n in range(1, topology.count("sources", die, 1, 3) + 1)]
-        subscriber_count = topology.count("subscribers", die, 0, 4)
+        self.streams = tuple(f"stream-{n}" for n in range(1, self._count("streams", die, 1, 2) + 1))
+        self.sources = [self._source(n, die) for n in range(1, self._count("sources", die, 1, 3) + 1)]
+        subscriber_count = self._count("subscribers", die, 0, 4)
         self.subscribers = [self._subscriber(n, die) for n in range(1, subscriber_count + 1)]
         self._others: list[Other] = []
-        sink_count = topology.count("sinks", die, 0, 2)
-        has_trimmer = die.chance(0.15)
-        self.safety_ns = time_ns(die, topology.seconds or (0.1, 10.0))
+        sink_count = self._count("sinks", die, 0, 2)
+        has_trimmer = die.chance(0.15) or "trimmers" in self.leaning.least
+        self.safety_ns = time_ns(die, topology.seconds or (max(0.1, self.leaning.seconds_min), 10.0))
         self._draw_more(world.dice.die("more"))
         self.sinks = [
             Sink(world, self.network, f"sink-{n}", self.streams, NODE, self.oracles.commits)
@@ -261,20 +270,32 @@ class Scene:
         self.players: list[Victim] = [*self.sources, *self.subscribers, *self.sinks, *self._clients()]
         rots = [Rot(disk, self.oracles)]
         self.nemesis = Nemesis(
-            world, self.network, [self.machine], self.players, rots, faults, topology.ranges, part.strikes
-        )
+            world, self.network, [self.machine], self.players, rots, faults, self.leaning.faults, topology.ranges,
+            part.strikes,
+        )  # fmt: skip
+        world.tell("scene", f"leans to {type(self.leaning).__name__.lower()}")
         world.tell("scene", f"{settings.log}")
         world.tell("scene", f"{settings.limits}")
+
+    def _count(self, kind: str, die: Die, low: int, high: int) -> int:
+        return self._topology.count(kind, die, max(low, self.leaning.least.get(kind, 0)), high)
+
+    def _settings(self) -> MachineSettings:
+        dice = self.world.dice
+        settings = self.leaning.set_node(self._leaning_die, drawn_settings(dice.die("settings"), dice.die("keeping")))
+        if self._topology.sync == "any":
+            return settings
+        return replace(settings, log=replace(settings.log, sync=SyncMode[self._topology.sync.upper()]))
 
     def _draw_more(self, die: Die) -> None:
         """Who is there beside the usual: somebody who deletes, clients of ZEPS 1, hostile peers."""
         world, network = self.world, self.network
-        if die.chance(0.2):
+        if die.chance(0.2) or "reapers" in self.leaning.least:
             world.vanishing = (VANISHING,)
             self._others.append(Reaper(world, network, NODE, VANISHING))
-            self.sources.append(Source(world, network, "source-9", VANISHING, NODE, self._part.publications))
+            self.sources.append(self._source_of("source-9", VANISHING))
             for number in (8, 9):
-                temper = drawn_temper(die)
+                temper = self._temper(die)
                 name, is_durable = f"subscriber-{number}", die.chance(0.8)
                 self.subscribers.append(Subscriber(world, network, name, VANISHING, NODE, temper, is_durable))
         if world.dice.die("forger").chance(0.4):
@@ -310,12 +331,25 @@ class Scene:
         return list(dict.fromkeys([player.name for player in self.players] + [other.name for other in self._others]))
 
     def _source(self, number: int, die: Die) -> Source:
-        name, stream = f"source-{number}", self._any_stream(die)
-        return Source(self.world, self.network, name, stream, NODE, self._part.publications)
+        drawn = self._any_stream(die)
+        # Each stream has somebody who publishes to it, where there are as many.
+        return self._source_of(f"source-{number}", self.streams[number - 1] if number <= len(self.streams) else drawn)
+
+    def _source_of(self, name: str, stream: str) -> Source:
+        temper = source_kinds.drawn_temper(self.world.dice.die(f"source/{name}"))
+        self.leaning.set_source(self._leaning_die, temper)
+        temper.total = min(temper.total, self._part.publications)
+        return Source(self.world, self.network, name, stream, NODE, temper)
+
+    def _temper(self, die: Die) -> SubscriberTemper:
+        temper = drawn_temper(die)
+        self.leaning.set_subscriber(self._leaning_die, temper)
+        return temper
 
     def _subscriber(self, number: int, die: Die) -> Subscriber:
         name, is_durable = f"subscriber-{number}", die.chance(0.8)
-        return Subscriber(self.world, self.network, name, self._any_stream(die), NODE, drawn_temper(die), is_durable)
+        stream = self._any_stream(die)
+        return Subscriber(self.world, self.network, name, stream, NODE, self._temper(die), is_durable)
 
     def _any_stream(self, die: Die) -> str:
         return self.streams[die.between(0, len(self.streams) - 1)]
@@ -352,7 +386,8 @@ class Scene:
             if subscriber.is_durable:
                 subscriber.finish()
         self._wait("delivery", self._waiting_subscriptions)
-        self.machine.check_disk()
+        self._wait("rest", lambda: [] if self.machine.is_idle else [NODE])
+        self.machine.check_at_rest()
         self.oracles.judge()
 
     def _wait(self, what: str, waiting: Any) -> None:
@@ -385,4 +420,5 @@ class Scene:
                 waiting.append(f"{view.name} was not pushed {view.stream.name}/{missing}")
             elif self.oracles.has_unsettled(view):
                 waiting.append(f"{view.name} has not settled all that it was pushed")
-        return waiting
+        clients = ((client.name, client.missing()) for client in self._clients())
+        return waiting + [f"{name} was not delivered {missing}" for name, missing in clients if missing]
