@@ -1,5 +1,6 @@
 """Feeding: what a flow may examine now, how a reading becomes frames, and who is fed when room comes free."""
 
+from cursus.journal.exchange import ReadRequested
 from cursus.matching import Filter
 from cursus.streams import exchange as x
 from cursus.streams.examine import wanted_by
@@ -56,3 +57,14 @@ def test_a_filter_is_asked_anew_about_each_streams_records() -> None:
         (2, "alpha"),
         (2, "beta"),
     ]
+
+
+def test_the_journal_is_asked_for_no_more_than_there_is_credit_for_where_nothing_is_left_out() -> None:
+    rig = Rig(StreamsLimits(tail_size_max=1, push_size_max=500))
+    rig.publish(rig.attach(1), 1, 4)
+
+    def asked(session: int, filter_: Filter) -> list[int]:
+        orders = rig.floor.handle(x.SubscribeRequested(session, "local", "s", filter=filter_, credit=100), rig.now)
+        return [order.size_max for order in orders if isinstance(order, ReadRequested)]
+
+    assert (asked(5, x.EVERYTHING), asked(6, EVEN)) == ([100], [1000])

@@ -1,4 +1,4 @@
-"""What a world leans to, so that things meet in it that are rare by themselves: half of all worlds lean to nothing.
+"""What a world leans to, so that things meet in it that are rare by themselves; most worlds lean to nothing.
 
 full       segments are small, disks fill often and are slow to say so, publications are parked and rows committed
 weak       the journal is synced late or never, and the power goes
@@ -218,4 +218,4 @@ LEANINGS = (Full, Weak, Misread, Tidy, Slow, Tastes, Rotten, Vanish)
 
 def drawn_leaning(die: Die) -> Leaning:
     """What a world leans to."""
-    return LEANINGS[die.between(0, len(LEANINGS) - 1)]() if die.chance(0.5) else Leaning()
+    return LEANINGS[die.between(0, len(LEANINGS) - 1)]() if die.chance(0.4) else Leaning()

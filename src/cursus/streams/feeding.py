@@ -58,7 +58,7 @@ class Feeding:
             records = flow.stream.tail.read(flow.position, self._size_max)
             if records is None:
                 flow.is_reading = True
-                self._orders.read(flow.stream.stream_id, flow.position, READ_COUNT * self._size_max, _Read(self, flow))
+                self._orders.read(flow.stream.stream_id, flow.position, self._reading_size(flow), _Read(self, flow))
                 break
             self._push(flow, records, now)
         if flow.is_ended and not flow.is_reading and not flow.is_end_told:
@@ -67,6 +67,11 @@ class Feeding:
             if is_final:
                 self.drop(flow.session)
             self._orders.say(EndSubscription(flow.session, flow.position, is_final))
+
+    def _reading_size(self, flow: Flow) -> int:
+        """How much to read ahead, in bytes: no more than there is credit for, where nothing will be left out."""
+        size = READ_COUNT * self._size_max
+        return min(size, flow.credit) if flow.wanted.compiled.is_everything else size
 
     def _push(self, flow: Flow, records: Sequence[PlacedRecord], now: Now) -> int:
         push, examined_count, parcels = flow.take(records, self._examiner, self._size_max)
