@@ -92,7 +92,7 @@ def skip_the_sync_in_recovery(plant: pytest.MonkeyPatch) -> None:
 
 
 def keep_the_stages_of_older_runs(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(Committing, "_drop_open_stages", lambda *_: None)
+    plant.setattr(Committing, "drop_open_stages", lambda *_: None)
 
 
 def lose_settled_ranges_in_a_checkpoint(plant: pytest.MonkeyPatch) -> None:

@@ -150,9 +150,10 @@ class Audit:
         return 0
 
     def has_unsettled(self, view: SubscriptionView) -> bool:
-        """Whether something that it was pushed is not settled; what is parked or a later taste rejects need not be."""
+        """Whether something that it was pushed is not settled; what is parked, gone, or rejected later need not be."""
         rows, is_parked = view.stream.rows, self._is_parked(view)
         unsettled = [s for s in view.pushed if s in rows and s >= view.stream.floor and not view.is_settled(s)]
+        unsettled = [s for s in unsettled if not view.is_told_missing(s)]
         return any(not is_parked(rows[s].identity) and view.must_want(rows[s].identity) for s in unsettled)
 
 

@@ -42,7 +42,7 @@ SECTOR_SIZE = 512
 DiskOrder = WriteGroup | CreateSegment | WriteFile | RemoveSegment | ReadBytes
 Post = Callable[[DiskEvent], None]
 SOUND_COUNT = 24
-"""So many readings are right after one that was not: whoever read something wrong has read it again by then."""
+"""So many readings of a place are right after one that was not: who read it wrong has read it again by then."""
 _TEMPORARY = ".tmp"
 _Work = Iterator[int]
 
@@ -172,7 +172,8 @@ class SimDisk:
         """Whether nothing that takes space can be made."""
         self.is_calm = False
         """Whether faults are over."""
-        self._sound_count = 0
+        self._sound_counts: dict[tuple[str, int], int] = {}
+        """By file and offset: how many readings are right from now on."""
         self.on_written: Callable[[], None] | None = None
         """Called once, when a group is written and not yet synced."""
         self.last_synced: tuple[int, int] = (0, 0)
@@ -339,11 +340,12 @@ class SimDisk:
         data = bytearray(self.read(name, order.offset, order.size))
         if self._fails(self.temper.stale_read, "stale-read"):
             data = bytearray(self.files[name].stale(order.offset, order.size, self._die))
-        self._sound_count -= 1
-        if data and self._sound_count < 0 and self._die.chance(self.temper.misread):
+        place = (name, order.offset)
+        self._sound_counts[place] = sound_count = self._sound_counts.get(place, 0) - 1
+        if data and sound_count < 0 and self._die.chance(self.temper.misread):
             # Whoever reads again is served as ever, so this goes on when faults are over.
             self._world.counts["fault.misread"] += 1
-            self._sound_count = SOUND_COUNT
+            self._sound_counts[place] = SOUND_COUNT
             data[self._die.between(0, len(data) - 1)] ^= 1 << self._die.between(0, 7)
         yield self._step_ns()
         post(BytesRead(order.token, data))

@@ -58,7 +58,7 @@ class Leaning:
 class Full(Leaning):
     """Disks fill."""
 
-    faults = ("full", "full", "full", "cut", "crash", "crash", "power")
+    faults = ("full", "full", "full", "cut", "crash", "crash", "power", "sever")
     least = MappingProxyType({"sinks": 2, "subscribers": 3})
     seconds_min = 2.0
 
@@ -119,7 +119,7 @@ class Tidy(Leaning):
     """What nobody wants goes."""
 
     faults = ("kill", "kill", "relapse", "power")
-    least = MappingProxyType({"streams": 2, "sources": 2, "subscribers": 1, "trimmers": 1})
+    least = MappingProxyType({"streams": 2, "sources": 2, "subscribers": 1, "trimmers": 1, "clients": 2})
     seconds_min = 3.0
 
     def set_node(self, die: Die, settings: MachineSettings) -> MachineSettings:
@@ -147,7 +147,7 @@ class Tidy(Leaning):
 class Slow(Leaning):
     """Answers take long."""
 
-    faults = ("cut", "cut", "careless", "zombie", "kill", "full")
+    faults = ("cut", "careless", "zombie", "crash", "crash", "kill", "full")
     least = MappingProxyType({"sources": 2})
     seconds_min = 2.0
 
@@ -158,7 +158,7 @@ class Slow(Leaning):
 
     def set_source(self, die: Die, temper: SourceTemper) -> None:
         """What was published since the last token is published again, so that batches straddle."""
-        temper.uses_tokens, temper.tokens = True, die.uniform(0.1, 0.6)
+        temper.uses_tokens, temper.tokens = True, die.uniform(0.3, 0.9)
 
 
 class Tastes(Leaning):

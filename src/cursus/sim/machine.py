@@ -16,9 +16,11 @@ Invariants
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
+from cursus.delivery.record import read_envelope
 from cursus.journal.exchange import (
     CheckpointDone,
     CheckpointFailed,
@@ -31,6 +33,7 @@ from cursus.journal.exchange import (
     WriteFile,
     WriteGroup,
 )
+from cursus.journal.layout import CONTINUED
 from cursus.journal.recovery import recover
 from cursus.journal.settings import LogSettings, Recovered
 from cursus.journal.steps import (
@@ -53,12 +56,13 @@ from cursus.kernel.events import (
     LinkOpened,
     Received,
 )
+from cursus.kernel.octets import Octets
 from cursus.node.engine import FloorOrdered, NodeEngine
 from cursus.streams.engine import StreamsEngine
 from cursus.streams.exchange import Durability
 from cursus.streams.tables import StreamsLimits
 
-from .disk import SimDisk
+from .disk import DiskOrder, SimDisk
 from .network import End, Network, octets_of
 from .ports import SESSION_BITS
 from .witnesses import CountedLog, WatchedFloor, Witness
@@ -112,6 +116,8 @@ class Machine:
         """After how many orders the process is killed, None for not at all."""
         self.startled_by: type | None = None
         """When it has said something of this kind, it is killed a few orders later."""
+        self.is_severed = False
+        """Whether its power goes when the next append of several records is written and not yet synced."""
         self.on_down: Callable[[], None] = _ignore
         self.on_up: Callable[[], None] = _ignore
         """Called once, when the next process is up."""
@@ -338,9 +344,12 @@ class Machine:
 
     def _carry_out(self, effect: object) -> None:
         match effect:
+            case WriteGroup(buffers=buffers) if self.is_severed and _has_several(buffers):
+                self.is_severed = False
+                self.disk.on_written = partial(self.kill, "in the middle of an append", with_power=True)
+                self._order_disk(effect)
             case WriteGroup() | CreateSegment() | WriteFile() | RemoveSegment() | ReadBytes():
-                life = self._life
-                self.disk.carry_out(effect, lambda answer: self._answered(answer, life))
+                self._order_disk(effect)
             case Send(link, buffers):
                 if link in self._ends:
                     items = buffers if self._network.is_plain else (octets_of(buffers),)
@@ -363,6 +372,10 @@ class Machine:
                 self.kill(f"since the journal failed: {reason}")
             case _:
                 self.world.tell(self.name, str(effect))
+
+    def _order_disk(self, order: DiskOrder) -> None:
+        life = self._life
+        self.disk.carry_out(order, lambda answer: self._answered(answer, life))
 
     def _note(self, level: str, event: str, fields: dict[str, object]) -> None:
         self.world.tell(self.name, f"notes {level} {event} {fields}")
@@ -451,6 +464,12 @@ class Machine:
         self.gate.clear()
         end_disk()
         self.on_down()
+
+
+def _has_several(buffers: Sequence[Octets]) -> bool:
+    """Whether an append of more than one record is in a group."""
+    envelopes = (read_envelope(buffer) for buffer in buffers[1:])
+    return any(envelope is not None and envelope.flags & CONTINUED for envelope in envelopes)
 
 
 def _ignore() -> None:

@@ -15,6 +15,7 @@ block        what goes one way, or both, is held back for a while
 full         nothing can be made on a disk for a while
 clock        a node's wall clock is set forward or back by up to an hour
 startle      a node dies a few orders after it confirmed something of a kind
+sever        the power goes while an append of several records is written and not yet synced
 pause        a node or a process is stopped for up to two minutes, and goes on as if nothing had been
 partition    who hears whom no longer: see `partitions`; it may come and go (flapping)
 clog         links are held back one by one, and let on again in another order
@@ -42,10 +43,10 @@ from .rot import Rot
 from .world import MICROSECOND, MILLISECOND, SECOND, World
 
 FAULTS = (
-    "kill", "power", "stop", "crash", "zombie", "cut", "block", "full", "clock", "relapse", "rot", "startle",
+    "kill", "power", "stop", "crash", "zombie", "cut", "block", "full", "clock", "relapse", "rot", "startle", "sever",
     "pause", "partition", "clog", "strobe", "restart", "all", "careless", "abandon",
 )  # fmt: skip
-RARE = ("restart", "all", "abandon", "startle")
+RARE = ("restart", "all", "abandon", "startle", "sever")
 """Faults that are drawn by dice of their own, and seldom."""
 CONFIRMATIONS = (ConfirmFilter, ConfirmFilter, GrantSubscription, ConfirmSettled, ConfirmCommitted, GrantSource)
 """What a node may be startled by: the change of a table, which its journal must have by then. Filters change seldom."""
@@ -148,6 +149,7 @@ class Nemesis:
         for machine in self._machines:
             machine.steps_to_live = machine.startled_by = None
             machine.disk.on_written = None
+            machine.is_severed = False
             machine.disk.is_full = False
             machine.disk.is_calm = True
             machine.gate.resume()
@@ -246,6 +248,11 @@ class Nemesis:
         """A node dies soon after the next confirmation of some kind."""
         self._count("startle")
         self._machine().startled_by = CONFIRMATIONS[self._die.between(0, len(CONFIRMATIONS) - 1)]
+
+    def sever(self) -> None:
+        """A node's power goes in the middle of an append."""
+        self._count("sever")
+        self._machine().is_severed = True
 
     def stop(self) -> None:
         """A node is stopped on purpose."""
@@ -398,6 +405,7 @@ _STRIKES: dict[str, Callable[[Nemesis], None]] = {
     "relapse": Nemesis.relapse,
     "rot": Nemesis.rot,
     "startle": Nemesis.startle,
+    "sever": Nemesis.sever,
     "pause": Nemesis.pause,
     "partition": Nemesis.partition,
     "clog": Nemesis.clog,

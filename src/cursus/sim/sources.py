@@ -92,6 +92,8 @@ class SourceProcess(Peer):
         self._is_held = False
         """Whether it publishes nothing more until its window has room."""
         self._wake_ns: int | None = None
+        self._tokens: dict[int, None] = {}
+        """Up to which numbers the tokens speak that went with what it published."""
         self._outbox = Outbox(source.temper.outbox_settings)
 
     def attach(self) -> None:
@@ -139,6 +141,10 @@ class SourceProcess(Peer):
             self._give_up("stream-replaced")
             return
         self._stream_incarnation = grant.stream_incarnation
+        spoken = grant.token_number if grant.token else 0
+        if spoken < self.source.spoken and self.source.is_sure:
+            said = f"its token spoke up to {self.source.spoken}, and now to {spoken}"
+            raise Violation("taken", f"{self.name} was told that it is taken; {said}")
         is_first = self._epoch == 0
         self._epoch = grant.epoch
         self._is_attached = True
@@ -168,6 +174,8 @@ class SourceProcess(Peer):
             mappings=[attributes_of(i) for i in identities],
         )
         token = str(last).encode() if temper.uses_tokens and self.die.chance(temper.tokens) else b""
+        if token:
+            self._tokens[last] = None
         self._tell(Published(listed, token))
         self._publish_later()
 
@@ -181,8 +189,10 @@ class SourceProcess(Peer):
             match effect:
                 case Offer(record):
                     self.ask(batch_offered(CHANNEL, record))
-                case Settle(_, last):
+                case Settle(_, last, _, is_duplicate):
                     self.source.acknowledged = max(self.source.acknowledged, last)
+                    if last in self._tokens and not is_duplicate:
+                        self.source.spoken = max(self.source.spoken, last)
                 case Delay(code):
                     self.world.tell(self.name, f"is delayed: {code}")
                 case GiveUp(code, message, _) if not self.source.is_sure:
@@ -225,6 +235,8 @@ class Source(Player[SourceProcess]):
         self.stream = stream
         self.temper = temper
         self.acknowledged = 0
+        self.spoken = 0
+        """Up to which number the newest token speaks that was acknowledged with what it went with."""
 
     def process_of(self, name: str) -> SourceProcess:
         """A process that publishes as this source."""

@@ -137,6 +137,7 @@ class Trimmer(Peer):
         self._oracles = oracles
         self._streams = streams
         self._request = 0
+        self._asked: dict[int, tuple[StreamView | None, int]] = {}
         self.is_resting = False
 
     def attach(self) -> None:
@@ -147,9 +148,13 @@ class Trimmer(Peer):
         """Check that the answer is one."""
         if not isinstance(order, AnswerAdmin | Refuse):
             raise Violation("exchange", f"{self.name} was told {order!r}")
+        view, floor = self._asked.pop(order.request, (None, 0))
+        if view is not None and isinstance(order, AnswerAdmin):
+            view.floor_told = max(view.floor_told, floor)
 
     def lose(self) -> None:
         """Nothing that is not answered matters."""
+        self._asked.clear()
 
     def _trim(self) -> None:
         if self.is_resting or self.port is None:
@@ -159,6 +164,7 @@ class Trimmer(Peer):
         view = self._oracles.current.get(name)
         floor = self._oracles.asks_to_trim(name, self._place_in(view) if view else 1)
         self._request += 1
+        self._asked[self._request] = view, floor
         self.world.counts["trims"] += 1
         self.ask(AdminRequested(1, self._request, "local", "stream.trim", {"name": name, "floor": floor}))
         self.later(self.die.spread(10 * MILLISECOND, SECOND), self._trim)
@@ -305,8 +311,8 @@ class Scene:
         if network.is_plain:
             return
         names = (*self.streams, *world.vanishing)
-        if die.chance(0.4) or "clients" in self._topology:
-            for number in range(1, self._topology.count("clients", die, 1, 3) + 1):
+        if die.chance(0.4) or "clients" in self._topology or "clients" in self.leaning.least:
+            for number in range(1, self._count("clients", die, 1, 3) + 1):
                 stream, publishes = names[die.between(0, len(names) - 1)], die.chance(0.5)
                 name = f"client-{number}"
                 self._others.append(PlainClient(world, network, name, NODE, stream, self.oracles, publishes))

@@ -19,7 +19,7 @@ from cursus.sim.disk import DiskTemper, SimDisk
 from cursus.sim.machine import Machine, MachineSettings
 from cursus.sim.network import Network, NetworkTemper
 from cursus.sim.oracles import Oracles
-from cursus.sim.sources import Source
+from cursus.sim.sources import Source, SourceTemper
 from cursus.sim.subscribers import Subscriber, SubscriberTemper
 from cursus.sim.workloads import Auditor
 from cursus.sim.world import MILLISECOND, SECOND, Clock, World
@@ -85,9 +85,9 @@ class Scene:
 
     def source(self, total: int, name: str = "till") -> Source:
         """Somebody who publishes numbers 1 to `total`, some at a time, and goes on where the node says."""
-        source = Source(self.world, self.network, name, STREAM, NODE, total)
-        source.total, source.burst_max, source.pause_max_ns, source.uses_tokens = total, 8, 5 * MILLISECOND, False
-        source.outbox_settings = OutboxSettings(batch_count=8, window_size=2 << 10, linger_ns=MILLISECOND)
+        settings = OutboxSettings(batch_count=8, window_size=2 << 10, linger_ns=MILLISECOND)
+        temper = SourceTemper(total, 8, 5 * MILLISECOND, False, settings)
+        source = Source(self.world, self.network, name, STREAM, NODE, temper)
         source.start()
         return source
 
