@@ -274,6 +274,9 @@ class Oracles(WayIn):
         for sequence in view.settled:
             if sequence > known.floor and view.is_asked(sequence) and not is_within(sequence, ranges):
                 raise Violation("recovered", f"{view.name} forgot that {sequence} is settled")
+        # What was settled and not confirmed before the node died stays settled, and nobody may ask for it again.
+        kept = [s for s in view.requested if s <= known.floor or is_within(s, ranges)]
+        view.settled.update((s, None) for s in kept if s > view.floor)
 
     def trims(self, stream: Stream, floor: int) -> None:
         """The node's retention lets go of everything below `floor`."""

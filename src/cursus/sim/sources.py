@@ -142,7 +142,7 @@ class SourceProcess(Peer):
             return
         self._stream_incarnation = grant.stream_incarnation
         spoken = grant.token_number if grant.token else 0
-        if spoken < self.source.spoken and self.source.is_sure:
+        if spoken < self.source.spoken and grant.epoch >= self.source.spoken_epoch and self.source.is_sure:
             said = f"its token spoke up to {self.source.spoken}, and now to {spoken}"
             raise Violation("taken", f"{self.name} was told that it is taken; {said}")
         is_first = self._epoch == 0
@@ -193,6 +193,7 @@ class SourceProcess(Peer):
                     self.source.acknowledged = max(self.source.acknowledged, last)
                     if last in self._tokens and not is_duplicate:
                         self.source.spoken = max(self.source.spoken, last)
+                        self.source.spoken_epoch = max(self.source.spoken_epoch, self._epoch)
                 case Delay(code):
                     self.world.tell(self.name, f"is delayed: {code}")
                 case GiveUp(code, message, _) if not self.source.is_sure:
@@ -237,6 +238,8 @@ class Source(Player[SourceProcess]):
         self.acknowledged = 0
         self.spoken = 0
         """Up to which number the newest token speaks that was acknowledged with what it went with."""
+        self.spoken_epoch = 0
+        """Under which epoch that was; a grant of an older one may come after it."""
 
     def process_of(self, name: str) -> SourceProcess:
         """A process that publishes as this source."""
