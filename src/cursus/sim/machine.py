@@ -308,7 +308,9 @@ class Machine:
                     subscription.ledger.check()
             runs = engine.floor.tables.runs
             for stage in engine.floor.tables.stages.values():
-                assert stage.is_committing or stage.run_epoch == runs[stage.sink].epoch, "an older run's stage is open"
+                run = runs[stage.sink]
+                assert stage.is_committing or stage.run_epoch == run.epoch, "an older run's stage is open"
+                assert run.is_committing or not stage.is_committing, "a stage is committed by no commit"
             budget = engine.floor.tables.budget
             assert budget.size <= budget.size_max, "the tails hold too much"
         except AssertionError as error:
