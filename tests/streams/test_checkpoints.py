@@ -7,17 +7,6 @@ from tests.streams.rig import Rig, incarnation
 from tests.streams.sinking import RUN, commit, open_run, open_stage, staged, write
 
 
-def test_the_resume_token_is_known_again_from_a_checkpoint() -> None:
-    rig = Rig()
-    grant = rig.attach(1)
-    rig.publish(grant, 1, 3, token=b"line 3")
-    rig.publish(grant, 4, 2)
-    rig.checkpoint()
-    rig.restart()
-    again = rig.attach(1, epoch=grant.epoch)
-    assert (again.token, again.token_number, again.last_number) == (b"line 3", 3, 5)
-
-
 def test_a_checkpoint_knows_no_numbers_that_the_journal_then_refuses() -> None:
     rig = Rig()
     grant = rig.attach(1)

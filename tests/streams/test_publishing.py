@@ -1,5 +1,7 @@
 """The way in: numbers, epochs, tokens, and a disk that is full."""
 
+import pytest
+
 from cursus.streams import exchange as x
 from tests.streams.rig import Rig, incarnation
 
@@ -101,11 +103,14 @@ def test_a_retried_attach_gets_the_same_epoch() -> None:
     assert rig.attach(3).epoch == 1
 
 
-def test_the_resume_token_comes_back_with_the_number_that_it_speaks_up_to() -> None:
+@pytest.mark.parametrize("kept_by", ["records", "checkpoint"])
+def test_the_resume_token_comes_back_with_the_number_that_it_speaks_up_to(kept_by: str) -> None:
     rig = Rig()
     grant = rig.attach(1)
     rig.publish(grant, 1, 3, token=b"line 3")
     rig.publish(grant, 4, 2)
+    if kept_by == "checkpoint":
+        rig.checkpoint()
     rig.restart()
     again = rig.attach(1, epoch=grant.epoch)
     assert (again.token, again.token_number, again.last_number) == (b"line 3", 3, 5)

@@ -114,10 +114,7 @@ class Unpacked:
 
 def read_columns(batch: Octets, header: BatchHeader) -> Columns:
     """The batch's publications as columns; on the batch's own memory where it is laid out so. Raises `PeerFault`."""
-    payload = payload_of(batch, header, _READ_LIMITS)
-    if header.layout == Layout.COLUMNS:
-        return decode_columns(payload, header.count, _READ_LIMITS.attributes_max)
-    return columns_of(decode_rows(payload, header.count, _READ_LIMITS.attributes_max))
+    return Unpacked(batch, header).columns
 
 
 def read_rows(batch: Octets, header: BatchHeader) -> Rows:
