@@ -73,6 +73,16 @@ def test_what_was_not_synced_survives_by_sectors_in_any_order() -> None:
     assert len(seen) > 8, "several of the sixteen ways to lose four sectors"
 
 
+def test_a_torn_segment_keeps_what_lies_before_its_tear_and_that_once() -> None:
+    scene = made()
+    for tear in (2 * SECTOR_SIZE, 3 * SECTOR_SIZE):
+        scene.order(WriteGroup(2, 1, 0, [b"x" * 4 * SECTOR_SIZE], False))
+        scene.disk.tear_at = (1, tear)
+        scene.disk.cut_power()
+        assert scene.disk.read(segment_name(1), 0, 4 * SECTOR_SIZE).count(b"x") == tear
+        assert scene.disk.tear_at is None
+
+
 def test_a_kill_keeps_what_was_written_and_stops_between_two_steps() -> None:
     lengths: set[int] = set()
     for seed in range(60):

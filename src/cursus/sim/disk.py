@@ -102,12 +102,12 @@ class SimFile:
         del self.data[size:]
         return True
 
-    def forget(self, die: Die, survival: float) -> int:
-        """The power is cut: each sector that was not synced survives with this probability; how many did not."""
+    def forget(self, survives: Callable[[int], bool]) -> int:
+        """The power is cut: what is not synced is left only where `survives` says so of an offset; how much is lost."""
         lost = 0
         for sector, older in sorted(self._older.items()):
-            if not die.chance(survival):
-                start = sector * SECTOR_SIZE
+            start = sector * SECTOR_SIZE
+            if not survives(start):
                 self.data[start : start + len(older)] = older
                 lost += 1
         self._older.clear()
@@ -176,6 +176,8 @@ class SimDisk:
         """By file and offset: how many readings are right from now on."""
         self.on_written: Callable[[], None] | None = None
         """Called once, when a group is written and not yet synced."""
+        self.tear_at: tuple[int, int] | None = None
+        """A segment and an offset: of what is not synced there, the next power cut leaves what lies before it."""
         self.last_synced: tuple[int, int] = (0, 0)
         """Segment and offset of the last group that was synced: what lies before it was durable when it was written."""
         self.files: dict[str, SimFile] = {}
@@ -420,7 +422,12 @@ class SimDisk:
             _apply(changes, self._stable_names)
         survival = self._die.random()
         files = dict(self._stable_names)
-        lost = sum(file.forget(self._die, survival) for file in files.values())
+        torn, end = ("", 0) if self.tear_at is None else (segment_name(self.tear_at[0]), self.tear_at[1])
+        self.tear_at = None
+        lost = sum(
+            file.forget((lambda at: at < end) if name == torn else lambda _: self._die.chance(survival))
+            for name, file in files.items()
+        )
         self._world.tell(
             self._name, f"disk: {lost} sectors lost, {len(self._name_changes) - kept} changes of names lost"
         )

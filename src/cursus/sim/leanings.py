@@ -147,7 +147,7 @@ class Tidy(Leaning):
 class Slow(Leaning):
     """Answers take long."""
 
-    faults = ("cut", "careless", "zombie", "crash", "crash", "kill", "full")
+    faults = ("cut", "careless", "zombie", "crash", "crash", "crash", "kill", "full")
     least = MappingProxyType({"sources": 2})
     seconds_min = 2.0
 
@@ -157,8 +157,8 @@ class Slow(Leaning):
         temper.sync_max_ns = 4 * temper.sync_min_ns
 
     def set_source(self, die: Die, temper: SourceTemper) -> None:
-        """What was published since the last token is published again, so that batches straddle."""
-        temper.uses_tokens, temper.tokens = True, die.uniform(0.3, 0.9)
+        """What was published since the last token is published again, in other batches, so that these straddle."""
+        temper.uses_tokens, temper.total, temper.pause_max_ns = True, die.spread(100, 400), 300 * MILLISECOND
 
 
 class Tastes(Leaning):

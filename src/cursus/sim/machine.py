@@ -18,7 +18,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from cursus.delivery.record import read_envelope
 from cursus.journal.exchange import (
@@ -62,7 +61,7 @@ from cursus.streams.engine import StreamsEngine
 from cursus.streams.exchange import Durability
 from cursus.streams.tables import StreamsLimits
 
-from .disk import DiskOrder, SimDisk
+from .disk import SECTOR_SIZE, DiskOrder, SimDisk
 from .network import End, Network, octets_of
 from .ports import SESSION_BITS
 from .witnesses import CountedLog, WatchedFloor, Witness
@@ -117,7 +116,7 @@ class Machine:
         self.startled_by: type | None = None
         """When it has said something of this kind, it is killed a few orders later."""
         self.is_severed = False
-        """Whether its power goes when the next append of several records is written and not yet synced."""
+        """Whether its power goes in the middle of the next append of several records."""
         self.on_down: Callable[[], None] = _ignore
         self.on_up: Callable[[], None] = _ignore
         """Called once, when the next process is up."""
@@ -131,6 +130,7 @@ class Machine:
         self.gate = disk.gate
         """What the process does not do while it is stopped; its threads stop with it."""
         self._die = world.dice.die(f"machine/{name}")
+        self._severing = world.dice.die(f"severing/{name}")
         self._life = 0
         self._turns = 0
         self._is_running = False
@@ -346,9 +346,10 @@ class Machine:
 
     def _carry_out(self, effect: object) -> None:
         match effect:
-            case WriteGroup(buffers=buffers) if self.is_severed and _has_several(buffers):
+            case WriteGroup(_, segment, offset, buffers) if self.is_severed and (seams := _seams_of(offset, buffers)):
                 self.is_severed = False
-                self.disk.on_written = partial(self.kill, "in the middle of an append", with_power=True)
+                seam = seams[self._severing.between(0, len(seams) - 1)]
+                self.disk.on_written = lambda: self._sever(segment, seam)
                 self._order_disk(effect)
             case WriteGroup() | CreateSegment() | WriteFile() | RemoveSegment() | ReadBytes():
                 self._order_disk(effect)
@@ -453,6 +454,10 @@ class Machine:
         what = f"is {'without power' if with_power else 'killed'}, {why}"
         self._end(what, self.disk.cut_power if with_power else self.disk.kill)
 
+    def _sever(self, segment: int, seam: int) -> None:
+        self.disk.tear_at = (segment, seam)
+        self.kill("in the middle of an append", with_power=True)
+
     def _end(self, what: str, end_disk: Callable[[], None]) -> None:
         self.world.tell(self.name, what)
         self._life += 1
@@ -468,10 +473,18 @@ class Machine:
         self.on_down()
 
 
-def _has_several(buffers: Sequence[Octets]) -> bool:
-    """Whether an append of more than one record is in a group."""
-    envelopes = (read_envelope(buffer) for buffer in buffers[1:])
-    return any(envelope is not None and envelope.flags & CONTINUED for envelope in envelopes)
+def _seams_of(offset: int, buffers: Sequence[Octets]) -> list[int]:
+    """Where sectors end within an append of a group at `offset`, behind the first of its records."""
+    seams: list[int] = []
+    is_inside = False
+    for buffer in buffers:
+        end = offset + len(buffer)
+        if is_inside:
+            seams += range(-(-offset // SECTOR_SIZE) * SECTOR_SIZE, end, SECTOR_SIZE)
+        envelope = read_envelope(buffer)
+        is_inside = envelope is not None and bool(envelope.flags & CONTINUED)
+        offset = end
+    return seams
 
 
 def _ignore() -> None:

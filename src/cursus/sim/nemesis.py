@@ -15,7 +15,7 @@ block        what goes one way, or both, is held back for a while
 full         nothing can be made on a disk for a while
 clock        a node's wall clock is set forward or back by up to an hour
 startle      a node dies a few orders after it confirmed something of a kind
-sever        the power goes while an append of several records is written and not yet synced
+sever        the power goes in the middle of an append of several records: the first ones are there, the rest is not
 pause        a node or a process is stopped for up to two minutes, and goes on as if nothing had been
 partition    who hears whom no longer: see `partitions`; it may come and go (flapping)
 clog         links are held back one by one, and let on again in another order
@@ -241,7 +241,7 @@ class Nemesis:
             if what:
                 self._count("rot")
                 self._world.tell("nemesis", f"spoils {what}")
-                if self._die.chance(0.3):
+                if self._die.chance(0.5):
                     self._machine().kill("before anybody has read it")
 
     def startle(self) -> None:

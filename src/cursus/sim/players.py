@@ -82,6 +82,12 @@ class Player(Generic[P]):
             for process in self._stopped:
                 process.kill("at last")
 
+    def ask_again(self) -> None:
+        """Another process asks where it stands, after all is done."""
+        if self.process is not None and not self.is_abandoned:
+            self.process.kill("to ask once more")
+            self.start()
+
     def abandon(self, is_killed: bool) -> None:
         """Nobody does its work any more: it is dead, or stopped for good with its links open."""
         self.is_abandoned = True

@@ -14,6 +14,7 @@ Source: the design, section 1, guarantee 6.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from cursus.delivery.record import RecordKind
@@ -42,7 +43,10 @@ class _Record(NamedTuple):
     start: int
     stop: int
     stream_id: int
+    """0 where it has no publications."""
     sequences: tuple[int, int]
+    is_fact: bool
+    """Whether it is neither publications nor the header of a group."""
 
 
 class Struck(Protocol):
@@ -109,10 +113,11 @@ class Rot:
                 continue
             kind, first = found.envelope.kind, found.envelope.first_sequence
             stream_id, sequences = 0, (0, 0)
+            is_fact = kind not in (RecordKind.BATCH, RecordKind.STAGED, RecordKind.GROUP)
             if kind in (RecordKind.BATCH, RecordKind.STAGED):
                 stream_id, count, _ = batch_ids(found.memory)
                 sequences = (first, first + count - 1) if kind == RecordKind.BATCH else ANY_SEQUENCE
-            places.append(_Record(found.offset, found.offset + len(found.memory), stream_id, sequences))
+            places.append(_Record(found.offset, found.offset + len(found.memory), stream_id, sequences, is_fact))
         if not places:
             return ""
         first_byte, end_byte, what = self._strike_place(die, name, data, places, end, number < last_segment)
@@ -120,9 +125,9 @@ class Rot:
             # An earlier strike hides which records lie there, and some of them may be sound.
             return ""
         told = what()
-        for _, _, stream_id, sequences in (p for p in places if told and p.start < end_byte and p.stop > first_byte):
-            if stream_id:
-                self._struck.rotten.setdefault(stream_id, []).append(sequences)
+        for place in (p for p in places if told and p.start < end_byte and p.stop > first_byte):
+            if place.stream_id:
+                self._struck.rotten.setdefault(place.stream_id, []).append(place.sequences)
             else:
                 self._struck.is_memory_rotten = True
         return told
@@ -131,7 +136,13 @@ class Rot:
         self, die: Die, name: str, data: memoryview, places: Sequence[_Record], end: int, is_sealed: bool
     ) -> tuple[int, int, Callable[[], str]]:
         """From which byte up to which is struck, and what strikes there."""
-        start, stop, _, _ = places[_any_or_last(die, len(places), 10)]
+        # What is sound behind damage and in the same group is the easiest to lose.
+        before_facts = [place for place, behind in pairwise(places) if place.stream_id and behind.is_fact]
+        if before_facts and die.chance(0.4):
+            start, stop, *_ = before_facts[-die.between(1, min(3, len(before_facts)))]
+            at = die.between(start, stop - 1)
+            return at, at + 1, lambda: self._flip(die, name, at, at + 1)
+        start, stop, *_ = places[_any_or_last(die, len(places), 10)]
         at, draw = die.between(start, stop - 1), die.random()
         size = BLOCK_SIZE if die.chance(0.3) else SECTOR_SIZE
         block = at // SECTOR_SIZE * SECTOR_SIZE

@@ -6,6 +6,7 @@ not killed and is followed all the same, until it is fenced.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,6 @@ from cursus.delivery.outbox import (
     Outbox,
     OutboxSettings,
     Published,
-    Settle,
     Stopped,
     Taken,
 )
@@ -57,8 +57,8 @@ class SourceTemper:
     uses_tokens: bool
     """Whether it goes on behind its resume token, and not behind its last number."""
     outbox_settings: OutboxSettings
-    tokens: float = 0.7
-    """How often what it publishes has a token."""
+    stride_max: int = 64
+    """How many publications lie between two of its tokens at most."""
 
 
 def drawn_temper(die: Die) -> SourceTemper:
@@ -92,8 +92,6 @@ class SourceProcess(Peer):
         self._is_held = False
         """Whether it publishes nothing more until its window has room."""
         self._wake_ns: int | None = None
-        self._tokens: dict[int, None] = {}
-        """Up to which numbers the tokens speak that went with what it published."""
         self._outbox = Outbox(source.temper.outbox_settings)
 
     def attach(self) -> None:
@@ -142,9 +140,9 @@ class SourceProcess(Peer):
             return
         self._stream_incarnation = grant.stream_incarnation
         spoken = grant.token_number if grant.token else 0
-        if spoken < self.source.spoken and grant.epoch >= self.source.spoken_epoch and self.source.is_sure:
-            said = f"its token spoke up to {self.source.spoken}, and now to {spoken}"
-            raise Violation("taken", f"{self.name} was told that it is taken; {said}")
+        if spoken != self.source.last_token(grant.last_number) and self.source.is_sure:
+            said = f"{grant.last_number} are taken, and its token speaks up to {spoken}"
+            raise Violation("taken", f"{self.name} is told that {said}, though one more lies between")
         is_first = self._epoch == 0
         self._epoch = grant.epoch
         self._is_attached = True
@@ -166,17 +164,15 @@ class SourceProcess(Peer):
         if self._is_held:
             return
         first = outbox.last_number + 1
-        last = min(temper.total, first + self.die.spread(1, temper.burst_max) - 1)
+        last = min(source.next_token(first), first + self.die.spread(1, temper.burst_max) - 1)
         identities = [Identity(source.name, number) for number in range(first, last + 1)]
         listed = Listed(
             [key_of(i) for i in identities],
             [body_of(i) for i in identities],
             mappings=[attributes_of(i) for i in identities],
         )
-        token = str(last).encode() if temper.uses_tokens and self.die.chance(temper.tokens) else b""
-        if token:
-            self._tokens[last] = None
-        self._tell(Published(listed, token))
+        has_token = temper.uses_tokens and last == source.next_token(first)
+        self._tell(Published(listed, str(last).encode() if has_token else b""))
         self._publish_later()
 
     def _publish_later(self) -> None:
@@ -189,11 +185,6 @@ class SourceProcess(Peer):
             match effect:
                 case Offer(record):
                     self.ask(batch_offered(CHANNEL, record))
-                case Settle(_, last, _, is_duplicate):
-                    self.source.acknowledged = max(self.source.acknowledged, last)
-                    if last in self._tokens and not is_duplicate:
-                        self.source.spoken = max(self.source.spoken, last)
-                        self.source.spoken_epoch = max(self.source.spoken_epoch, self._epoch)
                 case Delay(code):
                     self.world.tell(self.name, f"is delayed: {code}")
                 case GiveUp(code, message, _) if not self.source.is_sure:
@@ -235,15 +226,25 @@ class Source(Player[SourceProcess]):
         super().__init__(world, network, name, address)
         self.stream = stream
         self.temper = temper
-        self.acknowledged = 0
-        self.spoken = 0
-        """Up to which number the newest token speaks that was acknowledged with what it went with."""
-        self.spoken_epoch = 0
-        """Under which epoch that was; a grant of an older one may come after it."""
+        self._tokens = [0]
+        """Up to which numbers its tokens speak: the places in its input that it can go on from."""
+        if temper.uses_tokens:
+            die = world.dice.die(f"tokens/{name}")
+            while self._tokens[-1] < temper.total:
+                self._tokens.append(min(temper.total, self._tokens[-1] + die.spread(1, temper.stride_max)))
 
     def process_of(self, name: str) -> SourceProcess:
         """A process that publishes as this source."""
         return SourceProcess(self.world, self.network, name, self.address, self)
+
+    def last_token(self, number: int) -> int:
+        """Up to which number the last token speaks that goes with `number` or what lies before it, 0 for none."""
+        return self._tokens[bisect_right(self._tokens, number) - 1]
+
+    def next_token(self, number: int) -> int:
+        """The first number from this one on that has a token; the last that is published where there are none."""
+        index = bisect_left(self._tokens, number)
+        return self._tokens[index] if index < len(self._tokens) else self.temper.total
 
     @property
     def is_sure(self) -> bool:

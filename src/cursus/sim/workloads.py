@@ -383,6 +383,9 @@ class Scene:
         self.nemesis.end()
         if not _keeps_all(self._config):
             self.world.run(self.world.now_ns + LOOKING_NS)
+        for source in self.sources:
+            source.ask_again()
+        self._wait("what sources are told once more", self._working)
         parked = tuple(subscriber.parked_to for subscriber in self.subscribers if subscriber.parked_to)
         names = (*self.streams, *self.world.vanishing, *parked)
         auditor = Auditor(self.world, self.network, NODE, names)
