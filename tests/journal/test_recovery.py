@@ -328,6 +328,18 @@ def test_a_flipped_bit_in_a_version_is_damage_and_no_other_format() -> None:
     assert [record.first_sequence for record in again.read_all(1)] == [r.first_sequence for r in rig.read_all(1)]
 
 
+@pytest.mark.parametrize("places", [(0,), (2048,), (0, 2048)])
+def test_a_header_with_several_flipped_bits_is_damage_and_no_other_format(places: tuple[int, ...]) -> None:
+    rig = filled()
+    rig.checkpoint()
+    data = rig.disk.files[segment_name(1)]
+    for bit, place in enumerate(places):
+        data[place + 10] ^= 1 << bit
+        data[place + 41] ^= 1
+    again, _ = rig.reopened()
+    assert [record.first_sequence for record in again.read_all(1)] == [r.first_sequence for r in rig.read_all(1)]
+
+
 @pytest.mark.parametrize("place", [0, 2048])
 def test_a_segment_whose_header_is_damaged_once_is_read(place: int) -> None:
     rig = filled()

@@ -151,8 +151,18 @@ def decode_segment_header(data: Octets) -> SegmentHeader | None:
 
 
 def segment_headers(data: Octets) -> tuple[SegmentHeader | None, SegmentHeader | None]:
-    """What the header says and what its copy says, None for one that is unsound."""
-    return _decode_header(data, 0), _decode_header(data, _COPY_OFFSET)
+    """What the header says and what its copy says, None for one that is unsound.
+
+    Another version is believed where both say it: flipped bits say it of one.
+    """
+    first, second = _decode_header(data, 0), _decode_header(data, _COPY_OFFSET)
+    if first is None or second is None or first.version != second.version:
+        return _if_ours(first), _if_ours(second)
+    return first, second
+
+
+def _if_ours(header: SegmentHeader | None) -> SegmentHeader | None:
+    return header if header is not None and header.version == FORMAT_VERSION else None
 
 
 def _decode_header(data: Octets, offset: int) -> SegmentHeader | None:

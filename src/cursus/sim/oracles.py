@@ -367,7 +367,12 @@ class Oracles(WayIn):
         self._views[session] = (view, first)
 
     def _judge_term(self, stream: StreamView, known: int, grant: GrantSubscription) -> None:
-        """Who knew what was lost since is told from where on its sequences mean something else."""
+        """Who knew what was lost since is told from where on its sequences mean something else.
+
+        Not where a fact is damaged, which is named: it may be the one that says so.
+        """
+        if self.is_memory_rotten:
+            return
         for term, first in stream.losses:
             if 0 < known <= term and not 0 < grant.changed_from <= first:
                 told = f"knew term {known}, and was told {grant.changed_from} of term {grant.term}"
