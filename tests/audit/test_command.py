@@ -16,8 +16,10 @@ from cursus.audit.verdict import Count, Verdict, judge
 from cursus.cli import cursus
 from cursus.cli.audit import _evidence, _say
 from cursus.cli.exits import Ended, Exit, run
+from cursus.client.embedded import embedded
 from cursus.recording import Kind, Recording
 from tests.audit.worlds import sound_world
+from tests.processes import free_port
 
 WHOLE: dict[Kind, tuple[str, ...]] = dict.fromkeys(Kind, ())
 
@@ -34,9 +36,10 @@ def test_raw_recordings_are_brought_together_and_a_journal_beside_them_is_taken(
     assert not Path(evidence.offered).exists()
 
 
-def test_a_node_is_told_from_a_directory_and_wants_streams(tmp_path: Path) -> None:
+def test_a_node_is_told_from_a_directory_and_wants_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ExitStack() as stack:
         covers = (("trades", "risk", "number > 5"),)
+        monkeypatch.delenv("CURSUS_TOKEN", raising=False)
         evidence = _evidence(stack, None, "cursus://127.0.0.1:7071", ("trades",), covers, {"pushed": str(tmp_path)})
         assert evidence.journal == NodeJournal("cursus://127.0.0.1:7071", ("trades",))
         assert evidence.covers == {("trades", "risk"): "number > 5"}
@@ -61,6 +64,33 @@ def test_what_makes_no_sense_ends_before_spark_starts(
     assert words in said.err
     assert "starting Spark" not in said.err
     assert said.out == ""
+
+
+def test_a_node_that_is_not_there_or_lacks_the_stream_ends_before_spark_starts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cursus.cli.audit.NODE_TIMEOUT_S", 0.5)
+    absent = f"cursus://127.0.0.1:{free_port()}"
+    assert run(cursus, ["audit", "--journal", absent, "--stream", "trades"]) == Exit.UNAVAILABLE
+    said = capsys.readouterr()
+    assert absent.removeprefix("cursus://") in said.err
+    with embedded() as node:
+        assert run(cursus, ["audit", "--journal", node.served.address, "--stream", "trades"]) == Exit.REFUSED
+    said_of_stream = capsys.readouterr()
+    assert "there is no stream 'trades'" in said_of_stream.err
+    assert "starting Spark" not in said.err + said_of_stream.err
+
+
+def test_a_node_that_wants_to_know_who_asks_is_told_by_the_variables_of_all_commands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CURSUS_TOKEN", "secret")
+    monkeypatch.setenv("CURSUS_AUTHORITIES", "/ca.pem")
+    with ExitStack() as stack:
+        evidence = _evidence(stack, None, "cursus://127.0.0.1:7071", ("trades",), (), {})
+    assert evidence.journal == NodeJournal(
+        "cursus://127.0.0.1:7071", ("trades",), {"token": "secret", "caFile": "/ca.pem"}
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 
 from cursus.cli.exits import Ended, Exit
 from cursus.cli.interrupts import Interrupts
+from cursus.cli.link import Target
 from cursus.cli.terminal import TABLE, note, output_option, write_one, write_rows
 from cursus.kernel.errors import Refused
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 SIDES = ("offered", "acknowledged", "pushed", "settled", "gaps")
 _SPARK_MISSING = "the audit needs Spark: pip install 'cursus[spark]', and Java 17 or newer"
 _NODES = ("cursus://", "cursus+tls://", "unix://")
+_VARIABLES = {"token": "CURSUS_TOKEN", "caFile": "CURSUS_AUTHORITIES"}
+"""Options of a node's streams, by the variables that hold them."""
+NODE_TIMEOUT_S = 10.0
 _EXITS = {
     "holds": Exit.OK,
     "refuted": Exit.VIOLATED,
@@ -84,6 +89,7 @@ def audit(
     with Interrupts() as interrupts, interrupts.waiting(), ExitStack() as stack:
         try:
             evidence = _evidence(stack, recordings, journal, streams, covers, {k: v for k, v in sides.items() if v})
+            _ask_node(evidence)
             note("starting Spark")
             spark = stack.enter_context(session(master, memory))
             asked = claims or tuple(CLAIMS)
@@ -133,9 +139,27 @@ def _evidence(
     elif journal is not None:
         if not streams:
             raise click.UsageError("name the streams of the node: --stream NAME")
-        evidence = replace(evidence, journal=NodeJournal(journal, streams))
+        options = {option: os.environ[name] for option, name in _VARIABLES.items() if os.environ.get(name)}
+        evidence = replace(evidence, journal=NodeJournal(journal, streams, options))
     conditions = {(stream, subscription): condition for stream, subscription, condition in covers}
     return replace(evidence, covers=conditions, **sides)
+
+
+def _ask_node(evidence: Evidence) -> None:
+    """Ask for the journal's streams before Spark is started, whose tasks would each ask many times.
+
+    Raises `Unavailable`, and `Refused` for a stream that is not there.
+    """
+    from cursus.audit import NodeJournal
+
+    journal = evidence.journal
+    if isinstance(journal, NodeJournal):
+        addresses = tuple(address.strip() for address in journal.address.split(","))
+        token, authorities = journal.options.get("token", ""), journal.options.get("caFile", "")
+        target = Target(addresses, token, authorities, "", "", NODE_TIMEOUT_S)
+        with target.connect() as node:
+            for stream in journal.streams:
+                node.streams.show(stream)
 
 
 def _say(verdict: Verdict, output: str) -> None:
