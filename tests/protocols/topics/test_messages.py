@@ -1,0 +1,170 @@
+"""The messages of the topic service against bytes written by hand from the page, and against garbage."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cursus.kernel.errors import PeerFault, Refused
+from cursus.protocols.topics import messages as m
+from cursus.protocols.topics.messages import HEADER_SIZE_MAX, decode_message, encode_message
+
+FILES = Path(__file__).parent / "golden"
+GOLDEN: dict[str, tuple[bytes, m.Message]] = {
+    "subscribe": (b"SUBSCRIBE alice prices\r\n\r\n", m.Subscribe("alice", "prices")),
+    "unsubscribe": (b"UNSUBSCRIBE alice prices\r\n\r\n", m.Unsubscribe("alice", "prices")),
+    "get": (b"GET alice prices -1\r\n\r\n", m.Get("alice", "prices", "-1")),
+    "get-behind": (b"GET alice prices bob-7\r\n\r\n", m.Get("alice", "prices", "bob-7")),
+    "put": (b"PUT bob prices 7\r\n\r\nEWR 12.5\r\n\r\n*", m.Put("bob", "prices", 7, b"EWR 12.5\r\n\r\n*")),
+    "put-nothing": (b"PUT bob prices 8\r\n\r\n", m.Put("bob", "prices", 8, b"")),
+    "periodic": (b"PERIODIC 127.0.0.1:5561\r\n\r\nprices news", m.Periodic("127.0.0.1:5561", ("prices", "news"))),
+    "periodic-none": (b"PERIODIC 127.0.0.1:5561\r\n\r\n", m.Periodic("127.0.0.1:5561", ())),
+    "merge": (
+        b"MERGE 127.0.0.1:5551 prices 127.0.0.1:5561\r\n\r\n",
+        m.Merge("127.0.0.1:5551", "prices", "127.0.0.1:5561"),
+    ),
+    "transfer": (
+        (
+            b"TRANSFER 127.0.0.1:5562 prices\r\n\r\n"
+            b"alice bob-7 bob-8 \r\ncarol \r\n"
+            b"*bob-7\r\n1 /s 2 // 3\r\n"
+            b"*bob-8\r\ntwo\r\nlines\r\n\r\n"
+        ),
+        m.Transfer(
+            "127.0.0.1:5562",
+            "prices",
+            (("alice", ("bob-7", "bob-8")), ("carol", ())),
+            (("bob-7", b"1 * 2 / 3"), ("bob-8", b"two\r\nlines\r\n")),
+        ),
+    ),
+    "transfer-beyond": (
+        b"TRANSFER s prices\r\n\r\n*-1\r\n{///s}\r\n",
+        m.Transfer("s", "prices", (), (), b"{/*}"),
+    ),
+    "transfer-none": (b"TRANSFER s prices\r\n\r\n", m.Transfer("s", "prices", (), ())),
+    "status": (b"STATUS 127.0.0.1:5561 OK\r\n\r\n", m.Status("127.0.0.1:5561", "OK")),
+    "status-message": (b"STATUS s OK bob-7\r\n\r\nEWR 12.5", m.Status("s", "OK", "bob-7", b"EWR 12.5")),
+    "status-error": (b"STATUS s NOT_SUBSCRIBED\r\n\r\nsubscribe", m.Status("s", "NOT_SUBSCRIBED", "", b"subscribe")),
+}
+BAD = {
+    "no end": (b"GET alice prices -1\r\n", "an empty line ends a header, and there is none in the first 21 bytes"),
+    "too long": (b"GET " + b"x" * HEADER_SIZE_MAX + b"\r\n\r\n", "none in the first 2048 bytes"),
+    "no name": (b"\r\n\r\n", "a word has at least one character"),
+    "unknown": (b"FETCH alice\r\n\r\n", "there is no message 'FETCH'; there are SUBSCRIBE, UNSUBSCRIBE, GET, PUT"),
+    "too few": (b"GET alice prices\r\n\r\n", "GET <SENDER_ID> <TOPIC> <LAST_MESSAGE_ID> has 3 fields, this has 2"),
+    "too many": (b"SUBSCRIBE a b c\r\n\r\n", "SUBSCRIBE <SENDER_ID> <TOPIC> has 2 fields, this has 3"),
+    "two spaces": (b"GET alice  -1\r\n\r\n", "a word has at least one character"),
+    "tab": (b"GET alice a\tb -1\r\n\r\n", r"character '\t' at position 1 cannot be in a header"),
+    "line": (b"GET alice a\nb -1\r\n\r\n", r"character '\n' at position 1"),
+    "not UTF-8": (b"GET \xff a -1\r\n\r\n", "a header is UTF-8: byte 4"),
+    "a body": (b"GET alice a -1\r\n\r\nx", "GET has no body, this has 1 bytes"),
+    "no counter": (b"PUT bob a x1\r\n\r\n", "a counter is a whole number from 1 to 9223372036854775807, this is 'x1'"),
+    "counter 0": (b"PUT bob a 0\r\n\r\n", "from 1 to"),
+    "counter below": (b"PUT bob a -1\r\n\r\n", "from 1 to"),
+    "counter above": (b"PUT bob a 9223372036854775808\r\n\r\n", "from 1 to"),
+    "counter of other digits": ("PUT bob a ١\r\n\r\n".encode(), "from 1 to"),
+    "endless counter": (b"PUT bob a " + b"9" * 1000 + b"\r\n\r\n", "from 1 to"),
+    "cut off": (GOLDEN["transfer"][0][:-3], "a TRANSFER ends with a line, and this one is cut off after 68 bytes"),
+    "cut off in an id": (b"TRANSFER s t\r\n\r\n*b-7\r\n", "a message of a TRANSFER is an id, a line and its content"),
+    "not there": (b"TRANSFER s t\r\n\r\na b-7 \r\n", "a has yet to receive b-7, and there is no such message"),
+    "twice": (b"TRANSFER s t\r\n\r\n*b-7\r\n1\r\n*b-7\r\n2\r\n", "has an id of its own, and never -1"),
+    "the id of none": (b"TRANSFER s t\r\n\r\n*-1\r\n1\r\n*b\r\n2\r\n", "has an id of its own, and never -1"),
+    "escape": (b"TRANSFER s t\r\n\r\n*b-7\r\n/x\r\n", "/ is followed by / or s in a TRANSFER, and not by 'x'"),
+    "half an escape": (b"TRANSFER s t\r\n\r\n*b-7\r\na/\r\n", "and not by ''"),
+    "status of nobody": (b"STATUS\r\n\r\n", "STATUS <ID> <STATUS> has 2 fields, this has 0"),
+}
+WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters=" "), min_size=1, max_size=20)
+COUNTERS = st.integers(1, (1 << 63) - 1)
+BODIES = st.one_of(st.binary(max_size=50), st.lists(st.sampled_from([b"*", b"/", b"s", b"\r\n"])).map(b"".join))
+
+
+@st.composite
+def transfers(draw: st.DrawFn) -> m.Transfer:
+    """Any TRANSFER, whose subscribers wait for some of its messages."""
+    ids = draw(st.lists(WORDS.filter(lambda word: word != "-1"), unique=True, max_size=5))
+    waiting = st.lists(st.sampled_from(ids)) if ids else st.just([])
+    subscribers = draw(st.lists(st.tuples(WORDS, waiting.map(tuple)), max_size=4))
+    held = tuple((message_id, draw(BODIES)) for message_id in ids)
+    return m.Transfer(draw(WORDS), draw(WORDS), tuple(subscribers), held, draw(BODIES))
+
+
+MESSAGES = st.one_of(
+    st.builds(m.Subscribe, WORDS, WORDS),
+    st.builds(m.Unsubscribe, WORDS, WORDS),
+    st.builds(m.Get, WORDS, WORDS, WORDS),
+    st.builds(m.Put, WORDS, WORDS, COUNTERS, BODIES),
+    st.builds(m.Periodic, WORDS, st.lists(WORDS).map(tuple)),
+    st.builds(m.Merge, WORDS, WORDS, WORDS),
+    transfers(),
+    st.builds(m.Status, WORDS, WORDS, st.one_of(st.just(""), WORDS), BODIES),
+)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_each_message_is_what_the_page_says_byte_by_byte(name: str) -> None:
+    data, message = GOLDEN[name]
+    assert encode_message(message) == data
+    assert decode_message(data) == message
+    assert decode_message(memoryview(data)) == message
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_each_message_is_still_what_it_was(name: str) -> None:
+    """The files are what other programs were written against: they never change."""
+    assert (FILES / f"{name}.bin").read_bytes() == GOLDEN[name][0]
+
+
+@pytest.mark.parametrize("name", [name for name in GOLDEN if not name.startswith("transfer")])
+def test_a_last_word_may_be_followed_by_one_space(name: str) -> None:
+    data, message = GOLDEN[name]
+    assert decode_message(data.replace(b"\r\n\r\n", b" \r\n\r\n", 1)) == message
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_message_is_refused_with_words(name: str) -> None:
+    data, said = BAD[name]
+    with pytest.raises(PeerFault) as raised:
+        decode_message(data)
+    assert raised.value.code == "bad-message"
+    assert said in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (m.Subscribe("al ice", "a"), "id 'al ice': character ' ' at position 2 cannot be in a header"),
+        (m.Get("alice", "a\r", "-1"), r"topic 'a\r': character '\r' at position 1"),
+        (m.Put("alice", "", 1, b""), "a topic has at least one character"),
+        (m.Periodic("s", ("a", "b c")), "topic 'b c'"),
+        (m.Transfer("s", "t", (("a b", ()),), ()), "id 'a b'"),
+        (m.Transfer("s", "t", (), (("b 7", b""),)), "message id 'b 7'"),
+    ],
+)
+def test_what_a_header_cannot_carry_is_refused_where_it_enters(message: m.Message, said: str) -> None:
+    with pytest.raises(Refused) as raised:
+        encode_message(message)
+    assert raised.value.code == "bad-word"
+    assert said in raised.value.message
+
+
+@given(MESSAGES)
+def test_every_message_comes_back_as_it_was_said(message: m.Message) -> None:
+    assert decode_message(encode_message(message)) == message
+
+
+@given(
+    st.sampled_from([data for data, _ in GOLDEN.values()]), st.integers(0, 200), st.integers(0, 255), st.integers(0, 40)
+)
+def test_garbage_is_refused_as_the_peers_fault_or_is_another_message(data: bytes, at: int, byte: int, cut: int) -> None:
+    at %= len(data)
+    spoiled = data[:at] + bytes([byte]) + data[at + 1 : len(data) - cut]
+    with suppress(PeerFault):
+        decode_message(spoiled)
+
+
+@given(st.binary(max_size=100))
+def test_noise_is_refused_as_the_peers_fault(data: bytes) -> None:
+    with suppress(PeerFault):
+        decode_message(data)

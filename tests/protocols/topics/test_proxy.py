@@ -1,0 +1,275 @@
+"""A proxy, told by hand what clients and servers say."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cursus.kernel.effects import Note
+from cursus.kernel.engine import Now
+from cursus.kernel.events import DeadlineReached
+from cursus.protocols.topics import messages as m
+from cursus.protocols.topics.messages import decode_message, encode_message
+from cursus.protocols.topics.proxy import (
+    MERGES_MAX,
+    MILLISECOND,
+    Answer,
+    Answered,
+    Ask,
+    Asked,
+    Effect,
+    Proxy,
+    ProxySettings,
+)
+
+SETTINGS = ProxySettings("p1", learning_ns=0)
+SECOND = 1000 * MILLISECOND
+
+
+class Scene:
+    """A proxy, and what it was told and ordered."""
+
+    def __init__(self, settings: ProxySettings = SETTINGS) -> None:
+        self.proxy = Proxy(settings)
+        self.now_ns = 5 * SECOND
+        self.notes: list[str] = []
+
+    def tell(self, event: Asked | Answered | DeadlineReached) -> list[Effect]:
+        effects = self.proxy.handle(event, Now(self.now_ns, 1_700_000_000 * SECOND + self.now_ns))
+        self.proxy.check()
+        self.notes += [effect.event for effect in effects if isinstance(effect, Note)]
+        return [effect for effect in effects if not isinstance(effect, Note)]
+
+    def ask(self, peer: int, message: m.Message) -> list[Effect]:
+        return self.tell(Asked(peer, encode_message(message)))
+
+    def claim(self, server: str, *topics: str) -> list[Effect]:
+        """A server's periodic message; what is ordered beside its answer."""
+        answer, *others = self.ask(99, m.Periodic(server, topics))
+        assert answer == Answer(99, b"STATUS p1 OK\r\n\r\n")
+        return others
+
+    def answer(self, token: int, status: str = "OK") -> list[Effect]:
+        return self.tell(Answered(token, encode_message(m.Status("s", status))))
+
+    def pass_time(self, ns: int) -> list[Effect]:
+        """Let time pass, and say so whenever the engine wants to know."""
+        end_ns, effects = self.now_ns + ns, []
+        while (at := self.proxy.deadline()) is not None and at <= end_ns:
+            self.now_ns = at
+            effects += self.tell(DeadlineReached())
+            following = self.proxy.deadline()
+            assert following is None or following > at, "a due deadline is followed by one in the future"
+        self.now_ns = end_ns
+        return effects
+
+
+def said(effects: list[Effect]) -> list[tuple[int, str, str]]:
+    """Of each answer: to whom, its status, and its words."""
+    told: list[tuple[int, str, str]] = []
+    for effect in effects:
+        assert isinstance(effect, Answer)
+        status = decode_message(effect.data)
+        assert isinstance(status, m.Status)
+        assert status.sender == "p1"
+        told.append((effect.peer, status.status, status.body.decode()))
+    return told
+
+
+def test_what_a_client_says_goes_to_the_topics_server_and_its_answer_back_unaltered() -> None:
+    scene = Scene()
+    scene.claim("s2", "prices")
+    scene.claim("s1")
+    data = b"PUT bob prices 7 \r\n\r\nEWR 12.5"
+    assert scene.tell(Asked(1, data)) == [Ask("s2", 1, data)]
+    reply = b"STATUS s2 OK \r\n\r\n"
+    assert scene.tell(Answered(1, reply)) == [Answer(1, reply)]
+    assert scene.proxy.deadline() is None
+
+
+def test_a_new_topic_goes_to_the_server_with_the_fewest_and_stays_there() -> None:
+    scene = Scene()
+    scene.claim("s1", "a", "b")
+    scene.claim("s2", "c")
+    subscribe = encode_message(m.Subscribe("alice", "new"))
+    assert scene.tell(Asked(1, subscribe)) == [Ask("s2", 1, subscribe)]
+    scene.claim("s2", "c")
+    assert scene.tell(Asked(2, subscribe)) == [Ask("s2", 2, subscribe)]
+    assert scene.notes == ["topic-assigned"]
+
+
+def test_clients_do_not_wait_for_one_another() -> None:
+    scene = Scene()
+    scene.claim("s1", "a")
+    scene.claim("s2", "b")
+    for peer in range(1, 101):
+        assert len(scene.ask(peer, m.Get(f"c{peer}", "ab"[peer % 2], "-1"))) == 1
+    for peer in reversed(range(1, 101)):
+        assert [effect.peer for effect in scene.answer(peer) if isinstance(effect, Answer)] == [peer]
+
+
+def test_a_proxy_that_knows_no_server_says_so() -> None:
+    scene = Scene()
+    ((peer, status, text),) = said(scene.ask(1, m.Subscribe("alice", "t")))
+    assert (peer, status) == (1, "PROXY_DOES_NOT_KNOW_ANY_SERVER")
+    assert "start one that lists this proxy" in text
+
+
+def test_a_proxy_that_has_just_begun_assigns_nothing_before_servers_could_claim_what_is_theirs() -> None:
+    scene = Scene(replace(SETTINGS, learning_ns=6 * SECOND))
+    scene.claim("s1", "a")
+    assert isinstance(scene.ask(1, m.Get("alice", "a", "-1"))[0], Ask), "what is claimed is known"
+    ((_, status, text),) = said(scene.ask(2, m.Subscribe("alice", "new")))
+    assert status == "PROXY_DOES_NOT_KNOW_ANY_SERVER"
+    assert "has just begun, and waits for servers to say" in text
+    scene.answer(1)
+    scene.pass_time(6 * SECOND)
+    assert isinstance(scene.ask(3, m.Subscribe("alice", "new"))[0], Ask)
+
+
+def test_a_proxy_that_has_heard_all_of_its_servers_need_not_wait() -> None:
+    scene = Scene(replace(SETTINGS, learning_ns=6 * SECOND, servers=("s1", "s2")))
+    scene.claim("s1", "a")
+    ((_, _, text),) = said(scene.ask(1, m.Subscribe("alice", "new")))
+    assert "waits for s2 to say" in text
+    scene.claim("s2", "new")
+    effects = scene.ask(2, m.Subscribe("alice", "new"))
+    assert [effect.server for effect in effects if isinstance(effect, Ask)] == ["s2"]
+
+
+def test_a_question_is_asked_again_three_times_and_then_answered_with_who_is_silent() -> None:
+    scene = Scene()
+    scene.claim("s1", "a")
+    (ask,) = scene.ask(1, m.Put("bob", "a", 1, b"x"))
+    *again, last = scene.pass_time(SECOND)
+    assert again == [ask] * 3
+    ((peer, status, text),) = said([last])
+    assert (peer, status) == (1, "SERVER_UNAVAILABLE")
+    assert text == "s1, which has the topic a, has not answered for 0.0 s: try again"
+    assert scene.notes == ["server-silent"]
+    assert scene.answer(1) == [], "too late: the peer was answered"
+
+
+def test_while_a_server_is_silent_few_are_let_through_and_the_others_hear_at_once_since_when() -> None:
+    scene = Scene()
+    scene.claim("s1", "a")
+    scene.ask(1, m.Get("alice", "a", "-1"))
+    scene.pass_time(2 * SECOND)
+    (probe,) = scene.ask(2, m.Get("alice", "a", "-1"))
+    assert isinstance(probe, Ask)
+    ((peer, status, text),) = said(scene.ask(3, m.Get("carol", "a", "-1")))
+    assert (peer, status) == (3, "SERVER_UNAVAILABLE")
+    assert text == "s1, which has the topic a, has not answered for 1.6 s: try again"
+    assert len(scene.answer(probe.token)) == 1
+    assert isinstance(scene.ask(4, m.Get("carol", "a", "-1"))[0], Ask), "it answers again"
+    assert scene.notes == ["server-silent", "server-answers-again"]
+
+
+def test_a_new_topic_is_not_left_with_a_server_that_never_answered() -> None:
+    scene = Scene()
+    scene.claim("s1")
+    scene.claim("s2")
+    scene.ask(1, m.Subscribe("alice", "new"))
+    scene.pass_time(SECOND)
+    (ask,) = scene.ask(2, m.Subscribe("alice", "new"))
+    assert isinstance(ask, Ask)
+    assert ask.server == "s2"
+    assert scene.claim("s1", "new") == [], "it had come there all the same"
+    (merge,) = scene.claim("s2", "new")
+    assert merge == Ask("s2", 3, b"MERGE p1 new s1\r\n\r\n")
+
+
+def test_of_two_servers_with_one_topic_the_higher_is_told_to_give_it_away_until_it_has() -> None:
+    scene = Scene()
+    scene.claim("s1", "t")
+    (merge,) = scene.claim("s2", "t", "u")
+    assert merge == Ask("s2", 1, b"MERGE p1 t s1\r\n\r\n")
+    assert scene.claim("s2", "t", "u") == [], "it is being asked"
+    assert scene.answer(1) == []
+    assert scene.claim("s1", "t") == [Ask("s2", 2, b"MERGE p1 t s1\r\n\r\n")], "it still says that it has it"
+    scene.answer(2)
+    assert scene.claim("s2", "u") == []
+    assert scene.claim("s1", "t") == []
+    assert "topic-conflict" in scene.notes
+
+
+def test_many_conflicts_are_merged_some_at_a_time() -> None:
+    scene = Scene()
+    topics = [f"t{number}" for number in range(50)]
+    scene.claim("s1", *topics)
+    merges = scene.claim("s2", *topics)
+    assert len(merges) == MERGES_MAX
+    asked = [merge.data for merge in merges if isinstance(merge, Ask)]
+    for token in range(1, 51):
+        asked += [merge.data for merge in scene.answer(token) if isinstance(merge, Ask)]
+    assert asked == [f"MERGE p1 {topic} s1\r\n\r\n".encode() for topic in topics]
+
+
+def test_while_two_servers_have_a_topic_a_subscription_is_looked_for_at_both() -> None:
+    scene = Scene()
+    scene.claim("s1", "t")
+    scene.claim("s2", "t")
+    scene.answer(1)
+    get = encode_message(m.Get("alice", "t", "-1"))
+    assert scene.tell(Asked(1, get)) == [Ask("s1", 2, get)]
+    assert scene.answer(2, "NOT_SUBSCRIBED") == [Ask("s2", 3, get)]
+    ((answer,),) = (scene.answer(3, "NOT_SUBSCRIBED"),)
+    assert isinstance(answer, Answer), "there is nobody else to ask"
+    put = encode_message(m.Put("bob", "t", 1, b""))
+    assert scene.tell(Asked(2, put)) == [Ask("s1", 4, put)]
+    assert isinstance(scene.answer(4, "NOT_SUBSCRIBED")[0], Answer), "a put is put once"
+
+
+def test_what_is_not_for_a_proxy_is_answered_with_what_is() -> None:
+    scene = Scene()
+    ((_, status, text),) = said(scene.tell(Asked(1, b"MERGE s t s2\r\n\r\n")))
+    assert (status, text) == (
+        "BAD_MESSAGE",
+        "a proxy takes SUBSCRIBE, UNSUBSCRIBE, GET, PUT and PERIODIC; MERGE is for servers",
+    )
+    ((_, status, text),) = said(scene.tell(Asked(2, b"GET alice\r\n\r\n")))
+    assert status == "BAD_MESSAGE"
+    assert text.startswith("GET <SENDER_ID>")
+
+
+def test_no_more_requests_are_on_their_way_than_may_be() -> None:
+    scene = Scene(replace(SETTINGS, requests_max=3))
+    scene.claim("s1", "t")
+    for peer in range(3):
+        assert isinstance(scene.ask(peer, m.Get("a", "t", "-1"))[0], Ask)
+    ((peer, status, _),) = said(scene.ask(3, m.Get("a", "t", "-1")))
+    assert (peer, status) == (3, "SERVER_UNAVAILABLE")
+
+
+class Said(NamedTuple):
+    """A server answered this question."""
+
+    token: int
+    status: str
+
+
+STEPS = st.one_of(
+    st.builds(m.Periodic, st.sampled_from(["s1", "s2", "s3"]), st.lists(st.sampled_from("tuv")).map(tuple)),
+    st.builds(m.Get, st.just("alice"), st.sampled_from("tuvw"), st.just("-1")),
+    st.builds(m.Put, st.just("bob"), st.sampled_from("tuvw"), st.integers(1, 9), st.just(b"x")),
+    st.builds(Said, st.integers(0, 30), st.sampled_from(["OK", "NOT_SUBSCRIBED"])),
+    st.integers(0, 500),
+)
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_whatever_happens_each_peer_is_answered_exactly_once(steps: list[m.Message | Said | int]) -> None:
+    scene = Scene()
+    effects: list[Effect] = []
+    peers = 0
+    for step in steps:
+        if isinstance(step, int):
+            effects += scene.pass_time(step * MILLISECOND)
+        elif isinstance(step, Said):
+            effects += scene.answer(step.token, step.status)
+        else:
+            peers += 1
+            effects += scene.ask(peers, step)
+    effects += scene.pass_time(60 * SECOND)
+    assert sorted(effect.peer for effect in effects if isinstance(effect, Answer)) == list(range(1, peers + 1))
