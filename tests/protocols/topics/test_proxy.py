@@ -19,6 +19,7 @@ from cursus.protocols.topics.proxy import (
     Ask,
     Asked,
     Effect,
+    Meet,
     Proxy,
     ProxySettings,
 )
@@ -34,12 +35,14 @@ class Scene:
         self.proxy = Proxy(settings)
         self.now_ns = 5 * SECOND
         self.notes: list[str] = []
+        self.met: list[str] = []
 
     def tell(self, event: Asked | Answered | DeadlineReached) -> list[Effect]:
         effects = self.proxy.handle(event, Now(self.now_ns, 1_700_000_000 * SECOND + self.now_ns))
         self.proxy.check()
         self.notes += [effect.event for effect in effects if isinstance(effect, Note)]
-        return [effect for effect in effects if not isinstance(effect, Note)]
+        self.met += [effect.server for effect in effects if isinstance(effect, Meet)]
+        return [effect for effect in effects if not isinstance(effect, Note | Meet)]
 
     def ask(self, peer: int, message: m.Message) -> list[Effect]:
         return self.tell(Asked(peer, encode_message(message)))
@@ -81,6 +84,7 @@ def test_what_a_client_says_goes_to_the_topics_server_and_its_answer_back_unalte
     scene = Scene()
     scene.claim("s2", "prices")
     scene.claim("s1")
+    assert scene.met == ["s2", "s1"], "as soon as it is known, so that the first question need not wait"
     data = b"PUT bob prices 7 \r\n\r\nEWR 12.5"
     assert scene.tell(Asked(1, data)) == [Ask("s2", 1, data)]
     reply = b"STATUS s2 OK \r\n\r\n"
@@ -231,6 +235,16 @@ def test_what_is_not_for_a_proxy_is_answered_with_what_is() -> None:
     ((_, status, text),) = said(scene.tell(Asked(2, b"GET alice\r\n\r\n")))
     assert status == "BAD_MESSAGE"
     assert text.startswith("GET <SENDER_ID>")
+
+
+def test_who_is_not_listed_where_servers_are_is_none() -> None:
+    scene = Scene(replace(SETTINGS, servers=("s1",)))
+    ((_, status, text),) = said(scene.ask(1, m.Periodic("s2", ("t",))))
+    assert (status, text) == (
+        "REFUSED",
+        "s2 is none of this proxy's servers: list it under `servers`, where 1 stand",
+    )
+    assert scene.proxy.topics.servers == []
 
 
 def test_no_more_requests_are_on_their_way_than_may_be() -> None:

@@ -41,6 +41,10 @@ class TopicMap:
         self._assigned: dict[str, str] = {}
         self._assigned_counts: dict[str, int] = {}
 
+    def __contains__(self, server: str) -> bool:
+        """Whether a server has said what it claims."""
+        return server in self._topics
+
     @property
     def servers(self) -> list[str]:
         """Who has said what it claims, in the order of ids."""

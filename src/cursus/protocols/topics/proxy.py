@@ -45,6 +45,7 @@ from .messages import (
 )
 
 MERGES_MAX = 16
+SERVERS_MAX = 1000
 MILLISECOND = 1_000_000
 _ANYBODYS = (Subscribe, Unsubscribe, Get, Put)
 _OF_A_SUBSCRIPTION = (Unsubscribe, Get)
@@ -62,7 +63,8 @@ class ProxySettings:
     learning_ns: int = 6_000 * MILLISECOND
     """For how long nothing is assigned at first; more than servers' period."""
     servers: tuple[str, ...] = ()
-    """Who must have said what it claims before anything is assigned; with none, `learning_ns` must have passed."""
+    """Who may be a server, and must have said what it claims before anything is assigned. With none, anybody may, and
+    `learning_ns` must have passed."""
     requests_max: int = 10_000
 
 
@@ -99,8 +101,15 @@ class Ask:
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Meet:
+    """Connect to a server: it will be asked."""
+
+    server: str
+
+
 Event: TypeAlias = Asked | Answered | DeadlineReached
-Effect: TypeAlias = Answer | Ask | Note
+Effect: TypeAlias = Answer | Ask | Meet | Note
 
 
 @dataclass(slots=True)
@@ -181,8 +190,16 @@ class Proxy:
             self._say(peer, StatusWord.BAD_MESSAGE, said)
 
     def _learn(self, peer: int, message: Periodic) -> None:
-        self._silent.pop(message.sender, None)
-        for conflict in self.topics.learn(message.sender, message.topics):
+        server, servers = message.sender, self.settings.servers
+        is_new = server not in self.topics
+        if (servers and server not in servers) or (is_new and len(self.topics.servers) >= SERVERS_MAX):
+            said = f"{server} is none of this proxy's servers: list it under `servers`, where {len(servers)} stand"
+            self._say(peer, StatusWord.REFUSED, said)
+            return
+        self._silent.pop(server, None)
+        if is_new:
+            self._effects.append(Meet(server))
+        for conflict in self.topics.learn(server, message.topics):
             if conflict not in self._merging:
                 self._to_merge[conflict] = None
         self._say(peer, StatusWord.OK)
