@@ -1,0 +1,58 @@
+"""What a filter leaves of a record: worked out once for all who have the filter, and kept within a bound."""
+
+import pytest
+
+from cursus.delivery.batch import BatchHeader
+from cursus.delivery.record import Envelope, RecordKind, write_envelope
+from cursus.journal.exchange import PlacedRecord
+from cursus.matching import Filter
+from cursus.sim.content import Identity, batch_record
+from cursus.streams import examine
+from cursus.streams.examine import Examiner, wanted_by
+from cursus.streams.facts import StreamConfig, StreamCreated
+from cursus.streams.stream import Stream
+from cursus.streams.tail import TailBudget
+from tests.streams.rig import incarnation
+
+EVEN, ODD = wanted_by(Filter(where="even")), wanted_by(Filter(where="not even"))
+COUNT = 4
+
+
+def placed(index: int) -> PlacedRecord:
+    """One of many records behind one another, of `COUNT` publications each."""
+    first = 1 + index * COUNT
+    identities = [Identity("alpha", number) for number in range(first, first + COUNT)]
+    record = batch_record(BatchHeader(0, 0, 0, 0, 0, 1, 1, 1, 0, first, 0, 0), identities)
+    write_envelope(record, Envelope(RecordKind.BATCH, 0, examine.read_size(record), 0, first, 0))
+    return PlacedRecord(first, COUNT, 0, memoryview(record))
+
+
+def outcome(examiner: Examiner, stream: Stream, record: PlacedRecord, wanted: examine.Wanted) -> object:
+    """What a filter leaves of a whole record."""
+    return examiner.examine(stream, record, wanted, record.first_sequence, record.first_sequence + COUNT - 1, ())
+
+
+@pytest.fixture
+def stream() -> Stream:
+    """A stream without anything."""
+    return Stream(StreamCreated(1, "s", incarnation(1), StreamConfig(), 0, "local"), TailBudget(1 << 20))
+
+
+def test_what_a_filter_leaves_of_a_record_is_worked_out_once(stream: Stream) -> None:
+    examiner, record = Examiner(), placed(0)
+    assert outcome(examiner, stream, record, EVEN) is outcome(examiner, stream, record, EVEN)
+    assert outcome(examiner, stream, record, ODD) is not outcome(examiner, stream, record, EVEN)
+
+
+def test_the_oldest_outcomes_go_when_those_that_are_kept_take_too_much(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [placed(index) for index in range(20)]
+    last = [outcome(Examiner(), stream, record, EVEN) for record in records[-5:]]
+    size = sum(512 + len(excerpt.memory) for excerpt in last if isinstance(excerpt, examine.Excerpt))
+    monkeypatch.setattr(examine, "_KEPT_SIZE_MAX", size)
+    examiner = Examiner()
+    kept = [outcome(examiner, stream, record, EVEN) for record in records]
+    again = [outcome(examiner, stream, record, EVEN) for record in records[-5:]]
+    assert all(one is other for one, other in zip(kept[-5:], again, strict=True)), "the last five are kept"
+    assert outcome(examiner, stream, records[-6], EVEN) is not kept[-6], "and the one before is not"
