@@ -1,0 +1,251 @@
+"""The way in: each client is a sparse source of the topic's stream, its counters the numbers.
+
+    ATTACHING ── GrantSource ──► ATTACHED ── Fence: somebody took the source over ──► ATTACHING
+                                    └── Refuse, or nobody asked for long ──► gone
+
+The resume token of a put's batch is the digest of its body, so the node knows the body of a client's last counter as
+long as it knows the source. A counter above the last one is appended; the last one again, with the same body, is a
+duplicate; all others are refused with the last one named. A put is answered when it is durable, and so is whoever asks
+for it meanwhile.
+
+Invariants
+    (1) Each put is answered exactly once.
+    (2) What is on its way to the journal has growing counters above the last durable one.
+Source: seed 000, sections 2.4, 3.1.4 and 4; docs/decisions/0012.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import NamedTuple, TypeAlias
+
+from cursus.delivery.batch import BatchHeader, Layout, signed_record
+from cursus.delivery.publication import Rows
+from cursus.delivery.rows import encode_rows
+from cursus.kernel.engine import Now
+from cursus.streams import exchange as x
+
+from .messages import Put, StatusWord
+
+DIGEST_SIZE = 16
+FENCES_MAX = 3
+"""How often in a row a source is taken back from somebody else."""
+
+
+class PutEnded(NamedTuple):
+    """What became of a put that `peer` asked for."""
+
+    peer: int
+    status: StatusWord
+    text: str = ""
+
+
+Effect: TypeAlias = PutEnded | x.SourceAttachRequested | x.BatchOffered | x.SessionClosed
+Answer: TypeAlias = x.GrantSource | x.ConfirmTaken | x.RefuseBatch | x.Refuse | x.Fence
+
+
+class _Asked(NamedTuple):
+    peer: int
+    put: Put
+    digest: bytes
+
+
+@dataclass(slots=True)
+class _OnItsWay:
+    digest: bytes
+    peers: list[int]
+    put: Put
+
+
+@dataclass(slots=True)
+class _Putter:
+    """One client on one topic."""
+
+    session: int
+    topic: str
+    client: str
+    grant: x.GrantSource | None = None
+    last: int = 0
+    digest: bytes = b""
+    """Of the body of the last durable put, b"" where that is not known."""
+    waiting: list[_Asked] = field(default_factory=list)
+    """Until the source is attached."""
+    on_its_way: dict[int, _OnItsWay] = field(default_factory=dict)
+    fence_count: int = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.waiting and not self.on_its_way
+
+
+class Puts:
+    """Owns the clients that put, and what they put that is on its way to the journal."""
+
+    def __init__(
+        self,
+        principal: str,
+        open_session: Callable[[], int],
+        new_incarnation: Callable[[], bytes],
+        body_size_max: int,
+        putters_max: int,
+    ) -> None:
+        """Nobody has put yet. `open_session` gives sessions of the streams floor that nobody has."""
+        self._principal = principal
+        self._open_session = open_session
+        self._new_incarnation = new_incarnation
+        self._body_size_max = body_size_max
+        self._putters_max = putters_max
+        self._putters: dict[tuple[str, str], _Putter] = {}
+        """By topic and client; who asked last stands last."""
+        self._by_session: dict[int, _Putter] = {}
+        self._effects: list[Effect] = []
+
+    def ask(self, peer: int, put: Put, now: Now) -> Sequence[Effect]:
+        """A client puts."""
+        effects: list[Effect] = []
+        self._effects = effects
+        if len(put.body) > self._body_size_max:
+            said = f"the body has {len(put.body)} bytes, and may have {self._body_size_max}: put it in parts"
+            return [PutEnded(peer, StatusWord.REFUSED, said)]
+        key = (put.topic, put.sender)
+        putter = self._putters.pop(key, None)
+        if putter is None:
+            putter = _Putter(0, put.topic, put.sender)
+            self._make_room()
+            self._attach(putter)
+        self._putters[key] = putter
+        asked = _Asked(peer, put, _digest_of(put.body))
+        if putter.grant is None:
+            putter.waiting.append(asked)
+        else:
+            self._judge(putter, asked, now)
+        return effects
+
+    def handle(self, event: Answer, now: Now) -> Sequence[Effect]:
+        """The streams floor says something to one of the sessions."""
+        effects: list[Effect] = []
+        self._effects = effects
+        putter = self._by_session.get(event.session)
+        if putter is not None:
+            match event:
+                case x.GrantSource():
+                    self._granted(putter, event, now)
+                case x.ConfirmTaken():
+                    self._taken(putter, event)
+                case x.RefuseBatch():
+                    self._not_taken(putter, event)
+                case x.Refuse(_, code, message):
+                    self._end(putter, StatusWord.REFUSED, f"{message} [{code}]")
+                case x.Fence():
+                    self._fenced(putter, event)
+        return effects
+
+    def check(self) -> None:
+        """The invariants of the module hold."""
+        for putter in self._putters.values():
+            counters = list(putter.on_its_way)
+            assert counters == sorted(counters), "(2)"
+            assert not counters or counters[0] > putter.last, "(2)"
+            assert putter.grant is not None or not counters, "(2)"
+
+    # ── the source ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _attach(self, putter: _Putter) -> None:
+        """Be the source, whoever was it before."""
+        putter.session, putter.grant = self._open_session(), None
+        self._by_session[putter.session] = putter
+        self._effects.append(
+            x.SourceAttachRequested(
+                putter.session, self._principal, putter.topic, putter.client, self._new_incarnation(), 0, is_sparse=True
+            )
+        )
+
+    def _make_room(self) -> None:
+        """Let go whoever asked the longest ago and waits for nothing."""
+        if len(self._putters) >= self._putters_max:
+            idle = next((putter for putter in self._putters.values() if putter.is_idle), None)
+            if idle is not None:
+                self._forget(idle)
+                self._effects.append(x.SessionClosed(idle.session))
+
+    def _forget(self, putter: _Putter) -> None:
+        self._by_session.pop(putter.session, None)
+        self._putters.pop((putter.topic, putter.client), None)
+
+    def _granted(self, putter: _Putter, grant: x.GrantSource, now: Now) -> None:
+        putter.grant, putter.last = grant, grant.last_number
+        putter.digest = grant.token if grant.token_number == grant.last_number else b""
+        waiting, putter.waiting = putter.waiting, []
+        for asked in waiting:
+            self._judge(putter, asked, now)
+
+    def _fenced(self, putter: _Putter, fence: x.Fence) -> None:
+        """Take the source back; what was on its way is judged anew by what the next grant says of it."""
+        del self._by_session[putter.session]
+        putter.fence_count += 1
+        if putter.fence_count > FENCES_MAX:
+            self._end(putter, StatusWord.REFUSED, f"{fence.message}: let nobody else publish as {putter.client}")
+            return
+        again = [_Asked(peer, way.put, way.digest) for way in putter.on_its_way.values() for peer in way.peers]
+        putter.waiting = again + putter.waiting
+        putter.on_its_way = {}
+        self._attach(putter)
+
+    def _end(self, putter: _Putter, status: StatusWord, text: str) -> None:
+        """Whoever waits is told; whoever asks next begins anew."""
+        self._forget(putter)
+        peers = [peer for way in putter.on_its_way.values() for peer in way.peers]
+        for peer in peers + [asked.peer for asked in putter.waiting]:
+            self._effects.append(PutEnded(peer, status, text))
+
+    # ── puts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _judge(self, putter: _Putter, asked: _Asked, now: Now) -> None:
+        counter = asked.put.counter
+        way = putter.on_its_way.get(counter)
+        newest = max(putter.last, next(reversed(putter.on_its_way), 0))
+        if counter > newest:
+            self._offer(putter, asked, now)
+        elif way is not None and way.digest == asked.digest:
+            way.peers.append(asked.peer)
+        elif counter == putter.last and putter.digest == asked.digest:
+            self._effects.append(PutEnded(asked.peer, StatusWord.OK))
+        else:
+            self._effects.append(PutEnded(asked.peer, StatusWord.REFUSED, _refusal(putter, counter, newest)))
+
+    def _offer(self, putter: _Putter, asked: _Asked, now: Now) -> None:
+        grant, put = putter.grant, asked.put
+        assert grant is not None
+        payload, at_us = [encode_rows(Rows([b""], [put.body]))], now.wall_us
+        header = BatchHeader(
+            int(Layout.ROWS), 0, len(payload[0]), DIGEST_SIZE, 1, grant.stream_id, grant.source_id, grant.epoch, 1,
+            put.counter, at_us, at_us,
+        )  # fmt: skip
+        putter.on_its_way[put.counter] = _OnItsWay(asked.digest, [asked.peer], put)
+        self._effects.append(x.BatchOffered(putter.session, signed_record(header, payload, asked.digest), header))
+
+    def _taken(self, putter: _Putter, said: x.ConfirmTaken) -> None:
+        way = putter.on_its_way.pop(said.last_number, None)
+        if way is None:
+            return
+        putter.last, putter.digest, putter.fence_count = said.last_number, way.digest, 0
+        self._effects.extend(PutEnded(peer, StatusWord.OK) for peer in way.peers)
+
+    def _not_taken(self, putter: _Putter, said: x.RefuseBatch) -> None:
+        way = putter.on_its_way.pop(said.first_number, None)
+        if way is not None:
+            text = f"{said.message} [{said.code}]"
+            self._effects.extend(PutEnded(peer, StatusWord.INTERNAL_ERROR, text) for peer in way.peers)
+
+
+def _digest_of(body: bytes) -> bytes:
+    return blake2b(body, digest_size=DIGEST_SIZE).digest()
+
+
+def _refusal(putter: _Putter, counter: int, newest: int) -> str:
+    who = f"{putter.client} on {putter.topic}"
+    if counter == newest:
+        return f"counter {counter} of {who} was another body's: put it under a counter above {newest}"
+    return f"counter {counter} of {who} is below its last one, {newest}: put under a counter above {newest}"
