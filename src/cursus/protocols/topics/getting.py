@@ -1,0 +1,356 @@
+"""The way out: each subscriber of a topic is a durable subscription of its stream, and GET settles one by one.
+
+    LOOKING ── there ──► ATTACHING ── GrantSubscription ──► ATTACHED ── Fence, Refuse, quiet for long ──► gone
+        └── not there: NOT_SUBSCRIBED, or with SUBSCRIBE attached from the head on
+
+A message's id is the stream's incarnation and the message's sequence. GET names the last one that its client has: that
+is settled, durably, and then the next one is answered, which stays the next one until a GET names it. What is settled
+already was answered and the answer lost, so the next one is answered as well; any other id was never given.
+
+Invariants
+    (1) Each question is answered exactly once.
+    (2) What waits to be handed out lies in the order of sequences; everything before it is done with.
+    (3) One question of a client's is worked on at a time.
+Source: seed 000, sections 2.1 to 2.3, 3.1.1 to 3.1.3 and 4; docs/decisions/0012.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from cursus.delivery.batch import Layout, read_header
+from cursus.delivery.payload import read_columns, read_rows, rows_of
+from cursus.delivery.record import ENVELOPE_SIZE, read_envelope
+from cursus.kernel.errors import InvariantBroken
+from cursus.kernel.octets import Octets
+from cursus.streams import exchange as x
+
+from .messages import NO_MESSAGE_ID, Get, StatusWord, Subscribe, Unsubscribe
+
+SUBSCRIPTION = "topics"
+"""The name of the subscription of each client."""
+CREDIT_SIZE = 64 << 10
+"""How many bytes of messages wait here for one client at most, and one frame more."""
+_INCARNATION_SHOWN = 8
+_ADMIN = 1
+
+
+class GetEnded(NamedTuple):
+    """What became of what `peer` asked for; with a message, its id and body."""
+
+    peer: int
+    status: StatusWord
+    text: str = ""
+    message_id: str = ""
+    body: bytes = b""
+
+
+Question: TypeAlias = Subscribe | Unsubscribe | Get
+Effect: TypeAlias = (
+    GetEnded | x.SubscribeRequested | x.CreditGranted | x.SettleRequested | x.AdminRequested | x.SessionClosed
+)
+Answer: TypeAlias = (
+    x.GrantSubscription | x.Push | x.PushProgress | x.PushGap | x.ConfirmSettled | x.AnswerAdmin | x.Refuse | x.Fence
+)
+
+
+class _Asked(NamedTuple):
+    peer: int
+    question: Question
+
+
+class _Message(NamedTuple):
+    sequence: int
+    body: bytes
+    freed_size: int
+    """Credit that comes free when this one is done with: that of its frame, for the last of a frame."""
+
+
+class _Gap(NamedTuple):
+    sequence: int
+    last: int
+    code: str
+
+
+@dataclass(slots=True)
+class _Getter:
+    """One client on one topic."""
+
+    session: int
+    topic: str
+    client: str
+    asked: deque[_Asked] = field(default_factory=deque)
+    """The first one is being worked on."""
+    grant: x.GrantSubscription | None = None
+    is_removing: bool = False
+    settling: int = 0
+    """The sequence that is being settled, 0 for none."""
+    position: int = 0
+    """Everything below it was pushed, or is not there."""
+    messages: deque[_Message | _Gap] = field(default_factory=deque)
+
+    @property
+    def next_sequence(self) -> int:
+        """Everything below it is done with."""
+        return self.messages[0].sequence if self.messages else self.position
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether all that was there when the subscription was attached has been pushed."""
+        return self.grant is not None and self.position > self.grant.head
+
+
+class Gets:
+    """Owns the clients that subscribe and get, and what was pushed for them and not handed out for good."""
+
+    def __init__(
+        self,
+        principal: str,
+        open_session: Callable[[], int],
+        new_incarnation: Callable[[], bytes],
+        getters_max: int,
+    ) -> None:
+        """Nobody has asked yet. `open_session` gives sessions of the streams floor that nobody has."""
+        self._principal = principal
+        self._open_session = open_session
+        self._new_incarnation = new_incarnation
+        self._getters_max = getters_max
+        self._getters: dict[tuple[str, str], _Getter] = {}
+        """By topic and client; who asked last stands last."""
+        self._by_session: dict[int, _Getter] = {}
+        self._effects: list[Effect] = []
+
+    def ask(self, peer: int, question: Question) -> Sequence[Effect]:
+        """A client subscribes, unsubscribes or gets."""
+        effects: list[Effect] = []
+        self._effects = effects
+        key = (question.topic, question.sender)
+        getter = self._getters.pop(key, None)
+        if getter is None:
+            getter = _Getter(self._open_session(), question.topic, question.sender)
+            self._by_session[getter.session] = getter
+            self._make_room()
+        self._getters[key] = getter
+        getter.asked.append(_Asked(peer, question))
+        if len(getter.asked) == 1:
+            self._begin(getter)
+        return effects
+
+    def handle(self, event: Answer) -> Sequence[Effect]:
+        """The streams floor says something to one of the sessions."""
+        effects: list[Effect] = []
+        self._effects = effects
+        getter = self._by_session.get(event.session)
+        if getter is not None:
+            match event:
+                case x.AnswerAdmin():
+                    self._administered(getter)
+                case x.GrantSubscription():
+                    self._granted(getter, event)
+                case x.Push():
+                    self._pushed(getter, event)
+                case x.PushProgress(_, position):
+                    getter.position = max(getter.position, position)
+                    self._go_on(getter)
+                case x.PushGap(_, first, following, code):
+                    getter.messages.append(_Gap(first, following - 1, code))
+                    getter.position = max(getter.position, following)
+                    self._go_on(getter)
+                case x.ConfirmSettled():
+                    self._settled(getter, event)
+                case x.Refuse():
+                    self._refused(getter, event)
+                case x.Fence(_, _, message):
+                    self._end(getter, StatusWord.REFUSED, f"{message}: ask again")
+        return effects
+
+    def check(self) -> None:
+        """The invariants of the module hold."""
+        for getter in self._getters.values():
+            sequences = [message.sequence for message in getter.messages]
+            assert sequences == sorted(sequences), "(2)"
+            assert all(sequence < getter.position for sequence in sequences), "(2)"
+
+    # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self, getter: _Getter) -> None:
+        """Work on the first question."""
+        question = getter.asked[0].question
+        if isinstance(question, Unsubscribe):
+            getter.is_removing = True
+            self._administer(getter, "subscription.remove")
+        elif getter.grant is None:
+            self._administer(getter, "subscription.show")
+        elif isinstance(question, Subscribe):
+            self._answer(getter, StatusWord.ALREADY_SUBSCRIBED)
+        else:
+            self._get(getter, question)
+
+    def _administer(self, getter: _Getter, verb: str) -> None:
+        arguments: dict[str, object] = {"stream": getter.topic, "subscriber": getter.client, "name": SUBSCRIPTION}
+        self._effects.append(x.AdminRequested(getter.session, _ADMIN, self._principal, verb, arguments))
+
+    def _administered(self, getter: _Getter) -> None:
+        if getter.is_removing:
+            getter.is_removing = False
+            self._close(getter)
+            self._answer(getter, StatusWord.OK)
+        elif isinstance(getter.asked[0].question, Subscribe):
+            self._answer(getter, StatusWord.ALREADY_SUBSCRIBED)
+        else:
+            self._attach(getter)
+
+    def _refused(self, getter: _Getter, said: x.Refuse) -> None:
+        is_unknown = said.request == _ADMIN and said.code in ("unknown-subscription", "unknown-stream")
+        if is_unknown and isinstance(getter.asked[0].question, Subscribe):
+            self._attach(getter)
+        elif is_unknown:
+            getter.is_removing = False
+            text = f"{getter.client} is not subscribed to {getter.topic}: subscribe first"
+            self._answer(getter, StatusWord.NOT_SUBSCRIBED, text)
+        elif said.request == _ADMIN or not getter.is_removing:
+            # While the subscription is being removed its owner, too, is told that it is gone.
+            self._end(getter, StatusWord.REFUSED, f"{said.message} [{said.code}]")
+
+    def _answer(
+        self, getter: _Getter, status: StatusWord, text: str = "", message_id: str = "", body: bytes = b""
+    ) -> None:
+        """Answer the first question, and work on the next one."""
+        self._effects.append(GetEnded(getter.asked.popleft().peer, status, text, message_id, body))
+        if getter.asked:
+            self._begin(getter)
+
+    # ── the subscription ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _attach(self, getter: _Getter) -> None:
+        """Be the subscription's owner, whoever was it before; without one it begins behind what is there."""
+        self._effects.append(
+            x.SubscribeRequested(
+                getter.session, self._principal, getter.topic, getter.client, SUBSCRIPTION,
+                start=x.Start(x.StartKind.HEAD), mode=x.SettleMode.INDIVIDUAL, incarnation=self._new_incarnation(),
+                credit=CREDIT_SIZE,
+            )
+        )  # fmt: skip
+
+    def _granted(self, getter: _Getter, grant: x.GrantSubscription) -> None:
+        getter.grant, getter.position = grant, grant.position
+        getter.messages.clear()
+        if not getter.asked:
+            return
+        question = getter.asked[0].question
+        if isinstance(question, Subscribe):
+            self._answer(getter, StatusWord.OK)
+        elif isinstance(question, Get):
+            self._get(getter, question)
+
+    def _close(self, getter: _Getter) -> None:
+        """Leave the session, and begin another one with the next question."""
+        self._effects.append(x.SessionClosed(getter.session))
+        del self._by_session[getter.session]
+        getter.session, getter.grant, getter.settling = self._open_session(), None, 0
+        getter.messages.clear()
+        self._by_session[getter.session] = getter
+
+    def _end(self, getter: _Getter, status: StatusWord, text: str) -> None:
+        """Whoever waits is told; whoever asks next begins anew."""
+        self._forget(getter)
+        self._effects.extend(GetEnded(asked.peer, status, text) for asked in getter.asked)
+        getter.asked.clear()
+
+    def _forget(self, getter: _Getter) -> None:
+        self._by_session.pop(getter.session, None)
+        self._getters.pop((getter.topic, getter.client), None)
+
+    def _make_room(self) -> None:
+        """Let go whoever asked the longest ago and waits for nothing."""
+        if len(self._getters) >= self._getters_max:
+            idle = next((getter for getter in self._getters.values() if not getter.asked), None)
+            if idle is not None:
+                self._forget(idle)
+                self._effects.append(x.SessionClosed(idle.session))
+
+    # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _pushed(self, getter: _Getter, push: x.Push) -> None:
+        for sequence, body in _messages_in(push.buffers):
+            freed_size = push.size + x.PUSH_OVERHEAD if sequence == push.last_sequence else 0
+            getter.messages.append(_Message(sequence, body, freed_size))
+        getter.position = max(getter.position, push.last_sequence + 1)
+        self._go_on(getter)
+
+    def _get(self, getter: _Getter, question: Get) -> None:
+        """Settle what the question names, if it is the next one, and answer with the one behind it."""
+        if not getter.messages and not getter.has_caught_up:
+            return
+        named, following = self._sequence_of(getter, question.last_id), getter.next_sequence
+        if named is not None and named < following:
+            self._hand_out(getter)
+        elif named == following and getter.messages and isinstance(getter.messages[0], _Message):
+            getter.settling = following
+            self._effects.append(x.SettleRequested(getter.session, ((following, following),)))
+        else:
+            said = f"{question.last_id} is no message that {getter.client} was given of {getter.topic}"
+            self._answer(getter, StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none")
+
+    def _sequence_of(self, getter: _Getter, message_id: str) -> int | None:
+        """The sequence in an id, 0 for that of no message, None for an id that was never given."""
+        if message_id == NO_MESSAGE_ID:
+            return 0
+        shown, _, sequence = message_id.partition("-")
+        if shown != self._shown_incarnation(getter) or not sequence.isascii() or not sequence.isdigit():
+            return None
+        return int(sequence) if len(sequence) < 20 else None
+
+    def _shown_incarnation(self, getter: _Getter) -> str:
+        assert getter.grant is not None
+        return getter.grant.stream_incarnation[:_INCARNATION_SHOWN].hex()
+
+    def _hand_out(self, getter: _Getter) -> None:
+        message = getter.messages[0] if getter.messages else None
+        if message is None:
+            self._answer(getter, StatusWord.NO_MESSAGES)
+        elif isinstance(message, _Gap):
+            # The cursor has passed it already.
+            getter.messages.popleft()
+            said = f"messages {message.sequence} to {message.last} of {getter.topic} cannot be had ({message.code})"
+            self._answer(getter, StatusWord.INTERNAL_ERROR, f"{said}: get again for the next one")
+        else:
+            message_id = f"{self._shown_incarnation(getter)}-{message.sequence}"
+            self._answer(getter, StatusWord.OK, message_id=message_id, body=message.body)
+
+    def _settled(self, getter: _Getter, said: x.ConfirmSettled) -> None:
+        sequence = getter.settling
+        if not 0 < sequence <= said.floor and not any(first <= sequence <= last for first, last in said.ranges):
+            return
+        getter.settling = 0
+        message = getter.messages.popleft()
+        assert isinstance(message, _Message)
+        if message.freed_size:
+            self._effects.append(x.CreditGranted(getter.session, message.freed_size))
+        self._hand_out(getter)
+
+    def _go_on(self, getter: _Getter) -> None:
+        """Something came for which the first question may have waited."""
+        question = getter.asked[0].question if getter.asked else None
+        if getter.grant is not None and isinstance(question, Get) and not getter.settling:
+            self._get(getter, question)
+
+
+def _messages_in(buffers: Sequence[Octets]) -> Iterator[tuple[int, bytes]]:
+    """The sequences and bodies in what was pushed."""
+    data, offset = memoryview(buffers[0] if len(buffers) == 1 else b"".join(buffers)), 0
+    while offset < len(data):
+        envelope = read_envelope(data, offset)
+        if envelope is None:
+            raise InvariantBroken(f"what was pushed holds no sound record at {offset}")
+        start = offset + ENVELOPE_SIZE
+        batch = data[start : start + envelope.size]
+        header = read_header(batch)
+        rows = read_rows(batch, header) if header.layout == Layout.ROWS else rows_of(read_columns(batch, header))
+        places = range(len(rows.keys)) if rows.rows is None else rows.rows
+        for place, body in zip(places, rows.bodies, strict=True):
+            yield envelope.first_sequence + place, body
+        offset += envelope.record_size

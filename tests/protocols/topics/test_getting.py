@@ -1,0 +1,310 @@
+"""Subscribers of a topic over a real streams floor and log."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cursus.protocols.topics.getting import Effect, GetEnded, Gets
+from cursus.protocols.topics.messages import Get, Subscribe, Unsubscribe
+from cursus.streams import exchange as x
+from tests.streams.rig import Rig, incarnation
+
+
+class Scene:
+    """A server's way out, the floor below it, and somebody who publishes to the stream `s`."""
+
+    def __init__(self, getters_max: int = 100) -> None:
+        self.rig = Rig()
+        self.ended: list[GetEnded] = []
+        self.number = 0
+        self._count = 0
+        self._getters_max = getters_max
+        self.boot()
+
+    def boot(self) -> None:
+        self.gets = Gets("local", self._next, lambda: incarnation(self._next()), self._getters_max)
+        self.grant = self.rig.attach(10_000)
+
+    def restart(self) -> None:
+        self.rig.restart()
+        self.boot()
+
+    def publish(self, count: int = 1) -> None:
+        before = len(self.rig.said)
+        self.rig.publish(self.grant, self.number + 1, count)
+        self.number += count
+        self.follow(self.up(before))
+        self.sync()
+
+    def ask(self, question: Subscribe | Unsubscribe | Get, peer: int = 1) -> GetEnded | None:
+        """Ask, and carry everything out; the answer to this peer."""
+        self.follow(self.gets.ask(peer, question))
+        self.sync()
+        mine = [end for end in self.ended if end.peer == peer]
+        self.ended = [end for end in self.ended if end.peer != peer]
+        assert len(mine) <= 1, "answered once"
+        return mine[0] if mine else None
+
+    def get(self, last_id: str = "-1", client: str = "alice", peer: int = 1) -> tuple[str, str]:
+        """A message's id and its body; or the status and the text."""
+        end = self.ask(Get(client, "s", last_id), peer)
+        assert end is not None
+        if end.status != "OK":
+            return end.status.value, end.text
+        return end.message_id, end.body.hex()
+
+    def status(self, question: Subscribe | Unsubscribe | Get) -> str:
+        end = self.ask(question)
+        return "" if end is None else end.status.value
+
+    def follow(self, effects: Sequence[Effect]) -> None:
+        orders = list(effects)
+        while orders:
+            order = orders.pop(0)
+            if isinstance(order, GetEnded):
+                self.ended.append(order)
+            else:
+                before = len(self.rig.said)
+                self.rig.tell(order)
+                orders += self.up(before)
+            self.gets.check()
+
+    def up(self, before: int) -> list[Effect]:
+        """What follows from what the floor said since."""
+        said = self.rig.said[before:]
+        return [effect for event in said for effect in self.gets.handle(event)]
+
+    def sync(self) -> None:
+        """Carry out what was ordered of the disk, and what follows."""
+        effects: list[Effect] | None = None
+        while effects is None or effects:
+            before = len(self.rig.said)
+            self.rig.carry_out()
+            effects = self.up(before)
+            self.follow(effects)
+
+    def _next(self) -> int:
+        self._count += 1
+        return self._count
+
+
+SUBSCRIBE, UNSUBSCRIBE = Subscribe("alice", "s"), Unsubscribe("alice", "s")
+
+
+def test_only_what_is_put_after_the_subscription_is_received_in_order_and_once() -> None:
+    scene = Scene()
+    scene.publish(2)
+    assert scene.status(SUBSCRIBE) == "OK"
+    assert scene.get()[0] == "NO_MESSAGES"
+    scene.publish(3)
+    last, got = "-1", []
+    for _ in range(3):
+        last, body = scene.get(last)
+        got.append(int(last.partition("-")[2]))
+        assert body
+    assert got == [3, 4, 5]
+    assert scene.get(last)[0] == "NO_MESSAGES"
+    scene.publish()
+    assert scene.get(last)[0].endswith("-6")
+
+
+def test_a_message_is_handed_out_again_until_it_is_named_and_never_after() -> None:
+    scene = Scene()
+    scene.status(SUBSCRIBE)
+    scene.publish(2)
+    first = scene.get()
+    assert scene.get() == first, "its answer was lost"
+    second = scene.get(first[0])
+    assert scene.get(first[0]) == second, "this one's was"
+    assert scene.get() == second, "whoever lost its directory is given what it did not name"
+
+
+def test_a_server_that_is_killed_between_two_gets_hands_out_the_same_again() -> None:
+    scene = Scene()
+    scene.status(SUBSCRIBE)
+    scene.publish(3)
+    first = scene.get()
+    second = scene.get(first[0])
+    scene.restart()
+    assert scene.get(first[0]) == second
+    third = scene.get(second[0])
+    scene.restart()
+    assert scene.get(second[0]) == third
+    assert scene.get(third[0])[0] == "NO_MESSAGES"
+
+
+def test_an_id_that_was_never_given_is_refused_and_changes_nothing() -> None:
+    scene = Scene()
+    scene.status(SUBSCRIBE)
+    scene.publish(2)
+    first = scene.get()
+    shown, _, sequence = first[0].partition("-")
+    for wrong in (
+        f"{shown}-2",
+        f"{shown}-99",
+        f"{shown}-",
+        f"{shown}-x",
+        f"{'0' * 15}f-1",
+        "bob-1",
+        "1",
+        f"{shown}-{'9' * 30}",
+    ):
+        status, text = scene.get(wrong)
+        assert status == "REFUSED"
+        assert text == f"{wrong} is no message that alice was given of s: name the last one, or -1 for none"
+    assert scene.get() == first
+    assert sequence == "1"
+
+
+def test_who_is_not_subscribed_is_told_to_subscribe() -> None:
+    scene = Scene()
+    assert scene.get() == ("NOT_SUBSCRIBED", "alice is not subscribed to s: subscribe first")
+    assert scene.status(Get("alice", "nowhere", "-1")) == "NOT_SUBSCRIBED"
+    assert scene.status(UNSUBSCRIBE) == "NOT_SUBSCRIBED"
+    assert "nowhere" not in scene.rig.floor.tables.streams, "asking makes no topic"
+
+
+def test_a_subscription_that_is_there_goes_on_also_after_a_kill() -> None:
+    scene = Scene()
+    assert scene.status(SUBSCRIBE) == "OK"
+    scene.publish()
+    assert scene.status(SUBSCRIBE) == "ALREADY_SUBSCRIBED"
+    scene.restart()
+    assert scene.status(SUBSCRIBE) == "ALREADY_SUBSCRIBED"
+    assert scene.get()[0].endswith("-1")
+
+
+def test_whoever_unsubscribes_receives_nothing_any_more_not_even_what_came_before() -> None:
+    scene = Scene()
+    scene.status(SUBSCRIBE)
+    scene.publish(2)
+    scene.get()
+    assert scene.status(UNSUBSCRIBE) == "OK"
+    assert scene.get()[0] == "NOT_SUBSCRIBED"
+    assert scene.status(UNSUBSCRIBE) == "NOT_SUBSCRIBED"
+    assert scene.status(SUBSCRIBE) == "OK"
+    assert scene.get()[0] == "NO_MESSAGES"
+    scene.publish()
+    assert scene.get()[0].endswith("-3")
+
+
+def test_subscribing_makes_the_topic() -> None:
+    scene = Scene()
+    assert scene.status(Subscribe("alice", "new")) == "OK"
+    assert "new" in scene.rig.floor.tables.streams
+
+
+def test_subscribers_do_not_know_one_another() -> None:
+    scene = Scene()
+    scene.status(SUBSCRIBE)
+    scene.publish()
+    scene.status(Subscribe("carol", "s"))
+    scene.publish()
+    first = scene.get()
+    assert scene.get(client="carol")[0].endswith("-2")
+    assert scene.get(first[0])[0].endswith("-2")
+    assert scene.get(client="carol")[0].endswith("-2")
+
+
+def test_questions_of_one_client_are_answered_one_after_the_other() -> None:
+    scene = Scene()
+    questions: list[Subscribe | Unsubscribe | Get] = [SUBSCRIBE, Get("alice", "s", "-1"), UNSUBSCRIBE, SUBSCRIBE]
+    for peer, question in enumerate(questions):
+        scene.follow(scene.gets.ask(peer, question))
+    scene.sync()
+    assert [(end.peer, end.status.value) for end in scene.ended] == [
+        (0, "OK"),
+        (1, "NO_MESSAGES"),
+        (2, "OK"),
+        (3, "OK"),
+    ]
+
+
+def test_more_than_waits_here_at_once_is_had_as_it_is_named() -> None:
+    scene = Scene()
+    scene.status(SUBSCRIBE)
+    for _ in range(40):
+        scene.publish(64)
+    last = "-1"
+    for sequence in range(1, 40 * 64 + 1):
+        last, _ = scene.get(last)
+        assert last.endswith(f"-{sequence}")
+    assert scene.get(last)[0] == "NO_MESSAGES"
+
+
+def test_what_is_trimmed_is_told_once_and_what_lies_behind_it_can_be_had() -> None:
+    scene = Scene()
+    scene.status(SUBSCRIBE)
+    scene.publish(4)
+    scene.restart()
+    scene.rig.do(x.AdminRequested(800, 1, "local", "stream.trim", {"name": "s", "floor": 3}))
+    status, text = scene.get()
+    assert (status, text) == (
+        "INTERNAL_ERROR",
+        "messages 1 to 2 of s cannot be had (trimmed): get again for the next one",
+    )
+    third = scene.get()
+    assert third[0].endswith("-3")
+    assert scene.get(third[0])[0].endswith("-4")
+
+
+def test_a_subscription_that_somebody_else_took_over_is_taken_back_by_the_next_question() -> None:
+    scene = Scene()
+    scene.status(SUBSCRIBE)
+    scene.publish(2)
+    first = scene.get()
+    scene.follow([x.SubscribeRequested(900, "local", "s", "alice", "topics", incarnation=incarnation(900), credit=99)])
+    scene.sync()
+    assert scene.get(first[0])[0].endswith("-2")
+
+
+def test_a_client_that_was_quiet_the_longest_makes_room_and_loses_nothing() -> None:
+    scene = Scene(getters_max=2)
+    for client in "abc":
+        scene.status(Subscribe(client, "s"))
+    scene.publish(2)
+    assert len(scene.rig.floor.flows) == 2
+    for client in "abcabc":
+        assert scene.get(client=client)[0].endswith("-1")
+
+
+class Step(NamedTuple):
+    """What a client does; `is_lost` says that its answer never comes."""
+
+    what: str
+    is_lost: bool
+
+
+STEPS = st.one_of(
+    st.builds(Step, st.sampled_from(["subscribe", "unsubscribe", "get", "get", "get"]), st.booleans()),
+    st.sampled_from(["publish", "restart"]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STEPS, max_size=40))
+def test_whatever_is_lost_each_message_of_a_subscription_is_had_once_and_in_order(steps: list[Step | str]) -> None:
+    scene = Scene(getters_max=1)
+    last, got, begins = "-1", [0], 0
+    for step in steps:
+        if step == "publish":
+            scene.publish()
+        elif step == "restart":
+            scene.restart()
+        elif isinstance(step, Step) and step.what == "get":
+            end = scene.ask(Get("alice", "s", last))
+            assert end is not None
+            assert (end.status == "NOT_SUBSCRIBED") == (begins == 0)
+            if end.status == "OK" and not step.is_lost:
+                last = end.message_id
+                got.append(int(last.partition("-")[2]))
+                assert got[-1] == max(got[-2] + 1, begins), "the next one that came after the subscription"
+        elif isinstance(step, Step) and step.what == "subscribe":
+            status = scene.status(SUBSCRIBE)
+            assert status == ("ALREADY_SUBSCRIBED" if begins else "OK")
+            begins = begins or scene.number + 1
+        else:
+            assert scene.status(UNSUBSCRIBE) == ("OK" if begins else "NOT_SUBSCRIBED")
+            begins = 0
