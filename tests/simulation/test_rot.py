@@ -44,6 +44,16 @@ def test_an_empty_disk_has_nothing_to_spoil() -> None:
     assert not struck.is_rotten
 
 
+def test_an_index_that_was_cut_to_nothing_is_spoiled_no_more() -> None:
+    world = World(1)
+    disk = SimDisk(world, "disk", DiskTemper())
+    disk.replace("0000000000000001.index", b"rows" * 10)
+    rot, die = Rot(disk, Struck()), world.dice.die("rot")
+    for _ in range(2000):
+        rot.strike(die)
+    assert not disk.files["0000000000000001.index"].data
+
+
 def test_a_stale_reading_gives_one_sector_as_it_was_before_its_last_sync() -> None:
     file = SimFile()
     for content in (b"1", b"2", b"3"):

@@ -71,10 +71,11 @@ class Rot:
         draw = die.between(0, 9)
         if draw == 0:
             return self._strike_checkpoint(die)
-        names = [name for name in sorted(self._disk.files) if number_of(name, ".index") is not None]
+        sizes = {name: len(self._disk.files[name].data) for name in sorted(self._disk.files)}
+        names = [name for name, size in sizes.items() if size and number_of(name, ".index") is not None]
         if draw <= 3 and names:
             name = names[die.between(0, len(names) - 1)]
-            size = len(self._disk.files[name].data)
+            size = sizes[name]
             return self._cut(name, die.between(0, size - 1)) if die.chance(0.3) else self._flip(die, name, 0, size)
         return self._strike_segment(die)
 
