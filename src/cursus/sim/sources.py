@@ -21,6 +21,7 @@ from cursus.delivery.outbox import (
     Outbox,
     OutboxSettings,
     Published,
+    Settle,
     Stopped,
     Taken,
 )
@@ -185,6 +186,8 @@ class SourceProcess(Peer):
             match effect:
                 case Offer(record):
                     self.ask(batch_offered(CHANNEL, record))
+                case Settle(_, last):
+                    self.source.acknowledged = max(self.source.acknowledged, last)
                 case Delay(code):
                     self.world.tell(self.name, f"is delayed: {code}")
                 case GiveUp(code, message, _) if not self.source.is_sure:
@@ -226,6 +229,8 @@ class Source(Player[SourceProcess]):
         super().__init__(world, network, name, address)
         self.stream = stream
         self.temper = temper
+        self.acknowledged = 0
+        """Up to which number its processes were told that it is taken."""
         self._tokens = [0]
         """Up to which numbers its tokens speak: the places in its input that it can go on from."""
         if temper.uses_tokens:
