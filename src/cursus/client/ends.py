@@ -21,7 +21,7 @@ from .connection import Connection
 from .feed import Feed
 from .given import Attributes, EventTime
 from .intake import Intake
-from .loops import LoopThread
+from .loops import SIGNALS_S, LoopThread
 from .publication import Batch, Publication
 from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching
@@ -50,7 +50,13 @@ class Signal:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until told; whether it was, in time."""
-        return self._lock.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s))
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = SIGNALS_S if end_s is None else max(0.0, end_s - time.monotonic())
+            if self._lock.acquire(timeout=min(SIGNALS_S, left_s)):
+                return True
+            if end_s is not None and left_s <= SIGNALS_S:
+                return False
 
 
 class Publisher(Intake):

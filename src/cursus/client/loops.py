@@ -6,10 +6,14 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import wait
 from typing import Any, TypeVar
 
 from cursus.kernel.errors import Misuse
 
+SIGNALS_S = 0.2
+"""For how long a wait may overlook a signal: CPython's main thread does until it has the lock that it waits for, if the
+signal comes just before."""
 T = TypeVar("T")
 
 
@@ -37,6 +41,8 @@ class LoopThread:
             raise Misuse("in-loop", "the blocking library cannot be used inside its own loop: use connect_async there")
         task = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
+            while not wait((task,), SIGNALS_S).done:
+                pass
             return task.result()
         except BaseException:
             task.cancel()
