@@ -1,30 +1,29 @@
 """Subscribers of a topic over a real streams floor and log."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cursus.protocols.topics.getting import Effect, GetEnded, Gets
+from cursus.protocols.topics.getting import CREDIT_SIZE, GetEnded, Gets
 from cursus.protocols.topics.messages import Get, Subscribe, Unsubscribe
 from cursus.streams import exchange as x
-from tests.streams.rig import Rig, incarnation
+from tests.protocols.topics.floor import Floor
+from tests.streams.rig import incarnation
 
 
-class Scene:
-    """A server's way out, the floor below it, and somebody who publishes to the stream `s`."""
+class Scene(Floor[GetEnded]):
+    """A server's way out, and somebody who publishes to the stream `s`."""
 
     def __init__(self, getters_max: int = 100) -> None:
-        self.rig = Rig()
-        self.ended: list[GetEnded] = []
+        super().__init__(GetEnded)
         self.number = 0
-        self._count = 0
         self._getters_max = getters_max
         self.boot()
 
     def boot(self) -> None:
-        self.gets = Gets("local", self._next, lambda: incarnation(self._next()), self._getters_max)
+        self.gets = Gets("local", self.next_id, lambda: incarnation(self.next_id()), self._getters_max)
+        self.join(self.gets.handle, self.gets.check)
         self.grant = self.rig.attach(10_000)
 
     def restart(self) -> None:
@@ -58,36 +57,6 @@ class Scene:
     def status(self, question: Subscribe | Unsubscribe | Get) -> str:
         end = self.ask(question)
         return "" if end is None else end.status.value
-
-    def follow(self, effects: Sequence[Effect]) -> None:
-        orders = list(effects)
-        while orders:
-            order = orders.pop(0)
-            if isinstance(order, GetEnded):
-                self.ended.append(order)
-            else:
-                before = len(self.rig.said)
-                self.rig.tell(order)
-                orders += self.up(before)
-            self.gets.check()
-
-    def up(self, before: int) -> list[Effect]:
-        """What follows from what the floor said since."""
-        said = self.rig.said[before:]
-        return [effect for event in said for effect in self.gets.handle(event)]
-
-    def sync(self) -> None:
-        """Carry out what was ordered of the disk, and what follows."""
-        effects: list[Effect] | None = None
-        while effects is None or effects:
-            before = len(self.rig.said)
-            self.rig.carry_out()
-            effects = self.up(before)
-            self.follow(effects)
-
-    def _next(self) -> int:
-        self._count += 1
-        return self._count
 
 
 SUBSCRIBE, UNSUBSCRIBE = Subscribe("alice", "s"), Unsubscribe("alice", "s")
@@ -220,6 +189,31 @@ def test_questions_of_one_client_are_answered_one_after_the_other() -> None:
         (2, "OK"),
         (3, "OK"),
     ]
+
+
+def test_nothing_is_ordered_for_a_question_while_another_one_is_worked_on() -> None:
+    scene = Scene()
+    scene.status(SUBSCRIBE)
+    scene.publish(2)
+    first, _ = scene.get()
+    scene.follow(scene.gets.ask(1, Get("alice", "s", first)))
+    assert scene.gets.ask(2, Get("alice", "s", first)) == []
+    scene.sync()
+    assert [(end.peer, end.message_id.partition("-")[2]) for end in scene.ended] == [(1, "2"), (2, "2")]
+
+
+def test_credit_for_a_frame_comes_back_when_all_of_it_is_done_with() -> None:
+    scene = Scene()
+    scene.status(SUBSCRIBE)
+    scene.publish(2)
+    (flow,) = scene.rig.floor.flows.values()
+    taken = flow.credit
+    assert taken < CREDIT_SIZE
+    first, _ = scene.get()
+    second, _ = scene.get(first)
+    assert flow.credit == taken
+    scene.get(second)
+    assert flow.credit == CREDIT_SIZE
 
 
 def test_more_than_waits_here_at_once_is_had_as_it_is_named() -> None:

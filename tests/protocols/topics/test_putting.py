@@ -1,6 +1,5 @@
 """Puts of clients over a real streams floor and log."""
 
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hypothesis import given, settings
@@ -8,67 +7,35 @@ from hypothesis import strategies as st
 
 from cursus.delivery.batch import read_header
 from cursus.delivery.payload import read_rows
-from cursus.delivery.record import ENVELOPE_SIZE, read_envelope
-from cursus.kernel.octets import Octets
+from cursus.delivery.record import records_in
 from cursus.protocols.topics.messages import Put
-from cursus.protocols.topics.putting import FENCES_MAX, Effect, PutEnded, Puts
+from cursus.protocols.topics.putting import FENCES_MAX, PutEnded, Puts
 from cursus.streams import exchange as x
-from tests.streams.rig import Rig, incarnation
+from tests.protocols.topics.floor import Floor
+from tests.streams.rig import incarnation
 
 BODY_SIZE_MAX = 1000
 
 
-class Scene:
-    """A server's way in, and the floor below it; `ended` is what became of puts, in order."""
+class Scene(Floor[PutEnded]):
+    """A server's way in."""
 
     def __init__(self, putters_max: int = 100) -> None:
-        self.rig = Rig()
-        self.ended: list[PutEnded] = []
-        self._count = 0
+        super().__init__(PutEnded)
         self._putters_max = putters_max
         self.boot()
 
     def boot(self) -> None:
-        self.puts = Puts("local", self._next, lambda: incarnation(self._next()), BODY_SIZE_MAX, self._putters_max)
+        self.puts = Puts("local", self.next_id, lambda: incarnation(self.next_id()), BODY_SIZE_MAX, self._putters_max)
+        self.join(lambda event: self.puts.handle(event, self.rig.now), self.puts.check)
 
     def restart(self) -> None:
         self.rig.restart()
         self.boot()
 
-    def _next(self) -> int:
-        self._count += 1
-        return self._count
-
     def put(self, peer: int, counter: int, body: bytes = b"x", client: str = "bob", topic: str = "s") -> None:
         """Ask, and leave what is ordered of the disk undone."""
         self.follow(self.puts.ask(peer, Put(client, topic, counter, body), self.rig.now))
-
-    def follow(self, effects: Sequence[Effect]) -> None:
-        """Hand orders down and answers up until nothing follows."""
-        orders = list(effects)
-        while orders:
-            order = orders.pop(0)
-            if isinstance(order, PutEnded):
-                self.ended.append(order)
-            else:
-                before = len(self.rig.said)
-                self.rig.tell(order)
-                orders += self.up(before)
-            self.puts.check()
-
-    def up(self, before: int) -> list[Effect]:
-        """What follows from what the floor said since."""
-        said = self.rig.said[before:]
-        return [effect for event in said for effect in self.puts.handle(event, self.rig.now)]
-
-    def sync(self) -> None:
-        """Carry out what was ordered of the disk, and what follows."""
-        effects: list[Effect] | None = None
-        while effects is None or effects:
-            before = len(self.rig.said)
-            self.rig.carry_out()
-            effects = self.up(before)
-            self.follow(effects)
 
     def done(self) -> list[tuple[int, str]]:
         """Who was answered with what since the last time."""
@@ -77,24 +44,13 @@ class Scene:
 
     def bodies(self, topic: str = "s") -> list[bytes]:
         """All that is in the stream."""
-        session = self._next()
+        session = self.next_id()
         self.rig.do(x.SubscribeRequested(session, "local", topic, credit=1 << 40))
         found: list[bytes] = []
         for push in self.rig.pushes(session):
-            for batch in batches_in(push.buffers):
-                found += read_rows(batch, read_header(batch)).bodies
+            for view in records_in(b"".join(push.buffers)):
+                found += read_rows(view.body, read_header(view.body)).bodies
         return found
-
-
-def batches_in(buffers: Sequence[Octets]) -> Iterator[memoryview]:
-    """The batches in what was pushed."""
-    data, offset = memoryview(b"".join(buffers)), 0
-    while offset < len(data):
-        envelope = read_envelope(data, offset)
-        assert envelope is not None
-        start = offset + ENVELOPE_SIZE
-        yield data[start : start + envelope.size]
-        offset += envelope.record_size
 
 
 def test_a_put_is_answered_when_it_is_durable_and_not_before() -> None:
