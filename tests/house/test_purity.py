@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tests.house.tree import PACKAGE, PURE_FLOORS, Source, functions_in, place, pure_sources
 
-IMPURE_PACKAGES = {"runtime", "sim", "client", "recording", "spark", "audit", "chaos", "cli", "dashboard"}
+IMPURE_PACKAGES = {"runtime", "sim", "client", "recording", "spark", "audit", "chaos", "cli", "dashboard", "topics"}
 LIBRARIES_FOR_PURE_WORK = {
     "crc32c",
     "cursus",

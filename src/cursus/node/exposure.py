@@ -82,7 +82,9 @@ def _open_doors(settings: NodeSettings) -> Iterator[Fault]:
         )
     if security.insecure:
         return
-    for path, address in (("listen.tcp", listen.tcp), ("listen.zeromq", listen.zeromq)):
+    topics = settings.topics
+    doors = (("listen.tcp", listen.tcp), ("listen.zeromq", listen.zeromq), ("topics.listen", topics.listen))
+    for path, address in doors:
         if _is_open(address):
             advice = (
                 "use listen.tls with rules, listen on 127.0.0.1, or set security.insecure = true in a trusted network"

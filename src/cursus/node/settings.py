@@ -46,6 +46,7 @@ class Unit(Enum):
     TEXT = "text"
     PATH = "path"
     ADDRESS = "host:port"
+    ADDRESSES = "list of host:port"
     ENDPOINT = "ZeroMQ endpoint"
 
 
@@ -208,6 +209,34 @@ class StreamsSection(StreamSection, frozen=True, kw_only=True):
     ] = True
 
 
+class TopicsSection(msgspec.Struct, frozen=True, kw_only=True):
+    """The topic service: the same section for the proxies, the servers and the clients of one service."""
+
+    proxies: Annotated[tuple[str, ...], Spec(Unit.ADDRESSES, "The proxies; clients try them in this order")] = (
+        "127.0.0.1:7081",
+    )
+    listen: Annotated[
+        str, Spec(Unit.ADDRESS, "Where a server, or a proxy, takes messages; empty for a node that is no server")
+    ] = ""
+    id: Annotated[
+        str, Spec(Unit.ADDRESS, "A server's id: the address at which others reach it; empty for `listen`")
+    ] = ""
+    servers: Annotated[
+        tuple[str, ...], Spec(Unit.ADDRESSES, "Who may be a server, by id; empty for whoever says that it is one")
+    ] = ()
+    answer_ns: Annotated[int, _duration("For how long an answer is waited for before it is asked again", MS)] = 100 * MS
+    retries_max: Annotated[int, _count("How often it is asked again")] = 3
+    period_ns: Annotated[int, _duration("How often a server tells the proxies which topics are its own", 10 * MS)] = (
+        5 * SECOND
+    )
+    body_size_max: Annotated[int, _size("The largest body of a message", KIB, 64 * MIB)] = MIB
+    sessions_max: Annotated[
+        int, _count("Clients on topics that a server keeps at hand, for putting and for getting each", 16, 30_000)
+    ] = 20_000
+    requests_max: Annotated[int, _count("Requests that a server or a proxy has in hand at once", 1)] = 10_000
+    directory: Annotated[str, Spec(Unit.PATH, "Where clients keep what they put and got last")] = "cursus-topics"
+
+
 class SecuritySection(msgspec.Struct, frozen=True, kw_only=True):
     """Who may do what. Without tokens, rules and client authorities a peer on loopback is `local` and may do all."""
 
@@ -236,6 +265,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     limits: LimitsSection = LimitsSection()
     journal: JournalSection = JournalSection()
     streams: StreamsSection = StreamsSection()
+    topics: TopicsSection = TopicsSection()
     security: SecuritySection = SecuritySection()
     log: LogSection = LogSection()
     stream: Mapping[str, StreamSection] = {}
@@ -319,6 +349,8 @@ class Setting(NamedTuple):
                 return format_duration(value)
             case Unit.SWITCH:
                 return "true" if value else "false"
+            case Unit.ADDRESSES if isinstance(value, tuple):
+                return ", ".join(value)
             case _:
                 return str(value)
 
@@ -389,6 +421,17 @@ def _parse_address(spec: Spec, given: object) -> object:
     return text
 
 
+def _parse_addresses(spec: Spec, given: object) -> object:
+    """A list of texts, or one text with commas."""
+    items = [item.strip() for item in given.split(",") if item.strip()] if isinstance(given, str) else given
+    if not isinstance(items, list):
+        raise ValueError(f'{given!r} is no list: write ["host:port", "host:port"]')
+    addresses = [str(_parse_address(spec, item)) for item in items]
+    if "" in addresses or len(set(addresses)) < len(addresses):
+        raise ValueError(f"{given!r}: each address stands there once, and none is empty")
+    return tuple(addresses)
+
+
 def _parse_endpoint(spec: Spec, given: object) -> object:
     text = str(_parse_text(spec, given))
     if text and not text.startswith("ipc://"):
@@ -419,6 +462,7 @@ _PARSERS = {
     Unit.TEXT: _parse_text,
     Unit.PATH: _parse_text,
     Unit.ADDRESS: _parse_address,
+    Unit.ADDRESSES: _parse_addresses,
     Unit.ENDPOINT: _parse_endpoint,
 }
 
@@ -429,6 +473,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "limits": LimitsSection,
     "journal": JournalSection,
     "streams": StreamsSection,
+    "topics": TopicsSection,
     "security": SecuritySection,
     "log": LogSection,
 }

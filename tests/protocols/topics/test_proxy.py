@@ -10,19 +10,9 @@ from cursus.kernel.effects import Note
 from cursus.kernel.engine import Now
 from cursus.kernel.events import DeadlineReached
 from cursus.protocols.topics import messages as m
+from cursus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
 from cursus.protocols.topics.messages import decode_message, encode_message
-from cursus.protocols.topics.proxy import (
-    MERGES_MAX,
-    MILLISECOND,
-    Answer,
-    Answered,
-    Ask,
-    Asked,
-    Effect,
-    Meet,
-    Proxy,
-    ProxySettings,
-)
+from cursus.protocols.topics.proxy import MERGES_MAX, MILLISECOND, Effect, Proxy, ProxySettings
 
 SETTINGS = ProxySettings("p1", learning_ns=0)
 SECOND = 1000 * MILLISECOND
@@ -41,7 +31,7 @@ class Scene:
         effects = self.proxy.handle(event, Now(self.now_ns, 1_700_000_000 * SECOND + self.now_ns))
         self.proxy.check()
         self.notes += [effect.event for effect in effects if isinstance(effect, Note)]
-        self.met += [effect.server for effect in effects if isinstance(effect, Meet)]
+        self.met += [effect.address for effect in effects if isinstance(effect, Meet)]
         return [effect for effect in effects if not isinstance(effect, Note | Meet)]
 
     def ask(self, peer: int, message: m.Message) -> list[Effect]:
@@ -139,7 +129,7 @@ def test_a_proxy_that_has_heard_all_of_its_servers_need_not_wait() -> None:
     assert "waits for s2 to say" in text
     scene.claim("s2", "new")
     effects = scene.ask(2, m.Subscribe("alice", "new"))
-    assert [effect.server for effect in effects if isinstance(effect, Ask)] == ["s2"]
+    assert [effect.address for effect in effects if isinstance(effect, Ask)] == ["s2"]
 
 
 def test_a_question_is_asked_again_three_times_and_then_answered_with_who_is_silent() -> None:
@@ -178,7 +168,7 @@ def test_a_new_topic_is_not_left_with_a_server_that_never_answered() -> None:
     scene.pass_time(SECOND)
     (ask,) = scene.ask(2, m.Subscribe("alice", "new"))
     assert isinstance(ask, Ask)
-    assert ask.server == "s2"
+    assert ask.address == "s2"
     assert scene.claim("s1", "new") == [], "it had come there all the same"
     (merge,) = scene.claim("s2", "new")
     assert merge == Ask("s2", 3, b"MERGE p1 new s1\r\n\r\n")

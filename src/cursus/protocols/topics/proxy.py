@@ -29,6 +29,7 @@ from cursus.kernel.engine import Now
 from cursus.kernel.errors import PeerFault, Refused
 from cursus.kernel.events import DeadlineReached
 
+from .exchange import Answer, Answered, Ask, Asked, Meet
 from .mapping import Conflict, TopicMap
 from .messages import (
     Get,
@@ -66,46 +67,6 @@ class ProxySettings:
     """Who may be a server, and must have said what it claims before anything is assigned. With none, anybody may, and
     `learning_ns` must have passed."""
     requests_max: int = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A message came from a peer that waits for its answer: a client, or a server with its periodic message."""
-
-    peer: int
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A server answered the question with this token."""
-
-    token: int
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Tell a peer, once."""
-
-    peer: int
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Ask a server, by its id, which is its address. An answer, if there is one, is `Answered` with this token."""
-
-    server: str
-    token: int
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Meet:
-    """Connect to a server: it will be asked."""
-
-    server: str
 
 
 Event: TypeAlias = Asked | Answered | DeadlineReached

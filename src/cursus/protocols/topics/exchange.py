@@ -1,0 +1,51 @@
+"""What the proxies and servers of the topic service are told by their sockets, and what they order of them.
+
+A peer is somebody who asked and waits for exactly one answer; a token names a question of our own, which is answered
+once or never. `link` is the door by which it came to a node; a proxy has no other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A message came from a peer that waits for its answer."""
+
+    peer: int
+    data: bytes
+    link: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Whom we asked answered the question with this token."""
+
+    token: int
+    data: bytes
+    link: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Tell a peer, once."""
+
+    peer: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask whoever listens at an address, which is a server's or a proxy's id."""
+
+    address: str
+    token: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Meet:
+    """Connect to this address: it will be asked."""
+
+    address: str

@@ -1,0 +1,165 @@
+"""The sockets of a proxy or a server of the topic service: a ROUTER for whoever asks, a DEALER to each that is asked.
+
+    REQ ──► ROUTER: envelope, data ──► engine ──► DEALER: token, "", data ──► REP or ROUTER of the other
+                                         ◄────────── the same token ◄────────┘
+
+Whoever asks may be a REQ, as the page has it, or anything that sends an envelope and takes it back. A DEALER takes
+nothing while the other is not connected: what nobody waits for any more is not said when it comes back.
+Source: seed 000, section 3; the design, section 4 (the socket's file descriptor instead of zmq.asyncio).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+import zmq
+
+from cursus.kernel.errors import Unavailable
+from cursus.kernel.octets import Octets
+from cursus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
+
+MESSAGES_PER_TURN_MAX = 256
+_TOKEN_SIZE = 8
+
+
+class TopicsSockets:
+    """Owns the sockets of one proxy or server; made and closed on the running loop. To a node's host it is a link."""
+
+    def __init__(
+        self,
+        address: str,
+        message_size_max: int,
+        tell: Callable[[Asked | Answered], None],
+        on_closed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Listen at `address` ("127.0.0.1:5551"; port 0 takes any), and `tell` what comes.
+
+        Raises `Unavailable("port-in-use")`.
+        """
+        self.number = 0
+        """The link that this is to a node."""
+        self._tell = tell
+        self._on_closed = on_closed
+        self._log = structlog.get_logger("cursus")
+        self._loop = asyncio.get_running_loop()
+        self._context = zmq.Context()
+        self._message_size_max = message_size_max
+        self._front = self._socket(zmq.ROUTER)
+        try:
+            self._front.bind(f"tcp://{address}")
+        except zmq.ZMQError as error:
+            self._context.destroy(linger=0)
+            raise Unavailable("port-in-use", f"cannot listen at {address} ({error}): choose another address") from None
+        self.address = self._front.getsockopt_string(zmq.LAST_ENDPOINT).removeprefix("tcp://")
+        self._backs: dict[str, zmq.Socket[bytes] | None] = {}
+        """By address; None where no socket can be connected to it."""
+        self._envelopes: dict[int, Sequence[bytes]] = {}
+        self._last_peer = 0
+        self._is_paused = False
+        self._looking: dict[zmq.Socket[bytes], None] = {}
+        self._watch(self._front)
+
+    def close(self) -> None:
+        """Close every socket; what was answered has half a second to leave."""
+        if self._front.closed:
+            return
+        for socket in (self._front, *(back for back in self._backs.values() if back is not None)):
+            self._loop.remove_reader(int(socket.getsockopt(zmq.FD)))
+            socket.close(linger=500 if socket is self._front else 0)
+        self._context.term()
+        self._on_closed()
+
+    def carry_out(self, order: Answer | Ask | Meet) -> None:
+        """Do what the engine ordered."""
+        match order:
+            case Answer(peer, data):
+                self._send(self._front, (*self._envelopes.pop(peer), data))
+            case Ask(address, token, data):
+                self._meet(address)
+                back = self._backs[address]
+                if back is not None:
+                    self._send(back, (token.to_bytes(_TOKEN_SIZE), b"", data))
+            case Meet(address):
+                self._meet(address)
+
+    def send(self, buffers: Sequence[Octets]) -> None:
+        """Nothing is said on this link but answers."""
+        raise AssertionError(f"nobody hears {sum(len(buffer) for buffer in buffers)} bytes")
+
+    def pause_reading(self) -> None:
+        """Take no question for now; answers are taken."""
+        self._is_paused = True
+
+    def resume_reading(self) -> None:
+        """Take questions again."""
+        self._is_paused = False
+        self._look(self._front)
+
+    # ── sockets ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
+        socket.setsockopt(zmq.MAXMSGSIZE, self._message_size_max)
+        return socket
+
+    def _watch(self, socket: zmq.Socket[bytes]) -> None:
+        self._loop.add_reader(int(socket.getsockopt(zmq.FD)), self._look, socket)
+        self._look(socket)
+
+    # The descriptor is edge-triggered, and sending may swallow the edge: after either one looks again.
+    def _look(self, socket: zmq.Socket[bytes]) -> None:
+        if socket not in self._looking:
+            self._looking[socket] = None
+            self._loop.call_soon(self._read, socket)
+
+    def _read(self, socket: zmq.Socket[bytes]) -> None:
+        self._looking.pop(socket, None)
+        is_front = socket is self._front
+        take = self._take_question if is_front else self._take_answer
+        for _ in range(MESSAGES_PER_TURN_MAX):
+            if socket.closed or (is_front and self._is_paused):
+                return
+            try:
+                parts = socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            take(parts)
+        self._look(socket)
+
+    def _take_question(self, parts: list[bytes]) -> None:
+        *envelope, data = parts
+        self._last_peer += 1
+        self._envelopes[self._last_peer] = envelope
+        self._tell(Asked(self._last_peer, data, self.number))
+
+    def _take_answer(self, parts: list[bytes]) -> None:
+        if len(parts) == 3 and len(parts[0]) == _TOKEN_SIZE:
+            self._tell(Answered(int.from_bytes(parts[0]), parts[2], self.number))
+        else:
+            self._log.warning("answer-without-token", sizes=[len(part) for part in parts])
+
+    def _meet(self, address: str) -> None:
+        if address not in self._backs:
+            self._backs[address] = self._connected(address)
+
+    def _connected(self, address: str) -> zmq.Socket[bytes] | None:
+        back = self._socket(zmq.DEALER)
+        back.setsockopt(zmq.IMMEDIATE, 1)
+        try:
+            back.connect(f"tcp://{address}")
+        except zmq.ZMQError as error:
+            self._log.warning("topics-address-wrong", address=address, error=str(error))
+            back.close(linger=0)
+            return None
+        self._watch(back)
+        return back
+
+    def _send(self, socket: zmq.Socket[bytes], parts: Sequence[bytes]) -> None:
+        """Send, or leave it: whoever is not there, or takes no more, asks again or is asked again."""
+        try:
+            socket.send_multipart(parts, zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            self._log.debug("message-not-sent", error=str(error))
+        self._look(socket)
