@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from cursus.kernel.engine import Now
 from cursus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
 from cursus.matching import Filter
+from cursus.protocols.links import DrainRequested, ReadingPaused, ReadingResumed, session_of
 from cursus.protocols.zeps import frames, native
 from cursus.protocols.zeps import messages as m
 from cursus.protocols.zeps.attachment import NodeLink
@@ -23,13 +24,7 @@ from cursus.protocols.zeps.client_exchange import (
     OpenRequested,
     SettleRequested,
 )
-from cursus.protocols.zeps.orders import (
-    DrainRequested,
-    LinkLimits,
-    PrincipalKnown,
-    ReadingPaused,
-    ReadingResumed,
-)
+from cursus.protocols.zeps.orders import LinkLimits, PrincipalKnown
 from cursus.streams import exchange as x
 from cursus.streams.exchange import Durability
 from tests.laws import kit
@@ -37,7 +32,7 @@ from tests.processes import ended
 from tests.protocols.zeps.place import batch
 
 LINK = 1
-SOURCE, SUBSCRIPTION = LINK << 16 | 1, LINK << 16 | 2
+SOURCE, SUBSCRIPTION = session_of(LINK, 1), session_of(LINK, 2)
 CUTS = (1, 2, 3, 5, 8, 13, 64)
 ME = b"1" * 16
 
@@ -163,7 +158,7 @@ NODE_EVENTS = [
     *(Received(LINK, data) for data in BYTES),
     *(
         order
-        for session in (LINK << 16, SOURCE, SUBSCRIPTION, LINK << 16 | 9)
+        for session in (session_of(LINK, 0), SOURCE, SUBSCRIPTION, session_of(LINK, 9))
         for order in (
             x.GrantSource(session, 1, ME, 2, 3, 4, b"", 0, Durability.GROUP),
             x.ConfirmTaken(session, 1, 1, False, Durability.GROUP),

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from cursus.journal import exchange as journal
 from cursus.journal.appending import Phase
@@ -23,23 +23,14 @@ from cursus.kernel.deadlines import Deadlines
 from cursus.kernel.effects import Note, PauseReading, ResumeReading
 from cursus.kernel.engine import Now
 from cursus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
-from cursus.protocols.zeps.attachment import NodeLink
-from cursus.protocols.zeps.orders import (
-    AskPrincipal,
-    PrincipalKnown,
-    ReadingPaused,
-    ReadingResumed,
-    SessionCongested,
-    SessionDrained,
-)
-from cursus.protocols.zeps.orders import DrainRequested as DrainLink
+from cursus.protocols.links import SESSION_BITS, ReadingPaused, ReadingResumed
+from cursus.protocols.links import DrainRequested as DrainLink
+from cursus.protocols.topics.exchange import Answered, Asked
+from cursus.protocols.zeps.orders import AskPrincipal, PrincipalKnown, SessionCongested, SessionDrained
 from cursus.streams import exchange as streams
 from cursus.streams.engine import StreamsEngine
 
 from .retention import Retention
-
-SESSION_BITS = 16
-"""A session is `link << SESSION_BITS | channel`: the join finds the link of an answer without a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +49,18 @@ class FloorOrdered:
     orders: Sequence[object]
 
 
+class LinkEngine(Protocol):
+    """What speaks a dialect on a link: it is told facts of the link, and what the floor says to its sessions."""
+
+    def handle(self, event: object, now: Now) -> Sequence[object]:
+        """Take one fact; the orders that follow from it."""
+        ...
+
+    def deadline(self) -> int | None:
+        """When it is to be told of the clock, if nothing happens before."""
+        ...
+
+
 class NodeEngine:
     """Owns the links' engines, the streams floor and the journal's log; see the module for the picture.
 
@@ -74,7 +77,7 @@ class NodeEngine:
         self,
         log: Log,
         floor: StreamsEngine,
-        open_link: Callable[[LinkOpened], NodeLink],
+        open_link: Callable[[LinkOpened], LinkEngine],
         unsynced_size_max: int,
         connections_max: int,
     ) -> None:
@@ -84,7 +87,7 @@ class NodeEngine:
         """
         self.log = log
         self.floor = floor
-        self.links: dict[int, NodeLink] = {}
+        self.links: dict[int, LinkEngine] = {}
         self._open_link = open_link
         self._retention = Retention()
         self._unsynced_size_max = unsynced_size_max
@@ -341,6 +344,8 @@ _ROUTES: dict[type, Callable[[NodeEngine, Any, Now], None]] = {
     Note: NodeEngine._count_note,
     LinkOpened: NodeEngine._link_opened,
     Received: NodeEngine._tell_link,
+    Asked: NodeEngine._tell_link,
+    Answered: NodeEngine._tell_link,
     AskPrincipal: NodeEngine._ask_principal,
     PrincipalKnown: NodeEngine._know_principal,
     LinkClosed: NodeEngine._link_closed,

@@ -57,13 +57,13 @@ from cursus.kernel.events import (
 )
 from cursus.kernel.octets import Octets
 from cursus.node.engine import FloorOrdered, NodeEngine
+from cursus.protocols.links import SESSION_BITS
 from cursus.streams.engine import StreamsEngine
 from cursus.streams.exchange import Durability
 from cursus.streams.tables import StreamsLimits
 
 from .disk import SECTOR_SIZE, DiskOrder, SimDisk
 from .network import End, Network, octets_of
-from .ports import SESSION_BITS
 from .witnesses import CountedLog, WatchedFloor, Witness
 from .world import MICROSECOND, MILLISECOND, SECOND, Clock, Violation, World
 
@@ -197,7 +197,7 @@ class Machine:
         self._witness.recovered(floor, weak, self._is_shaken, self._durable_ns or 0)
         self._durable_ns, self._is_shaken = None, False
         log = CountedLog(self.world, self._settings.log, recovered)
-        engine = NodeEngine(log, floor, self._door, UNSYNCED_SIZE_MAX, CONNECTIONS_MAX)  # type: ignore[arg-type]
+        engine = NodeEngine(log, floor, self._door, UNSYNCED_SIZE_MAX, CONNECTIONS_MAX)
         orders = list(floor.finish_recovery(recovered.is_clean))
         if recovered.is_damaged or (not recovered.is_clean and self._settings.log.sync is not SyncMode.GROUP):
             orders.extend(floor.raise_terms(self.clock.now()))

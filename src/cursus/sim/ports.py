@@ -19,13 +19,13 @@ from cursus.kernel.effects import Send
 from cursus.kernel.engine import Now
 from cursus.kernel.events import LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
 from cursus.kernel.octets import Octets
-from cursus.protocols.zeps.orders import ReadingPaused, ReadingResumed, SessionCongested, SessionDrained
+from cursus.protocols.links import SESSION_BITS, ReadingPaused, ReadingResumed
+from cursus.protocols.zeps.orders import SessionCongested, SessionDrained
 from cursus.streams.exchange import BatchOffered, Push, SessionClosed, SubscribeRequested
 
 from .gates import Gate
 from .network import End
 
-SESSION_BITS = 16
 CHANNEL_MASK = (1 << SESSION_BITS) - 1
 LIMITS = BatchLimits()
 

@@ -19,6 +19,7 @@ from cursus.journal import exchange as j
 from cursus.kernel.effects import CloseLink, Note, Send
 from cursus.kernel.engine import Now
 from cursus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
+from cursus.protocols.links import SESSION_BITS
 from cursus.protocols.zeps.attachment import NodeLink
 from cursus.protocols.zeps.client import ClientLink, ClientSettings
 from cursus.protocols.zeps.client_exchange import OpenRequested, TellOpened
@@ -143,7 +144,7 @@ class Place:
                 self.down.append(thing)
                 self._queue.extend(self.streams.handle(thing, self.now))
             case _ if hasattr(thing, "session"):
-                self._queue.extend(self.links[thing.session >> 16].handle(thing, self.now))
+                self._queue.extend(self.links[thing.session >> SESSION_BITS].handle(thing, self.now))
             case _:
                 self._queue.extend(self.links[thing.link].handle(thing, self.now))
 

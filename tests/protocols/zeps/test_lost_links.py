@@ -1,6 +1,7 @@
 """A native link that is lost: whatever its peer had opened is over, and nobody is fed on."""
 
 from cursus.kernel.events import LinkClosed
+from cursus.protocols.links import session_of
 from cursus.protocols.zeps import messages as m
 from cursus.streams import exchange as x
 
@@ -23,5 +24,5 @@ def test_a_lost_link_closes_each_session_of_its_peer_once() -> None:
     assert (len(floor.flows), floor.attached_count) == (2, 2)
     pair.place.tell(LinkClosed(1, "reset"))
     closed = [fact.session for fact in pair.place.down if isinstance(fact, x.SessionClosed)]
-    assert sorted(closed) == sorted(1 << 16 | channel for channel in channels)
+    assert sorted(closed) == sorted(session_of(1, channel) for channel in channels)
     assert (len(floor.flows), floor.attached_count) == (0, 0)

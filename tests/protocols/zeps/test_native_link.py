@@ -7,6 +7,7 @@ from cursus.kernel.engine import Now
 from cursus.kernel.errors import Misuse
 from cursus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
 from cursus.matching import Filter
+from cursus.protocols.links import DrainRequested, session_of
 from cursus.protocols.zeps import frames, native
 from cursus.protocols.zeps import messages as m
 from cursus.protocols.zeps.client import ClientLink, ClientSettings
@@ -29,7 +30,7 @@ from cursus.protocols.zeps.client_exchange import (
     TellWelcome,
 )
 from cursus.protocols.zeps.native import FrameParser, Kind, Receipt
-from cursus.protocols.zeps.orders import DrainRequested, LinkLimits
+from cursus.protocols.zeps.orders import LinkLimits
 from cursus.streams import exchange as x
 from cursus.streams.exchange import Durability
 
@@ -165,7 +166,7 @@ def test_a_garbled_batch_ends_the_link(pair: Pair) -> None:
     record[100] ^= 1
     told = pair.ask(OfferRequested(channel, record))
     assert [t.code for t in told if isinstance(t, TellLinkClosed)] == ["bad-crc"]
-    assert [f.session for f in pair.place.down if isinstance(f, x.SessionClosed)] == [1 << 16 | channel]
+    assert [f.session for f in pair.place.down if isinstance(f, x.SessionClosed)] == [session_of(1, channel)]
 
 
 def test_a_second_incarnation_fences_the_first_which_hears_of_it_once(pair: Pair) -> None:
@@ -182,7 +183,7 @@ def test_a_second_incarnation_fences_the_first_which_hears_of_it_once(pair: Pair
 def test_offers_that_cross_the_end_of_their_channel_are_dropped(pair: Pair) -> None:
     channel, grant = attach(pair)
     record = bytes(batch(1, [(b"a", b"b")], grant.stream_id, grant.source_id))
-    pair.place.tell(x.Fence(1 << 16 | channel, 9, "another took over"))
+    pair.place.tell(x.Fence(session_of(1, channel), 9, "another took over"))
     pair.place.receive(1, b"".join(native.encode_offer(channel, record)))
     assert pair.place.closed == {}
     assert not [f for f in pair.place.down if isinstance(f, x.BatchOffered)]
@@ -270,7 +271,7 @@ def test_a_congested_link_is_pushed_nothing_until_it_has_drained(pair: Pair) -> 
 
 def test_a_gap_and_progress_are_told_as_they_are(pair: Pair) -> None:
     channel, _ = pair.open(m.Subscribe("s"))
-    session = 1 << 16 | channel
+    session = session_of(1, channel)
     pair.place.tell(x.PushProgress(session, 70))
     pair.place.tell(x.PushGap(session, 70, 90, "trimmed"))
     pair.exchange()
@@ -326,7 +327,7 @@ def test_a_channel_that_is_closed_is_answered_and_its_number_free_again(pair: Pa
 
 def test_a_close_that_crosses_an_end_is_answered_once(pair: Pair) -> None:
     channel, _ = attach(pair)
-    session = 1 << 16 | channel
+    session = session_of(1, channel)
     pair.place.tell(x.Refuse(session, "stream-deleted", "gone"))
     crossing = pair.place.take(1)
     pair._carry(pair.client.handle(CloseRequested(channel), pair.place.now))
@@ -454,7 +455,7 @@ def test_a_node_that_stops_says_goodbye(pair: Pair) -> None:
 def test_a_client_that_leaves_closes_its_sessions(pair: Pair) -> None:
     channel, _ = attach(pair)
     assert pair.ask(LeaveRequested("done")) == [TellLinkClosed("leaving", "done")]
-    assert [f.session for f in pair.place.down if isinstance(f, x.SessionClosed)] == [1 << 16 | channel]
+    assert [f.session for f in pair.place.down if isinstance(f, x.SessionClosed)] == [session_of(1, channel)]
 
 
 def test_a_lost_link_is_told_once_and_what_is_asked_afterwards_dropped(pair: Pair) -> None:

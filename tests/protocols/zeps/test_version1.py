@@ -3,9 +3,10 @@
 import pytest
 
 from cursus.kernel.events import LinkClosed, LinkCongested, LinkDrained, Received
+from cursus.protocols.links import SESSION_BITS, DrainRequested, ReadingPaused, ReadingResumed, session_of
 from cursus.protocols.zeps import frames
 from cursus.protocols.zeps.frames import CommandParser
-from cursus.protocols.zeps.orders import DrainRequested, LinkLimits, ReadingPaused, ReadingResumed
+from cursus.protocols.zeps.orders import LinkLimits
 from cursus.streams import exchange as x
 
 from .peer import MUCH, Peer, filled
@@ -176,7 +177,7 @@ def test_more_than_a_greeting_before_attach_ok_gets_invalid() -> None:
 def test_a_batch_that_the_node_could_not_store_gets_invalid_with_the_reason() -> None:
     place = Place()
     peer = Peer(place)
-    place.tell(x.RefuseBatch(1 << 16 | 1, 1, "disk-full", "the disk is full", 0))
+    place.tell(x.RefuseBatch(session_of(1, 1), 1, "disk-full", "the disk is full", 0))
     assert peer.invalid == "the_disk_is_full"
 
 
@@ -249,7 +250,7 @@ def test_a_sequence_that_is_not_there_yet_gets_invalid() -> None:
 def test_a_gap_cannot_be_said_in_version_1_and_ends_the_attachment() -> None:
     peer = Peer(filled(3))
     peer.say(frames.encode_subscribe(b"", 0))
-    peer.place.tell(x.PushGap(1 << 16 | 2, 1, 3, "trimmed"))
+    peer.place.tell(x.PushGap(session_of(1, 2), 1, 3, "trimmed"))
     assert peer.invalid == "sequences_1_to_2_cannot_be_had:_trimmed"
 
 
@@ -372,6 +373,6 @@ def test_each_session_that_was_opened_is_closed_once() -> None:
     place.tell(LinkClosed(5))
     opened = [f.session for f in place.down if isinstance(f, x.SubscribeRequested | x.SourceAttachRequested)]
     closed = [f.session for f in place.down if isinstance(f, x.SessionClosed)]
-    mine = [session for session in opened if session >> 16 == 5]
-    assert sorted(mine) == sorted(session for session in closed if session >> 16 == 5)
+    mine = [session for session in opened if session >> SESSION_BITS == 5]
+    assert sorted(mine) == sorted(session for session in closed if session >> SESSION_BITS == 5)
     assert len(set(mine)) == len(mine) > 2

@@ -18,9 +18,10 @@ from cursus.kernel.errors import PeerFault
 from cursus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
 from cursus.kernel.octets import Octets
 from cursus.kernel.symbol import Symbol
+from cursus.protocols.links import DrainRequested
 
 from . import frames, native
-from .orders import DrainRequested, LinkLimits
+from .orders import LinkLimits
 from .version1 import Version1
 from .version2 import Version2
 

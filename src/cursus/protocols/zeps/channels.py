@@ -21,12 +21,13 @@ from cursus.kernel.effects import Send
 from cursus.kernel.errors import PeerFault
 from cursus.kernel.octets import Octets
 from cursus.kernel.symbol import Symbol
+from cursus.protocols.links import session_of
 from cursus.streams import exchange as x
 
 from . import messages as m
 from . import native
 from .native import CHANNEL_MAX, Frame, Kind
-from .orders import LinkLimits, SessionCongested, SessionDrained, session_of
+from .orders import LinkLimits, SessionCongested, SessionDrained
 
 SMALL_RECORD_SIZE = 4096
 """A record up to this many bytes is copied out of the memory it was read into, so as not to hold on to all of it."""

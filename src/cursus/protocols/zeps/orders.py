@@ -8,12 +8,6 @@ from typing import NamedTuple
 from cursus.delivery.batch import BatchLimits
 
 SECOND_NS = 1_000_000_000
-CHANNEL_BITS = 16
-
-
-def session_of(link: int, channel: int) -> int:
-    """The session that a channel of a link is to the streams floor."""
-    return link << CHANNEL_BITS | channel
 
 
 class LinkLimits(NamedTuple):
@@ -50,28 +44,6 @@ class PrincipalKnown:
     principal: str | None
     reason: str = ""
     code: str = "unauthenticated"
-
-
-@dataclass(frozen=True, slots=True)
-class DrainRequested:
-    """The node stops: say goodbye to this peer and close the link."""
-
-    link: int
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadingPaused:
-    """The node has stopped reading from the link: its silence is not the peer's."""
-
-    link: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReadingResumed:
-    """The node reads from the link again."""
-
-    link: int
 
 
 @dataclass(frozen=True, slots=True)

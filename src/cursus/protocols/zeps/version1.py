@@ -31,23 +31,13 @@ from cursus.kernel.errors import CursusError, PeerFault, Refused
 from cursus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, Received
 from cursus.kernel.symbol import Symbol
 from cursus.matching import Filter, Pattern, compile_pattern, prefix_text
+from cursus.protocols.links import SESSION_BITS, DrainRequested, ReadingPaused, ReadingResumed, session_of
 from cursus.streams import exchange as x
 
 from . import frames
 from .frames import Command, CommandParser
 from .interests import Interests
-from .orders import (
-    CHANNEL_BITS,
-    AskPrincipal,
-    DrainRequested,
-    LinkLimits,
-    PrincipalKnown,
-    ReadingPaused,
-    ReadingResumed,
-    SessionCongested,
-    SessionDrained,
-    session_of,
-)
+from .orders import AskPrincipal, LinkLimits, PrincipalKnown, SessionCongested, SessionDrained
 from .packing import Unpacker, batches_of
 
 WINDOW_SIZE = 256 << 10
@@ -292,10 +282,10 @@ class Version1:
         self._begin_leg()
 
     def _begin_leg(self) -> None:
-        channel = self._session & ((1 << CHANNEL_BITS) - 1)
+        channel = self._session & ((1 << SESSION_BITS) - 1)
         self._end_subscription()
         # The source's channel is passed over when the numbers come round.
-        self._session = session_of(self.link, max(channel + 1, _SOURCE_CHANNEL + 1) % (1 << CHANNEL_BITS) or 2)
+        self._session = session_of(self.link, max(channel + 1, _SOURCE_CHANNEL + 1) % (1 << SESSION_BITS) or 2)
         leg = self._interests.next_leg()
         self._floor_credit = self._wanted_credit()
         self._effects.append(

@@ -26,19 +26,13 @@ from cursus.kernel.errors import PeerFault
 from cursus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, Received
 from cursus.kernel.octets import Octets
 from cursus.kernel.symbol import Symbol
+from cursus.protocols.links import DrainRequested, ReadingPaused, ReadingResumed
 
 from . import messages as m
 from . import native
 from .channels import ORDERS, Channels
 from .native import Frame, FrameParser, Kind
-from .orders import (
-    AskPrincipal,
-    DrainRequested,
-    LinkLimits,
-    PrincipalKnown,
-    ReadingPaused,
-    ReadingResumed,
-)
+from .orders import AskPrincipal, LinkLimits, PrincipalKnown
 
 
 class Phase(Symbol):
