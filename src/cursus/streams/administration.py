@@ -6,11 +6,13 @@ The verbs, their arguments and their answers are listed in docs/reference/wire/n
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from cursus.kernel.engine import Now
 from cursus.kernel.errors import Refused
+from cursus.kernel.names import U63_MAX
 
 from .committing import Committing
 from .creating import Creating
@@ -22,6 +24,9 @@ from .stream import Stream
 from .subscribing import Subscribing
 from .subscription import Subscription
 from .tables import Tables
+
+SOURCES_SHOWN_MAX = 1000
+_Number: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=U63_MAX)]
 
 Verb = Callable[["Administration", AdminRequested, Now], None]
 
@@ -80,6 +85,11 @@ class Administration:
             event, [self.described(s) for s in streams if self._tables.may(event.principal, "describe", s.name)]
         )
 
+    def name_streams(self, event: AdminRequested, now: Now) -> None:
+        """`stream.names` {}: the names of all streams that the principal may describe."""
+        may, principal = self._tables.may, event.principal
+        self._answer(event, [name for name in self._tables.streams if may(principal, "describe", name)])
+
     def show_stream(self, event: AdminRequested, now: Now) -> None:
         """`stream.show` {name}: its description, with its sources and its subscriptions."""
         stream = self._named(event, "describe")
@@ -107,8 +117,11 @@ class Administration:
         )
 
     def delete_stream(self, event: AdminRequested, now: Now) -> None:
-        """`stream.delete` {name}: it and all that hangs on it is gone."""
+        """`stream.delete` {name, head?}: it and all that hangs on it is gone; with a head, if that is its newest."""
         stream = self._named(event, "delete")
+        if "head" in event.arguments and stream.head_assigned != _number(event, "head"):
+            message = f"stream {stream.name!r} goes on to {stream.head_assigned} already: nothing was deleted"
+            raise Refused("stream-moved-on", message, head=stream.head_durable)
 
         def deleted(gone: Stream, _: Now) -> None:
             self._publishing.end_stream(gone)
@@ -136,15 +149,62 @@ class Administration:
             "size": self._tables.size_of(stream.stream_id),
         }
 
+    # ── sources ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def list_sources(self, event: AdminRequested, now: Now) -> None:
+        """`source.list` {stream, after?}: up to 1,000 sources with ids above `after`: where each stands."""
+        name = _text(event, "stream")
+        self._tables.check_may(event.principal, "describe", name)
+        stream = self._tables.existing(name)
+        after = _number(event, "after") if "after" in event.arguments else 0
+        found = sorted((s.source_id, s) for s in stream.sources.values() if s.source_id > after and s.granted[0])
+        shown = [
+            {
+                "source_id": source_id,
+                "name": s.name,
+                "is_sparse": s.is_sparse,
+                "last_number": s.last_durable,
+                "token": s.token if s.token_number == s.last_durable else b"",
+            }
+            for source_id, s in found[:SOURCES_SHOWN_MAX]
+        ]
+        self._answer(event, shown)
+
+    def raise_sources(self, event: AdminRequested, now: Now) -> None:
+        """`source.raise` {stream, sources}: each of (name, number, token) has published so far elsewhere; {head}."""
+        name = _text(event, "stream")
+        self._tables.check_may(event.principal, "publish", name)
+        stream = self._tables.existing(name)
+        try:
+            wanted = msgspec.convert(event.arguments.get("sources"), list[tuple[str, _Number, bytes]])
+        except msgspec.ValidationError as error:
+            said = f"{event.verb} needs `sources`: name, number and token of each: {error}"
+            raise Refused("bad-request", said) from None
+
+        def raised(_: Now) -> None:
+            self._answer(event, {"head": stream.head_durable})
+
+        def failed(code: str, reason: str) -> None:
+            message = f"the node could not store it ({reason}): nothing has changed"
+            self._orders.refuse(event.session, code, message, event.request, is_final=False)
+
+        self._publishing.raise_numbers(stream, wanted, raised, failed, now)
+
     # ── subscriptions ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def list_subscriptions(self, event: AdminRequested, now: Now) -> None:
-        """`subscription.list` {stream?}: where each durable subscription stands."""
-        wanted = event.arguments.get("stream")
+        """`subscription.list` {stream?, name?}: where each durable subscription stands, or each of that name."""
+        wanted, named = event.arguments.get("stream"), event.arguments.get("name")
         names = sorted(self._tables.streams) if wanted is None else [self._tables.existing(str(wanted)).name]
         streams = [self._tables.streams[name] for name in names if self._tables.may(event.principal, "describe", name)]
         self._answer(
-            event, [self._subscription(stream, s) for stream in streams for s in stream.subscriptions.values()]
+            event,
+            [
+                self._subscription(stream, s)
+                for stream in streams
+                for s in stream.subscriptions.values()
+                if named in (None, s.name)
+            ],
         )
 
     def show_subscription(self, event: AdminRequested, now: Now) -> None:
@@ -193,6 +253,10 @@ class Administration:
             "unsettled": sum(last - first + 1 for first, last in ledger.unsettled),
             "lag": stream.head_durable - subscription.floor,
             "is_attached": flow is not None,
+            "opened_us": subscription.opened_us,
+            "start": subscription.start,
+            "settled": subscription.settled_ranges(),
+            "origins": subscription.origins,
         }
         if flow is not None:
             shown |= {
@@ -236,9 +300,12 @@ def _number(event: AdminRequested, name: str) -> int:
 _VERBS: dict[str, Verb] = {
     "stream.create": Administration.create_stream,
     "stream.list": Administration.list_streams,
+    "stream.names": Administration.name_streams,
     "stream.show": Administration.show_stream,
     "stream.trim": Administration.trim_stream,
     "stream.delete": Administration.delete_stream,
+    "source.list": Administration.list_sources,
+    "source.raise": Administration.raise_sources,
     "subscription.list": Administration.list_subscriptions,
     "subscription.show": Administration.show_subscription,
     "subscription.remove": Administration.remove_subscription,

@@ -13,7 +13,9 @@ Source: the design, sections 2 ("stage → commit") and 6; guarantee 8.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 
@@ -27,6 +29,7 @@ from .exchange import (
     AnswerAdmin,
     CommitRequested,
     ConfirmCommitted,
+    CursorMove,
     Durability,
     Fence,
     GrantRun,
@@ -35,22 +38,38 @@ from .exchange import (
     StageOpenRequested,
     StagesDropRequested,
 )
-from .facts import Committed, CommittedStage, Fact, RunOpened, SinkRemoved, StageOpened, StagesDropped
+from .facts import (
+    Committed,
+    CommittedStage,
+    CursorMoved,
+    Fact,
+    Origin,
+    RunOpened,
+    SinkRemoved,
+    StageOpened,
+    StagesDropped,
+)
 from .orders import Orders, Unheard
 from .publishing import Publishing
 from .stream import Stream
+from .subscribing import Subscribing
+from .subscription import cursor_of
 from .tables import Run, Stage, Tables
+
+_Held: TypeAlias = list[tuple[Stream, CursorMoved]]
+"""Subscriptions that nothing else may change before a commit is answered."""
 
 
 class Committing:
     """Changes runs and stages as sinks ask for it."""
 
-    __slots__ = ("_orders", "_publishing", "_tables")
+    __slots__ = ("_orders", "_publishing", "_subscribing", "_tables")
 
-    def __init__(self, tables: Tables, orders: Orders, publishing: Publishing) -> None:
+    def __init__(self, tables: Tables, orders: Orders, publishing: Publishing, subscribing: Subscribing) -> None:
         self._tables = tables
         self._orders = orders
         self._publishing = publishing
+        self._subscribing = subscribing
 
     # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -182,6 +201,7 @@ class Committing:
         if run.is_committing:
             raise Refused("commit-under-way", f"sink {run.sink!r} is committing already: wait for the answer")
         stages = [self._open_stage_of(event, number) for number in dict.fromkeys(event.stages)]
+        held = self._hold(event, stages, now)
         placed: list[CommittedStage] = []
         wall_us = now.wall_us
         for stage in stages:
@@ -194,8 +214,36 @@ class Committing:
             stream = self._tables.streams_by_id[entry.stream_id]
             stream.append_time_us = max(stream.append_time_us, wall_us)
         run.is_committing = True
-        fact = Committed(run.sink, run.epoch, event.commit_id, tuple(placed), wall_us)
-        self._orders.append_fact(fact, _Committed(self, event, fact), now)
+        cursors = tuple(move for _, move in held)
+        fact = Committed(run.sink, run.epoch, event.commit_id, tuple(placed), wall_us, cursors)
+        self._orders.append_fact(fact, _Committed(self, event, fact, held), now)
+
+    def _hold(self, event: CommitRequested, stages: Sequence[Stage], now: Now) -> _Held:
+        """Hold the subscriptions that move with the commit, all or none; where each will stand."""
+        firsts: dict[int, tuple[Stream, int]] = {}
+        heads: dict[int, int] = {}
+        for stage in stages:
+            stream = self._tables.streams_by_id[stage.stream_id]
+            head = heads.get(stream.stream_id, stream.head_assigned)
+            firsts[stage.stage] = stream, head + 1
+            heads[stream.stream_id] = head + stage.count_durable
+        held: _Held = []
+        try:
+            for move in event.cursors:
+                if move.stage not in firsts:
+                    raise Refused("unknown-stage", f"stage {move.stage} is not part of the commit", stage=move.stage)
+                stream, first = firsts[move.stage]
+                moved = _placed(move, stream.stream_id, first)
+                self._subscribing.hold(stream, moved)
+                held.append((stream, moved))
+        except Refused:
+            self._release(held, now, is_moved=False)
+            raise
+        return held
+
+    def _release(self, held: _Held, now: Now, is_moved: bool) -> None:
+        for stream, move in held:
+            self._subscribing.release(stream, move, is_moved, now)
 
     def _open_stage_of(self, event: CommitRequested, number: int) -> Stage:
         stage = self._tables.stages.get(number)
@@ -211,13 +259,14 @@ class Committing:
             )
         return stage
 
-    def committed(self, event: CommitRequested, fact: Committed) -> None:
+    def committed(self, event: CommitRequested, fact: Committed, held: _Held, now: Now) -> None:
         """The commit is in the journal: show the rows, tell the sink."""
         for stage in fact.stages:
             stream = self._tables.streams_by_id.get(stage.stream_id)
             if stream is not None:
                 self._publishing.touched[stream.stream_id] = stream
         streams = self.show(fact)
+        self._release(held, now, is_moved=True)
         self._orders.counts.publications += sum(stage.count for stage in fact.stages)
         self._orders.say(ConfirmCommitted(event.session, event.request, fact.commit_id, False, streams))
 
@@ -245,7 +294,9 @@ class Committing:
         run.commit_streams = tuple((name, first, count) for name, (first, count) in touched.items())
         return run.commit_streams
 
-    def commit_failed(self, event: CommitRequested, fact: Committed, code: str, reason: str) -> None:
+    def commit_failed(
+        self, event: CommitRequested, fact: Committed, held: _Held, code: str, reason: str, now: Now
+    ) -> None:
         """The commit could not be journaled: its sequences are given back; its stages stay open as long as its run."""
         run = self._tables.runs[fact.sink]
         run.is_committing = False
@@ -256,6 +307,7 @@ class Committing:
             stage = self._tables.stages.get(placed.stage)
             if stage is not None:
                 stage.is_committing = False
+        self._release(held, now, is_moved=False)
         self.drop_open_stages(run)
         message = f"the node could not store the commit ({reason}): commit again later, nothing of it is visible"
         self._orders.refuse(event.session, code, message, event.request, is_final=False)
@@ -297,6 +349,19 @@ class Committing:
                 self.show(fact)
             case _:
                 pass
+
+
+def _placed(move: CursorMove, stream_id: int, first: int) -> CursorMoved:
+    """Where the cursor will stand, the stage's rows beginning at `first`."""
+    rows = tuple((first + a, first + b) for a, b in move.settled_rows)
+    floor, settled = cursor_of(move.floor, (*move.settled, *rows))
+    origins = tuple(
+        Origin(incarnation, following, place.sequence if place.row < 0 else first + place.row)
+        for incarnation, following, place in move.origins
+    )
+    return CursorMoved(
+        stream_id, move.subscriber, move.name, move.opened_us, move.start, floor, move.kept_from, settled, origins
+    )
 
 
 def _fenced(sink: str, epoch: int) -> str:
@@ -377,12 +442,13 @@ class _Committed:
     committing: Committing
     event: CommitRequested
     fact: Committed
+    held: _Held
 
     def become_durable(self, durability: Durability, now: Now) -> None:
-        self.committing.committed(self.event, self.fact)
+        self.committing.committed(self.event, self.fact, self.held, now)
 
     def fail(self, code: str, reason: str, now: Now) -> None:
-        self.committing.commit_failed(self.event, self.fact, code, reason)
+        self.committing.commit_failed(self.event, self.fact, self.held, code, reason, now)
 
 
 @dataclass(slots=True)

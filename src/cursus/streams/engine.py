@@ -76,7 +76,7 @@ class StreamsEngine:
         self._subscribing = Subscribing(
             self.tables, self._orders, self._cursors, Parking(self.tables, self._orders, self._publishing)
         )
-        self._committing = Committing(self.tables, self._orders, self._publishing)
+        self._committing = Committing(self.tables, self._orders, self._publishing, self._subscribing)
         self._administration = Administration(
             self.tables, self._orders, self._creating, self._publishing, self._subscribing, self._committing
         )

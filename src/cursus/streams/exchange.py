@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -351,9 +352,39 @@ class GrantStage:
     last_number: int = 0
 
 
+class Place(NamedTuple):
+    """A sequence of a stream, or a row of a stage, from 0, that has none yet."""
+
+    sequence: int = 0
+    row: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CursorMove:
+    """Put a subscription of a stage's stream, which may be new, where it is to stand once the stage is committed.
+
+    It has done with everything up to `floor`, with the ranges `settled` and the rows `settled_rows` of the stage, and
+    with what it had settled from `kept_from` on. `origins`: an incarnation, the next sequence there, its place here.
+    """
+
+    stage: int
+    subscriber: str
+    name: str
+    opened_us: int
+    start: int
+    floor: int
+    kept_from: int
+    settled: tuple[tuple[int, int], ...] = ()
+    settled_rows: tuple[tuple[int, int], ...] = ()
+    origins: tuple[tuple[bytes, int, Place], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class CommitRequested:
-    """Make the stages visible at once, in this order. Idempotent by (sink, commit id); `commit_id` only grows."""
+    """Make the stages visible at once, in this order. Idempotent by (sink, commit id); `commit_id` only grows.
+
+    Cursors of their streams may move with them, in the same fact.
+    """
 
     session: int
     request: int
@@ -362,6 +393,7 @@ class CommitRequested:
     run_epoch: int
     commit_id: int
     stages: tuple[int, ...]
+    cursors: tuple[CursorMove, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,34 @@ class SourceOpened(msgspec.Struct, frozen=True, tag="source"):
     is_sparse: bool
 
 
+class RaisedSource(msgspec.Struct, frozen=True, array_like=True):
+    """Up to `number` a source has published, if elsewhere; the last of it closed with `token`."""
+
+    source_id: int
+    name: str
+    number: int
+    token: bytes
+
+
+class SourcesRaised(msgspec.Struct, frozen=True, tag="raise"):
+    """Sparse sources, some of them new, have published more than this stream holds: in one that is merged into it."""
+
+    stream_id: int
+    sources: tuple[RaisedSource, ...]
+
+
+class Origin(msgspec.Struct, frozen=True, array_like=True):
+    """Where a subscription stood in another stream when that was merged into this one.
+
+    Everything below `next_sequence` of the stream of this incarnation was done with; `next_sequence` itself lies in
+    this stream at `sequence`, 0 where it lies nowhere.
+    """
+
+    incarnation: bytes
+    next_sequence: int
+    sequence: int = 0
+
+
 class SubscriptionOpened(msgspec.Struct, frozen=True, tag="subscription"):
     """A durable subscription came into being, or changed its owner, its filter or its mode."""
 
@@ -104,6 +132,11 @@ class SubscriptionOpened(msgspec.Struct, frozen=True, tag="subscription"):
     attempts: tuple[tuple[int, int, int], ...] = ()
     """How often unsettled ranges were pushed to sessions that are over: (first, last, count)."""
     parked_to: str = ""
+    opened_us: int = 0
+    """When it came into being, by the node's wall clock."""
+    start: int = 0
+    """The first sequence that it was to be pushed."""
+    origins: tuple[Origin, ...] = ()
 
 
 class SubscriptionSettled(msgspec.Struct, frozen=True, tag="settled"):
@@ -166,6 +199,20 @@ class CommittedStage(msgspec.Struct, frozen=True, array_like=True):
     count: int
 
 
+class CursorMoved(msgspec.Struct, frozen=True, array_like=True):
+    """Where a commit puts a subscription, which may be new. What it had settled from `kept_from` on stays settled."""
+
+    stream_id: int
+    subscriber: str
+    name: str
+    opened_us: int
+    start: int
+    floor: int
+    kept_from: int
+    settled: tuple[tuple[int, int], ...]
+    origins: tuple[Origin, ...] = ()
+
+
 class Committed(msgspec.Struct, frozen=True, tag="commit"):
     """The stages became visible, all at once."""
 
@@ -174,6 +221,7 @@ class Committed(msgspec.Struct, frozen=True, tag="commit"):
     commit_id: int
     stages: tuple[CommittedStage, ...]
     append_time_us: int
+    cursors: tuple[CursorMoved, ...] = ()
 
 
 Fact: TypeAlias = (
@@ -183,6 +231,7 @@ Fact: TypeAlias = (
     | StreamDeleted
     | TermRaised
     | SourceOpened
+    | SourcesRaised
     | SubscriptionOpened
     | SubscriptionSettled
     | SubscriptionRemoved

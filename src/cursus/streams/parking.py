@@ -19,9 +19,10 @@ from cursus.delivery.columns import encode_columns
 from cursus.delivery.record import RecordKind
 from cursus.journal.exchange import Entry, PlacedRecord, fact_entry
 from cursus.kernel.engine import Now
+from cursus.kernel.errors import Refused
 
 from .examine import Examiner
-from .exchange import Durability
+from .exchange import Durability, SubscribeRequested
 from .facts import encode_fact
 from .flow import Flow, Parcel
 from .orders import Orders
@@ -124,3 +125,11 @@ class _Parked:
 
     def fail(self, code: str, reason: str, now: Now) -> None:
         self.parking.park_failed(self, code, reason)
+
+
+def check_parking(tables: Tables, event: SubscribeRequested) -> None:
+    """Raise `Refused` where what is tried too often cannot go to where the subscriber wants it."""
+    if not event.subscriber or event.parked_to not in tables.streams or event.parked_to == event.stream:
+        message = "attempts_max needs a durable subscription, and a parked_to that names another stream that exists"
+        raise Refused("bad-parking", message, parked_to=event.parked_to)
+    tables.check_may(event.principal, "publish", event.parked_to)

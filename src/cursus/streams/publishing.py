@@ -6,6 +6,7 @@ guarantees 2, 3, 4 and 7.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cursus.delivery.batch import BatchHeader, token_of
@@ -13,7 +14,7 @@ from cursus.delivery.record import ENVELOPE_SIZE, RecordKind
 from cursus.journal.exchange import Entry, PlacedRecord
 from cursus.kernel.engine import Now
 from cursus.kernel.errors import Refused
-from cursus.kernel.names import check_incarnation, checked_name
+from cursus.kernel.names import INCARNATION_SIZE, check_incarnation, checked_name
 
 from .exchange import (
     BatchOffered,
@@ -24,8 +25,8 @@ from .exchange import (
     RefuseBatch,
     SourceAttachRequested,
 )
-from .facts import SourceOpened
-from .orders import Orders
+from .facts import RaisedSource, SourceOpened, SourcesRaised
+from .orders import Orders, Then
 from .source import SourceState, Verdict
 from .stream import Stream
 from .tables import Stage, Tables
@@ -119,12 +120,7 @@ class Publishing:
         return attachment
 
     def _new_source(self, stream: Stream, event: SourceAttachRequested) -> SourceState:
-        if len(stream.sources) >= stream.config.sources_max:
-            raise Refused(
-                "too-many-sources",
-                f"stream {stream.name!r} knows {len(stream.sources)} sources, its sources_max: raise it",
-                sources_max=stream.config.sources_max,
-            )
+        self._check_sources(stream)
         if event.epoch:
             raise Refused(
                 "unknown-source",
@@ -133,6 +129,14 @@ class Publishing:
         source = SourceState(stream.next_source_id, event.source, event.is_sparse)
         stream.add_source(source)
         return source
+
+    def _check_sources(self, stream: Stream) -> None:
+        if len(stream.sources) >= stream.config.sources_max:
+            raise Refused(
+                "too-many-sources",
+                f"stream {stream.name!r} knows {len(stream.sources)} sources, its sources_max: raise it",
+                sources_max=stream.config.sources_max,
+            )
 
     def _leave(self, source: SourceState, is_fenced: bool) -> None:
         old = self._remove(source.session)
@@ -157,6 +161,44 @@ class Publishing:
                 durability,
             )
         self._orders.say(said)
+
+    def raise_numbers(
+        self,
+        stream: Stream,
+        wanted: Sequence[tuple[str, int, bytes]],
+        done: Callable[[Now], None],
+        failed: Callable[[str, str], None],
+        now: Now,
+    ) -> None:
+        """Let sparse sources have published up to a number, the last with a token, in a stream that is merged into this
+        one. Those that are dense here, or have come further, stay as they are. Raises `Refused("too-many-sources")`.
+        """
+        raised: list[RaisedSource] = []
+        before: list[tuple[SourceState, int]] = []
+        for name, number, token in wanted:
+            source = stream.sources.get(name)
+            if source is None:
+                self._check_sources(stream)
+                source = SourceState(stream.next_source_id, checked_name("source", name), is_sparse=True)
+                stream.add_source(source)
+            if source.is_sparse and number > source.last_assigned:
+                before.append((source, source.last_assigned))
+                source.assign(number)
+                raised.append(RaisedSource(source.source_id, name, number, token))
+        if not raised:
+            self._orders.append((), Then(done, failed))
+            return
+
+        def known(at: Now) -> None:
+            raise_sources(stream, raised)
+            done(at)
+
+        def unknown(code: str, reason: str) -> None:
+            for source, last in before:
+                source.unassign(last + 1)
+            failed(code, reason)
+
+        self._orders.append_fact(SourcesRaised(stream.stream_id, tuple(raised)), Then(known, unknown), now)
 
     def open_stage(self, session: int, stream: Stream, stage: Stage) -> None:
         """Let `session` write rows under `stage`, behind those that it has."""
@@ -309,6 +351,20 @@ class Publishing:
             self._orders.refuse(
                 attachment.session, code, f"the node could not store the attachment ({reason}): try again later"
             )
+
+
+def raise_sources(stream: Stream, sources: Iterable[RaisedSource]) -> None:
+    """Let a stream know what its sources have published elsewhere, live or in a replay."""
+    for raised in sources:
+        source = stream.sources.get(raised.name)
+        if source is None:
+            source = SourceState(raised.source_id, raised.name, is_sparse=True)
+            stream.add_source(source)
+        if not source.granted[0]:
+            source.open(1, bytes(INCARNATION_SIZE))
+            source.become_granted(1, source.incarnation)
+        if raised.number > source.last_durable:
+            source.become_raised(raised.number, raised.token)
 
 
 def record_batch(source: SourceState, header: BatchHeader, record: bytearray | memoryview, first_sequence: int) -> None:

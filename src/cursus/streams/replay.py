@@ -23,8 +23,10 @@ from .committing import Committing
 from .creating import Creating
 from .facts import (
     Committed,
+    CursorMoved,
     Fact,
     SourceOpened,
+    SourcesRaised,
     StagesDropped,
     StreamCreated,
     StreamDeleted,
@@ -35,7 +37,7 @@ from .facts import (
     decode_fact,
 )
 from .orders import Orders
-from .publishing import record_batch
+from .publishing import raise_sources, record_batch
 from .source import SourceState
 from .stream import Stream
 from .subscription import Subscription
@@ -325,9 +327,26 @@ class Replay:
                     if stage.count and stage.stream_id not in self._tables.streams_by_id:
                         self._note_orphaned(stage.stream_id, stage.first_sequence, stage.count, records=0)
                 self._committing.apply(fact)
+                for move in fact.cursors:
+                    self._move(move)
+            case SourcesRaised(stream_id, sources):
+                stream = self._tables.streams_by_id.get(stream_id)
+                if stream is not None:
+                    raise_sources(stream, sources)
             case _:
                 self._creating.apply(fact)
                 self._committing.apply(fact)
+
+    def _move(self, move: CursorMoved) -> None:
+        stream = self._tables.streams_by_id.get(move.stream_id)
+        if stream is None:
+            return
+        known = stream.subscriptions.get((move.subscriber, move.name))
+        unsettled_max = self._tables.limits.unsettled_max
+        if known is None:
+            stream.subscriptions[move.subscriber, move.name] = Subscription.moved_in(move, unsettled_max)
+        else:
+            known.move(move, unsettled_max)
 
     def _pass(self, stream: Stream, fact: SubscriptionOpened | SubscriptionSettled) -> None:
         self._reach(stream, max(fact.floor, fact.pushed_known, *(last for _, last in fact.settled)))

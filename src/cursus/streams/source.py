@@ -95,6 +95,12 @@ class SourceState:
         """The journal refused what started at `first`, and so everything behind it."""
         self.last_assigned = max(self.last_durable, min(self.last_assigned, first - 1))
 
+    def become_raised(self, number: int, token: bytes) -> None:
+        """It has published up to `number`, elsewhere; that is in the journal."""
+        self.last_durable = max(self.last_durable, number)
+        self.last_assigned = max(self.last_assigned, number)
+        self.token, self.token_number = token, number
+
     def become_durable(self, first: int, last: int, first_sequence: int, count: int, token: bytes | None) -> None:
         """A batch is in the journal. `token` None leaves the resume token as it was."""
         self.last_durable = last

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cursus.kernel.errors import Refused
+
+from .exchange import Start, StartKind
 from .facts import StreamCreated, TermRaised
 from .source import SourceState
 from .tail import Tail, TailBudget
@@ -114,6 +117,27 @@ class Stream:
     def changed_from(self, term: int) -> int:
         """The first sequence that may mean something else than in `term`; 0 when none does, or for `term` 0."""
         return next((first for later, first in self.terms if later > term > 0), 0)
+
+    def place_of(self, start: Start, term: int) -> int:
+        """The sequence at which a subscriber that knew `term` begins. Raises `Refused` for one that is not there."""
+        head, floor = self.head_durable, self.floor
+        if start.kind is StartKind.HEAD:
+            return head + 1
+        if start.kind is StartKind.TAIL:
+            return max(floor, head - start.value + 1)
+        if start.kind is StartKind.AFTER_MINE:
+            source = self.sources.get(start.source)
+            return max(floor, source.last_sequence + 1) if source else floor
+        if start.value == 0:
+            return floor
+        first = min(start.value, self.changed_from(term) or start.value)
+        if first < floor:
+            message = f"sequence {first} of stream {self.name!r} is gone: {floor} is the first one kept"
+            raise Refused("below-floor", message, floor=floor, head=head)
+        if first > head + 1:
+            message = f"sequence {first} of stream {self.name!r} is not there yet: the newest is {head}"
+            raise Refused("above-head", message, floor=floor, head=head)
+        return first
 
     def source_at(self, source_id: int) -> SourceState | None:
         """The source with this id, None for an anonymous one."""

@@ -33,11 +33,11 @@ from .exchange import (
     StartKind,
     SubscribeRequested,
 )
-from .facts import SubscriptionOpened, SubscriptionRemoved
+from .facts import CursorMoved, SubscriptionOpened, SubscriptionRemoved
 from .feeding import Feeding
 from .flow import Flow
 from .orders import Orders, Then, Waiter
-from .parking import Parking
+from .parking import Parking, check_parking
 from .stream import Stream
 from .subscription import Subscription
 from .tables import Tables
@@ -72,7 +72,7 @@ class Subscribing:
         if bool(event.subscriber) != bool(event.name):
             raise Refused("bad-name", "a durable subscription has a subscriber and a name, an ephemeral one neither")
         if event.attempts_max:
-            self._check_parking(event)
+            check_parking(self._tables, event)
         if event.subscriber:
             checked_name("subscriber", event.subscriber)
             checked_name("subscription", event.name)
@@ -101,12 +101,6 @@ class Subscribing:
         key = (event.subscriber, event.name)
         return key in stream.subscriptions or (stream.stream_id, *key) in self._opening
 
-    def _check_parking(self, event: SubscribeRequested) -> None:
-        if not event.subscriber or event.parked_to not in self._tables.streams or event.parked_to == event.stream:
-            message = "attempts_max needs a durable subscription, and a parked_to that names another stream that exists"
-            raise Refused("bad-parking", message, parked_to=event.parked_to)
-        self._tables.check_may(event.principal, "publish", event.parked_to)
-
     def begin(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, position: int | None, now: Now) -> None:
         """Go on where the subscription's cursor stands; without one at `position`, None for where it asked."""
         if event.session not in self._asking:
@@ -119,7 +113,7 @@ class Subscribing:
             self._in_turn(known, partial(self._take_over, event, stream, wanted, known), now)
             return
         if position is None:
-            position = _start_of(event, stream)
+            position = stream.place_of(event.start, event.term)
         if not event.subscriber:
             self._feeding.pump(self._start_flow(event, stream, wanted, position, None), now)
             return
@@ -139,6 +133,8 @@ class Subscribing:
             pushed_known=position - 1,
             attempts_max=event.attempts_max,
             parked_to=event.parked_to,
+            opened_us=now.wall_us,
+            start=position,
         )
         subscription = self._opening[key] = Subscription(fact, self._tables.limits.unsettled_max)
         self._change(subscription, fact, _Opened(self, event, stream, wanted, subscription, fact), now)
@@ -264,6 +260,31 @@ class Subscribing:
         if flow is not None:
             self._feeding.pump(flow, now)
         self._cursors.go_on(subscription, now)
+
+    def hold(self, stream: Stream, move: CursorMoved) -> None:
+        """Let nothing else change, or make, a subscription before the commit that moves it is answered. May refuse."""
+        key = (stream.stream_id, move.subscriber, move.name)
+        known = stream.subscriptions.get(key[1:])
+        if key in self._opening or (known is not None and known.is_changing):
+            said = f"subscription {move.subscriber}/{move.name} is changing: commit again in a moment"
+            raise Refused("subscription-changing", said)
+        if known is None:
+            known = self._opening[key] = Subscription.moved_in(move, self._tables.limits.unsettled_max)
+        known.is_changing = True
+
+    def release(self, stream: Stream, move: CursorMoved, is_moved: bool, now: Now) -> None:
+        """The commit was answered: the cursor has moved, whoever owned it is told, and what waited goes on."""
+        key = (stream.stream_id, move.subscriber, move.name)
+        known = self._opening.pop(key, None)
+        if known is not None and is_moved and not stream.is_deleted:
+            stream.subscriptions[key[1:]] = known
+        elif known is None:
+            known = stream.subscriptions[key[1:]]
+            if is_moved:
+                if self._feeding.drop(known.session) is not None:
+                    self._orders.say(Fence(known.session, known.epoch, _fenced(known)))
+                known.move(move, self._tables.limits.unsettled_max)
+        self._go_on(known, now)
 
     # ── feed ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -406,27 +427,6 @@ class Subscribing:
             self._orders.refuse(flow.session, "stream-deleted", f"stream {stream.name!r} was deleted")
         for subscription in stream.subscriptions.values():
             self._cursors.forget(subscription)
-
-
-def _start_of(event: SubscribeRequested, stream: Stream) -> int:
-    start, head, floor = event.start, stream.head_durable, stream.floor
-    if start.kind is StartKind.HEAD:
-        return head + 1
-    if start.kind is StartKind.TAIL:
-        return max(floor, head - start.value + 1)
-    if start.kind is StartKind.AFTER_MINE:
-        source = stream.sources.get(start.source)
-        return max(floor, source.last_sequence + 1) if source else floor
-    if start.value == 0:
-        return floor
-    first = min(start.value, stream.changed_from(event.term) or start.value)
-    if first < floor:
-        message = f"sequence {first} of stream {stream.name!r} is gone: {floor} is the first one kept"
-        raise Refused("below-floor", message, floor=floor, head=head)
-    if first > head + 1:
-        message = f"sequence {first} of stream {stream.name!r} is not there yet: the newest is {head}"
-        raise Refused("above-head", message, floor=floor, head=head)
-    return first
 
 
 def _key_of(subscription: Subscription) -> tuple[int, str, str]:

@@ -12,7 +12,7 @@ Invariants
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -20,7 +20,8 @@ from cursus.delivery.settlement import Ledger, Range
 from cursus.kernel.engine import Now
 from cursus.matching import Filter
 
-from .facts import SubscriptionOpened, SubscriptionSettled
+from .exchange import EVERYTHING
+from .facts import CursorMoved, SubscriptionOpened, SubscriptionSettled
 
 
 class Subscription:
@@ -44,10 +45,13 @@ class Subscription:
         "ledger",
         "mode",
         "name",
+        "opened_us",
+        "origins",
         "parked_to",
         "pushed_known",
         "pushed_to",
         "session",
+        "start",
         "stream_id",
         "subscriber",
         "waiting",
@@ -79,6 +83,9 @@ class Subscription:
         self.attempts_max = fact.attempts_max
         self.attempts = fact.attempts
         self.parked_to = fact.parked_to
+        self.opened_us = fact.opened_us
+        self.start = fact.start
+        self.origins = fact.origins
         self.is_attached = True
         self._place(fact, unsettled_max)
 
@@ -139,6 +146,49 @@ class Subscription:
             attempts_max=self.attempts_max,
             attempts=self.attempts,
             parked_to=self.parked_to,
+            opened_us=self.opened_us,
+            start=self.start,
+            origins=self.origins,
+        )
+
+    @classmethod
+    def moved_in(cls, move: CursorMoved, unsettled_max: int) -> Subscription:
+        """One that comes into being with a commit; nobody owns it yet."""
+        opened = SubscriptionOpened(
+            stream_id=move.stream_id,
+            subscriber=move.subscriber,
+            name=move.name,
+            epoch=1,
+            incarnation=b"",
+            filter=EVERYTHING,
+            filter_sequence=move.floor + 1,
+            mode=1,
+            floor=move.floor,
+            settled=(),
+            pushed_to=move.floor,
+        )
+        subscription = cls(opened, unsettled_max)
+        subscription.move(move, unsettled_max)
+        return subscription
+
+    def move(self, fact: CursorMoved, unsettled_max: int) -> None:
+        """A commit puts the cursor elsewhere; whoever owned it is gone."""
+        self.opened_us, self.start, self.origins = fact.opened_us, fact.start, fact.origins
+        self.is_attached, self.session = False, 0
+        first = fact.kept_from
+        kept = ((max(a, first), b) for a, b in ((0, self.floor), *self.settled_ranges()) if b >= first)
+        floor, ranges = cursor_of(fact.floor, (*fact.settled, *kept))
+        self._place(
+            SubscriptionSettled(
+                stream_id=self.stream_id,
+                subscriber=self.subscriber,
+                name=self.name,
+                floor=floor,
+                settled=ranges,
+                pushed_to=max((self.pushed_to, floor, *(origin.sequence for origin in fact.origins))),
+                pushed_known=floor,
+            ),
+            unsettled_max,
         )
 
     def settled(self, is_detached: bool) -> SubscriptionSettled:
@@ -248,6 +298,12 @@ class Subscription:
             for a, b, count in self.attempts
             if count >= self.attempts_max and a <= last and b >= first
         )
+
+
+def cursor_of(floor: int, settled: Iterable[Range]) -> tuple[int, tuple[Range, ...]]:
+    """The floor, and the ranges above it, of a cursor that has done with all up to `floor` and with `settled`."""
+    ranges = _joined(((0, floor), *(bounds for bounds in settled if bounds[1] > floor)))
+    return ranges[0][1], ranges[1:]
 
 
 def _joined(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
