@@ -31,12 +31,15 @@ from cursus.kernel.effects import Note
 from cursus.kernel.engine import Now
 from cursus.kernel.errors import CursusError, Unavailable
 from cursus.kernel.events import LinkOpened
-from cursus.node.engine import DrainRequested, FloorOrdered, NodeEngine
+from cursus.node.engine import DrainRequested, FloorOrdered, LinkEngine, NodeEngine
 from cursus.node.exposure import access_of, check_settings
 from cursus.node.figures import Reading
 from cursus.node.rules import LOCAL
-from cursus.node.settings import NodeSettings
+from cursus.node.settings import NodeSettings, TopicsSection
 from cursus.node.view import readings
+from cursus.protocols.topics.exchange import Answer, Ask, Meet
+from cursus.protocols.topics.messages import message_size_max
+from cursus.protocols.topics.server import Server, ServerSettings
 from cursus.protocols.zeps.attachment import NodeLink
 from cursus.protocols.zeps.orders import AskPrincipal, LinkLimits, PrincipalKnown
 from cursus.streams.engine import StreamsEngine
@@ -48,8 +51,10 @@ from .host import Host
 from .security import TokenFile, server_context
 from .sockets import DoorBounds, certified_principal, listen_tcp, listen_unix
 from .telemetry import TelemetryServer
+from .topics_sockets import TopicsSockets
 from .zeromq import Router
 
+TOPICS_DOOR = "topics"
 DESCRIPTORS_RESERVED = 40
 """File descriptors that the journal, the listeners and the process itself may need at once."""
 ASKING_COUNT_MAX = 64
@@ -75,6 +80,7 @@ class Node:
         self._asking_count = 0
         self._servers: list[asyncio.Server] = []
         self._router: Router | None = None
+        self._topics: TopicsSockets | None = None
         self._telemetry: TelemetryServer | None = None
         self._is_draining = False
         self._drain_until_s = 0.0
@@ -169,11 +175,22 @@ class Node:
         if listen.zeromq:
             self._router = Router(self.host, listen.zeromq, settings.limits.frame_size_max, count_max, unproven)
             self.addresses["zeromq"] = self._router.address
+        if settings.topics.listen:
+            self._open_topics(settings.topics)
         if listen.metrics:
             self._telemetry = TelemetryServer(listen.metrics, self._readings, self._why_not_ready, self._why_not_alive)
             await self._telemetry.start()
             host, _, _ = listen.metrics.rpartition(":")
             self.addresses["metrics"] = f"{host}:{self._telemetry.port}"
+
+    def _open_topics(self, topics: TopicsSection) -> None:
+        def closed() -> None:
+            self.host.close_link(sockets.number, "closed")
+
+        sockets = TopicsSockets(topics.listen, message_size_max(topics.body_size_max), self.host.post, closed)
+        self._topics = sockets
+        self.addresses["topics"] = sockets.address
+        sockets.number = self.host.open_link(sockets, TOPICS_DOOR, topics.id or sockets.address)
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -203,7 +220,9 @@ class Node:
             raise self._failed.result()
         await self.stop()
 
-    def _open_link(self, event: LinkOpened) -> NodeLink:
+    def _open_link(self, event: LinkOpened) -> LinkEngine:
+        if event.door == TOPICS_DOOR:
+            return Server(event.link, server_settings_of(self.settings, event.peer), _random_ids)
         return NodeLink(event.link, self._link_limits)
 
     def _carry_out(self, order: object) -> None:
@@ -216,6 +235,9 @@ class Node:
                 | journal.ReadBytes()
             ):
                 self._disk.carry_out(order)
+            case Answer() | Ask() | Meet():
+                assert self._topics is not None
+                self._topics.carry_out(order)
             case AskPrincipal(link, token):
                 self._ask_principal(link, token)
             case journal.CheckpointDone(is_final):
@@ -333,6 +355,9 @@ class Node:
         if self._router is not None:
             self._router.close()
             self._router = None
+        if self._topics is not None:
+            self._topics.close()
+            self._topics = None
         if self._telemetry is not None:
             await self._telemetry.stop()
             self._telemetry = None
@@ -376,6 +401,22 @@ def _link_limits_of(settings: NodeSettings) -> LinkLimits:
         limits.greeting_size_max,
         limits.heartbeat_interval_ns,
         limits.silence_max_ns,
+    )
+
+
+def server_settings_of(settings: NodeSettings, address: str) -> ServerSettings:
+    """How the server of topics of a node is that others reach at `address`."""
+    topics = settings.topics
+    return ServerSettings(
+        address,
+        topics.proxies,
+        topics.servers,
+        topics.answer_ns,
+        topics.retries_max,
+        topics.period_ns,
+        topics.body_size_max,
+        topics.sessions_max,
+        topics.requests_max,
     )
 
 

@@ -5,7 +5,8 @@
 
 A message's id is the stream's incarnation and the message's sequence. GET names the last one that its client has: that
 is settled, durably, and then the next one is answered, which stays the next one until a GET names it. What is settled
-already was answered and the answer lost, so the next one is answered as well; any other id was never given.
+already was answered and the answer lost, so the next one is answered as well; any other id was never given. Ids of a
+stream that was merged into this one are known by where the subscription stood there (its *origins*).
 
 Invariants
     (1) Each question is answered exactly once.
@@ -17,7 +18,7 @@ Source: seed 000, sections 2.1 to 2.3, 3.1.1 to 3.1.3 and 4; docs/decisions/0012
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -35,6 +36,7 @@ SUBSCRIPTION = "topics"
 CREDIT_SIZE = 64 << 10
 """How many bytes of messages wait here for one client at most, and one frame more."""
 _INCARNATION_SHOWN = 8
+_DIGITS_MAX = 19
 _ADMIN = 1
 
 
@@ -88,6 +90,8 @@ class _Getter:
     is_removing: bool = False
     settling: int = 0
     """The sequence that is being settled, 0 for none."""
+    origins: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """By incarnation, as ids show it: the next sequence there, and where that one lies here."""
     position: int = 0
     """Everything below it was pushed, or is not there."""
     messages: deque[_Message | _Gap] = field(default_factory=deque)
@@ -147,7 +151,7 @@ class Gets:
         if getter is not None:
             match event:
                 case x.AnswerAdmin():
-                    self._administered(getter)
+                    self._administered(getter, event.result)
                 case x.GrantSubscription():
                     self._granted(getter, event)
                 case x.Push():
@@ -166,6 +170,19 @@ class Gets:
                 case x.Fence(_, _, message):
                     self._end(getter, StatusWord.REFUSED, f"{message}: ask again")
         return effects
+
+    @property
+    def sessions(self) -> list[int]:
+        """The sessions that are open."""
+        return list(self._by_session)
+
+    def forget(self, topic: str) -> list[int]:
+        """Let go whoever got from a topic, of which nothing is asked; the sessions that are to be closed."""
+        gone = [getter for getter in self._getters.values() if getter.topic == topic]
+        for getter in gone:
+            assert not getter.asked
+            self._forget(getter)
+        return [getter.session for getter in gone]
 
     def check(self) -> None:
         """The invariants of the module hold."""
@@ -193,7 +210,7 @@ class Gets:
         arguments: dict[str, object] = {"stream": getter.topic, "subscriber": getter.client, "name": SUBSCRIPTION}
         self._effects.append(x.AdminRequested(getter.session, _ADMIN, self._principal, verb, arguments))
 
-    def _administered(self, getter: _Getter) -> None:
+    def _administered(self, getter: _Getter, result: object) -> None:
         if getter.is_removing:
             getter.is_removing = False
             self._close(getter)
@@ -201,6 +218,10 @@ class Gets:
         elif isinstance(getter.asked[0].question, Subscribe):
             self._answer(getter, StatusWord.ALREADY_SUBSCRIBED)
         else:
+            assert isinstance(result, dict)
+            getter.origins = {
+                _shown(origin.incarnation): (origin.next_sequence, origin.sequence) for origin in result["origins"]
+            }
             self._attach(getter)
 
     def _refused(self, getter: _Getter, said: x.Refuse) -> None:
@@ -285,28 +306,34 @@ class Gets:
         """Settle what the question names, if it is the next one, and answer with the one behind it."""
         if not getter.messages and not getter.has_caught_up:
             return
-        named, following = self._sequence_of(getter, question.last_id), getter.next_sequence
-        if named is not None and named < following:
-            self._hand_out(getter)
-        elif named == following and getter.messages and isinstance(getter.messages[0], _Message):
-            getter.settling = following
-            self._effects.append(x.SettleRequested(getter.session, ((following, following),)))
-        else:
+        named = self._named(getter, question.last_id)
+        if named is None:
             said = f"{question.last_id} is no message that {getter.client} was given of {getter.topic}"
             self._answer(getter, StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none")
+        elif named:
+            getter.settling = named
+            self._effects.append(x.SettleRequested(getter.session, ((named, named),)))
+        else:
+            self._hand_out(getter)
 
-    def _sequence_of(self, getter: _Getter, message_id: str) -> int | None:
-        """The sequence in an id, 0 for that of no message, None for an id that was never given."""
+    def _named(self, getter: _Getter, message_id: str) -> int | None:
+        """The sequence that a GET settles by naming an id, 0 for nothing, None for an id that was never given."""
         if message_id == NO_MESSAGE_ID:
             return 0
-        shown, _, sequence = message_id.partition("-")
-        if shown != self._shown_incarnation(getter) or not sequence.isascii() or not sequence.isdigit():
+        shown, _, digits = message_id.partition("-")
+        if not digits.isascii() or not digits.isdigit() or len(digits) > _DIGITS_MAX:
             return None
-        return int(sequence) if len(sequence) < 20 else None
+        sequence, is_own = int(digits), shown == self._shown_incarnation(getter)
+        if is_own and getter.messages and sequence == getter.next_sequence:
+            return sequence if isinstance(getter.messages[0], _Message) else None
+        following, place = getter.origins.get(shown, (0, 0))
+        if sequence < following or (is_own and sequence < getter.next_sequence):
+            return 0
+        return place if place and sequence == following else None
 
     def _shown_incarnation(self, getter: _Getter) -> str:
         assert getter.grant is not None
-        return getter.grant.stream_incarnation[:_INCARNATION_SHOWN].hex()
+        return _shown(getter.grant.stream_incarnation)
 
     def _hand_out(self, getter: _Getter) -> None:
         message = getter.messages[0] if getter.messages else None
@@ -326,9 +353,11 @@ class Gets:
         if not 0 < sequence <= said.floor and not any(first <= sequence <= last for first, last in said.ranges):
             return
         getter.settling = 0
-        message = getter.messages.popleft()
-        assert isinstance(message, _Message)
-        if message.freed_size:
+        # By its id in another stream one may be named that was settled before, or not pushed yet: it will not be then.
+        message = next((one for one in getter.messages if one.sequence == sequence), None)
+        if message is not None:
+            getter.messages.remove(message)
+        if isinstance(message, _Message) and message.freed_size:
             self._effects.append(x.CreditGranted(getter.session, message.freed_size))
         self._hand_out(getter)
 
@@ -337,6 +366,10 @@ class Gets:
         question = getter.asked[0].question if getter.asked else None
         if getter.grant is not None and isinstance(question, Get) and not getter.settling:
             self._get(getter, question)
+
+
+def _shown(incarnation: bytes) -> str:
+    return incarnation[:_INCARNATION_SHOWN].hex()
 
 
 def _messages_in(buffers: Sequence[Octets]) -> Iterator[tuple[int, bytes]]:

@@ -24,6 +24,7 @@ END_OF_LINE = b"\r\n"
 END_OF_HEADER = b"\r\n\r\n"
 HEADER_SIZE_MAX = 2048
 """Four words of 255 characters fit, twice over."""
+_SIZE_LEAST = 16 << 20
 NO_MESSAGE_ID = "-1"
 """Said by who never got a message; no message has this id. Source: seed 000, section 3.1.3."""
 _NOT_IN_A_WORD = re.compile(r"[\x00-\x20\x7f-\x9f]")
@@ -116,6 +117,14 @@ class Status(NamedTuple):
 
 
 Message: TypeAlias = Subscribe | Unsubscribe | Get | Put | Periodic | Merge | Transfer | Status
+
+
+def message_size_max(body_size_max: int) -> int:
+    """The largest message that is read at all: so large that what is too large for its kind can be told so.
+
+    It holds the body of a put, a part of a TRANSFER, each byte of which may be escaped, and the names of many topics.
+    """
+    return HEADER_SIZE_MAX + max(_SIZE_LEAST, 4 * body_size_max)
 
 
 def check_word(kind: str, word: str) -> None:

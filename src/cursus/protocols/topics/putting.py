@@ -10,7 +10,7 @@ for it meanwhile.
 
 Invariants
     (1) Each put is answered exactly once.
-    (2) What is on its way to the journal has growing counters above the last durable one.
+    (2) What is on its way to the journal has growing counters.
 Source: seed 000, sections 2.4, 3.1.4 and 4; docs/decisions/0012.
 """
 
@@ -116,7 +116,7 @@ class Puts:
             self._make_room()
             self._attach(putter)
         self._putters[key] = putter
-        asked = _Asked(peer, put, _digest_of(put.body))
+        asked = _Asked(peer, put, digest_of(put.body))
         if putter.grant is None:
             putter.waiting.append(asked)
         else:
@@ -142,12 +142,30 @@ class Puts:
                     self._fenced(putter, event)
         return effects
 
+    @property
+    def sessions(self) -> list[int]:
+        """The sessions that are open."""
+        return list(self._by_session)
+
+    def forget(self, topic: str) -> list[int]:
+        """Let go whoever put to a topic, of which nothing is on its way; the sessions that are to be closed."""
+        gone = [putter for putter in self._putters.values() if putter.topic == topic]
+        for putter in gone:
+            assert putter.is_idle
+            self._forget(putter)
+        return [putter.session for putter in gone]
+
+    def learn(self, topic: str, client: str, counter: int, digest: bytes) -> None:
+        """A client has put up to this counter, elsewhere: that holds for what it asks from now on."""
+        putter = self._putters.get((topic, client))
+        if putter is not None and putter.grant is not None and counter > putter.last:
+            putter.last, putter.digest = counter, digest
+
     def check(self) -> None:
         """The invariants of the module hold."""
         for putter in self._putters.values():
             counters = list(putter.on_its_way)
             assert counters == sorted(counters), "(2)"
-            assert not counters or counters[0] > putter.last, "(2)"
             assert putter.grant is not None or not counters, "(2)"
 
     # ── the source ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -230,7 +248,9 @@ class Puts:
         way = putter.on_its_way.pop(said.last_number, None)
         if way is None:
             return
-        putter.last, putter.digest, putter.fence_count = said.last_number, way.digest, 0
+        putter.fence_count = 0
+        if said.last_number > putter.last:
+            putter.last, putter.digest = said.last_number, way.digest
         self._effects.extend(PutEnded(peer, StatusWord.OK) for peer in way.peers)
 
     def _not_taken(self, putter: _Putter, said: x.RefuseBatch) -> None:
@@ -240,7 +260,8 @@ class Puts:
             self._effects.extend(PutEnded(peer, StatusWord.INTERNAL_ERROR, text) for peer in way.peers)
 
 
-def _digest_of(body: bytes) -> bytes:
+def digest_of(body: bytes) -> bytes:
+    """What tells the body of a put from another's."""
     return blake2b(body, digest_size=DIGEST_SIZE).digest()
 
 
