@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from cursus.journal import exchange as journal
 from cursus.journal.appending import Phase
@@ -51,6 +51,9 @@ class FloorOrdered:
 
 class LinkEngine(Protocol):
     """What speaks a dialect on a link: it is told facts of the link, and what the floor says to its sessions."""
+
+    is_timed_by_answers: ClassVar[bool]
+    """Whether what the floor says may bring its deadline forward."""
 
     def handle(self, event: object, now: Now) -> Sequence[object]:
         """Take one fact; the orders that follow from it."""
@@ -158,6 +161,13 @@ class NodeEngine:
         link = self.links.get(event.session >> SESSION_BITS)
         if link is not None:
             self._do_next(link.handle(event, now))
+            if link.is_timed_by_answers:
+                self._set_timer(event.session >> SESSION_BITS, link)
+
+    def _set_timer(self, number: int, link: LinkEngine) -> None:
+        at = link.deadline()
+        if at is not None:
+            self._link_timers.set_earlier(number, at)
 
     def _tell_log(self, event: Any, now: Now) -> None:
         answers: list[object] = []
@@ -194,9 +204,7 @@ class NodeEngine:
         if link is None:
             return
         self._do_next(link.handle(event, now))
-        at = link.deadline()
-        if at is not None:
-            self._link_timers.set_earlier(event.link, at)
+        self._set_timer(event.link, link)
 
     def _know_principal(self, event: PrincipalKnown, now: Now) -> None:
         if event.principal is not None and not self._admit(event.link, event.principal):

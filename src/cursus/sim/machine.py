@@ -46,7 +46,7 @@ from cursus.journal.steps import (
     SyncFile,
 )
 from cursus.kernel.effects import CloseLink, Note, PauseReading, ResumeReading, Send
-from cursus.kernel.engine import Engine, Now
+from cursus.kernel.engine import Now
 from cursus.kernel.events import (
     DeadlineReached,
     LinkClosed,
@@ -71,7 +71,7 @@ UNSYNCED_SIZE_MAX = 256 << 10
 CONNECTIONS_MAX = 10_000
 SPARE_COUNT_MAX = 3
 """Segments that are being made, written by the cleaner, or removed."""
-Door = Callable[[LinkOpened], "Engine[object, object]"]
+Door = Callable[[LinkOpened], "LinkEngine"]
 
 
 @dataclass(slots=True)

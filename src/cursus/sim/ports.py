@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from cursus.delivery.batch import BatchLimits, check_header, read_header, verify_signature
 from cursus.delivery.payload import verify_payload
@@ -32,6 +32,8 @@ LIMITS = BatchLimits()
 
 class PlainDoor:
     """The node's end of a plain link: it takes exchange facts as they are, and verifies batches as every door must."""
+
+    is_timed_by_answers: ClassVar[bool] = False
 
     def __init__(self, opened: LinkOpened) -> None:
         """Of the link that was opened."""

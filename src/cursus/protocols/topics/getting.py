@@ -30,6 +30,7 @@ from cursus.kernel.octets import Octets
 from cursus.streams import exchange as x
 
 from .messages import NO_MESSAGE_ID, Get, StatusWord, Subscribe, Unsubscribe
+from .putting import word_for
 
 SUBSCRIPTION = "topics"
 """The name of the subscription of each client."""
@@ -37,7 +38,7 @@ CREDIT_SIZE = 64 << 10
 """How many bytes of messages wait here for one client at most, and one frame more."""
 _INCARNATION_SHOWN = 8
 _DIGITS_MAX = 19
-_ADMIN = 1
+_ADMIN, _LOOK = 1, 2
 
 
 class GetEnded(NamedTuple):
@@ -95,16 +96,15 @@ class _Getter:
     position: int = 0
     """Everything below it was pushed, or is not there."""
     messages: deque[_Message | _Gap] = field(default_factory=deque)
+    credit: int = 0
+    """As the streams floor has it: it pushes while there is some."""
+    has_caught_up: bool = False
+    """Whether nothing lies behind what was pushed: then what comes is pushed at once."""
 
     @property
     def next_sequence(self) -> int:
         """Everything below it is done with."""
         return self.messages[0].sequence if self.messages else self.position
-
-    @property
-    def has_caught_up(self) -> bool:
-        """Whether all that was there when the subscription was attached has been pushed."""
-        return self.grant is not None and self.position > self.grant.head
 
 
 class Gets:
@@ -151,7 +151,7 @@ class Gets:
         if getter is not None:
             match event:
                 case x.AnswerAdmin():
-                    self._administered(getter, event.result)
+                    self._administered(getter, event)
                 case x.GrantSubscription():
                     self._granted(getter, event)
                 case x.Push():
@@ -206,12 +206,16 @@ class Gets:
         else:
             self._get(getter, question)
 
-    def _administer(self, getter: _Getter, verb: str) -> None:
+    def _administer(self, getter: _Getter, verb: str, request: int = _ADMIN) -> None:
         arguments: dict[str, object] = {"stream": getter.topic, "subscriber": getter.client, "name": SUBSCRIPTION}
-        self._effects.append(x.AdminRequested(getter.session, _ADMIN, self._principal, verb, arguments))
+        self._effects.append(x.AdminRequested(getter.session, request, self._principal, verb, arguments))
 
-    def _administered(self, getter: _Getter, result: object) -> None:
-        if getter.is_removing:
+    def _administered(self, getter: _Getter, said: x.AnswerAdmin) -> None:
+        result = said.result
+        if said.request == _LOOK:
+            assert isinstance(result, dict)
+            self._looked(getter, result["floor"], result["lag"])
+        elif getter.is_removing:
             getter.is_removing = False
             self._close(getter)
             self._answer(getter, StatusWord.OK)
@@ -234,7 +238,9 @@ class Gets:
             self._answer(getter, StatusWord.NOT_SUBSCRIBED, text)
         elif said.request == _ADMIN or not getter.is_removing:
             # While the subscription is being removed its owner, too, is told that it is gone.
-            self._end(getter, StatusWord.REFUSED, f"{said.message} [{said.code}]")
+            if not said.is_final:
+                self._effects.append(x.SessionClosed(getter.session))
+            self._end(getter, word_for(said.code), f"{said.message} [{said.code}]")
 
     def _answer(
         self, getter: _Getter, status: StatusWord, text: str = "", message_id: str = "", body: bytes = b""
@@ -257,7 +263,8 @@ class Gets:
         )  # fmt: skip
 
     def _granted(self, getter: _Getter, grant: x.GrantSubscription) -> None:
-        getter.grant, getter.position = grant, grant.position
+        getter.grant, getter.position, getter.credit = grant, grant.position, CREDIT_SIZE
+        getter.has_caught_up = grant.position > grant.head
         getter.messages.clear()
         if not getter.asked:
             return
@@ -300,11 +307,15 @@ class Gets:
             freed_size = push.size + x.PUSH_OVERHEAD if sequence == push.last_sequence else 0
             getter.messages.append(_Message(sequence, body, freed_size))
         getter.position = max(getter.position, push.last_sequence + 1)
+        getter.credit -= push.size + x.PUSH_OVERHEAD
+        if getter.credit <= 0:
+            getter.has_caught_up = False
         self._go_on(getter)
 
     def _get(self, getter: _Getter, question: Get) -> None:
         """Settle what the question names, if it is the next one, and answer with the one behind it."""
         if not getter.messages and not getter.has_caught_up:
+            self._administer(getter, "subscription.show", _LOOK)
             return
         named = self._named(getter, question.last_id)
         if named is None:
@@ -316,6 +327,13 @@ class Gets:
         else:
             self._hand_out(getter)
 
+    def _looked(self, getter: _Getter, floor: int, lag: int) -> None:
+        """Where nothing is left to be pushed nobody waits; else it comes, or what became of it."""
+        if not lag:
+            getter.position = max(getter.position, floor + 1)
+            getter.has_caught_up = True
+            self._go_on(getter)
+
     def _named(self, getter: _Getter, message_id: str) -> int | None:
         """The sequence that a GET settles by naming an id, 0 for nothing, None for an id that was never given."""
         if message_id == NO_MESSAGE_ID:
@@ -325,7 +343,7 @@ class Gets:
             return None
         sequence, is_own = int(digits), shown == self._shown_incarnation(getter)
         if is_own and getter.messages and sequence == getter.next_sequence:
-            return sequence if isinstance(getter.messages[0], _Message) else None
+            return sequence if isinstance(getter.messages[0], _Message) else 0
         following, place = getter.origins.get(shown, (0, 0))
         if sequence < following or (is_own and sequence < getter.next_sequence):
             return 0
@@ -337,7 +355,9 @@ class Gets:
 
     def _hand_out(self, getter: _Getter) -> None:
         message = getter.messages[0] if getter.messages else None
-        if message is None:
+        if message is None and not getter.has_caught_up:
+            self._administer(getter, "subscription.show", _LOOK)
+        elif message is None:
             self._answer(getter, StatusWord.NO_MESSAGES)
         elif isinstance(message, _Gap):
             # The cursor has passed it already.
@@ -358,6 +378,7 @@ class Gets:
         if message is not None:
             getter.messages.remove(message)
         if isinstance(message, _Message) and message.freed_size:
+            getter.credit += message.freed_size
             self._effects.append(x.CreditGranted(getter.session, message.freed_size))
         self._hand_out(getter)
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from cursus.kernel.deadlines import Deadlines
 from cursus.kernel.effects import CloseLink, Note
@@ -30,16 +30,20 @@ from cursus.kernel.events import DeadlineReached, LinkClosed, LinkOpened
 from cursus.protocols.links import DrainRequested, session_of
 from cursus.streams import exchange as x
 
+from .desk import PRINCIPAL, AdminThen, Part
 from .exchange import Answer, Answered, Asked, Meet
 from .getting import GetEnded, Gets
+from .merging import Merging
 from .messages import (
     Get,
+    Merge,
     Message,
     Periodic,
     Put,
     Status,
     StatusWord,
     Subscribe,
+    Transfer,
     Unsubscribe,
     decode_message,
     encode_message,
@@ -47,14 +51,13 @@ from .messages import (
 from .putting import PutEnded, Puts
 from .questions import Questions, Then
 
-PRINCIPAL = "topics"
-"""Whom the streams floor takes a server of topics for: rules may name it."""
-_OWN, _PUTS, _GETS, _KINDS = 0, 1, 2, 3
+_OWN, _PUTS, _GETS, _MOVES = 0, 1, 2, 3
+_KINDS_COUNT = 4
+"""Whose a session is, its number says: the rest of it when divided by this."""
 HELD_NS = 300_000_000
 """How long a question waits for a topic that is held; a proxy waits a little longer."""
 _PASSED_ON_PERIODS = 4
 """For so many periods a topic that went to another server is asked for there: by then every proxy knows it."""
-AdminThen = Callable[[x.AnswerAdmin | x.Refuse, Now], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +98,21 @@ class _Held:
 class Server:
     """Owns what a server has in hand; see the module for the picture."""
 
+    is_timed_by_answers: ClassVar[bool] = True
+
     def __init__(self, link: int, settings: ServerSettings, new_incarnation: Callable[[], bytes]) -> None:
         """The server on link number `link` of its node; it begins with `LinkOpened`."""
         self.link = link
         self.settings = settings
+        self.server_id = settings.server_id
         self.new_incarnation = new_incarnation
         most = settings.sessions_max
         self.puts = Puts(PRINCIPAL, partial(self._open, _PUTS), new_incarnation, settings.body_size_max, most)
         self.gets = Gets(PRINCIPAL, partial(self._open, _GETS), new_incarnation, most)
-        self._questions = Questions(self._order)
+        self._questions = Questions(self.order)
+        self._merging = Merging(self, settings.servers)
+        self._parts: dict[int, Part] = {}
+        """Who is told what comes to the sessions of topics that move."""
         self._last_channel = 0
         self._in_hand: dict[int, _InHand] = {}
         self._held: dict[str, _Held] = {}
@@ -129,7 +138,7 @@ class Server:
     def deadline(self) -> int | None:
         """When the proxies are to be told, or an answer is due."""
         due = self._period_at_ns
-        for at in (self._questions.deadline(), self._waits.next_ns()):
+        for at in (self._questions.deadline(), self._waits.next_ns(), self._merging.deadline()):
             if due is None or (at is not None and at < due):
                 due = at
         return due
@@ -139,9 +148,10 @@ class Server:
     def _begin(self, event: LinkOpened, now: Now) -> None:
         self._effects += [Meet(proxy) for proxy in self.settings.proxies]
         self._period_at_ns = now.monotonic_ns
+        self._merging.begin()
 
     def _end(self, event: LinkClosed, now: Now) -> None:
-        sessions = [*self.puts.sessions, *self.gets.sessions, session_of(self.link, _OWN)]
+        sessions = [*self.puts.sessions, *self.gets.sessions, *self._parts, session_of(self.link, _OWN)]
         self._effects += [x.SessionClosed(session) for session in sessions]
 
     def _drain(self, event: DrainRequested, now: Now) -> None:
@@ -158,11 +168,12 @@ class Server:
         if self._period_at_ns is not None and self._period_at_ns <= now.monotonic_ns:
             self._period_at_ns = now.monotonic_ns + self.settings.period_ns
             self.announce(now)
+            for topic in [topic for topic, (_, until) in self._passed_on.items() if until <= now.monotonic_ns]:
+                del self._passed_on[topic]
         self._questions.wake(now)
+        self._merging.wake(now)
         for peer in self._waits.due(now.monotonic_ns):
             self._wait_no_longer(peer, now)
-        for topic in [topic for topic, (_, until) in self._passed_on.items() if until <= now.monotonic_ns]:
-            del self._passed_on[topic]
 
     # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -171,16 +182,20 @@ class Server:
         try:
             message = decode_message(event.data)
         except PeerFault as fault:
-            self._answer(peer, StatusWord.BAD_MESSAGE, fault.message)
+            self.answer(peer, StatusWord.BAD_MESSAGE, fault.message.encode(errors="backslashreplace"))
             return
         if self._is_draining:
-            self._answer(peer, StatusWord.SERVER_UNAVAILABLE, f"{self.settings.server_id} stops: try again")
+            self.answer(peer, StatusWord.SERVER_UNAVAILABLE, f"{self.server_id} stops: try again".encode())
         elif len(self._in_hand) >= self.settings.requests_max:
             said = f"{len(self._in_hand)} requests are in hand, as many as may be: try again"
-            self._answer(peer, StatusWord.SERVER_UNAVAILABLE, said)
+            self.answer(peer, StatusWord.SERVER_UNAVAILABLE, said.encode())
         elif isinstance(message, Put | Get | Subscribe | Unsubscribe):
             self._in_hand[peer] = _InHand(message.topic, message, event.data)
             self._take(peer, message, event.data, now)
+        elif isinstance(message, Merge):
+            self._merging.merge(peer, message, now)
+        elif isinstance(message, Transfer):
+            self._merging.transfer(peer, message, now)
         else:
             self._judge(peer, message)
 
@@ -190,7 +205,7 @@ class Server:
         said = f"a server takes SUBSCRIBE, UNSUBSCRIBE, GET, PUT, MERGE and TRANSFER; {name} is for proxies"
         if isinstance(message, Status):
             said = "STATUS is an answer, and nothing was asked"
-        self._answer(peer, StatusWord.BAD_MESSAGE, said)
+        self.answer(peer, StatusWord.BAD_MESSAGE, said.encode())
 
     def _take(self, peer: int, message: Message, data: bytes, now: Now) -> None:
         """Hand a question on, unless its topic is on its way."""
@@ -208,11 +223,15 @@ class Server:
 
     def _told(self, event: Any, now: Now) -> None:
         """The streams floor says something to one of the sessions."""
-        kind = event.session % _KINDS_STEP
+        kind = event.session % _KINDS_COUNT
         if kind == _PUTS:
             self._follow(self.puts.handle(event, now), now)
         elif kind == _GETS:
             self._follow(self.gets.handle(event), now)
+        elif kind == _MOVES:
+            part = self._parts.get(event.session)
+            if part is not None:
+                part(event, now)
         elif isinstance(event, x.AnswerAdmin | x.Refuse):
             then = self._administered.pop(event.request, None)
             if then is not None:
@@ -221,10 +240,10 @@ class Server:
     def _follow(self, effects: Sequence[object], now: Now) -> None:
         for effect in effects:
             if isinstance(effect, PutEnded):
-                self._ended(effect.peer, Status(self.settings.server_id, effect.status, "", effect.text.encode()), now)
+                self._ended(effect.peer, Status(self.server_id, effect.status, "", effect.text.encode()), now)
             elif isinstance(effect, GetEnded):
                 body = effect.body or effect.text.encode()
-                answer = Status(self.settings.server_id, effect.status, effect.message_id, body)
+                answer = Status(self.server_id, effect.status, effect.message_id, body)
                 self._ended(effect.peer, answer, now)
             else:
                 self._effects.append(effect)
@@ -238,9 +257,9 @@ class Server:
         if self._is_draining:
             self._leave()
 
-    def _answer(self, peer: int, word: StatusWord, text: str = "") -> None:
-        status = Status(self.settings.server_id, word, "", text.encode(errors="backslashreplace"))
-        self._effects.append(Answer(peer, encode_message(status)))
+    def answer(self, peer: int, word: StatusWord, body: bytes = b"") -> None:
+        """Answer whoever asked what is not in hand."""
+        self._effects.append(Answer(peer, encode_message(Status(self.server_id, word, "", body))))
 
     # ── topics that move ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -271,7 +290,7 @@ class Server:
         del held.waiting[peer]
         seconds = (now.wall_ns - held.since_ns) / 1e9
         said = f"{held.why}, for {seconds:.1f} s: try again".encode()
-        self._ended(peer, Status(self.settings.server_id, StatusWord.SERVER_UNAVAILABLE, "", said), now)
+        self._ended(peer, Status(self.server_id, StatusWord.SERVER_UNAVAILABLE, "", said), now)
 
     def pass_on(self, topic: str, address: str, now: Now) -> None:
         """The topic went to the server at `address`: ask there what is asked of it here."""
@@ -286,8 +305,8 @@ class Server:
 
     def _passed(self, peer: int, topic: str, address: str, status: Status | None, now: Now) -> None:
         if status is None:
-            said = f"{topic} went from {self.settings.server_id} to {address}, which does not answer: try again"
-            status = Status(self.settings.server_id, StatusWord.SERVER_UNAVAILABLE, "", said.encode())
+            said = f"{topic} went from {self.server_id} to {address}, which does not answer: try again"
+            status = Status(self.server_id, StatusWord.SERVER_UNAVAILABLE, "", said.encode())
         self._ended(peer, status, now)
 
     # ── others ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -301,7 +320,7 @@ class Server:
             self.note("error", "topics-not-announced", reason=f"{answer.message} [{answer.code}]")
             return
         assert isinstance(answer.result, list)
-        data = encode_message(Periodic(self.settings.server_id, tuple(answer.result)))
+        data = encode_message(Periodic(self.server_id, tuple(answer.result)))
         for proxy in self.settings.proxies:
             self.ask(proxy, data, partial(self._announced, proxy), now)
 
@@ -327,11 +346,27 @@ class Server:
         """Write a line to the log."""
         self._effects.append(Note(level, event, fields))
 
-    def _order(self, effect: object) -> None:
+    def order(self, effect: object) -> None:
+        """Give an order to the streams floor, or to the host."""
         self._effects.append(effect)
 
+    def learn(self, topic: str, client: str, counter: int, digest: bytes) -> None:
+        """A client has put up to this counter, elsewhere."""
+        self.puts.learn(topic, client, counter, digest)
+
+    def open(self, part: Part) -> int:
+        """A session for a topic that moves; `part` is told what comes to it."""
+        session = self._open(_MOVES)
+        self._parts[session] = part
+        return session
+
+    def close(self, session: int) -> None:
+        """A session for a topic that moves is over."""
+        if self._parts.pop(session, None) is not None:
+            self._effects.append(x.SessionClosed(session))
+
     def _open(self, kind: int) -> int:
-        self._last_channel += _KINDS_STEP
+        self._last_channel += _KINDS_COUNT
         return session_of(self.link, self._last_channel + kind)
 
     def check(self) -> None:
@@ -341,7 +376,6 @@ class Server:
         assert len(self._in_hand) <= self.settings.requests_max, "(2)"
 
 
-_KINDS_STEP = 4
 _HANDLERS: dict[type, Callable[[Server, Any, Now], None]] = {
     Asked: Server._asked,
     Answered: Server._answered,
@@ -352,7 +386,7 @@ _HANDLERS: dict[type, Callable[[Server, Any, Now], None]] = {
     **dict.fromkeys(
         (
             x.GrantSource, x.ConfirmTaken, x.RefuseBatch, x.GrantSubscription, x.Push, x.PushProgress, x.PushGap,
-            x.ConfirmSettled, x.AnswerAdmin, x.Refuse, x.Fence,
+            x.ConfirmSettled, x.GrantRun, x.GrantStage, x.ConfirmCommitted, x.AnswerAdmin, x.Refuse, x.Fence,
         ),
         Server._told,
     ),

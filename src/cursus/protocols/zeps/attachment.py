@@ -10,6 +10,7 @@ Source: seed 004, "Protocol Specification"; the design, section 5 ("ZEPS").
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from cursus.kernel.deadlines import Deadlines
 from cursus.kernel.effects import CloseLink, Note, Send
@@ -38,6 +39,7 @@ class _Phase(Symbol):
 class NodeLink:
     """Owns a link's first octets, then its engine; see the module for the picture."""
 
+    is_timed_by_answers: ClassVar[bool] = False
     __slots__ = (
         "_deadlines", "_effects", "_heard_size", "_is_framed", "_limits", "_octets", "_phase", "_principal", "dialect",
         "link",

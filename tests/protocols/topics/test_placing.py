@@ -1,0 +1,168 @@
+"""Who is to receive what after a merge, held against what the words say, one row at a time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from cursus.protocols.topics.placing import Merged, moves
+from cursus.protocols.topics.transfer import Standing
+from cursus.streams.exchange import CursorMove, Place
+from cursus.streams.subscription import cursor_of
+
+KEEPER, GIVER, THIRD = b"k" * 16, b"g" * 16, b"t" * 16
+
+
+class Case(NamedTuple):
+    """Rows of both servers with the times of one clock; `twins`: the giver's index, the keeper's."""
+
+    keeper_times: list[int]
+    giver_times: list[int]
+    twins: dict[int, int]
+    kept: Standing | None
+    given: Standing | None
+
+
+def standings(times: list[int]) -> st.SearchStrategy[Standing]:
+    """A subscription of a server with these rows: it began behind those that were there, and got some."""
+
+    @st.composite
+    def drawn(draw: st.DrawFn) -> Standing:
+        start = draw(st.integers(1, len(times) + 1))
+        low = times[start - 2] if start > 1 else 0
+        high = times[start - 1] if start <= len(times) else 40
+        opened = draw(st.integers(low, high))
+        done = draw(st.integers(start - 1, len(times)))
+        more = draw(st.sets(st.integers(start, len(times)), max_size=3)) if start <= len(times) else set()
+        floor, settled = cursor_of(done, [(one, one) for one in more])
+        return Standing(opened, start, floor, settled)
+
+    return drawn()
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    keeper_times = sorted(draw(st.lists(st.integers(0, 40), max_size=8)))
+    giver_times = sorted(draw(st.lists(st.integers(0, 40), max_size=8)))
+    pairs = draw(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 8)), max_size=3))
+    twins: dict[int, int] = {}
+    for q, p in pairs:
+        if q <= len(giver_times) and p <= len(keeper_times) and p not in twins.values():
+            twins[q] = p
+    kept = draw(st.none() | standings(keeper_times))
+    given_ = draw(st.none() | standings(giver_times))
+    return Case(keeper_times, giver_times, twins, kept, given_)
+
+
+def merged_of(case: Case) -> Merged:
+    sequences = [q for q in range(1, len(case.giver_times) + 1) if q not in case.twins]
+    return Merged(
+        KEEPER, GIVER, len(case.keeper_times), len(case.giver_times), (0, 0), case.keeper_times,
+        list(range(1, len(case.keeper_times) + 1)), sequences, [case.giver_times[q - 1] for q in sequences], case.twins,
+    )  # fmt: skip
+
+
+def is_done(sequence: int, standing: Standing) -> bool:
+    return sequence <= standing.floor or any(a <= sequence <= b for a, b in standing.settled)
+
+
+def received(sequence: int, standing: Standing | None) -> bool:
+    return standing is not None and sequence >= standing.start and is_done(sequence, standing)
+
+
+def expected(case: Case) -> set[int]:
+    """The wanted sequences of the keeper's stream after the merge: its own rows, and then the stage's."""
+    kept, given_ = case.kept, case.given
+    opened = min(standing.opened_us for standing in (kept, given_) if standing is not None)
+
+    def is_since_keeper(p: int) -> bool:
+        by_order = kept is not None and p >= kept.start
+        by_time = given_ is not None and case.keeper_times[p - 1] >= given_.opened_us
+        return by_order or by_time
+
+    def is_since_giver(q: int) -> bool:
+        by_order = given_ is not None and q >= given_.start
+        by_time = kept is not None and case.giver_times[q - 1] >= kept.opened_us
+        return by_order or by_time
+
+    assert opened >= 0
+    twin_of = {p: q for q, p in case.twins.items()}
+    wanted = set()
+    for p in range(1, len(case.keeper_times) + 1):
+        q = twin_of.get(p)
+        is_in = is_since_keeper(p)
+        if q is not None and given_ is not None:
+            if q >= given_.start:
+                is_in = True
+            elif kept is None:
+                is_in = False
+        if is_in and not received(p, kept) and not (q is not None and received(q, given_)):
+            wanted.add(p)
+    staged = [q for q in range(1, len(case.giver_times) + 1) if q not in case.twins]
+    for row, q in enumerate(staged):
+        if is_since_giver(q) and not received(q, given_):
+            wanted.add(len(case.keeper_times) + 1 + row)
+    return wanted
+
+
+def wanted_after(move: CursorMove | None, case: Case) -> set[int]:
+    head = len(case.keeper_times)
+    count = len(case.giver_times) - len(case.twins)
+    places = range(1, head + count + 1)
+    kept = case.kept
+    if move is None:
+        assert kept is not None
+        return {p for p in places if not is_done(p, kept)}
+    rows = tuple((head + 1 + a, head + 1 + b) for a, b in move.settled_rows)
+    floor, settled = cursor_of(move.floor, (*move.settled, *rows))
+    done = {p for p in places if p <= floor or any(a <= p <= b for a, b in settled)}
+    if kept is not None:
+        done |= {p for p in places if p >= move.kept_from and is_done(p, kept)}
+    return {p for p in places if p not in done}
+
+
+@given(cases())
+def test_everybody_is_to_receive_what_was_put_since_they_subscribed_and_what_they_have_not(case: Case) -> None:
+    if case.kept is None and case.given is None:
+        return
+    kept = {} if case.kept is None else {"bob": case.kept}
+    given_ = {} if case.given is None else {"bob": case.given}
+    found = moves(1, "topics", kept, given_, merged_of(case))
+    event(f"kept {bool(kept)} given {bool(given_)} twins {bool(case.twins)} moved {bool(found)}")
+    assert wanted_after(found[0] if found else None, case) == expected(case)
+
+
+@given(cases())
+def test_the_message_that_the_giver_gave_last_is_found_by_its_id(case: Case) -> None:
+    if case.given is None:
+        return
+    kept = {} if case.kept is None else {"bob": case.kept}
+    (move,) = moves(1, "topics", kept, {"bob": case.given}, merged_of(case))
+    unsettled = [q for q in range(1, len(case.giver_times) + 1) if not is_done(q, case.given)]
+    _, following, place = next(origin for origin in move.origins if origin[0] == GIVER)
+    assert following == min(unsettled, default=len(case.giver_times) + 1)
+    if not unsettled:
+        assert place == Place()
+    elif following in case.twins:
+        assert place == Place(case.twins[following])
+    else:
+        assert place == Place(row=sum(q not in case.twins for q in range(1, following)))
+
+
+def test_clocks_are_compared_within_what_is_known_of_their_difference_and_what_lies_within_it_is_given() -> None:
+    merged = Merged(KEEPER, GIVER, 2, 2, (100, 110), [195, 205], [1, 2], [1, 2], [95, 105], {})
+    kept = {"ada": Standing(210, 3, 2)}
+    given_ = {"bob": Standing(100, 2, 1)}
+    ada, bob = moves(1, "topics", kept, given_, merged)
+    assert ada.settled_rows == ((0, 0),)
+    assert bob.floor == 1
+    assert moves(1, "topics", {"ada": Standing(205, 3, 2)}, {}, merged) == []
+
+
+def test_what_a_third_server_gave_before_is_known_by_its_ids_still() -> None:
+    merged = Merged(KEEPER, GIVER, 1, 3, (0, 0), [5], [1], [1, 3], [1, 9], {2: 1})
+    given_ = {"bob": Standing(0, 1, 0, (), ((THIRD, 7, 3), (b"u" * 16, 4, 2), (b"v" * 16, 9, 0)))}
+    (move,) = moves(1, "topics", {}, given_, merged)
+    assert move.origins[1:] == ((THIRD, 7, Place(row=1)), (b"u" * 16, 4, Place(1)), (b"v" * 16, 9, Place()))
