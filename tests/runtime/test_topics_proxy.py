@@ -1,18 +1,23 @@
 """A proxy over real ZeroMQ, between clients and servers that were written from the page and know nothing of ours."""
 
 import asyncio
+import socket as socket_module
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
 
+import pytest
 import zmq
 
+from cursus.protocols.topics.messages import message_size_max
 from cursus.protocols.topics.proxy import ProxySettings
 from cursus.runtime.topics_proxy import TopicsProxy
+from cursus.runtime.topics_sockets import ENVELOPE_SIZE_MAX
+from tests.processes import free_port
 
-ANSWER_MS = 2000
-BODY_SIZE_MAX = 1 << 20
+ANSWER_MS = 10_000
 
 
 class PageServer:
@@ -73,31 +78,49 @@ class Scene:
 
     def ask(self, data: bytes) -> bytes:
         """Ask on a REQ socket of its own; its answer, or nothing in time."""
-        with self.context.socket(zmq.REQ) as socket:
-            socket.linger = 0
-            socket.connect(f"tcp://{self.proxy.address}")
+        with self.socket(zmq.REQ) as socket:
             socket.send(data)
             assert socket.poll(ANSWER_MS), f"no answer to {data!r}"
             return socket.recv()
 
     def claim(self, server: PageServer) -> None:
-        topics = " ".join(server.queues).encode()
-        answer = self.ask(f"PERIODIC {server.address}\r\n\r\n".encode() + topics)
+        self.say_periodic(server.address, *server.queues)
+
+    def say_periodic(self, server: str, *topics: str) -> None:
+        """Say for a server which topics are its own."""
+        answer = self.ask(f"PERIODIC {server}\r\n\r\n".encode() + " ".join(topics).encode())
         assert answer == b"STATUS p1 OK\r\n\r\n"
+
+    @contextmanager
+    def socket(self, kind: int) -> Iterator[zmq.Socket[bytes]]:
+        """A socket that is connected to the proxy."""
+        with self.context.socket(kind) as socket:
+            socket.linger = 0
+            socket.connect(f"tcp://{self.proxy.address}")
+            yield socket
+
+    def wait_for_peers(self, count: int) -> None:
+        """Until so many peers wait for an answer."""
+        deadline = time.monotonic() + ANSWER_MS / 1000
+        while self.proxy.engine.peer_count != count:
+            assert time.monotonic() < deadline, f"{self.proxy.engine.peer_count} wait, and not {count}"
+            time.sleep(0.005)
 
 
 @contextmanager
-def scene(server_count: int = 1, answer_ms: int = 500) -> Iterator[tuple[Scene, list[PageServer]]]:
+def scene(
+    server_count: int = 1, answer_ms: int = 500, body_size_max: int = 1 << 20
+) -> Iterator[tuple[Scene, list[PageServer]]]:
     """A proxy, and servers that it does not know yet."""
     loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    settings = ProxySettings("p1", answer_ns=answer_ms * 1_000_000, learning_ns=0)
+    settings = ProxySettings("p1", answer_ms * 1_000_000, learning_ns=0, body_size_max=body_size_max)
     servers = [PageServer(context) for _ in range(server_count)]
 
     async def open_proxy() -> TopicsProxy:
-        return TopicsProxy(settings, "127.0.0.1:0", BODY_SIZE_MAX)
+        return TopicsProxy(settings, "127.0.0.1:0")
 
     async def close_proxy(proxy: TopicsProxy) -> None:
         proxy.close()
@@ -149,6 +172,22 @@ def test_a_hundred_clients_at_once_are_each_given_their_own_answer() -> None:
             assert sum(f"client-{number}" in s.queues.get(f"topic-{number}", {}) for s in servers) == 1
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_fifty_clients_of_a_server_that_does_not_answer_hold_up_none_of_another(is_there: bool) -> None:
+    with scene(2, answer_ms=10_000) as (around, (deaf, well)):
+        deaf.is_deaf, well.queues = True, {"b": {}}
+        around.say_periodic(deaf.address if is_there else f"127.0.0.1:{free_port()}", "a")
+        around.claim(well)
+        with ExitStack() as sockets:
+            waiting = [sockets.enter_context(around.socket(zmq.REQ)) for _ in range(50)]
+            for number, socket in enumerate(waiting):
+                socket.send(f"SUBSCRIBE client-{number} a\r\n\r\n".encode())
+            around.wait_for_peers(50)
+            for number in range(50):
+                assert b" OK\r\n" in around.ask(f"SUBSCRIBE client-{number} b\r\n\r\n".encode())
+            assert [socket for socket in waiting if socket.poll(0)] == [], "they still wait, and nobody waited for them"
+
+
 def test_a_deaf_server_holds_up_nobody_but_those_who_ask_it_and_they_hear_which_it_is() -> None:
     with scene(2, answer_ms=50) as (around, servers):
         deaf, well = servers
@@ -191,3 +230,145 @@ def test_garbage_is_answered_with_what_is_wrong_and_the_proxy_goes_on() -> None:
         assert around.ask(b"").startswith(b"STATUS p1 BAD_MESSAGE\r\n\r\n")
         assert around.ask(b"PERIODIC not-an-address\r\n\r\nt") == b"STATUS p1 OK\r\n\r\n"
         assert b" OK\r\n" in around.ask(b"SUBSCRIBE alice s\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [[], [b""], [b"hop", b""], [b"hop", b"", b"hop 2", b"\x00" * 255, b""]],
+    ids=["none", "a REQ's", "one hop's", "of several hops"],
+)
+def test_an_envelope_comes_back_as_it_was_with_the_answer(envelope: list[bytes]) -> None:
+    with scene() as (around, (server,)):
+        around.claim(server)
+        with around.socket(zmq.DEALER) as socket:
+            socket.send_multipart([*envelope, b"SUBSCRIBE alice t\r\n\r\n"])
+            socket.send_multipart([*envelope, b"garbage"])
+            assert socket.poll(ANSWER_MS)
+            told = [socket.recv_multipart(), socket.recv_multipart()]
+        assert [parts[:-1] for parts in told] == [envelope, envelope]
+        assert sorted(parts[-1].split(b" ", 2)[2][:6] for parts in told) == [b"BAD_ME", b"OK\r\n\r\n"]
+
+
+def test_an_envelope_that_is_too_large_to_be_kept_is_left_unanswered() -> None:
+    with scene() as (around, (server,)):
+        around.claim(server)
+        with around.socket(zmq.DEALER) as socket:
+            socket.send_multipart([bytes(ENVELOPE_SIZE_MAX), b"", b"SUBSCRIBE alice t\r\n\r\n"])
+            socket.send_multipart([b""] * 1000 + [b"SUBSCRIBE bob t\r\n\r\n"])
+            assert socket.poll(ANSWER_MS)
+            assert len(socket.recv_multipart()) == 1001
+        assert list(server.queues["t"]) == ["bob"]
+
+
+def test_what_is_too_large_is_refused_or_cut_off_and_harms_nobody_on_the_way_to_its_server() -> None:
+    with scene(body_size_max=4096) as (around, (server,)):
+        around.claim(server)
+        assert b" OK\r\n" in around.ask(b"PUT bob t 1\r\n\r\n" + bytes(4096))
+        said = around.ask(b"PUT bob t 2\r\n\r\n" + bytes(1 << 20))
+        assert said == b"STATUS p1 BAD_MESSAGE\r\n\r\na body has at most 4096 bytes here, this has 1048576"
+        with around.socket(zmq.DEALER) as socket, socket.get_monitor_socket(zmq.EVENT_DISCONNECTED) as cut_off:
+            socket.send(b"PUT bob t 3\r\n\r\n" + bytes(message_size_max(4096)))
+            assert cut_off.poll(ANSWER_MS)
+            socket.disable_monitor()
+            assert b" OK\r\n" in around.ask(b"PUT bob t 4\r\n\r\n")
+        heard = [server.heard.get(timeout=1)[:12] for _ in range(2)]
+        assert (heard, server.heard.empty()) == ([b"PUT bob t 1\r", b"PUT bob t 4\r"], True)
+
+
+def test_a_thousand_questions_of_one_that_reads_no_answer_cost_the_others_nothing() -> None:
+    with scene() as (around, (server,)):
+        around.claim(server)
+        with around.socket(zmq.DEALER) as socket:
+            for number in range(1000):
+                socket.send_multipart([b"", f"SUBSCRIBE client-{number} t\r\n\r\n".encode()])
+            assert b" OK\r\n" in around.ask(b"SUBSCRIBE alice t\r\n\r\n")
+            for _ in range(1001):
+                server.heard.get(timeout=ANSWER_MS / 1000)
+            around.wait_for_peers(0)
+
+
+def test_clients_that_go_away_while_they_are_waited_for_are_forgotten_with_their_answers() -> None:
+    with scene() as (around, (server,)):
+        server.is_deaf = True
+        around.claim(server)
+        with ExitStack() as sockets:
+            for number in range(50):
+                socket = sockets.enter_context(around.socket(zmq.REQ))
+                socket.send(f"SUBSCRIBE client-{number} t\r\n\r\n".encode())
+            around.wait_for_peers(50)
+        server.is_deaf = False
+        around.wait_for_peers(0)
+        assert b" OK\r\n" in around.ask(b"SUBSCRIBE alice t\r\n\r\n")
+
+
+def test_a_server_that_comes_back_is_not_told_what_nobody_waits_for_any_more() -> None:
+    with scene(0, answer_ms=20) as (around, _), around.context.socket(zmq.ROUTER) as server:
+        server.linger = 0
+        address = f"127.0.0.1:{free_port()}"
+        around.say_periodic(address, "t")
+        assert b" SERVER_UNAVAILABLE\r\n" in around.ask(b"PUT bob t 1\r\n\r\nold")
+        server.bind(f"tcp://{address}")
+        deadline = time.monotonic() + ANSWER_MS / 1000
+        while not server.poll(0):
+            assert b" SERVER_UNAVAILABLE\r\n" in around.ask(b"PUT bob t 2\r\n\r\nnew")
+            assert time.monotonic() < deadline
+        assert server.recv_multipart()[-1] == b"PUT bob t 2\r\n\r\nnew"
+
+
+def test_an_answer_that_comes_too_late_is_nobodys() -> None:
+    with scene(0, answer_ms=20) as (around, _), around.context.socket(zmq.ROUTER) as server:
+        server.linger = 0
+        address = f"127.0.0.1:{server.bind_to_random_port('tcp://127.0.0.1')}"
+        around.say_periodic(address, "t")
+        with around.socket(zmq.DEALER) as client:
+            client.send(b"GET alice t -1\r\n\r\n")
+            assert client.poll(ANSWER_MS)
+            assert client.recv().startswith(b"STATUS p1 SERVER_UNAVAILABLE")
+            around.say_periodic(address, "t")
+            for number in range(4):
+                assert server.poll(ANSWER_MS), "it was asked again"
+                *envelope, _ = server.recv_multipart()
+                server.send_multipart([*envelope, f"STATUS s OK late-{number}\r\n\r\n".encode()])
+            client.send(b"GET alice t -1\r\n\r\n")
+            assert server.poll(ANSWER_MS)
+            *envelope, _ = server.recv_multipart()
+            server.send_multipart([b"nobody", b"", b"STATUS s OK astray\r\n\r\n"])
+            server.send_multipart([envelope[0], b"not a token", b"", b"STATUS s OK astray\r\n\r\n"])
+            server.send_multipart([*envelope, b"STATUS s OK in-time\r\n\r\n"])
+            assert client.poll(ANSWER_MS)
+            assert client.recv() == b"STATUS s OK in-time\r\n\r\n"
+
+
+def test_three_hundred_servers_are_each_asked_what_is_theirs() -> None:
+    with scene(0) as (around, _), around.context.socket(zmq.ROUTER) as server, ExitStack() as sockets:
+        server.linger = 0
+        dealers = [sockets.enter_context(around.socket(zmq.DEALER)) for _ in range(300)]
+        for number, dealer in enumerate(dealers):
+            port = server.bind_to_random_port("tcp://127.0.0.1")
+            dealer.send_multipart([b"", f"PERIODIC 127.0.0.1:{port}\r\n\r\ntopic-{number}".encode()])
+        for dealer in dealers:
+            assert dealer.poll(ANSWER_MS)
+            assert dealer.recv_multipart() == [b"", b"STATUS p1 OK\r\n\r\n"]
+        for number, dealer in enumerate(dealers):
+            dealer.send_multipart([b"", f"PUT bob topic-{number} 1\r\n\r\n".encode()])
+        asked: dict[bytes, bytes] = {}
+        while len(asked) < 300:
+            assert server.poll(ANSWER_MS), f"{len(asked)} were asked, each over a connection of its own"
+            identity, token, empty, data = server.recv_multipart()
+            asked[identity] = data
+            server.send_multipart([identity, token, empty, b"STATUS s OK " + data.split(b" ")[2] + b"\r\n\r\n"])
+        for number, dealer in enumerate(dealers):
+            assert dealer.poll(ANSWER_MS)
+            assert dealer.recv_multipart() == [b"", f"STATUS s OK topic-{number}\r\n\r\n".encode()]
+
+
+def test_a_proxy_may_listen_and_reach_servers_over_ipv6() -> None:
+    if not socket_module.has_ipv6:
+        pytest.skip("there is no IPv6 here")
+
+    async def bound() -> str:
+        proxy = TopicsProxy(ProxySettings(), "[::1]:0")
+        proxy.close()
+        return proxy.address
+
+    assert asyncio.run(bound()).startswith("[::1]:")

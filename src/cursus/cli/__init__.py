@@ -14,10 +14,12 @@ import click
 
 VERBS = {
     "serve": ("cursus.cli.serve:serve", "Run a node."),
+    "proxy": ("cursus.cli.proxy:proxy", "Run a proxy of the topic service."),
     "pub": ("cursus.cli.publish:publish", "Publish what comes on standard input, or from a file."),
     "sub": ("cursus.cli.subscribe:subscribe", "Print what a stream holds and will hold."),
     "stream": ("cursus.cli.streams:streams", "List, show, create, trim and remove streams."),
     "subscription": ("cursus.cli.subscriptions:subscriptions", "List, show and remove durable subscriptions."),
+    "topics": ("cursus.cli.topics:topics", "Subscribe, unsubscribe, get and put, through the topic service's proxies."),
     "token": ("cursus.cli.tokens:tokens", "Make, list and remove the tokens of peers."),
     "journal": ("cursus.cli.journal:journal", "Verify and dump a journal while no node uses it."),
     "bench": ("cursus.cli.bench:bench", "Measure a node: throughput, then latency."),

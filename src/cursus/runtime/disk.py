@@ -74,9 +74,13 @@ def reason_of(error: OSError) -> str:
 class Disk:
     """Owns the threads and the open files of one journal; `close` ends both once all orders are carried out."""
 
-    def __init__(self, path: Path, post: Post) -> None:
-        """Work in the directory `path`, which is locked for us; answers go to `post`, from several threads."""
+    def __init__(self, path: Path, post: Post, ballast_size: int = BALLAST_SIZE) -> None:
+        """Work in the directory `path`, which is locked for us; answers go to `post`, from several threads.
+
+        `ballast_size` is kept back for a checkpoint when the disk is full.
+        """
         self._path = path
+        self._ballast_size = ballast_size
         self._post = post
         self._groups: SimpleQueue[WriteGroup | None] = SimpleQueue()
         self._upkeep: SimpleQueue[CreateSegment | WriteFile | RemoveSegment | None] = SimpleQueue()
@@ -189,7 +193,7 @@ class Disk:
         try:
             descriptor = os.open(ballast, os.O_WRONLY | os.O_CREAT, 0o600)
             try:
-                _allocate(descriptor, BALLAST_SIZE)
+                _allocate(descriptor, self._ballast_size)
             finally:
                 os.close(descriptor)
         except OSError:

@@ -3,34 +3,78 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
+from dataclasses import replace
 
 import structlog
 
 from cursus.kernel.effects import Note
 from cursus.kernel.engine import Now
 from cursus.kernel.events import DeadlineReached
-from cursus.protocols.topics.messages import HEADER_SIZE_MAX
+from cursus.protocols.topics.messages import message_size_max
 from cursus.protocols.topics.proxy import Event, Proxy, ProxySettings
 
+from .serve import SAME_SIGNAL_S
 from .topics_sockets import TopicsSockets
+
+_LOOK_S = 0.01
 
 
 class TopicsProxy:
     """Owns a proxy's sockets, and drives its engine on the running loop; made and closed on that loop."""
 
-    def __init__(self, settings: ProxySettings, address: str, body_size_max: int) -> None:
-        """Listen at `address` ("127.0.0.1:5551"; port 0 takes any) for messages of up to `body_size_max` bytes.
+    def __init__(self, settings: ProxySettings, address: str) -> None:
+        """Listen at `address` ("127.0.0.1:5551"; port 0 takes any), which is the proxy's id where it has none.
 
         Raises `Unavailable("port-in-use")`.
         """
-        self.engine = Proxy(settings)
         self._log = structlog.get_logger("cursus")
         self._loop = asyncio.get_running_loop()
+        self._failed: asyncio.Future[BaseException] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_ns = 0
-        self._sockets = TopicsSockets(address, HEADER_SIZE_MAX + body_size_max, self._tell)
+        self._is_hurried = False
+        self._sockets = TopicsSockets(address, message_size_max(settings.body_size_max), self._tell)
         self.address = self._sockets.address
+        self.engine = Proxy(settings if settings.proxy_id else replace(settings, proxy_id=self.address))
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT, then drain and close; a second one later waits for no answer any more.
+
+        Raises what ended the proxy otherwise.
+        """
+        asked = asyncio.Event()
+        asked_s = 0.0
+
+        def ask() -> None:
+            nonlocal asked_s
+            if not asked.is_set():
+                asked_s = self._loop.time()
+                asked.set()
+            elif self._loop.time() - asked_s >= SAME_SIGNAL_S:
+                self._is_hurried = True
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, ask)
+        waiting = asyncio.ensure_future(asked.wait())
+        try:
+            await asyncio.wait((waiting, self._failed), return_when=asyncio.FIRST_COMPLETED)
+            if not self._failed.done():
+                await self.drain()
+            if self._failed.done():
+                raise self._failed.result()
+        finally:
+            waiting.cancel()
+            self.close()
+
+    async def drain(self) -> None:
+        """Take no question any more, and wait until those on their way were answered, which the engine does in time."""
+        self._sockets.pause_reading()
+        self._log.info("proxy-stopping", waiting=self.engine.peer_count)
+        while self.engine.peer_count and not self._is_hurried:
+            if self._failed.done():
+                return
+            await asyncio.sleep(_LOOK_S)
 
     def close(self) -> None:
         """Close every socket; what was answered has half a second to leave."""
@@ -39,21 +83,27 @@ class TopicsProxy:
         self._sockets.close()
 
     def _tell(self, event: Event) -> None:
-        for effect in self.engine.handle(event, Now(time.monotonic_ns(), time.time_ns())):
-            if isinstance(effect, Note):
-                getattr(self._log, effect.level)(effect.event, **effect.fields)
-            else:
-                self._sockets.carry_out(effect)
-        self._wake_in_time()
+        if self._failed.done():
+            return
+        try:
+            for effect in self.engine.handle(event, Now(time.monotonic_ns(), time.time_ns())):
+                if isinstance(effect, Note):
+                    getattr(self._log, effect.level)(effect.event, **effect.fields)
+                else:
+                    self._sockets.carry_out(effect)
+        except BaseException as error:
+            self._log.error("proxy-failed", reason=str(error))
+            self._failed.set_result(error)
+            raise
+        # Each answer is waited for equally long: none is due before the one that the timer was set for.
+        if self._timer is None:
+            self._wake_in_time()
 
     def _wake_in_time(self) -> None:
         at_ns = self.engine.deadline()
-        if at_ns is None or (self._timer is not None and self._timer_ns <= at_ns):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_ns = at_ns
-        self._timer = self._loop.call_later(max(0.0, (at_ns - time.monotonic_ns()) / 1e9), self._wake)
+        if at_ns is not None:
+            delay_s = max(0.0, (at_ns - time.monotonic_ns()) / 1e9)
+            self._timer = self._loop.call_later(delay_s, self._wake)
 
     def _wake(self) -> None:
         self._timer = None

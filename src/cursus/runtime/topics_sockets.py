@@ -21,7 +21,12 @@ from cursus.kernel.octets import Octets
 from cursus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
 
 MESSAGES_PER_TURN_MAX = 256
+ENVELOPE_SIZE_MAX = 4096
+"""What is kept of a question's way until it is answered: a few bytes for each hop."""
 _TOKEN_SIZE = 8
+_NOT_WAITING = int(zmq.NOBLOCK)
+_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+"""As plain numbers: enumerations cost more to join than a part costs to send."""
 
 
 class TopicsSockets:
@@ -46,15 +51,16 @@ class TopicsSockets:
         self._loop = asyncio.get_running_loop()
         self._context = zmq.Context()
         self._message_size_max = message_size_max
-        self._front = self._socket(zmq.ROUTER)
+        self._is_closed = False
         try:
+            self._front = self._socket(zmq.ROUTER, address)
             self._front.bind(f"tcp://{address}")
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
             raise Unavailable("port-in-use", f"cannot listen at {address} ({error}): choose another address") from None
         self.address = self._front.getsockopt_string(zmq.LAST_ENDPOINT).removeprefix("tcp://")
         self._backs: dict[str, zmq.Socket[bytes] | None] = {}
-        """By address; None where no socket can be connected to it."""
+        """By address; None where it is none."""
         self._envelopes: dict[int, Sequence[bytes]] = {}
         self._last_peer = 0
         self._is_paused = False
@@ -63,8 +69,9 @@ class TopicsSockets:
 
     def close(self) -> None:
         """Close every socket; what was answered has half a second to leave."""
-        if self._front.closed:
+        if self._is_closed:
             return
+        self._is_closed = True
         for socket in (self._front, *(back for back in self._backs.values() if back is not None)):
             self._loop.remove_reader(int(socket.getsockopt(zmq.FD)))
             socket.close(linger=500 if socket is self._front else 0)
@@ -73,16 +80,14 @@ class TopicsSockets:
 
     def carry_out(self, order: Answer | Ask | Meet) -> None:
         """Do what the engine ordered."""
-        match order:
-            case Answer(peer, data):
-                self._send(self._front, (*self._envelopes.pop(peer), data))
-            case Ask(address, token, data):
-                self._meet(address)
-                back = self._backs[address]
-                if back is not None:
-                    self._send(back, (token.to_bytes(_TOKEN_SIZE), b"", data))
-            case Meet(address):
-                self._meet(address)
+        if isinstance(order, Answer):
+            self._send(self._front, self._envelopes.pop(order.peer), order.data)
+        elif isinstance(order, Ask):
+            back = self._meet(order.address)
+            if back is not None:
+                self._send(back, (order.token.to_bytes(_TOKEN_SIZE), b""), order.data)
+        else:
+            self._meet(order.address)
 
     def send(self, buffers: Sequence[Octets]) -> None:
         """Nothing is said on this link but answers."""
@@ -99,9 +104,11 @@ class TopicsSockets:
 
     # ── sockets ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+    def _socket(self, kind: int, address: str) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         socket.setsockopt(zmq.MAXMSGSIZE, self._message_size_max)
+        if address.startswith("["):
+            socket.setsockopt(zmq.IPV6, 1)
         return socket
 
     def _watch(self, socket: zmq.Socket[bytes]) -> None:
@@ -115,23 +122,32 @@ class TopicsSockets:
             self._loop.call_soon(self._read, socket)
 
     def _read(self, socket: zmq.Socket[bytes]) -> None:
-        self._looking.pop(socket, None)
+        del self._looking[socket]
         is_front = socket is self._front
         take = self._take_question if is_front else self._take_answer
+        recv = socket.recv
         for _ in range(MESSAGES_PER_TURN_MAX):
-            if socket.closed or (is_front and self._is_paused):
+            if self._is_closed or (is_front and self._is_paused):
                 return
             try:
-                parts = socket.recv_multipart(zmq.NOBLOCK)
+                # A frame says whether another follows; to ask the socket costs as much as to receive three.
+                frame = recv(_NOT_WAITING, False)
             except zmq.Again:
                 return
+            parts = [frame.bytes]
+            while frame.more:
+                frame = recv(_NOT_WAITING, False)
+                parts.append(frame.bytes)
             take(parts)
         self._look(socket)
 
     def _take_question(self, parts: list[bytes]) -> None:
-        *envelope, data = parts
+        data = parts.pop()
+        if sum(map(len, parts)) > ENVELOPE_SIZE_MAX:
+            self._log.warning("envelope-too-large", sizes=[len(part) for part in parts[:8]], count=len(parts))
+            return
         self._last_peer += 1
-        self._envelopes[self._last_peer] = envelope
+        self._envelopes[self._last_peer] = parts
         self._tell(Asked(self._last_peer, data, self.number))
 
     def _take_answer(self, parts: list[bytes]) -> None:
@@ -140,12 +156,18 @@ class TopicsSockets:
         else:
             self._log.warning("answer-without-token", sizes=[len(part) for part in parts])
 
-    def _meet(self, address: str) -> None:
+    def _meet(self, address: str) -> zmq.Socket[bytes] | None:
         if address not in self._backs:
-            self._backs[address] = self._connected(address)
+            try:
+                back = self._socket(zmq.DEALER, address)
+            except zmq.ZMQError as error:
+                # There are no descriptors left: it is tried again with the next question.
+                self._log.error("socket-not-opened", address=address, error=str(error))
+                return None
+            self._backs[address] = self._connected(back, address)
+        return self._backs[address]
 
-    def _connected(self, address: str) -> zmq.Socket[bytes] | None:
-        back = self._socket(zmq.DEALER)
+    def _connected(self, back: zmq.Socket[bytes], address: str) -> zmq.Socket[bytes] | None:
         back.setsockopt(zmq.IMMEDIATE, 1)
         try:
             back.connect(f"tcp://{address}")
@@ -156,10 +178,12 @@ class TopicsSockets:
         self._watch(back)
         return back
 
-    def _send(self, socket: zmq.Socket[bytes], parts: Sequence[bytes]) -> None:
+    def _send(self, socket: zmq.Socket[bytes], envelope: Sequence[bytes], data: bytes) -> None:
         """Send, or leave it: whoever is not there, or takes no more, asks again or is asked again."""
         try:
-            socket.send_multipart(parts, zmq.NOBLOCK)
+            for part in envelope:
+                socket.send(part, _MORE)
+            socket.send(data, _NOT_WAITING)
         except zmq.ZMQError as error:
             self._log.debug("message-not-sent", error=str(error))
         self._look(socket)

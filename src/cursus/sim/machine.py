@@ -56,7 +56,7 @@ from cursus.kernel.events import (
     Received,
 )
 from cursus.kernel.octets import Octets
-from cursus.node.engine import FloorOrdered, NodeEngine
+from cursus.node.engine import FloorOrdered, LinkEngine, NodeEngine
 from cursus.protocols.links import SESSION_BITS
 from cursus.streams.engine import StreamsEngine
 from cursus.streams.exchange import Durability
@@ -71,7 +71,7 @@ UNSYNCED_SIZE_MAX = 256 << 10
 CONNECTIONS_MAX = 10_000
 SPARE_COUNT_MAX = 3
 """Segments that are being made, written by the cleaner, or removed."""
-Door = Callable[[LinkOpened], "LinkEngine"]
+Door = Callable[[LinkOpened], LinkEngine]
 
 
 @dataclass(slots=True)

@@ -151,9 +151,17 @@ def test_an_answer_with_no_id_or_the_same_again_is_no_message(message_id: str) -
     assert "s answers a GET behind 7 with the message id" in raised.value.message
 
 
-def test_a_new_subscription_begins_anew_and_one_that_was_there_goes_on() -> None:
+def test_a_client_that_leaves_forgets_what_it_got() -> None:
     state = c.end_get(ClientState(), Status("s", "OK", "7", b"x"))
-    assert c.end_subscribe(state, Status("s", "ALREADY_SUBSCRIBED")).last_get_id == "7"
-    assert c.end_subscribe(state, Status("s", "OK")).last_get_id == "-1"
     left = c.end_unsubscribe(state)
     assert (left.last_get_id, left.got) == ("-1", None)
+
+
+def test_a_client_that_lost_its_directory_goes_on_above_the_counter_that_the_refusal_names() -> None:
+    state = c.begin_put(ClientState(), b"x")
+    refused = c.end_put(state, Status("s", "REFUSED", "500", b"counter 1 is below its last one, 500"))
+    assert refused == ClientState(last_put_counter=500)
+    assert c.asked_put(c.begin_put(refused, b"x"), "alice", "t").counter == 501
+    kept = c.end_put(state, Status("s", "REFUSED", "", b"the body is too large"))
+    assert kept.putting is not None
+    assert kept.putting.is_in_doubt

@@ -3,16 +3,18 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cursus.kernel.effects import Note
 from cursus.kernel.engine import Now
+from cursus.kernel.errors import PeerFault
 from cursus.kernel.events import DeadlineReached
 from cursus.protocols.topics import messages as m
 from cursus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
 from cursus.protocols.topics.messages import decode_message, encode_message
-from cursus.protocols.topics.proxy import MERGES_MAX, MILLISECOND, Effect, Proxy, ProxySettings
+from cursus.protocols.topics.proxy import MERGES_MAX, MILLISECOND, Effect, Proxy, ProxySettings, plainly_asked
 
 SETTINGS = ProxySettings("p1", learning_ns=0)
 SECOND = 1000 * MILLISECOND
@@ -210,9 +212,103 @@ def test_while_two_servers_have_a_topic_a_subscription_is_looked_for_at_both() -
     assert scene.answer(2, "NOT_SUBSCRIBED") == [Ask("s2", 3, get)]
     ((answer,),) = (scene.answer(3, "NOT_SUBSCRIBED"),)
     assert isinstance(answer, Answer), "there is nobody else to ask"
-    put = encode_message(m.Put("bob", "t", 1, b""))
-    assert scene.tell(Asked(2, put)) == [Ask("s1", 4, put)]
-    assert isinstance(scene.answer(4, "NOT_SUBSCRIBED")[0], Answer), "a put is put once"
+    for name in ("PUT bob t 1", "SUBSCRIBE alice t"):
+        data = f"{name}\r\n\r\n".encode()
+        (ask,) = scene.tell(Asked(2, data))
+        assert isinstance(ask, Ask)
+        assert (ask.address, ask.data) == ("s1", data)
+        assert isinstance(scene.answer(ask.token, "NOT_SUBSCRIBED")[0], Answer), "it is done once"
+
+
+def conflict_of_three() -> Scene:
+    """A scene in which a topic goes to s2, and s1 and s3 claim it too; nothing is on its way."""
+    scene = Scene()
+    scene.claim("s2", "t")
+    scene.ask(1, m.Put("bob", "t", 1, b"x"))
+    scene.answer(1)
+    for server in ("s1", "s3"):
+        for merge in scene.claim(server, "t"):
+            assert isinstance(merge, Ask)
+            scene.answer(merge.token)
+    return scene
+
+
+def test_a_clients_puts_go_on_to_the_server_that_had_them_until_it_has_given_the_topic_away() -> None:
+    scene = conflict_of_three()
+    (ask,) = scene.ask(2, m.Put("bob", "t", 2, b"y"))
+    assert isinstance(ask, Ask)
+    assert ask.address == "s2"
+    scene.answer(ask.token)
+    scene.claim("s2")
+    (ask,) = scene.ask(3, m.Put("bob", "t", 3, b"z"))
+    assert isinstance(ask, Ask)
+    assert ask.address == "s1"
+
+
+UNSUBSCRIBE = encode_message(m.Unsubscribe("alice", "t"))
+
+
+@pytest.mark.parametrize(
+    ("statuses", "told"),
+    [
+        (["OK", "NOT_SUBSCRIBED", "NOT_SUBSCRIBED"], "OK"),
+        (["NOT_SUBSCRIBED", "OK", "NOT_SUBSCRIBED"], "OK"),
+        (["NOT_SUBSCRIBED", "NOT_SUBSCRIBED", "OK"], "OK"),
+        (["OK", "OK", "OK"], "OK"),
+        (["NOT_SUBSCRIBED", "NOT_SUBSCRIBED", "NOT_SUBSCRIBED"], "NOT_SUBSCRIBED"),
+        (["OK", "INTERNAL_ERROR"], "INTERNAL_ERROR"),
+        (["REFUSED"], "REFUSED"),
+        (["OK", "OK", "REFUSED"], "REFUSED"),
+    ],
+)
+def test_who_unsubscribes_in_a_conflict_is_told_ok_when_all_have_done_it(statuses: list[str], told: str) -> None:
+    scene = conflict_of_three()
+    effects = scene.tell(Asked(7, UNSUBSCRIBE))
+    for status, server in zip(statuses, ("s2", "s1", "s3"), strict=False):
+        (ask,) = effects
+        assert isinstance(ask, Ask)
+        assert (ask.address, ask.data) == (server, UNSUBSCRIBE)
+        effects = scene.answer(ask.token, status)
+    assert effects == [Answer(7, encode_message(m.Status("s", told)))]
+
+
+def test_who_unsubscribes_in_a_conflict_hears_of_a_server_that_does_not_answer() -> None:
+    scene = conflict_of_three()
+    (ask,) = scene.tell(Asked(7, UNSUBSCRIBE))
+    assert isinstance(ask, Ask)
+    assert scene.answer(ask.token) == [Ask("s1", ask.token + 1, UNSUBSCRIBE)]
+    ((_, status, text),) = said(scene.pass_time(SECOND)[-1:])
+    assert (status, text[:2]) == ("SERVER_UNAVAILABLE", "s1")
+    (ask,) = scene.tell(Asked(8, UNSUBSCRIBE))
+    assert isinstance(ask, Ask)
+    (probe,) = scene.answer(ask.token)
+    assert isinstance(probe, Ask), "now and then it is asked all the same"
+    (ask,) = scene.tell(Asked(9, UNSUBSCRIBE))
+    assert isinstance(ask, Ask)
+    assert said(scene.answer(ask.token))[0][:2] == (9, "SERVER_UNAVAILABLE"), "at once"
+
+
+def test_a_body_that_is_too_large_for_servers_is_not_handed_on() -> None:
+    scene = Scene(replace(SETTINGS, body_size_max=5000))
+    scene.claim("s1", "t")
+    scene.claim("s1", *(f"topic-{number}" for number in range(1000)))
+    assert scene.proxy.topics.topic_count("s1") == 1000, "a server says all of its topics at once"
+    assert isinstance(scene.ask(1, m.Put("bob", "topic-1", 1, bytes(5000)))[0], Ask)
+    ((peer, status, text),) = said(scene.ask(2, m.Put("bob", "topic-1", 1, bytes(8000))))
+    assert (peer, status, text) == (2, "BAD_MESSAGE", "a body has at most 5000 bytes here, this has 8000")
+
+
+def test_what_clients_name_and_nobody_has_is_not_kept() -> None:
+    scene = Scene()
+    scene.claim("s1", "t")
+    for number in range(100):
+        (ask,) = scene.ask(1, m.Get("alice", f"guess-{number}", "-1"))
+        assert isinstance(ask, Ask)
+        scene.answer(ask.token, "NOT_SUBSCRIBED")
+    assert scene.proxy.topics.topic_count("s1") == 101
+    for _ in range(2):
+        scene.claim("s1", "t")
+    assert scene.proxy.topics.topic_count("s1") == 1
 
 
 def test_what_is_not_for_a_proxy_is_answered_with_what_is() -> None:
@@ -257,7 +353,8 @@ STEPS = st.one_of(
     st.builds(m.Periodic, st.sampled_from(["s1", "s2", "s3"]), st.lists(st.sampled_from("tuv")).map(tuple)),
     st.builds(m.Get, st.just("alice"), st.sampled_from("tuvw"), st.just("-1")),
     st.builds(m.Put, st.just("bob"), st.sampled_from("tuvw"), st.integers(1, 9), st.just(b"x")),
-    st.builds(Said, st.integers(0, 30), st.sampled_from(["OK", "NOT_SUBSCRIBED"])),
+    st.builds(m.Unsubscribe, st.just("alice"), st.sampled_from("tuvw")),
+    st.builds(Said, st.integers(0, 30), st.sampled_from(["OK", "NOT_SUBSCRIBED", "REFUSED"])),
     st.integers(0, 500),
 )
 
@@ -276,4 +373,53 @@ def test_whatever_happens_each_peer_is_answered_exactly_once(steps: list[m.Messa
             peers += 1
             effects += scene.ask(peers, step)
     effects += scene.pass_time(60 * SECOND)
+    assert scene.proxy.peer_count == 0
     assert sorted(effect.peer for effect in effects if isinstance(effect, Answer)) == list(range(1, peers + 1))
+
+
+WORDS = st.one_of(
+    st.sampled_from(
+        ["SUBSCRIBE", "UNSUBSCRIBE", "GET", "PUT", "PERIODIC", "MERGE", "get", "a", "-1", "", "1", "0", "07"]
+    ),
+    st.sampled_from(["٣", "1" * 18, "1" * 19, "9223372036854775807", "é", "\xa0", "\u200b", "\x7f", "\t"]),
+    st.text(max_size=5),
+)
+
+
+NAMES = [b"SUBSCRIBE", b"UNSUBSCRIBE", b"GET", b"PUT", b"PERIODIC", b"MERGE", b"STATUS", b""]
+END = b"\r\n\r\n"
+
+
+@given(
+    st.sampled_from(NAMES),
+    st.lists(WORDS, min_size=1, max_size=4),
+    st.sampled_from([b"", b" "]),
+    st.sampled_from([END, b"\r\n", b""]),
+    st.binary(max_size=4),
+)
+@example(b"PUT", ["bob", "t", "1"], b"", END, b"x")
+@example(b"PUT", ["bob", "t", "0"], b"", END, b"x")
+@example(b"PUT", ["bob", "t", "٣"], b"", END, b"x")
+@example(b"PUT", ["bob", "t", "9" * 19], b"", END, b"x")
+@example(b"GET", ["alice", "t", "-1"], b" ", END, b"")
+@example(b"GET", ["alice", "t", "-1"], b"", END, b"x")
+@example(b"GET", ["alice", "t" * 2040, "-1"], b"", END, b"")
+@example(b"GET", ["alice", "\x7f", "-1"], b"", END, b"")
+@example(b"GET", ["", "t", "-1"], b"", END, b"")
+def test_what_is_plainly_asked_is_what_the_message_says(
+    name: bytes, words: list[str], space: bytes, end: bytes, body: bytes
+) -> None:
+    header = b" ".join((name, *(word.encode(errors="surrogatepass") for word in words)))
+    data = header + space + end + body
+    asked = plainly_asked(data)
+    try:
+        message = decode_message(data)
+    except PeerFault:
+        assert asked is None
+        return
+    assert isinstance(message, m.Message)
+    if asked is not None:
+        assert asked == (type(message).__name__.upper(), getattr(message, "topic", ""))
+    elif data.isascii() and not isinstance(message, m.Periodic | m.Merge | m.Transfer | m.Status):
+        assert isinstance(message, m.Put), "the quick way is taken"
+        assert message.counter > 10**17 or b" 0" in header

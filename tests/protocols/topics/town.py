@@ -338,8 +338,6 @@ class Person:
 
     def subscribe(self, topic: str) -> Step:
         status = yield encode_message(Subscribe(self.name, topic))
-        if status is not None and status.status in (StatusWord.OK, StatusWord.ALREADY_SUBSCRIBED):
-            self.states[topic] = cs.end_subscribe(self.state(topic), status)
         return status
 
     def unsubscribe(self, topic: str) -> Step:

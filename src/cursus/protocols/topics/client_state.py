@@ -19,6 +19,8 @@ from cursus.kernel.errors import Refused
 
 from .messages import NO_MESSAGE_ID, Get, Put, Status, StatusWord
 
+_DIGITS_MAX = 19
+
 
 @dataclass(frozen=True, slots=True)
 class Putting:
@@ -76,8 +78,14 @@ def asked_put(state: ClientState, client: str, topic: str) -> Put:
 
 
 def end_put(state: ClientState, status: Status | None) -> ClientState:
-    """The put was taken, or its outcome is not known: it was refused, or nobody answered (None)."""
+    """The put was taken, or was not and never will be, or its outcome is not known: nobody answered (None), or not so.
+
+    A client that lost its directory begins with counters that it has used: it goes on above the one that it is told.
+    """
     assert state.putting is not None
+    last = status.message_id if status is not None and status.status == StatusWord.REFUSED else ""
+    if last.isascii() and last.isdigit() and len(last) < _DIGITS_MAX:
+        return replace(state, putting=None, last_put_counter=max(state.last_put_counter, int(last)))
     is_taken = status is not None and status.status == StatusWord.OK
     return replace(state, putting=replace(state.putting, is_taken=is_taken, is_in_doubt=not is_taken))
 
@@ -103,11 +111,6 @@ def end_get(state: ClientState, status: Status) -> ClientState:
 def end_hand_over(state: ClientState) -> ClientState:
     """The message was handed over."""
     return replace(state, got=None)
-
-
-def end_subscribe(state: ClientState, status: Status) -> ClientState:
-    """A subscription that is new gave nothing yet; what one that was there already gave is not asked for again."""
-    return state if status.status == StatusWord.ALREADY_SUBSCRIBED else replace(state, last_get_id=NO_MESSAGE_ID)
 
 
 def end_unsubscribe(state: ClientState) -> ClientState:

@@ -17,6 +17,7 @@ Source: seed 000, sections 2.1 to 2.3, 3.1.1 to 3.1.3 and 4; docs/decisions/0012
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ CREDIT_SIZE = 64 << 10
 """How many bytes of messages wait here for one client at most, and one frame more."""
 _INCARNATION_SHOWN = 8
 _DIGITS_MAX = 19
+_ID = re.compile(r"([0-9a-f]{16})-[0-9]{1,19}")
 _ADMIN, _LOOK = 1, 2
 
 
@@ -319,8 +321,7 @@ class Gets:
             return
         named = self._named(getter, question.last_id)
         if named is None:
-            said = f"{question.last_id} is no message that {getter.client} was given of {getter.topic}"
-            self._answer(getter, StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none")
+            self._answer(getter, *_unknown(getter, question.last_id))
         elif named:
             getter.settling = named
             self._effects.append(x.SettleRequested(getter.session, ((named, named),)))
@@ -387,6 +388,17 @@ class Gets:
         question = getter.asked[0].question if getter.asked else None
         if getter.grant is not None and isinstance(question, Get) and not getter.settling:
             self._get(getter, question)
+
+
+def _unknown(getter: _Getter, message_id: str) -> tuple[StatusWord, str]:
+    """What a client is told of an id that no message has here: another server may have given it, and is not merged."""
+    assert getter.grant is not None
+    said = f"{message_id} is no message that {getter.client} was given of {getter.topic}"
+    shown = _ID.fullmatch(message_id)
+    if shown is None or shown[1] == _shown(getter.grant.stream_incarnation):
+        return StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none"
+    advice = "try again, until both are merged; or, if that server is lost, unsubscribe and subscribe"
+    return StatusWord.SERVER_UNAVAILABLE, f"{said} here, but maybe by another server that has it too: {advice}"
 
 
 def _shown(incarnation: bytes) -> str:

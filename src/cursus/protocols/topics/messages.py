@@ -108,7 +108,10 @@ class Transfer(NamedTuple):
 
 
 class Status(NamedTuple):
-    """The answer to any of the others; `message_id` goes with the body that a GET gets. Source: section 3.1.8."""
+    """The answer to any of the others; `message_id` goes with the body that a GET gets. Source: section 3.1.8.
+
+    Beyond the page, a PUT whose counter is not above the last one is REFUSED with that one in the place of the id.
+    """
 
     sender: str
     status: str

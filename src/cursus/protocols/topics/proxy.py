@@ -7,23 +7,28 @@
 It keeps nothing but its map, which servers tell it. A proxy that has just begun assigns no topic before every server
 had time to claim its own: it would give away what another proxy has assigned. A server that did not answer is *silent*
 until it does; meanwhile one request in `answer_ns` is let through to it and the others are answered at once, so that
-whoever asks hears why in time. Where two servers claim a topic, the one with the higher id is told to give its part
-away, at each of their periodic messages until it has; meanwhile a subscription is looked for at both.
+whoever asks hears why in time.
+
+Where several servers claim a topic, each one but that with the least id is told to give its part away, at each of its
+periodic messages until it has. Meanwhile the topic's messages go on to the server to which they went before, so that
+what a client puts stays in order. A subscription may be at any of them: GET is asked of one after the other until one
+knows it. UNSUBSCRIBE is asked of all of them, and is done when it is done at each.
 
 Invariants
     (1) Each peer's question is answered exactly once.
     (2) A question is on its way to one server at a time.
     (3) At most `requests_max` questions, and `MERGES_MAX` requests to merge, are on their way.
-Source: seed 000, sections 3 ("Communication Protocol"), 3.1.5, 3.1.6 and 4.
+    (4) Questions stand in the order in which their answers are due: every answer is waited for equally long.
+Source: seed 000, sections 3 ("Communication Protocol"), 3.1.5, 3.1.6 and 4; docs/decisions/0012.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from cursus.kernel.deadlines import Deadlines
 from cursus.kernel.effects import Note
 from cursus.kernel.engine import Now
 from cursus.kernel.errors import PeerFault, Refused
@@ -32,9 +37,10 @@ from cursus.kernel.events import DeadlineReached
 from .exchange import Answer, Answered, Ask, Asked, Meet
 from .mapping import Conflict, TopicMap
 from .messages import (
+    END_OF_HEADER,
+    HEADER_SIZE_MAX,
     Get,
     Merge,
-    Message,
     Periodic,
     Put,
     Status,
@@ -48,15 +54,20 @@ from .messages import (
 MERGES_MAX = 16
 SERVERS_MAX = 1000
 MILLISECOND = 1_000_000
-_ANYBODYS = (Subscribe, Unsubscribe, Get, Put)
-_OF_A_SUBSCRIPTION = (Unsubscribe, Get)
+_HEADER_SIZE_MAX = HEADER_SIZE_MAX + len(END_OF_HEADER)
+_WORD_COUNTS = {"SUBSCRIBE": 3, "UNSUBSCRIBE": 3, "GET": 4, "PUT": 4}
+_COUNTER_LENGTH_MAX = 18
+"""So many digits are a counter, whichever they are."""
+_IN_CONFLICT = ("UNSUBSCRIBE", "GET")
+"""What is asked of other servers too while several claim a topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxySettings:
     """How a proxy is."""
 
-    proxy_id: str
+    proxy_id: str = ""
+    """As what it speaks; empty for the address at which it listens."""
     answer_ns: int = 100 * MILLISECOND
     """For how long an answer is waited for before the question is asked again."""
     retries_max: int = 3
@@ -67,6 +78,8 @@ class ProxySettings:
     """Who may be a server, and must have said what it claims before anything is assigned. With none, anybody may, and
     `learning_ns` must have passed."""
     requests_max: int = 10_000
+    body_size_max: int = 1 << 20
+    """The largest body that is handed on."""
 
 
 Event: TypeAlias = Asked | Answered | DeadlineReached
@@ -78,14 +91,17 @@ class _Question:
     """What is on its way to a server. Without a peer it is the proxy's own, to merge `conflict`."""
 
     peer: int | None
+    name: str
+    topic: str
     data: bytes
     server: str
-    topic: str
-    is_of_a_subscription: bool = False
+    rivals: Sequence[str] = ()
+    """Who else claims the topic and was not asked yet."""
     conflict: Conflict | None = None
     tries: int = 1
-    rivals: list[str] = field(default_factory=list)
-    """Who else may know the subscription."""
+    due_ns: int = 0
+    done: bytes = b""
+    """What the first server said that did it, where all of them are asked."""
 
 
 class Proxy:
@@ -95,8 +111,8 @@ class Proxy:
         """A proxy that has heard of nobody yet."""
         self.settings = settings
         self.topics = TopicMap()
-        self._questions: dict[int, _Question] = {}
-        self._deadlines: Deadlines[int] = Deadlines()
+        self._questions: OrderedDict[int, _Question] = OrderedDict()
+        """By token."""
         self._last_token = 0
         self._began_ns: int | None = None
         self._has_learned = False
@@ -114,39 +130,51 @@ class Proxy:
         self._effects = effects
         if self._began_ns is None:
             self._began_ns = now.monotonic_ns
-        match event:
-            case Asked(peer, data):
-                self._asked(peer, data)
-            case Answered(token, data):
-                self._answered(token, data)
-            case DeadlineReached():
-                for token in self._deadlines.due(now.monotonic_ns):
-                    self._ask_again(token)
+        if isinstance(event, Asked):
+            self._asked(event.peer, event.data)
+        elif isinstance(event, Answered):
+            self._answered(event.token, event.data)
+        else:
+            self._ask_what_is_due()
         return effects
 
     def deadline(self) -> int | None:
         """When an answer is due."""
-        return self._deadlines.next_ns()
+        for question in self._questions.values():
+            return question.due_ns
+        return None
 
     @property
     def silent(self) -> dict[str, int]:
         """Servers that do not answer, and since when (wall clock, nanoseconds)."""
         return {server: since for server, (since, _) in self._silent.items()}
 
+    @property
+    def peer_count(self) -> int:
+        """How many peers wait for an answer."""
+        return len(self._questions) - len(self._merging)
+
     # ── what peers say ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _asked(self, peer: int, data: bytes) -> None:
+        asked = plainly_asked(data)
+        if asked is not None and len(data) <= _HEADER_SIZE_MAX + self.settings.body_size_max:
+            self._dispatch(peer, *asked, data)
+            return
         try:
             message = decode_message(data)
         except PeerFault as fault:
             self._say(peer, StatusWord.BAD_MESSAGE, fault.message)
             return
+        name = type(message).__name__.upper()
         if isinstance(message, Periodic):
             self._learn(peer, message)
-        elif isinstance(message, _ANYBODYS):
-            self._dispatch(peer, message, data)
+        elif isinstance(message, Put) and len(message.body) > self.settings.body_size_max:
+            said = f"a body has at most {self.settings.body_size_max} bytes here, this has {len(message.body)}"
+            self._say(peer, StatusWord.BAD_MESSAGE, said)
+        elif isinstance(message, Subscribe | Unsubscribe | Get | Put):
+            self._dispatch(peer, name, message.topic, data)
         else:
-            name = type(message).__name__.upper()
             said = f"a proxy takes SUBSCRIBE, UNSUBSCRIBE, GET, PUT and PERIODIC; {name} is for servers"
             self._say(peer, StatusWord.BAD_MESSAGE, said)
 
@@ -157,7 +185,7 @@ class Proxy:
             said = f"{server} is none of this proxy's servers: list it under `servers`, where {len(servers)} stand"
             self._say(peer, StatusWord.REFUSED, said)
             return
-        self._silent.pop(server, None)
+        self._hear_of(server)
         if is_new:
             self._effects.append(Meet(server))
         for conflict in self.topics.learn(server, message.topics):
@@ -166,25 +194,20 @@ class Proxy:
         self._say(peer, StatusWord.OK)
         self._merge_some()
 
-    def _dispatch(self, peer: int, message: Message, data: bytes) -> None:
-        topic = message.topic  # type: ignore[union-attr]
+    def _dispatch(self, peer: int, name: str, topic: str, data: bytes) -> None:
         if len(self._questions) >= self.settings.requests_max:
             said = f"{len(self._questions)} requests are on their way, as many as may be: try again"
             self._say(peer, StatusWord.SERVER_UNAVAILABLE, said)
             return
-        server = self.topics.server_of(topic)
+        server = self.topics.choose(topic)
         if server is None:
             try:
                 server = self._assign(topic)
             except Refused as refusal:
                 self._say(peer, StatusWord.PROXY_DOES_NOT_KNOW_ANY_SERVER, refusal.message)
                 return
-        is_of_a_subscription = isinstance(message, _OF_A_SUBSCRIPTION)
-        question = _Question(peer, data, server, topic, is_of_a_subscription, rivals=[*self.topics.rivals_of(topic)])
-        if self._is_let_through(server):
-            self._ask(question)
-        else:
-            self._say_unavailable(question)
+        rivals = self.topics.rivals_of(topic) if name in _IN_CONFLICT else ()
+        self._ask_or_say(_Question(peer, name, topic, data, server, rivals))
 
     def _assign(self, topic: str) -> str:
         missing = self._missing()
@@ -197,7 +220,7 @@ class Proxy:
     def _missing(self) -> str:
         """What must be known before a topic is assigned, "" when it is."""
         if not self._has_learned:
-            settings, known = self.settings, self.topics.servers
+            settings, known = self.settings, self.topics
             assert self._began_ns is not None
             left_ns = self._began_ns + settings.learning_ns - self._now.monotonic_ns
             waits_for = [server for server in settings.servers if server not in known]
@@ -209,49 +232,78 @@ class Proxy:
 
     # ── questions to servers ─────────────────────────────────────────────────────────────────────────────────────────
 
+    def _ask_or_say(self, question: _Question) -> None:
+        """Ask its server, or say at once that it is silent."""
+        if self._silent and not self._is_let_through(question.server):
+            self._say_unavailable(question)
+        else:
+            self._ask(question)
+
     def _ask(self, question: _Question) -> None:
         self._last_token += 1
-        self._questions[self._last_token] = question
         self._send(self._last_token, question)
 
     def _send(self, token: int, question: _Question) -> None:
+        self._questions[token] = question
+        question.due_ns = self._now.monotonic_ns + self.settings.answer_ns
         self._effects.append(Ask(question.server, token, question.data))
-        self._deadlines.set(token, self._now.monotonic_ns + self.settings.answer_ns)
 
-    def _ask_again(self, token: int) -> None:
-        question = self._questions[token]
-        if question.tries <= self.settings.retries_max:
-            question.tries += 1
-            self._send(token, question)
-            return
-        del self._questions[token]
-        self._become_silent(question.server)
+    def _ask_what_is_due(self) -> None:
+        while self._questions:
+            token, question = next(iter(self._questions.items()))
+            if question.due_ns > self._now.monotonic_ns:
+                return
+            del self._questions[token]
+            if question.tries <= self.settings.retries_max:
+                question.tries += 1
+                self._send(token, question)
+            else:
+                self._give_up(question)
+
+    def _give_up(self, question: _Question) -> None:
+        if question.server not in self._silent:
+            self._effects.append(Note("warning", "server-silent", {"server": question.server}))
+        since_ns, _ = self._silent.get(question.server, (self._now.wall_ns, 0))
+        self._silent[question.server] = (since_ns, self._now.monotonic_ns)
         # It may have come to the server all the same, which claims the topic then.
-        self.topics.withdraw(question.topic)
-        self._end(question)
-        self._say_unavailable(question)
+        self.topics.withdraw(question.topic, question.server)
+        if question.conflict is not None:
+            self._end_merge(question.conflict)
+        else:
+            self._say_unavailable(question)
 
     def _answered(self, token: int, data: bytes) -> None:
         question = self._questions.pop(token, None)
         if question is None:
             return
-        self._deadlines.clear(token)
-        if self._silent.pop(question.server, None) is not None:
-            self._effects.append(Note("info", "server-answers-again", {"server": question.server}))
-        self._end(question)
-        if question.peer is None:
-            return
-        if question.is_of_a_subscription and question.rivals and _says_not_subscribed(data):
-            question.server, question.tries = question.rivals.pop(0), 1
-            self._ask(question)
-            return
-        self._effects.append(Answer(question.peer, data))
+        if self._silent:
+            self._hear_of(question.server)
+        if question.conflict is not None:
+            self._end_merge(question.conflict)
+        elif question.rivals or question.done:
+            self._answered_in_conflict(question, data)
+        else:
+            self._answer(question, data)
 
-    def _become_silent(self, server: str) -> None:
-        if server not in self._silent:
-            self._effects.append(Note("warning", "server-silent", {"server": server}))
-        since_ns, _ = self._silent.get(server, (self._now.wall_ns, 0))
-        self._silent[server] = (since_ns, self._now.monotonic_ns)
+    def _answered_in_conflict(self, question: _Question, data: bytes) -> None:
+        """One of several servers that claim the topic has answered."""
+        status = _status_of(data)
+        is_done = status == StatusWord.OK and question.name == "UNSUBSCRIBE"
+        if is_done and not question.done:
+            question.done = data
+        if not is_done and status != StatusWord.NOT_SUBSCRIBED:
+            self._answer(question, data)
+        elif question.rivals:
+            question.server, *question.rivals = question.rivals
+            question.tries = 1
+            self._ask_or_say(question)
+        else:
+            self._answer(question, question.done or data)
+
+    def _hear_of(self, server: str) -> None:
+        """A server is there."""
+        if self._silent.pop(server, None) is not None:
+            self._effects.append(Note("info", "server-answers-again", {"server": server}))
 
     def _is_let_through(self, server: str) -> bool:
         """Whether a server is asked: a silent one is, now and then."""
@@ -272,18 +324,20 @@ class Proxy:
             self._merging[conflict] = None
             self._effects.append(Note("warning", "topic-conflict", conflict._asdict()))
             data = encode_message(Merge(self.settings.proxy_id, conflict.topic, conflict.keeper))
-            self._ask(_Question(None, data, conflict.giver, conflict.topic, conflict=conflict))
+            self._ask(_Question(None, "MERGE", conflict.topic, data, conflict.giver, conflict=conflict))
 
-    def _end(self, question: _Question) -> None:
-        if question.conflict is not None:
-            del self._merging[question.conflict]
-            self._merge_some()
+    def _end_merge(self, conflict: Conflict) -> None:
+        del self._merging[conflict]
+        self._merge_some()
 
     # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _answer(self, question: _Question, data: bytes) -> None:
+        assert question.peer is not None
+        self._effects.append(Answer(question.peer, data))
+
     def _say_unavailable(self, question: _Question) -> None:
-        if question.peer is None:
-            return
+        assert question.peer is not None
         since_ns, _ = self._silent[question.server]
         seconds = (self._now.wall_ns - since_ns) / 1e9
         said = (
@@ -298,15 +352,45 @@ class Proxy:
     def check(self) -> None:
         """The invariants of the module hold."""
         self.topics.check()
-        assert len(self._questions) <= self.settings.requests_max + MERGES_MAX, "(3)"
+        questions = list(self._questions.values())
+        assert len(questions) <= self.settings.requests_max + MERGES_MAX, "(3)"
         assert len(self._merging) <= MERGES_MAX, "(3)"
-        asked = [question.conflict for question in self._questions.values() if question.conflict is not None]
+        asked = [question.conflict for question in questions if question.conflict is not None]
         assert sorted(asked) == sorted(self._merging), "(3)"
+        assert all((question.peer is None) == (question.conflict is not None) for question in questions), "(1)"
+        due_ns = [question.due_ns for question in questions]
+        assert due_ns == sorted(due_ns), "(4)"
 
 
-def _says_not_subscribed(data: bytes) -> bool:
+def plainly_asked(data: bytes) -> tuple[str, str] | None:
+    """Name and topic of what a client asks; None for what is wrong or has to be looked at more closely.
+
+    What it accepts `decode_message` accepts, at a third of the cost: nothing else is done so often.
+    """
+    end = data.find(END_OF_HEADER, 0, _HEADER_SIZE_MAX)
+    if end < 0:
+        return None
+    try:
+        header = data[:end].decode()
+    except UnicodeDecodeError:
+        return None
+    words = header.removesuffix(" ").split(" ")
+    name = words[0]
+    if len(words) != _WORD_COUNTS.get(name) or not header.isprintable() or "" in words:
+        return None
+    if name == "PUT":
+        counter = words[3]
+        if not counter.isascii() or not counter.isdigit() or counter[0] == "0" or len(counter) > _COUNTER_LENGTH_MAX:
+            return None
+    elif end + len(END_OF_HEADER) < len(data):
+        return None
+    return name, words[2]
+
+
+def _status_of(data: bytes) -> str:
+    """The word of an answer, "" where it is none."""
     try:
         answer = decode_message(data)
     except PeerFault:
-        return False
-    return isinstance(answer, Status) and answer.status == StatusWord.NOT_SUBSCRIBED
+        return ""
+    return answer.status if isinstance(answer, Status) else ""

@@ -32,14 +32,17 @@ from .messages import Put, StatusWord
 DIGEST_SIZE = 16
 FENCES_MAX = 3
 """How often in a row a source is taken back from somebody else."""
+_UNSTORED = frozenset(("disk-full", "too-many-files", "io-error", "journal-failed", "journal-closed"))
+"""Codes that say that the node could not store something: it may work later, or elsewhere."""
 
 
 class PutEnded(NamedTuple):
-    """What became of a put that `peer` asked for."""
+    """What became of a put that `peer` asked for; `last`: the last counter, where it was not above that."""
 
     peer: int
     status: StatusWord
     text: str = ""
+    last: int = 0
 
 
 Effect: TypeAlias = PutEnded | x.SourceAttachRequested | x.BatchOffered | x.SessionClosed
@@ -137,7 +140,7 @@ class Puts:
                 case x.RefuseBatch():
                     self._not_taken(putter, event)
                 case x.Refuse(_, code, message):
-                    self._end(putter, StatusWord.REFUSED, f"{message} [{code}]")
+                    self._end(putter, word_for(code), f"{message} [{code}]")
                 case x.Fence():
                     self._fenced(putter, event)
         return effects
@@ -231,7 +234,7 @@ class Puts:
         elif counter == putter.last and putter.digest == asked.digest:
             self._effects.append(PutEnded(asked.peer, StatusWord.OK))
         else:
-            self._effects.append(PutEnded(asked.peer, StatusWord.REFUSED, _refusal(putter, counter, newest)))
+            self._effects.append(PutEnded(asked.peer, StatusWord.REFUSED, _refusal(putter, counter, newest), newest))
 
     def _offer(self, putter: _Putter, asked: _Asked, now: Now) -> None:
         grant, put = putter.grant, asked.put
@@ -258,6 +261,11 @@ class Puts:
         if way is not None:
             text = f"{said.message} [{said.code}]"
             self._effects.extend(PutEnded(peer, StatusWord.INTERNAL_ERROR, text) for peer in way.peers)
+
+
+def word_for(code: str) -> StatusWord:
+    """The status of what the streams floor refuses with this code."""
+    return StatusWord.INTERNAL_ERROR if code in _UNSTORED else StatusWord.REFUSED
 
 
 def digest_of(body: bytes) -> bytes:

@@ -240,7 +240,8 @@ class Server:
     def _follow(self, effects: Sequence[object], now: Now) -> None:
         for effect in effects:
             if isinstance(effect, PutEnded):
-                self._ended(effect.peer, Status(self.server_id, effect.status, "", effect.text.encode()), now)
+                last = str(effect.last) if effect.last else ""
+                self._ended(effect.peer, Status(self.server_id, effect.status, last, effect.text.encode()), now)
             elif isinstance(effect, GetEnded):
                 body = effect.body or effect.text.encode()
                 answer = Status(self.server_id, effect.status, effect.message_id, body)

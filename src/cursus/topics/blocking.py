@@ -1,0 +1,99 @@
+"""The client without asyncio: the same names, and calls that wait. One thread of the process does the work of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from math import inf
+from os import PathLike
+from threading import Lock
+from time import sleep
+from types import TracebackType
+from typing import Self
+
+from cursus.client.loops import shared_loop
+from cursus.kernel.octets import Octets
+from cursus.protocols.topics.conversation import RETRIES_MAX
+
+from .client import ANSWER_S, BODY_SIZE_MAX, DIRECTORY, settings_of
+from .operations import Message, Operations, pauses
+
+
+class Client:
+    """One client of the topic service, as `AsyncClient`, with calls that wait. Threads may share it."""
+
+    def __init__(
+        self,
+        client_id: str,
+        *,
+        proxies: Sequence[str],
+        directory: str | PathLike[str] = DIRECTORY,
+        answer_s: float = ANSWER_S,
+        retries_max: int = RETRIES_MAX,
+        body_size_max: int = BODY_SIZE_MAX,
+    ) -> None:
+        """As `AsyncClient`; to be opened and closed, or entered."""
+        self.id = client_id
+        self._operations = Operations(settings_of(client_id, proxies, directory, answer_s, retries_max, body_size_max))
+        self._thread = shared_loop()
+        self._hands: dict[str, Lock] = {}
+        """One caller has to do with a topic at a time, until it was told what became of that."""
+
+    def open(self) -> None:
+        """Take the client's directory. Raises `Refused("client-in-use")` when another process has it."""
+        self._thread.run(self._operations.open())
+
+    def close(self) -> None:
+        """Bring to its end what is under way, and let go of the directory; what was got counts as handed over."""
+        self._thread.run(self._operations.close())
+
+    def subscribe(self, topic: str) -> None:
+        """Be subscribed to the topic; as `AsyncClient.subscribe`."""
+        self._thread.run(self._operations.subscribe(topic))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Be subscribed to the topic no longer; as `AsyncClient.unsubscribe`."""
+        self._thread.run(self._operations.unsubscribe(topic))
+
+    def put(self, topic: str, body: Octets) -> None:
+        """Put a message; as `AsyncClient.put`."""
+        with self._hands.setdefault(topic, Lock()):
+            self._thread.run(self._operations.put(topic, bytes(memoryview(body))))
+            self._thread.call(partial(self._operations.told, topic))
+
+    def get(self, topic: str, *, wait_s: float = 0.0) -> Message | None:
+        """The next message, None when there is none within `wait_s`; as `AsyncClient.get`."""
+        message = self._get(topic)
+        for pause_s in pauses(wait_s):
+            if message is not None:
+                break
+            sleep(pause_s)
+            message = self._get(topic)
+        return message
+
+    def done(self, message: Message) -> None:
+        """Say that a message is handed over; as `AsyncClient.done`."""
+        self._thread.run(self._operations.done(message))
+
+    def messages(self, topic: str) -> Iterator[Message]:
+        """The messages of a topic, for ever; each counts as handed over when the next one is asked for."""
+        while True:
+            message = self.get(topic, wait_s=inf)
+            assert message is not None
+            yield message
+
+    def _get(self, topic: str) -> Message | None:
+        with self._hands.setdefault(topic, Lock()):
+            message = self._thread.run(self._operations.take(topic))
+            if message is not None:
+                self._thread.call(partial(self._operations.given, message))
+            return message
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.run(self._operations.close(is_done=kind is None))

@@ -1,0 +1,138 @@
+"""A client of the topic service, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from math import inf
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from cursus.kernel.octets import Octets
+from cursus.protocols.topics.conversation import RETRIES_MAX
+
+from .operations import ClientSettings, Message, Operations, pauses
+
+ANSWER_S = 0.1
+BODY_SIZE_MAX = 1 << 20
+DIRECTORY = "cursus-topics"
+
+
+class AsyncClient:
+    """One client of the topic service, by its id, from `open` to `close`, or in an `async with` block; in one loop.
+
+    Killed at any point and run again with the same id and directory, it neither loses nor doubles: a put is finished,
+    and a message that was not handed over is handed over. It is, when `get` returned it and the next operation on
+    its topic begins, or the client closes. Leaving the block by an exception hands over nothing: the last message of
+    each topic comes again, with the same id.
+    """
+
+    def __init__(
+        self,
+        client_id: str,
+        *,
+        proxies: Sequence[str],
+        directory: str | PathLike[str] = DIRECTORY,
+        answer_s: float = ANSWER_S,
+        retries_max: int = RETRIES_MAX,
+        body_size_max: int = BODY_SIZE_MAX,
+    ) -> None:
+        """A client that asks `proxies` ("host:port"), in this order, and remembers what it must below `directory`.
+
+        A proxy is asked `retries_max` times more if it does not answer in `answer_s`, then the next one is. Raises
+        `Refused("bad-word")` for an id that no header can carry, and `Misuse("no-proxies")`.
+        """
+        self.id = client_id
+        self._operations = Operations(settings_of(client_id, proxies, directory, answer_s, retries_max, body_size_max))
+        self._hands: dict[str, asyncio.Lock] = {}
+        """One caller has to do with a topic at a time, until it was told what became of that."""
+
+    async def open(self) -> None:
+        """Take the client's directory. Raises `Refused("client-in-use")` when another process has it."""
+        await self._operations.open()
+
+    async def close(self) -> None:
+        """Bring to its end what is under way, and let go of the directory; what was got counts as handed over."""
+        await self._operations.close()
+
+    async def subscribe(self, topic: str) -> None:
+        """Be subscribed to the topic, from now on if that is new.
+
+        Raises `Unavailable` (`no-proxy`, `server-unavailable`, …) or `Refused`; then it is not known whether one is.
+        """
+        await self._operations.subscribe(topic)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Be subscribed no longer, and get nothing of the topic any more, also not what was put before.
+
+        Raises as `subscribe` does.
+        """
+        await self._operations.unsubscribe(topic)
+
+    async def put(self, topic: str, body: Octets) -> None:
+        """Put a message: all who are subscribed get it, once.
+
+        Raises `Misuse("too-large")`, `Refused`, or `Unavailable`: then nobody knows whether it was put, and the next
+        put of the same body on this topic is the same put, tried again.
+        """
+        async with self._hands.setdefault(topic, asyncio.Lock()):
+            await self._operations.put(topic, bytes(memoryview(body)))
+            self._operations.told(topic)
+
+    async def get(self, topic: str, *, wait_s: float = 0.0) -> Message | None:
+        """The next message; None when there is none within `wait_s`.
+
+        Raises `Refused("not-subscribed")`, or as `subscribe` does: then no message is lost.
+        """
+        message = await self._get(topic)
+        for pause_s in pauses(wait_s):
+            if message is not None:
+                break
+            await asyncio.sleep(pause_s)
+            message = await self._get(topic)
+        return message
+
+    async def done(self, message: Message) -> None:
+        """Say that a message is handed over, rather than with the next operation on its topic: it never comes again.
+
+        Raises `Unavailable` (`disk-full`, `journal-failed`) where that cannot be written.
+        """
+        await self._operations.done(message)
+
+    async def messages(self, topic: str) -> AsyncIterator[Message]:
+        """The messages of a topic, for ever; each counts as handed over when the next one is asked for."""
+        while True:
+            message = await self.get(topic, wait_s=inf)
+            assert message is not None
+            yield message
+
+    async def _get(self, topic: str) -> Message | None:
+        async with self._hands.setdefault(topic, asyncio.Lock()):
+            message = await self._operations.take(topic)
+            if message is not None:
+                self._operations.given(message)
+            return message
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._operations.close(is_done=kind is None)
+
+
+def settings_of(
+    client_id: str,
+    proxies: Sequence[str],
+    directory: str | PathLike[str],
+    answer_s: float,
+    retries_max: int,
+    body_size_max: int,
+) -> ClientSettings:
+    """The settings out of what a caller gave; a single proxy may be given as it is."""
+    listed = (proxies,) if isinstance(proxies, str) else tuple(proxies)
+    return ClientSettings(client_id, listed, Path(directory), round(answer_s * 1e9), retries_max, body_size_max)

@@ -1,0 +1,360 @@
+"""What a client does, one operation at a time on each topic, side by side on different ones.
+
+    put:  begin_put ──save, synced──► ask ──► end_put ──► the caller is told ──► end_report ──save
+    get:  asked_get ──► ask ──► end_get ──save, synced──► the caller has it ──► end_hand_over ──save
+
+What must be durable, and when:
+
+- *begin_put before asking*: a counter must never be taken for another body, and the body must not be forgotten while
+  nobody knows whether it was taken.
+- *end_put* is not saved at all. Whoever is killed before its caller was told asks again with the same counter and body,
+  which the server knows; what its answer says beyond that, `is_taken`, only spares that question while the process
+  lives. That nobody knows what became of a put is written without a sync.
+- *end_report* is written right after the caller was told, so that the same body may be put anew, and not synced: if a
+  power failure takes it, the next put of the same body counts as this one, as if it had struck just before. It must not
+  be written before, or a process that is killed in between has it put twice.
+- *end_get before handing over*, id and body: the next GET names the id, and the server lets go of the message.
+- *end_hand_over* when the next operation on the topic begins, which says that the caller is done with the message, or
+  when it says so, or when the client closes. Whoever is killed before gets the same message again.
+
+An operation that has begun is brought to its end, also where its caller waits no longer: then it was told nothing.
+Source: seed 000, sections 2 and 4; cursus.protocols.topics.client_state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple, TypeVar
+
+from cursus.kernel.errors import CursusError, Misuse, Refused, Unavailable
+from cursus.protocols.topics.client_state import (
+    ClientState,
+    asked_get,
+    asked_put,
+    begin_put,
+    end_get,
+    end_hand_over,
+    end_put,
+    end_report,
+    end_unsubscribe,
+    unfinished_put,
+)
+from cursus.protocols.topics.messages import Status, StatusWord, Subscribe, Unsubscribe, check_word, encode_message
+
+from .asking import Questions
+from .states import States
+
+WORD_SIZE_MAX = 512
+"""So that an id, a topic and the id of a message fit into a header."""
+TOLD_S = 0.01
+"""How long after the end of a put its caller has been told for sure."""
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.02, 0.5
+T = TypeVar("T")
+
+
+class Message(NamedTuple):
+    """What was put, as a subscriber gets it; `id` is its own within the topic."""
+
+    topic: str
+    id: str
+    body: bytes
+
+
+class ClientSettings(NamedTuple):
+    """Who a client is, and how it asks."""
+
+    id: str
+    proxies: Sequence[str]
+    directory: Path
+    answer_ns: int
+    retries_max: int
+    body_size_max: int
+
+
+@dataclass(slots=True)
+class _Place:
+    """A topic, as far as this process has to do with it."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    given_id: str = ""
+    """The message that the caller has."""
+    is_told: bool = False
+    """Whether the caller knows that its put was taken."""
+
+
+class Operations:
+    """Owns a client's states and questions; opened, used and closed on one loop."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        """Nothing is opened yet. Raises `Refused("bad-word")`, and `Misuse("no-proxies")` for none."""
+        check_named("id", settings.id)
+        if not settings.proxies:
+            raise Misuse("no-proxies", "there is no proxy to ask: list at least one address under `proxies`")
+        self._settings = settings
+        self._states = States(settings.id, settings.directory)
+        self._questions: Questions | None = None
+        self._is_open = False
+        self._places: dict[str, _Place] = {}
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._told_timer: asyncio.TimerHandle | None = None
+
+    async def open(self) -> None:
+        """Take the client's directory. Raises `Refused`: `client-in-use`, or what the journal's recovery raises."""
+        if self._questions is not None:
+            raise Misuse("not-open", f"client {self._settings.id} was opened before: make another one")
+        await self._states.open()
+        self._is_open = True
+        settings = self._settings
+        self._questions = Questions(settings.proxies, settings.answer_ns, settings.retries_max, settings.body_size_max)
+
+    async def close(self, is_done: bool = True) -> None:
+        """Bring all to its end, and let go; `is_done`: whether the callers are done with the messages that they got."""
+        if not self._is_open or self._questions is None:
+            return
+        self._is_open = False
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+        self._questions.close()
+        if self._told_timer is not None:
+            self._told_timer.cancel()
+        for topic, place in self._places.items():
+            if not is_done:
+                place.given_id = ""
+            # Where this cannot be written, it is as if the process had been killed here.
+            with suppress(Unavailable):
+                await self._save_marks(topic)
+        await self._states.close()
+
+    # ── what the caller was told ─────────────────────────────────────────────────────────────────────────────────────
+
+    def told(self, topic: str) -> None:
+        """The caller of the last put on the topic knows, or is about to know, that it was taken."""
+        self._place(topic).is_told = True
+        if self._told_timer is None:
+            self._told_timer = asyncio.get_running_loop().call_later(TOLD_S, self._write_told)
+
+    def given(self, message: Message) -> None:
+        """The caller has the message; the next operation on its topic says that it is done with it."""
+        self._place(message.topic).given_id = message.id
+
+    def _write_told(self) -> None:
+        self._told_timer = None
+        for topic, place in self._places.items():
+            if place.is_told and self._is_open:
+                self._spawn(self._write_mark(topic, place))
+
+    async def _write_mark(self, topic: str, place: _Place) -> None:
+        async with place.lock:
+            if place.is_told:
+                with suppress(Unavailable):
+                    await self._states.save(topic, end_report(self._states.of(topic)), is_synced=False)
+                    place.is_told = False
+
+    def _marked(self, topic: str) -> ClientState:
+        """The topic's state, with what its caller was told and given."""
+        state, place = self._states.of(topic), self._place(topic)
+        if place.is_told:
+            state = end_report(state)
+        if state.got is not None and state.got.message_id == place.given_id:
+            state = end_hand_over(state)
+        return state
+
+    async def _save(self, topic: str, state: ClientState, is_synced: bool = True) -> None:
+        await self._states.save(topic, state, is_synced)
+        place = self._place(topic)
+        place.given_id, place.is_told = "", False
+
+    async def _save_marks(self, topic: str) -> None:
+        state = self._marked(topic)
+        if state != self._states.of(topic):
+            await self._save(topic, state, is_synced=False)
+
+    # ── operations ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def subscribe(self, topic: str) -> None:
+        """Be subscribed to the topic. Raises `Refused` or `Unavailable`; then it is not known whether one is."""
+        check_named("topic", topic)
+        await self._run(self._subscribe(topic))
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Be subscribed to the topic no longer. Raises `Refused` or `Unavailable`; then it is not known."""
+        check_named("topic", topic)
+        await self._run(self._unsubscribe(topic))
+
+    async def put(self, topic: str, body: bytes) -> None:
+        """Put a message; `told` is to be called next. Raises `Misuse("too-large")`, `Refused` or `Unavailable`."""
+        check_named("topic", topic)
+        size_max = self._settings.body_size_max
+        if len(body) > size_max:
+            raise Misuse("too-large", f"the body has {len(body)} bytes, and may have {size_max}: put it in parts")
+        await self._run(self._put(topic, body))
+
+    async def take(self, topic: str) -> Message | None:
+        """The next message, if there is one; `given` is to be called next. Raises `Refused` or `Unavailable`."""
+        check_named("topic", topic)
+        return await self._run(self._take(topic))
+
+    async def done(self, message: Message) -> None:
+        """The caller is done with the message that it got last. Raises `Unavailable` where that cannot be written."""
+        await self._run(self._done(message))
+
+    async def _done(self, message: Message) -> None:
+        async with self._place(message.topic).lock:
+            state = self._marked(message.topic)
+            if state.got is not None and state.got.message_id == message.id:
+                state = end_hand_over(state)
+            if state != self._states.of(message.topic):
+                await self._save(message.topic, state, is_synced=False)
+
+    async def _subscribe(self, topic: str) -> None:
+        async with self._place(topic).lock:
+            await self._save_marks(topic)
+            status = await self._ask(encode_message(Subscribe(self._settings.id, topic)))
+            if status.status not in (StatusWord.OK, StatusWord.ALREADY_SUBSCRIBED):
+                raise self._error(status, "SUBSCRIBE", topic)
+
+    async def _unsubscribe(self, topic: str) -> None:
+        async with self._place(topic).lock:
+            await self._save_marks(topic)
+            status = await self._ask(encode_message(Unsubscribe(self._settings.id, topic)))
+            # Not subscribed any more is what a second try is told where the first one's answer was lost.
+            if status.status not in (StatusWord.OK, StatusWord.NOT_SUBSCRIBED):
+                raise self._error(status, "UNSUBSCRIBE", topic)
+            await self._save_if_changed(topic, end_unsubscribe(self._states.of(topic)))
+
+    async def _save_if_changed(self, topic: str, state: ClientState) -> None:
+        if state != self._states.of(topic):
+            await self._save(topic, state)
+
+    async def _take(self, topic: str) -> Message | None:
+        async with self._place(topic).lock:
+            await self._save_marks(topic)
+            state = self._states.of(topic)
+            if state.got is None:
+                status = await self._ask(encode_message(asked_get(state, self._settings.id, topic)))
+                if status.status == StatusWord.NO_MESSAGES:
+                    return None
+                if status.status != StatusWord.OK:
+                    raise self._error(status, "GET", topic)
+                state = end_get(state, status)
+                await self._save(topic, state)
+            assert state.got is not None
+            return Message(topic, state.got.message_id, state.got.body)
+
+    async def _put(self, topic: str, body: bytes) -> None:
+        async with self._place(topic).lock:
+            state = self._marked(topic)
+            if unfinished_put(state, body) is not None:
+                state = await self._finished(topic, state)
+            state = begin_put(state, body)
+            await self._save_if_changed(topic, state)
+            assert state.putting is not None
+            if state.putting.is_taken:
+                return
+            error: CursusError
+            try:
+                status = await self._ask_put(topic, state)
+            except Unavailable as unavailable:
+                state, error = end_put(state, None), unavailable
+            else:
+                state = end_put(state, status)
+                if status.status == StatusWord.OK:
+                    self._states.hold(topic, state)
+                    return
+                error = self._error(status, "PUT", topic)
+            with suppress(Unavailable):
+                await self._save(topic, state, is_synced=False)
+            raise _in_doubt(error)
+
+    async def _finished(self, topic: str, state: ClientState) -> ClientState:
+        """The state with the put finished that a killed process left. Raises `Unavailable` where nobody knows."""
+        try:
+            status = await self._ask_put(topic, state)
+            ended = end_put(state, status)
+            if status.status == StatusWord.OK:
+                # Nobody is left who could be told.
+                return end_report(ended)
+            error = self._error(status, "PUT", topic)
+            if isinstance(error, Refused):
+                return ended
+            raise error
+        except Unavailable as error:
+            said = "the put before this one was under way when its process ended, and must be finished first"
+            raise Unavailable(error.code, f"{said}: {error.message}", **error.details) from None
+
+    async def _ask_put(self, topic: str, state: ClientState) -> Status:
+        return await self._ask(encode_message(asked_put(state, self._settings.id, topic)))
+
+    # ── small things ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _place(self, topic: str) -> _Place:
+        return self._places.setdefault(topic, _Place())
+
+    async def _ask(self, data: bytes) -> Status:
+        assert self._questions is not None
+        return await self._questions.ask(data)
+
+    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Bring `work` to its end, whether the caller waits for it or not."""
+        if not self._is_open:
+            work.close()
+            raise Misuse("not-open", f"client {self._settings.id} is not open: enter it, and leave it when all is done")
+        return await asyncio.shield(self._spawn(work))
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
+
+    def _error(self, status: Status, asked: str, topic: str) -> CursusError:
+        """What an answer means that is none of those that were hoped for."""
+        text = status.body.decode(errors="backslashreplace")
+        said = f"{status.sender} answers {asked} {topic} with {status.status}" + (f": {text}" if text else "")
+        match status.status:
+            case StatusWord.NOT_SUBSCRIBED:
+                said = f"client {self._settings.id} is not subscribed to {topic}: subscribe first"
+                return Refused("not-subscribed", said, topic=topic)
+            case StatusWord.SERVER_UNAVAILABLE:
+                return Unavailable("server-unavailable", said, topic=topic)
+            case StatusWord.PROXY_DOES_NOT_KNOW_ANY_SERVER:
+                return Unavailable("no-server", said, topic=topic)
+            case StatusWord.INTERNAL_ERROR:
+                return Unavailable("server-failed", said, topic=topic)
+            case StatusWord.REFUSED | StatusWord.BAD_MESSAGE:
+                return Refused("refused", said, topic=topic)
+            case _:
+                return Refused("bad-answer", said, topic=topic)
+
+
+def check_named(kind: str, word: str) -> None:
+    """Raise `Refused("bad-word")` for an id or a topic that a header cannot carry."""
+    check_word(kind, word)
+    try:
+        size = len(word.encode())
+    except UnicodeEncodeError as error:
+        said = f"{kind} {word!r}: character {word[error.start]!r} at position {error.start} cannot be in a header"
+        raise Refused("bad-word", f"{said}, which is UTF-8", kind=kind, word=word, position=error.start) from None
+    if size > WORD_SIZE_MAX:
+        said = f"{kind} {word[:40]!r}… has {size} bytes as UTF-8, and may have {WORD_SIZE_MAX} to fit into a header"
+        raise Refused("bad-word", said, kind=kind, word=word)
+
+
+def pauses(wait_s: float) -> Iterator[float]:
+    """How long to pause before asking once more, until `wait_s` is over; gentler by and by."""
+    end, pause = monotonic() + wait_s, PAUSE_FIRST_S
+    while (left := end - monotonic()) > 0:
+        yield min(pause, left)
+        pause = min(2 * pause, PAUSE_MAX_S)
+
+
+def _in_doubt(error: CursusError) -> CursusError:
+    if isinstance(error, Unavailable):
+        said = f"{error.message} (nobody knows whether the message was put; the same put again never puts it twice)"
+        return Unavailable(error.code, said, **error.details)
+    return error

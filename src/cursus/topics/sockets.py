@@ -1,0 +1,193 @@
+"""The sockets of a client: a DEALER to each proxy that was asked, connected for as long as the proxy is there.
+
+    DEALER: token, "", data ──► ROUTER of a proxy, which returns the envelope as it came: token, "", answer
+
+To a proxy each question looks like one of a REQ socket's of its own. An answer finds its question by the token, so a
+late one to a question that was forgotten is nobody's. A monitor tells at once when there is no connection, or no more;
+libzmq itself would try again for ever.
+Source: seed 000, section 3; the design, section 4 (the socket's file descriptor instead of zmq.asyncio).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+_TOKEN_SIZE = 8
+_MESSAGES_PER_TURN_MAX = 256
+_UNANSWERED_MAX = 3
+_GONE = zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
+_WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | _GONE
+
+
+@dataclass(slots=True, eq=False)
+class _Link:
+    """A connection, or one that is being made."""
+
+    address: str
+    socket: zmq.Socket[bytes]
+    monitor: zmq.Socket[bytes]
+    is_connected: bool = False
+    has_answered: bool = False
+    unanswered_count: int = 0
+    """Questions in a row that were forgotten without an answer."""
+    asked: dict[int, bytes] = field(default_factory=dict)
+
+
+class ProxySockets:
+    """Owns the connections to the proxies; made, used and closed on the running loop."""
+
+    def __init__(
+        self, message_size_max: int, answered: Callable[[int, bytes], None], unreachable: Callable[[int, str], None]
+    ) -> None:
+        """Tell `answered` what came, and `unreachable` why nothing will come, by the question's token."""
+        self._message_size_max = message_size_max
+        self._answered = answered
+        self._unreachable = unreachable
+        self._loop = asyncio.get_running_loop()
+        self._context = zmq.Context()
+        self._links: dict[str, _Link] = {}
+        self._link_of: dict[int, _Link] = {}
+        self._looking: dict[zmq.Socket[bytes], None] = {}
+
+    def close(self) -> None:
+        """Close every connection; what is still to be sent is not."""
+        for link in list(self._links.values()):
+            self._drop(link)
+        self._context.term()
+
+    def ask(self, address: str, token: int, data: bytes) -> None:
+        """Ask the proxy at `address`; `token` is heard of again once at the most, and not within this call."""
+        known = self._links.get(address)
+        link: _Link | str
+        if known is None:
+            link = self._connect(address)
+        elif known.unanswered_count >= _UNANSWERED_MAX:
+            # A peer that vanished without a word leaves a connection that looks like one.
+            link = self._replace(known)
+        else:
+            link = known
+        if isinstance(link, _Link):
+            self._send(link, token, data)
+        else:
+            self._loop.call_soon(self._unreachable, token, link)
+
+    def forget(self, token: int) -> None:
+        """Nobody waits for the answer to this question any more."""
+        link = self._link_of.pop(token, None)
+        if link is not None:
+            del link.asked[token]
+            link.unanswered_count += 1
+
+    def _send(self, link: _Link, token: int, data: bytes) -> None:
+        link.asked[token] = data
+        self._link_of[token] = link
+        try:
+            link.socket.send_multipart((token.to_bytes(_TOKEN_SIZE), b"", data), zmq.NOBLOCK)
+        except zmq.Again:
+            # The proxy takes no more for now: it is asked again if it does not answer in time.
+            return
+        self._look(link.socket, partial(self._read_answers, link))
+
+    # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _connect(self, address: str) -> _Link | str:
+        """A connection that is being made, or why there can be none."""
+        socket = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.RECONNECT_IVL, -1)
+        socket.setsockopt(zmq.MAXMSGSIZE, self._message_size_max)
+        link = _Link(address, socket, socket.get_monitor_socket(_WATCHED))
+        try:
+            socket.connect(f"tcp://{address}")
+        except zmq.ZMQError as error:
+            self._close(link)
+            return f"is no address that can be connected to ({zmq.strerror(error.errno or 0)}): write HOST:PORT"
+        self._links[address] = link
+        self._watch(link.socket, partial(self._read_answers, link))
+        self._watch(link.monitor, partial(self._read_monitor, link))
+        return link
+
+    def _replace(self, link: _Link) -> _Link | str:
+        """A new connection, on which all is asked again that was asked on this one."""
+        self._drop(link)
+        again = self._connect(link.address)
+        for token, data in link.asked.items():
+            if isinstance(again, _Link):
+                self._send(again, token, data)
+            else:
+                self._loop.call_soon(self._unreachable, token, again)
+        return again
+
+    def _drop(self, link: _Link) -> None:
+        del self._links[link.address]
+        for token in link.asked:
+            del self._link_of[token]
+        for socket in (link.socket, link.monitor):
+            self._loop.remove_reader(int(socket.getsockopt(zmq.FD)))
+        self._close(link)
+
+    def _close(self, link: _Link) -> None:
+        link.socket.disable_monitor()
+        link.monitor.close(linger=0)
+        link.socket.close(linger=0)
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _watch(self, socket: zmq.Socket[bytes], read: Callable[[], bool]) -> None:
+        self._loop.add_reader(int(socket.getsockopt(zmq.FD)), self._look, socket, read)
+        self._look(socket, read)
+
+    # The descriptor is edge-triggered, and sending may swallow the edge: after either one looks again.
+    def _look(self, socket: zmq.Socket[bytes], read: Callable[[], bool]) -> None:
+        if socket not in self._looking:
+            self._looking[socket] = None
+            self._loop.call_soon(self._read, socket, read)
+
+    def _read(self, socket: zmq.Socket[bytes], read: Callable[[], bool]) -> None:
+        del self._looking[socket]
+        for _ in range(_MESSAGES_PER_TURN_MAX):
+            if socket.closed or not read():
+                return
+        self._look(socket, read)
+
+    def _read_answers(self, link: _Link) -> bool:
+        try:
+            parts = link.socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        link.has_answered = True
+        link.unanswered_count = 0
+        token = int.from_bytes(parts[0]) if len(parts) == 3 and len(parts[0]) == _TOKEN_SIZE else 0
+        if link.asked.pop(token, None) is not None:
+            del self._link_of[token]
+            self._answered(token, parts[2])
+        return True
+
+    def _read_monitor(self, link: _Link) -> bool:
+        try:
+            event = parse_monitor_message(link.monitor.recv_multipart(zmq.NOBLOCK))["event"]
+        except zmq.Again:
+            return False
+        if event & _GONE:
+            self._be_gone(link)
+            return False
+        link.is_connected = True
+        return True
+
+    def _be_gone(self, link: _Link) -> None:
+        # What came before the connection was lost counts.
+        while self._read_answers(link):
+            pass
+        if link.has_answered and link.asked:
+            self._replace(link)
+            return
+        self._drop(link)
+        reason = "closed the connection" if link.is_connected else "takes no connection"
+        for token in link.asked:
+            self._unreachable(token, reason)

@@ -1,0 +1,273 @@
+"""What a client remembers of its topics, on disk: a journal of its own, with one fact for each state that was saved.
+
+    <directory>/client_<id>/     files as docs/reference/journal-format.md has them
+    a fact                       msgpack: (topic, state)
+    the state of a checkpoint    msgpack: {topic: state}
+
+A fact holds all of a topic's state, so the last one of a topic counts. Saves that come together are written and synced
+together. One that is not synced is in the system's memory when it is answered, where it survives the process; it comes
+to the platter with the next one that is, or a tenth of a second later.
+
+Invariants
+    (1) `of` gives what is in the journal, and only that, but for what was `held`.
+    (2) What could not be saved is not remembered.
+Source: seed 000, section 5.1; the design, section 4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from cursus.delivery.record import RecordKind
+from cursus.journal import exchange as journal
+from cursus.journal.log import Log
+from cursus.journal.recovery import CheckpointLoaded, Found, Replayed
+from cursus.journal.settings import LogSettings, Recovered
+from cursus.kernel.effects import Note
+from cursus.kernel.engine import Now
+from cursus.kernel.errors import Refused, Unavailable
+from cursus.kernel.events import DeadlineReached
+from cursus.protocols.topics.client_state import ClientState
+from cursus.runtime.directory import Directory, open_directory, sync_directory
+from cursus.runtime.disk import Disk, drive_recovery
+
+SETTINGS = LogSettings(
+    segment_size=256 << 10, sync=journal.SyncMode.INTERVAL, checkpoint_interval_size=1 << 20, free_count_max=1
+)
+"""A start reads what lies behind the last checkpoint, which is this little; a larger body gets a segment of its own."""
+BALLAST_SIZE = 64 << 10
+_NAME_SIZE_MAX = 200
+_NOT_IN_A_NAME = re.compile(rb"[^a-z0-9_.+=@~-]")
+_encode = msgspec.msgpack.Encoder().encode
+_decode_fact = msgspec.msgpack.Decoder(tuple[str, ClientState]).decode
+_decode_snapshot = msgspec.msgpack.Decoder(dict[str, ClientState]).decode
+_NEW = ClientState()
+
+
+def directory_name(client: str) -> str:
+    """The directory of a client. Capitals are escaped as well: some systems' names do not know them from others."""
+    name = _NOT_IN_A_NAME.sub(lambda found: b"%%%02x" % found[0][0], client.encode()).decode()
+    if len(name) > _NAME_SIZE_MAX:
+        digest = blake2b(client.encode(), digest_size=16).hexdigest()
+        name = f"{name[: _NAME_SIZE_MAX - len(digest)]}%%{digest}"
+    return f"client_{name}"
+
+
+class _Save(NamedTuple):
+    topic: str
+    state: ClientState
+    is_synced: bool
+    saved: asyncio.Future[None]
+
+
+class States:
+    """Owns a client's directory and what is remembered in it; opened, used and closed on one loop."""
+
+    def __init__(self, client: str, directory: Path) -> None:
+        """Of the client with this id, in a directory of its own below `directory`; nothing is opened yet."""
+        self.path = directory / directory_name(client)
+        self._client = client
+        self._states: dict[str, ClientState] = {}
+        self._saves: dict[int, _Save] = {}
+        self._last_token = 0
+        self._unsynced_topic: str | None = None
+        self._failure = ""
+        self._wake_handle: asyncio.Handle | None = None
+        self._wake_ns = 0
+        self._checkpointed: asyncio.Future[None] | None = None
+
+    async def open(self) -> None:
+        """Take the directory, made where there is none, and read what is in it.
+
+        Raises `Refused("client-in-use")`, which names the process that has it, and what recovery raises.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._directory, recovered = await asyncio.to_thread(self._recover)
+        self._journal = Log(SETTINGS, recovered)
+        self._disk = Disk(self.path, self._post, BALLAST_SIZE)
+        self._wake_in_time()
+
+    def of(self, topic: str) -> ClientState:
+        """What is remembered of a topic."""
+        return self._states.get(topic, _NEW)
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """The topics of which anything is remembered."""
+        return list(self._states)
+
+    def hold(self, topic: str, state: ClientState) -> None:
+        """Remember this for as long as the process lives."""
+        self._states[topic] = state
+
+    async def save(self, topic: str, state: ClientState, is_synced: bool = True) -> None:
+        """Remember this for good; unless `is_synced`, a power failure may still take it.
+
+        Raises `Unavailable` (`disk-full`, `journal-failed`): then it is as it was before.
+        """
+        if self._failure:
+            raise self._failed()
+        self._last_token += 1
+        saved = self._loop.create_future()
+        self._saves[self._last_token] = _Save(topic, state, is_synced, saved)
+        entry = journal.fact_entry(_encode((topic, state)), time.time_ns() // 1000)
+        self._tell(journal.AppendRequested(self._last_token, (entry,), is_synced))
+        await saved
+
+    async def close(self) -> None:
+        """Bring all to the platter, and let go of the directory."""
+        if self._unsynced_topic is not None and not self._failure:
+            # A save that is synced takes all before it along.
+            with suppress(Unavailable):
+                await self.save(self._unsynced_topic, self.of(self._unsynced_topic))
+        if self._checkpointed is not None:
+            # Begun is half done: of its two copies one would be missing, in many short lives for ever.
+            await self._checkpointed
+        if self._wake_handle is not None:
+            self._wake_handle.cancel()
+        await asyncio.to_thread(self._disk.close)
+        self._directory.close()
+
+    # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _recover(self) -> tuple[Directory, Recovered]:
+        made = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        try:
+            directory = open_directory(self.path)
+        except Refused as refused:
+            if refused.code != "journal-locked":
+                raise
+            pid = refused.details["pid"]
+            said = f"client {self._client} is in use by process {pid} (in {self.path}): end that, or take another id"
+            raise Refused("client-in-use", said, client=self._client, pid=pid) from None
+        try:
+            for path in made:
+                sync_directory(path.parent)
+            return directory, drive_recovery(directory, SETTINGS, os.urandom(16), self._take)
+        except BaseException:
+            directory.close()
+            raise
+
+    def _take(self, found: Found) -> None:
+        match found:
+            case CheckpointLoaded(state):
+                self._states = _decode_snapshot(state)
+            case Replayed(view) if view.envelope.kind == RecordKind.FACT:
+                self._remember(*_decode_fact(view.payload))
+            case Note():
+                self._log(found)
+
+    def _remember(self, topic: str, state: ClientState) -> None:
+        if state == _NEW:
+            self._states.pop(topic, None)
+        else:
+            self._states[topic] = state
+
+    # ── the journal ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _post(self, events: Sequence[journal.DiskEvent]) -> None:
+        """Take answers of the disk, in whatever thread they come."""
+        with suppress(RuntimeError):
+            # The loop may be closed under us: then nobody waits for the disk any more.
+            self._loop.call_soon_threadsafe(self._tell, *events)
+
+    def _tell(self, *events: journal.LogEvent) -> None:
+        now = Now(time.monotonic_ns(), time.time_ns())
+        for event in events:
+            is_checkpoint_wanted = False
+            for effect in self._journal.handle(event, now):
+                is_checkpoint_wanted |= isinstance(effect, journal.CheckpointWanted)
+                self._carry_out(effect)
+            if is_checkpoint_wanted:
+                self._checkpointed = self._loop.create_future()
+                self._tell(journal.CheckpointRequested(_encode(self._states)))
+        self._wake_in_time()
+
+    def _wake_in_time(self) -> None:
+        """Wake the journal when it wants that; at once means behind all that comes together, which is one group."""
+        due_ns = self._journal.deadline()
+        if due_ns is None or (self._wake_handle is not None and self._wake_ns <= due_ns):
+            return
+        if self._wake_handle is not None:
+            self._wake_handle.cancel()
+        left_ns = due_ns - time.monotonic_ns()
+        self._wake_ns = due_ns
+        self._wake_handle = (
+            self._loop.call_soon(self._wake) if left_ns <= 0 else self._loop.call_later(left_ns / 1e9, self._wake)
+        )
+
+    def _wake(self) -> None:
+        self._wake_handle = None
+        self._tell(DeadlineReached())
+
+    def _carry_out(self, order: journal.LogEffect) -> None:
+        match order:
+            case (
+                journal.WriteGroup()
+                | journal.CreateSegment()
+                | journal.WriteFile()
+                | journal.RemoveSegment()
+                | journal.ReadBytes()
+            ):
+                self._disk.carry_out(order)
+            case journal.Appended(token):
+                self._appended(self._saves.pop(token))
+            case journal.AppendFailed(token, code, reason):
+                self._answer(self._saves.pop(token), self._not_saved(code, reason))
+            case journal.LogFailed(reason):
+                self._failure = reason
+                saves, self._saves = self._saves, {}
+                for save in saves.values():
+                    self._answer(save, self._failed())
+                self._end_checkpoint()
+            case journal.CheckpointDone() | journal.CheckpointFailed():
+                self._end_checkpoint()
+            case Note():
+                self._log(order)
+
+    def _end_checkpoint(self) -> None:
+        if self._checkpointed is not None:
+            self._checkpointed.set_result(None)
+            self._checkpointed = None
+
+    def _appended(self, save: _Save) -> None:
+        # Here and not in `save`: a checkpoint holds exactly what was answered before it.
+        self._remember(save.topic, save.state)
+        self._unsynced_topic = None if save.is_synced else save.topic
+        self._answer(save, None)
+
+    def _answer(self, save: _Save, error: Unavailable | None) -> None:
+        if save.saved.done():
+            return
+        if error is None:
+            save.saved.set_result(None)
+        else:
+            save.saved.set_exception(error)
+
+    def _log(self, note: Note) -> None:
+        # There is hardly ever anything to say, and to be able to takes a command a tenth of its time.
+        import structlog
+
+        from cursus.runtime.logs import set_up_logs
+
+        if not structlog.is_configured():
+            set_up_logs("warning")
+        getattr(structlog.get_logger("cursus"), note.level)(note.event, directory=str(self.path), **note.fields)
+
+    def _not_saved(self, code: str, reason: str) -> Unavailable:
+        said = f"what client {self._client} must remember cannot be written to {self.path} ({reason})"
+        return Unavailable(code, f"{said}: nothing was done; make room there, and try again", path=str(self.path))
+
+    def _failed(self) -> Unavailable:
+        said = f"a write or sync in {self.path} failed ({self._failure}): nothing more is done"
+        return Unavailable("journal-failed", f"{said}; close the client, and open it again", path=str(self.path))

@@ -1,0 +1,57 @@
+"""`cursus proxy` says where it could listen, and keeps shut what should be."""
+
+from pathlib import Path
+
+import pytest
+
+from cursus.cli import cursus
+from cursus.cli.exits import Exit, run
+from cursus.cli.proxy import proxy_settings
+from cursus.node.settings import TopicsSection
+from cursus.protocols.topics.proxy import ProxySettings
+
+OPEN = "0.0.0.0:7081"
+
+
+def refusal(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What is said about settings with which no proxy starts."""
+    assert run(cursus, ["proxy", *arguments]) == Exit.USAGE
+    said = capfd.readouterr().err
+    assert "[bad-settings]" in said
+    return said
+
+
+def test_which_of_several_proxies_it_is_has_to_be_said(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = tmp_path / "topics.toml"
+    config.write_text('[topics]\nproxies = ["127.0.0.1:7081", "127.0.0.1:7082"]\n')
+    said = refusal(capfd, "--config", str(config))
+    assert "Say with --listen: one of 127.0.0.1:7081, 127.0.0.1:7082" in said
+    assert "there are none in topics.proxies" in refusal(capfd, "--set", "topics.proxies=")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--listen", OPEN), ("--set", f"topics.listen={OPEN}"), ("--set", f"topics.proxies={OPEN}")],
+    ids=["flag", "setting", "the only proxy"],
+)
+def test_off_loopback_it_must_be_meant_and_its_servers_listed(
+    capfd: pytest.CaptureFixture[str], arguments: tuple[str, str]
+) -> None:
+    assert "topics.listen: 0.0.0.0:7081 is open to other machines" in refusal(capfd, *arguments)
+    said = refusal(capfd, *arguments, "--set", "security.insecure=true")
+    assert "topics.servers: 0.0.0.0:7081 is open to other machines" in said
+
+
+def test_what_is_set_wrongly_is_told_with_its_place(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = tmp_path / "topics.toml"
+    config.write_text('[topics]\nanswer = "0ms"\n')
+    assert f"{config}:2:1: topics.answer" in refusal(capfd, "--config", str(config))
+    assert run(cursus, ["proxy", "--set", "topics.listen"]) == Exit.USAGE
+    assert "is not SECTION.NAME=VALUE" in capfd.readouterr().err
+
+
+def test_a_proxy_learns_for_longer_than_the_servers_period() -> None:
+    given = TopicsSection(
+        answer_ns=3, retries_max=4, period_ns=1000, servers=("s:1",), requests_max=5, body_size_max=6000
+    )
+    assert proxy_settings(given) == ProxySettings("", 3, 4, 1200, ("s:1",), 5, 6000)

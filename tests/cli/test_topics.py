@@ -1,0 +1,187 @@
+"""`cursus topics`: section 2 of the paper on the command line, against a server written from it."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cursus.cli import cursus
+from cursus.cli.exits import Exit, run
+from cursus.runtime.logs import set_up_logs
+from tests.cli.conftest import Ran
+from tests.processes import Child, free_port
+from tests.topics.paper_server import Scene, scene
+
+COMMAND = [sys.executable, "-c", "from cursus.cli import main; main()", "topics"]
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def around() -> Iterator[Scene]:
+    set_up_logs("error")
+    with scene() as around:
+        yield around
+
+
+@pytest.fixture
+def config(around: Scene, tmp_path: Path) -> Path:
+    file = tmp_path / "topics.toml"
+    file.write_text(f'[topics]\nproxies = ["{around.addresses[0]}"]\nanswer = "1s"\ndirectory = "state"\n')
+    return file
+
+
+@pytest.fixture
+def run_as(config: Path, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs an operation of a client."""
+
+    def run_it(client: str, *arguments: str | Path) -> Ran:
+        capfd.readouterr()
+        code = run(cursus, ["topics", "--config", str(config), "--id", client, *map(str, arguments)])
+        shown = capfd.readouterr()
+        return Ran(code, shown.out, shown.err)
+
+    return run_it
+
+
+def test_the_four_operations_of_the_paper(run_as: Run, tmp_path: Path) -> None:
+    file = tmp_path / "message"
+    file.write_bytes(b"EWR 12.5\n")
+    assert run_as("alice", "subscribe", "prices") == Ran(Exit.OK, "", "")
+    assert run_as("bob", "put", "prices", file) == Ran(Exit.OK, "", "")
+    assert run_as("alice", "get", "prices") == Ran(Exit.OK, "EWR 12.5\n", "bob-1\n")
+    assert run_as("alice", "get", "prices") == Ran(Exit.ERROR, "", "no messages on prices\n")
+    assert run_as("alice", "unsubscribe", "prices") == Ran(Exit.OK, "", "")
+    said = run_as("alice", "get", "prices")
+    assert said == Ran(
+        Exit.REFUSED, "", "cursus: client alice is not subscribed to prices: subscribe first [not-subscribed]\n"
+    )
+
+
+def test_what_clients_remember_lies_beside_the_settings(run_as: Run, tmp_path: Path) -> None:
+    run_as("alice", "subscribe", "t")
+    assert [path.name for path in (tmp_path / "state").iterdir()] == ["client_alice"]
+
+
+def test_the_same_file_may_be_put_twice_and_standard_input_is_a_file_too(
+    run_as: Run, tmp_path: Path, around: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "message"
+    file.write_bytes(b"tick")
+    for arguments in ((file,), (file,), ("-",), ()):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"tick")))
+        assert run_as("alice", "put", "t", *arguments).code == Exit.OK
+    assert around.server.bodies("t") == [b"tick"] * 4
+
+
+def test_several_messages_are_told_apart_as_was_asked(run_as: Run, tmp_path: Path) -> None:
+    run_as("alice", "subscribe", "t")
+    file = tmp_path / "message"
+    for body in (b"one", b"two", b"three", b"four", b"five"):
+        file.write_bytes(body)
+        run_as("bob", "put", "t", file)
+    assert run_as("alice", "get", "t", "-n", "2").out == "onetwo"
+    assert run_as("alice", "get", "t", "-n", "1", "--format", "prefixed").out == "\0\0\0\5three"
+    assert run_as("alice", "get", "t", "-n", "3", "--format", "lines") == Ran(
+        Exit.ERROR, "four\nfive\n", "bob-4\nbob-5\nno messages on t\n"
+    )
+    run_as("bob", "put", "t", file)
+    assert run_as("alice", "get", "t", "--loop", "--wait", "50ms") == Ran(Exit.OK, "five", "bob-6\n")
+
+
+def test_a_loop_is_ended_by_a_signal_and_what_it_wrote_is_not_written_again(
+    around: Scene, run_as: Run, config: Path, tmp_path: Path
+) -> None:
+    run_as("alice", "subscribe", "t")
+    file = tmp_path / "message"
+    file.write_bytes(b"one")
+    run_as("bob", "put", "t", file)
+    arguments = [*COMMAND, "--config", str(config), "--id", "alice", "get", "t", "--loop", "--format", "lines"]
+    with Child(arguments, stdout=-1, stderr=-1) as loop:
+        assert loop.stdout is not None
+        assert loop.stdout.readline() == b"one\n"
+        file.write_bytes(b"two")
+        run_as("bob", "put", "t", file)
+        assert loop.stdout.readline() == b"two\n"
+        loop.send_signal(signal.SIGINT)
+        assert loop.wait(20) == Exit.INTERRUPTED
+    assert run_as("alice", "get", "t").err == "no messages on t\n"
+
+
+def test_a_message_that_could_not_be_written_is_left_to_the_next_run(run_as: Run, config: Path, tmp_path: Path) -> None:
+    run_as("alice", "subscribe", "t")
+    file = tmp_path / "message"
+    file.write_bytes(b"one")
+    run_as("bob", "put", "t", file)
+    arguments = [*COMMAND, "--config", str(config), "--id", "alice", "get", "t"]
+    with Path("/dev/full").open("wb") as full, Child(arguments, stdout=full, stderr=-1) as cut_off:
+        assert cut_off.wait(20) == Exit.ERROR
+    reading, writing = os.pipe()
+    os.close(reading)
+    with Child(arguments, stdout=writing, stderr=-1) as cut_off:
+        os.close(writing)
+        assert cut_off.wait(20) == Exit.OK
+    assert run_as("alice", "get", "t") == Ran(Exit.OK, "one", "bob-1\n")
+
+
+def test_flags_are_stronger_than_the_file(run_as: Run, around: Scene, tmp_path: Path, config: Path) -> None:
+    dead = f"127.0.0.1:{free_port()}"
+    told = ["--proxy", dead, "--directory", str(tmp_path / "other")]
+    assert run_as("alice", "subscribe", "t").code == Exit.OK
+    code = run(cursus, ["topics", "--config", str(config), "--id", "alice", *told, "subscribe", "t"])
+    assert code == Exit.UNAVAILABLE
+    told += ["--proxy", around.addresses[0]]
+    code = run(cursus, ["topics", "--config", str(config), "--id", "alice", *told, "subscribe", "t"])
+    assert code == Exit.OK
+    assert (tmp_path / "other" / "client_alice").is_dir()
+
+
+def test_where_no_proxy_is_there_that_is_said_in_one_sentence(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    dead = f"127.0.0.1:{free_port()}"
+    code = run(
+        cursus, ["topics", "--id", "alice", "--proxy", dead, "--directory", str(tmp_path), "put", "t", "/dev/null"]
+    )
+    assert code == Exit.IN_DOUBT
+    assert capfd.readouterr().err == (
+        f"cursus: no proxy was of help: {dead} takes no connection. See that one runs, and try again (nobody knows"
+        " whether the message was put; the same put again never puts it twice) [no-proxy]\n"
+    )
+
+
+def test_a_client_needs_an_id_and_its_settings_make_sense(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, run_as: Run
+) -> None:
+    assert run(cursus, ["topics", "get", "t"]) == Exit.USAGE
+    assert "--id" in capfd.readouterr().err
+    file = tmp_path / "wrong.toml"
+    file.write_text("[topics]\nproxy = 1\n")
+    assert run(cursus, ["topics", "--config", str(file), "--id", "a", "get", "t"]) == Exit.USAGE
+    assert "did you mean proxies?" in capfd.readouterr().err
+    assert run_as("two words", "get", "t").code == Exit.REFUSED
+    large = tmp_path / "large"
+    large.write_bytes(bytes((1 << 20) + 1))
+    assert run_as("alice", "put", "t", large).err == (
+        f"cursus: {large} has more than 1048576 bytes (topics.body_size_max) [too-large]\n"
+    )
+
+
+def test_a_second_run_of_a_client_at_the_same_time_is_refused(around: Scene, run_as: Run, config: Path) -> None:
+    run_as("alice", "subscribe", "t")
+    arguments = [*COMMAND, "--config", str(config), "--id", "alice", "get", "t", "--loop"]
+    heard_count = len(around.server.heard)
+    with Child(arguments) as first:
+        while len(around.server.heard) == heard_count:
+            assert first.poll() is None
+            time.sleep(0.01)
+        said = run_as("alice", "get", "t")
+        assert said.code == Exit.REFUSED
+        assert f"is in use by process {first.pid} " in said.err
+    assert run_as("alice", "get", "t").err == "no messages on t\n"

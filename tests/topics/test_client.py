@@ -1,0 +1,431 @@
+"""Clients against a server written from the page, through real proxies."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cursus.topics
+from cursus.kernel.errors import CursusError, Misuse, Refused, Unavailable
+from cursus.topics import AsyncClient, Client, Message
+from tests.processes import beside
+from tests.topics.paper_server import Scene, scene
+
+
+class Failed(Exception):
+    """What was done with a message."""
+
+
+@pytest.fixture
+def around() -> Iterator[Scene]:
+    with scene() as around:
+        yield around
+
+
+@pytest.fixture
+def opened(around: Scene, tmp_path: Path) -> Callable[..., Client]:
+    """Makes a blocking client; to be entered."""
+
+    def make(client_id: str = "alice", **options: Any) -> Client:
+        return Client(client_id, proxies=around.addresses, directory=tmp_path, **{"answer_s": 1.0, **options})
+
+    return make
+
+
+def in_loop(around: Scene, directory: Path, work: Callable[[AsyncClient], Coroutine[None, None, None]]) -> None:
+    """Do something with alice's client for asyncio."""
+
+    faults: list[object] = []
+
+    async def entered() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+        async with AsyncClient("alice", proxies=around.addresses, directory=directory, answer_s=1.0) as client:
+            await work(client)
+
+    asyncio.run(entered())
+    assert faults == []
+
+
+def questions(around: Scene, name: str) -> list[bytes]:
+    return [data for data in around.server.heard if data.startswith(name.encode() + b" ")]
+
+
+# ── the four operations ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_was_put_is_got_once_and_in_order_by_all_who_were_subscribed(opened: Callable[..., Client]) -> None:
+    with opened("alice") as alice, opened("bob") as bob, opened("carol") as carol:
+        alice.subscribe("prices")
+        bob.subscribe("prices")
+        for body in (b"one", b"", b"\x00three\r\n\r\n"):
+            carol.put("prices", body)
+        for client in (alice, bob):
+            got = [client.get("prices") for _ in range(4)]
+            assert got == [
+                Message("prices", "carol-1", b"one"),
+                Message("prices", "carol-2", b""),
+                Message("prices", "carol-3", b"\x00three\r\n\r\n"),
+                None,
+            ]
+
+
+def test_what_was_put_before_is_not_got_and_subscribing_again_changes_nothing(opened: Callable[..., Client]) -> None:
+    with opened() as alice:
+        alice.put("t", b"before")
+        alice.subscribe("t")
+        alice.put("t", b"first")
+        alice.put("t", b"second")
+        assert alice.get("t") == Message("t", "alice-2", b"first")
+        alice.subscribe("t")
+        assert alice.get("t") == Message("t", "alice-3", b"second")
+        assert alice.get("t") is None
+
+
+def test_whoever_is_not_subscribed_any_more_gets_nothing_also_not_what_it_had_in_hands(
+    opened: Callable[..., Client],
+) -> None:
+    with suppress(Failed), opened() as alice:
+        alice.subscribe("t")
+        alice.put("t", b"1")
+        alice.get("t")
+        raise Failed
+    with opened() as alice:
+        alice.unsubscribe("t")
+        with pytest.raises(Refused) as raised:
+            alice.get("t")
+        assert raised.value.code == "not-subscribed"
+        assert raised.value.message == "client alice is not subscribed to t: subscribe first"
+        alice.unsubscribe("t")
+        alice.subscribe("t")
+        assert alice.get("t") is None
+
+
+def test_a_get_waits_for_what_comes_and_no_longer_than_it_was_told(
+    opened: Callable[..., Client], around: Scene
+) -> None:
+    with opened("alice") as alice, opened("bob") as bob:
+        alice.subscribe("t")
+        assert alice.get("t", wait_s=0.05) is None
+        assert len(questions(around, "GET")) >= 2
+
+        def put_when_asked() -> None:
+            before = len(questions(around, "GET"))
+            while len(questions(around, "GET")) < before + 2:
+                threading.Event().wait(0.005)
+            bob.put("t", b"late")
+
+        with beside(put_when_asked):
+            assert alice.get("t", wait_s=30) == Message("t", "bob-1", b"late")
+
+
+def test_messages_come_one_by_one_and_each_counts_as_handed_over_when_the_next_is_asked_for(
+    opened: Callable[..., Client],
+) -> None:
+    with suppress(Failed), opened() as alice:
+        alice.subscribe("t")
+        for number in range(5):
+            alice.put("t", b"%d" % number)
+        bodies = []
+        for message in alice.messages("t"):
+            bodies.append(message.body)
+            if len(bodies) == 3:
+                raise Failed
+    assert bodies == [b"0", b"1", b"2"]
+    with opened() as alice:
+        assert [alice.get("t"), alice.get("t"), alice.get("t")] == [
+            Message("t", "alice-3", b"2"),
+            Message("t", "alice-4", b"3"),
+            Message("t", "alice-5", b"4"),
+        ], "the third was not handed over, for what was done with it failed"
+
+
+def test_closing_hands_over_and_so_does_whoever_says_it_is_done(opened: Callable[..., Client]) -> None:
+    with opened() as alice:
+        alice.subscribe("t")
+        for number in range(3):
+            alice.put("t", b"%d" % number)
+        assert alice.get("t") == Message("t", "alice-1", b"0")
+    with suppress(Failed), opened() as alice:
+        message = alice.get("t")
+        assert message == Message("t", "alice-2", b"1")
+        alice.done(message)
+        raise Failed
+    with opened() as alice:
+        assert alice.get("t") == Message("t", "alice-3", b"2")
+
+
+def test_the_same_body_may_be_put_as_often_as_one_likes(opened: Callable[..., Client], around: Scene) -> None:
+    with opened() as alice:
+        for _ in range(3):
+            alice.put("t", b"tick")
+    with opened() as alice:
+        alice.put("t", b"tick")
+    assert around.server.bodies("t") == [b"tick"] * 4
+
+
+def test_asyncio_has_the_same(around: Scene, tmp_path: Path) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.subscribe("t")
+        await asyncio.gather(*(client.put("t", b"tick") for _ in range(5)))
+        bodies = []
+        async for message in client.messages("t"):
+            bodies.append(message.body)
+            if len(bodies) == 5:
+                break
+        assert bodies == [b"tick"] * 5
+        assert await client.get("t") is None
+        assert await client.get("t", wait_s=0.03) is None
+        await client.unsubscribe("t")
+        with pytest.raises(Refused):
+            await client.get("t")
+
+    in_loop(around, tmp_path, work)
+
+
+def test_topics_side_by_side_share_their_syncs_and_each_keeps_its_order(around: Scene, tmp_path: Path) -> None:
+    async def work(client: AsyncClient) -> None:
+        topics = [f"t{number}" for number in range(20)]
+        await asyncio.gather(*(client.subscribe(topic) for topic in topics))
+        await asyncio.gather(*(client.put(topic, b"%d" % n) for n in range(10) for topic in topics))
+        for topic in topics:
+            assert around.server.bodies(topic) == [b"%d" % number for number in range(10)]
+        for number in range(10):
+            got = await asyncio.gather(*(client.get(topic) for topic in topics))
+            assert [message.body for message in got if message is not None] == [b"%d" % number] * len(topics)
+
+    in_loop(around, tmp_path, work)
+
+
+def test_threads_that_share_a_client_share_out_a_topic(opened: Callable[..., Client]) -> None:
+    with opened() as alice:
+        alice.subscribe("t")
+        for number in range(40):
+            alice.put("t", b"%d" % number)
+        got: list[Message] = []
+
+        def drain() -> None:
+            while (message := alice.get("t")) is not None:
+                got.append(message)
+
+        with beside(drain), beside(drain):
+            drain()
+        assert sorted(int(message.body) for message in got) == list(range(40))
+
+
+def test_tasks_that_share_a_client_share_out_a_topic(around: Scene, tmp_path: Path) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.subscribe("t")
+        await asyncio.gather(*(client.put("t", b"%d" % number) for number in range(40)))
+        got = await asyncio.gather(*(client.get("t") for _ in range(45)))
+        assert [message.body for message in got if message is not None] == [b"%d" % number for number in range(40)]
+
+    in_loop(around, tmp_path, work)
+
+
+# ── callers that do not wait ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_put_whose_caller_left_is_the_same_put_when_it_is_tried_again(around: Scene, tmp_path: Path) -> None:
+    async def work(client: AsyncClient) -> None:
+        asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def tell(data: bytes) -> bytes:
+            loop.call_soon_threadsafe(asked.set)
+            return around.server.answer_well(data)
+
+        around.server.answer = tell
+        leaving = asyncio.ensure_future(client.put("t", b"tick"))
+        await asked.wait()
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        await client.put("t", b"tick")
+        assert around.server.bodies("t") == [b"tick"]
+        await client.put("t", b"tick")
+        assert around.server.bodies("t") == [b"tick", b"tick"]
+
+    in_loop(around, tmp_path, work)
+
+
+def test_what_was_begun_is_brought_to_its_end_also_where_nobody_waits_for_it(around: Scene, tmp_path: Path) -> None:
+    async def work(client: AsyncClient) -> None:
+        leaving = asyncio.ensure_future(client.put("t", b"1"))
+        await asyncio.sleep(0)
+        leaving.cancel()
+
+    in_loop(around, tmp_path, work)
+    assert around.server.bodies("t") == [b"1"]
+
+
+def test_a_get_whose_caller_left_gives_its_message_to_the_next_one(around: Scene, tmp_path: Path) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.subscribe("t")
+        await client.put("t", b"1")
+        leaving = asyncio.ensure_future(client.get("t"))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        assert await client.get("t") == Message("t", "alice-1", b"1")
+        assert await client.get("t") is None
+
+    in_loop(around, tmp_path, work)
+
+
+# ── errors ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "code"),
+    [
+        ("SERVER_UNAVAILABLE", Unavailable, "server-unavailable"),
+        ("PROXY_DOES_NOT_KNOW_ANY_SERVER", Unavailable, "no-server"),
+        ("INTERNAL_ERROR", Unavailable, "server-failed"),
+        ("REFUSED", Refused, "refused"),
+        ("BAD_MESSAGE", Refused, "refused"),
+        ("TRANSFER_TOPIC_ERROR", Refused, "bad-answer"),
+        ("WHATEVER", Refused, "bad-answer"),
+    ],
+)
+def test_each_word_of_an_answer_is_an_error_of_its_own_with_what_the_server_said(
+    opened: Callable[..., Client], around: Scene, words: str, kind: type[CursusError], code: str
+) -> None:
+    server = around.server
+    server.answer = lambda _: server.status(words, b"because")
+    with opened() as alice:
+        for ask in (alice.subscribe, alice.unsubscribe, alice.get, lambda topic: alice.put(topic, b"x")):
+            with pytest.raises(kind) as raised:
+                ask("t")
+            assert raised.value.code == code
+            assert f"{server.address} answers" in raised.value.message
+            assert f"{words}: because" in raised.value.message
+
+
+def test_a_put_in_doubt_may_be_tried_again_or_left_and_keeps_nobody_up(
+    opened: Callable[..., Client], around: Scene
+) -> None:
+    server = around.server
+
+    def lose(data: bytes) -> bytes:
+        server.answer_well(data)
+        return server.status("INTERNAL_ERROR", b"disk-full")
+
+    with opened() as alice:
+        server.answer = lose
+        with pytest.raises(Unavailable) as raised:
+            alice.put("t", b"1")
+        assert raised.value.message.endswith(
+            "disk-full (nobody knows whether the message was put; the same put again never puts it twice)"
+        )
+        server.answer = server.answer_well
+        alice.put("t", b"1")
+        assert around.server.bodies("t") == [b"1"]
+        server.answer = lambda _: server.status("REFUSED", b"too large")
+        with pytest.raises(Refused):
+            alice.put("t", b"2")
+        server.answer = server.answer_well
+        alice.put("t", b"3")
+    assert around.server.bodies("t") == [b"1", b"3"]
+
+
+def test_a_get_that_fails_loses_nothing(opened: Callable[..., Client], around: Scene) -> None:
+    server = around.server
+    with opened() as alice:
+        alice.subscribe("t")
+        alice.put("t", b"1")
+        for answer in (server.status("OK"), server.status("OK -1", b"x"), b"GET a t 1\r\n\r\n"):
+            server.answer = lambda _, answer=answer: answer
+            with pytest.raises((Refused, Unavailable)):
+                alice.get("t")
+        server.answer = server.answer_well
+        assert alice.get("t") == Message("t", "alice-1", b"1")
+
+
+@pytest.mark.parametrize("word", ["", "two words", "line\n", "\x85", "\ud800", "x" * 513])
+def test_what_no_header_can_carry_is_refused_where_it_enters(
+    opened: Callable[..., Client], around: Scene, word: str
+) -> None:
+    with pytest.raises(Refused) as raised:
+        opened(word)
+    assert raised.value.code == "bad-word"
+    with opened() as alice:
+        heard_count = len(around.server.heard)
+        for ask in (alice.subscribe, alice.unsubscribe, alice.get, lambda topic: alice.put(topic, b"")):
+            with pytest.raises(Refused) as raised:
+                ask(word)
+            assert raised.value.code == "bad-word"
+        assert len(around.server.heard) == heard_count
+
+
+def test_ids_and_topics_that_a_header_can_carry_are_carried(opened: Callable[..., Client]) -> None:
+    for word in ("é" * 256, "a/../b", "%s", "-1", "*"):
+        with opened(word) as client:
+            client.subscribe(word)
+            client.put(word, b"x")
+            assert client.get(word) == Message(word, f"{word}-1", b"x")
+
+
+def test_a_body_that_is_too_large_is_refused_before_anything_is_asked(
+    opened: Callable[..., Client], around: Scene
+) -> None:
+    with opened(body_size_max=1024) as alice:
+        alice.put("t", bytes(1024))
+        with pytest.raises(Misuse) as raised:
+            alice.put("t", bytes(1025))
+        assert raised.value.code == "too-large"
+    assert len(questions(around, "PUT")) == 1
+
+
+def test_bodies_are_bytes_of_any_kind_and_nothing_else(opened: Callable[..., Client], around: Scene) -> None:
+    with opened() as alice:
+        alice.put("t", bytearray(b"1"))
+        alice.put("t", memoryview(b"23")[1:])
+        for wrong in ("text", 3, None):
+            with pytest.raises(TypeError):
+                alice.put("t", wrong)  # type: ignore[arg-type]
+    assert around.server.bodies("t") == [b"1", b"3"]
+
+
+def test_a_client_is_used_between_opening_and_closing(opened: Callable[..., Client]) -> None:
+    alice = opened()
+    with pytest.raises(Misuse) as raised:
+        alice.get("t")
+    assert raised.value.code == "not-open"
+    alice.open()
+    alice.subscribe("t")
+    alice.close()
+    alice.close()
+    with pytest.raises(Misuse):
+        alice.get("t")
+    with pytest.raises(Misuse):
+        alice.open()
+
+
+def test_two_clients_of_one_id_are_refused_and_of_two_are_not(opened: Callable[..., Client]) -> None:
+    with opened("alice"), opened("bob"):
+        with pytest.raises(Refused) as raised:
+            opened("alice").open()
+        assert raised.value.code == "client-in-use"
+    with opened("alice"):
+        pass
+
+
+def test_no_proxies_at_all_are_a_misuse_and_a_single_one_may_be_given_as_it_is(around: Scene, tmp_path: Path) -> None:
+    with pytest.raises(Misuse) as raised:
+        Client("alice", proxies=[], directory=tmp_path)
+    assert raised.value.code == "no-proxies"
+    with Client("alice", proxies=around.addresses[0], directory=str(tmp_path)) as alice:
+        alice.put("t", b"1")
+
+
+def test_the_package_has_its_names_and_no_others() -> None:
+    assert {"AsyncClient", "Client", "Message"} <= set(dir(cursus.topics))
+    with pytest.raises(AttributeError):
+        cursus.topics.Whatever  # noqa: B018 - that is the test
