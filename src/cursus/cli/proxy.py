@@ -30,15 +30,12 @@ def proxy(config: Path | None, listen: str | None, others: tuple[str, ...]) -> N
     Ctrl-C or SIGTERM lets the questions that are on their way be answered. A proxy keeps nothing: the servers tell it
     which topics are theirs.
     """
+    from cursus.cli.serve import flags_of
     from cursus.runtime.configuration import Flag, read_configuration
     from cursus.runtime.logs import set_up_logs
 
     flags = [] if listen is None else [Flag("topics.listen", listen, "--listen")]
-    for other in others:
-        path, equals, text = other.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{other!r} is not SECTION.NAME=VALUE", param_hint="--set")
-        flags.append(Flag(path.strip(), text, "--set"))
+    flags += flags_of(others, {})
     settings = _placed(read_configuration(config, os.environ, flags).settings)
     set_up_logs(settings.log.level, settings.log.format)
     _run(proxy_settings(settings.topics), settings.topics.listen)

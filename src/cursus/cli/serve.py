@@ -38,7 +38,7 @@ def serve(settings: Path | None, others: tuple[str, ...], check: bool, output: s
     """
     from cursus.runtime.configuration import read_configuration
 
-    configuration = read_configuration(settings, os.environ, _flags(others, short))
+    configuration = read_configuration(settings, os.environ, flags_of(others, short))
     if check:
         write_rows(explained(configuration), output, ("setting", "value", "default", "unit", "from", "meaning"))
         return
@@ -46,10 +46,11 @@ def serve(settings: Path | None, others: tuple[str, ...], check: bool, output: s
 
     log = configuration.settings.log
     set_up_logs(log.level, log.format)
-    _run(configuration.settings)
+    run_node(configuration.settings)
 
 
-def _run(settings: NodeSettings) -> None:
+def run_node(settings: NodeSettings) -> None:
+    """Run a node until it is interrupted."""
     import asyncio
     import gc
 
@@ -106,7 +107,8 @@ def explained(configuration: Configuration) -> list[dict[str, object]]:
     return rows
 
 
-def _flags(others: tuple[str, ...], short: dict[str, str | None]) -> list[Flag]:
+def flags_of(others: tuple[str, ...], short: dict[str, str | None]) -> list[Flag]:
+    """The settings that were given on the command line. Raises `click.BadParameter`."""
     from cursus.runtime.configuration import Flag
 
     flags = [Flag(_SHORT_FLAGS[name], text, f"--{name}") for name, text in short.items() if text is not None]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import click
 
 from cursus.cli.terminal import note
+from cursus.cli.topics_servers import serve, show
 
 if TYPE_CHECKING:
     from cursus.node.settings import TopicsSection
@@ -74,6 +75,10 @@ def topics(
     A run that was killed, or ended with an error, may be repeated: nothing is put or got twice.
     """
     context.obj = _Given(config, client_id, proxies, directory)
+
+
+topics.add_command(serve)
+topics.add_command(show)
 
 
 @topics.command("subscribe")

@@ -39,6 +39,18 @@ class AsyncStreams:
         await self._connection.ask("stream.delete", name=name)
 
 
+class AsyncSinks:
+    """The node's sinks."""
+
+    def __init__(self, connection: Connection) -> None:
+        """The sinks of the node that `connection` leads to."""
+        self._connection = connection
+
+    async def list(self) -> list[dict[str, Any]]:
+        """The run and the last commit of each, by name."""
+        return list(await self._connection.ask("sink.list"))
+
+
 class AsyncSubscriptions:
     """The node's durable subscriptions."""
 
@@ -46,9 +58,10 @@ class AsyncSubscriptions:
         """The subscriptions of the node that `connection` leads to."""
         self._connection = connection
 
-    async def list(self, stream: str | None = None) -> list[dict[str, Any]]:
-        """Where each stands; of one stream or of all."""
-        arguments = {} if stream is None else {"stream": stream}
+    async def list(self, stream: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
+        """Where each stands; of one stream or of all, of one name or of any."""
+        given = {"stream": stream, "name": name}
+        arguments = {argument: value for argument, value in given.items() if value is not None}
         return list(await self._connection.ask("subscription.list", **arguments))
 
     async def show(self, stream: str, subscriber: str, name: str = "main") -> dict[str, Any]:

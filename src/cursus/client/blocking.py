@@ -30,6 +30,7 @@ class Node:
         """What `node` is in the loop of `thread`."""
         self.streams = Streams(thread, node)
         self.subscriptions = Subscriptions(thread, node)
+        self.sinks = Sinks(thread, node)
         self._thread = thread
         self._node = node
 
@@ -132,6 +133,19 @@ class Streams:
         self._thread.run(self._streams.delete(name))
 
 
+class Sinks:
+    """The node's sinks."""
+
+    def __init__(self, thread: LoopThread, node: AsyncNode) -> None:
+        """The sinks of `node`."""
+        self._thread = thread
+        self._sinks = node.sinks
+
+    def list(self) -> list[dict[str, Any]]:
+        """The run and the last commit of each, by name."""
+        return self._thread.run(self._sinks.list())
+
+
 class Subscriptions:
     """The node's durable subscriptions."""
 
@@ -140,9 +154,9 @@ class Subscriptions:
         self._thread = thread
         self._subscriptions = node.subscriptions
 
-    def list(self, stream: str | None = None) -> list[dict[str, Any]]:
-        """Where each stands; of one stream or of all."""
-        return self._thread.run(self._subscriptions.list(stream))
+    def list(self, stream: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
+        """Where each stands; of one stream or of all, of one name or of any."""
+        return self._thread.run(self._subscriptions.list(stream, name))
 
     def show(self, stream: str, subscriber: str, name: str = "main") -> dict[str, Any]:
         """Where it stands, its flow, its credit, and what it waits for."""

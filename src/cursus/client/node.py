@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 from cursus.streams.exchange import Start
 
 from .addresses import parse_addresses
-from .administration import AsyncStreams, AsyncSubscriptions
+from .administration import AsyncSinks, AsyncStreams, AsyncSubscriptions
 from .connection import Connection, ConnectionSettings
 from .forks import watch_forks
 from .intake import Policy
@@ -62,6 +62,7 @@ class AsyncNode:
         self.connection = connection
         self.streams = AsyncStreams(connection)
         self.subscriptions = AsyncSubscriptions(connection)
+        self.sinks = AsyncSinks(connection)
 
     @property
     def name(self) -> str:

@@ -354,7 +354,8 @@ def pauses(wait_s: float) -> Iterator[float]:
 
 
 def _in_doubt(error: CursusError) -> CursusError:
-    if isinstance(error, Unavailable):
+    # A proxy without a server passed nothing on.
+    if isinstance(error, Unavailable) and error.code != "no-server":
         said = f"{error.message} (nobody knows whether the message was put; the same put again never puts it twice)"
         return Unavailable(error.code, said, **error.details)
     return error

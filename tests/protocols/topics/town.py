@@ -9,16 +9,19 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Any
 
+from cursus.delivery.batch import BatchHeader, Layout, signed_record
+from cursus.delivery.publication import Rows
+from cursus.delivery.rows import encode_rows
 from cursus.journal import exchange as journal
 from cursus.journal.log import Log
 from cursus.journal.settings import LogSettings
-from cursus.kernel.effects import Note
+from cursus.kernel.effects import Note, Send
 from cursus.kernel.engine import Now
-from cursus.kernel.events import DeadlineReached, LinkOpened
+from cursus.kernel.events import DeadlineReached, LinkOpened, Received
 from cursus.node.engine import FloorOrdered, NodeEngine
 from cursus.protocols.topics import client_state as cs
 from cursus.protocols.topics.conversation import AskProxy, Conversation, GiveUp, ProxyAnswered, Tell
@@ -26,6 +29,7 @@ from cursus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
 from cursus.protocols.topics.messages import Status, StatusWord, Subscribe, Unsubscribe, encode_message
 from cursus.protocols.topics.proxy import Proxy, ProxySettings
 from cursus.protocols.topics.server import Server, ServerSettings
+from cursus.sim.ports import PlainDoor, batch_offered
 from cursus.streams import exchange as x
 from cursus.streams.engine import StreamsEngine
 from cursus.streams.tables import StreamsLimits
@@ -212,13 +216,23 @@ class Node(Host):
         for view in found.views:
             self.floor.replay(view)
         log = Log(LOG, found.recovered)
-        self.engine = NodeEngine(log, self.floor, lambda _: self._made_server(), 1 << 30, 10)
+        self.heard: dict[int, Callable[[Any], None]] = {}
+        self.engine = NodeEngine(log, self.floor, self._open_link, 1 << 30, 10)
         self.handle(FloorOrdered(self.floor.finish_recovery(found.recovered.is_clean)))
         self.handle(LinkOpened(LINK, "topics", self.address))
 
-    def _made_server(self) -> Server:
+    def _open_link(self, event: LinkOpened) -> Server | PlainDoor:
+        if event.door != "topics":
+            return PlainDoor(event)
         self.server = Server(LINK, self._settings, self._new_id)
         return self.server
+
+    def connect(self, heard: Callable[[Any], None]) -> int:
+        """A native peer opens a link; `heard` is told what the node says to it."""
+        link = LINK + 1 + len(self.heard)
+        self.heard[link] = heard
+        self.handle(LinkOpened(link, "memory", "peer", "local"))
+        return link
 
     def handle(self, event: Any) -> None:
         for effect in self.engine.handle(event, self.now):
@@ -231,6 +245,9 @@ class Node(Host):
                 self.town.later(delay, self.at_boot(lambda order=effect: self._carry_out(order)))  # type: ignore[misc]
             elif isinstance(effect, journal.RemoveSegment):
                 self.disk.carry_out(effect)
+            elif isinstance(effect, Send):
+                for said in effect.buffers:
+                    self.town.later(0, self.at_boot(lambda link=effect.link, said=said: self.heard[link](said)))  # type: ignore[misc]
             elif isinstance(effect, journal.CheckpointDone):
                 pass
             else:
@@ -250,6 +267,69 @@ class Node(Host):
 
     def topics(self) -> list[str]:
         return sorted(self.floor.tables.streams)
+
+
+class Source:
+    """Somebody who publishes to a node's stream by another door, and goes on where it was after each start of it."""
+
+    def __init__(self, town: Town, node: Node, topic: str) -> None:
+        self.town = town
+        self.node = node
+        self.topic = topic
+        self.name = f"sensor-{node.address[:2]}"
+        self.number = 0
+        self.taken: dict[bytes, tuple[int, int]] = {}
+        """When each was offered, and when it was taken; 0 for not yet."""
+        self._boot = -1
+        self._link = 0
+        self.is_over = False
+
+    def publish(self) -> None:
+        """One more, if the stream is there and the one before was taken."""
+        if self.is_over or not self.node.is_up or self.topic not in self.node.topics():
+            return
+        if self._boot != self.node.boot:
+            self._boot = self.node.boot
+            self._link = self.node.connect(self._hear)
+            who = f"{self.name}{self._boot:>16}"[-16:].encode()
+            self._say(x.SourceAttachRequested(1, "local", self.topic, self.name, who))
+        elif self._grant is not None and self.number == self._grant.last_number:
+            self._offer()
+
+    def body(self, number: int) -> bytes:
+        return f"{self.name}-{number}".encode()
+
+    def _say(self, fact: Any) -> None:
+        if fact is not None and isinstance(fact, x.SourceAttachRequested):
+            self._grant: x.GrantSource | None = None
+        self.node.handle(Received(self._link, fact))
+
+    def _offer(self) -> None:
+        assert self._grant is not None
+        grant, self.number = self._grant, self._grant.last_number + 1
+        body = self.body(self.number)
+        self.taken.setdefault(body, (self.town.time_ns, 0))
+        payload = [encode_rows(Rows([b"k"], [body]))]
+        header = BatchHeader(
+            int(Layout.ROWS), 0, 0, 0, 1, grant.stream_id, grant.source_id, grant.epoch, 1, self.number, 0, 0
+        )
+        self._say(batch_offered(1, signed_record(header, payload)))
+
+    def _hear(self, said: Any) -> None:
+        match said:
+            case x.GrantSource():
+                self._grant, self.number = said, said.last_number
+                for number in range(1, said.last_number + 1):
+                    self._note(number)
+            case x.ConfirmTaken(last_number=last) if self._grant is not None:
+                self._grant = replace(self._grant, last_number=last)
+                self._note(last)
+            case x.Refuse():
+                self.is_over = True
+
+    def _note(self, number: int) -> None:
+        first, taken = self.taken.get(self.body(number), (self.town.time_ns, 0))
+        self.taken[self.body(number)] = (first, taken or self.town.time_ns)
 
 
 Step = Generator[Any, Any, Any]

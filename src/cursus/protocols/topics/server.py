@@ -56,6 +56,8 @@ _KINDS_COUNT = 4
 """Whose a session is, its number says: the rest of it when divided by this."""
 HELD_NS = 300_000_000
 """How long a question waits for a topic that is held; a proxy waits a little longer."""
+_UNHEARD_PART = 10
+"""A proxy that did not answer is told again after such a part of a period."""
 _PASSED_ON_PERIODS = 4
 """For so many periods a topic that went to another server is asked for there: by then every proxy knows it."""
 
@@ -123,6 +125,8 @@ class Server:
         self._administered: dict[int, AdminThen] = {}
         self._last_request = 0
         self._period_at_ns: int | None = None
+        self._unheard_at_ns: dict[str, int] = {}
+        """Proxies that did not answer, and when each is told again."""
         self._is_draining = False
         self._effects: list[object] = []
 
@@ -138,7 +142,8 @@ class Server:
     def deadline(self) -> int | None:
         """When the proxies are to be told, or an answer is due."""
         due = self._period_at_ns
-        for at in (self._questions.deadline(), self._waits.next_ns(), self._merging.deadline()):
+        unheard = min(self._unheard_at_ns.values(), default=None)
+        for at in (self._questions.deadline(), self._waits.next_ns(), self._merging.deadline(), unheard):
             if due is None or (at is not None and at < due):
                 due = at
         return due
@@ -167,9 +172,15 @@ class Server:
     def _wake(self, event: DeadlineReached, now: Now) -> None:
         if self._period_at_ns is not None and self._period_at_ns <= now.monotonic_ns:
             self._period_at_ns = now.monotonic_ns + self.settings.period_ns
+            self._unheard_at_ns.clear()
             self.announce(now)
             for topic in [topic for topic, (_, until) in self._passed_on.items() if until <= now.monotonic_ns]:
                 del self._passed_on[topic]
+        unheard = [proxy for proxy, at in self._unheard_at_ns.items() if at <= now.monotonic_ns]
+        if unheard:
+            for proxy in unheard:
+                del self._unheard_at_ns[proxy]
+            self._announce_to(unheard)
         self._questions.wake(now)
         self._merging.wake(now)
         for peer in self._waits.due(now.monotonic_ns):
@@ -314,19 +325,25 @@ class Server:
 
     def announce(self, now: Now) -> None:
         """Tell each proxy which topics are there."""
-        self.administer("stream.names", {}, self._announce)
+        self._announce_to(self.settings.proxies)
 
-    def _announce(self, answer: x.AnswerAdmin | x.Refuse, now: Now) -> None:
+    def _announce_to(self, proxies: Sequence[str]) -> None:
+        self.administer("stream.names", {}, partial(self._announce, proxies))
+
+    def _announce(self, proxies: Sequence[str], answer: x.AnswerAdmin | x.Refuse, now: Now) -> None:
         if isinstance(answer, x.Refuse):
             self.note("error", "topics-not-announced", reason=f"{answer.message} [{answer.code}]")
             return
         assert isinstance(answer.result, list)
         data = encode_message(Periodic(self.server_id, tuple(answer.result)))
-        for proxy in self.settings.proxies:
+        for proxy in proxies:
             self.ask(proxy, data, partial(self._announced, proxy), now)
 
     def _announced(self, proxy: str, status: Status | None, now: Now) -> None:
-        if status is not None and status.status != StatusWord.OK:
+        if status is None:
+            # A proxy that begins assigns nothing before it has heard of all.
+            self._unheard_at_ns.setdefault(proxy, now.monotonic_ns + self.settings.period_ns // _UNHEARD_PART)
+        elif status.status != StatusWord.OK:
             self.note("warning", "proxy-refuses", proxy=proxy, reason=status.body.decode(errors="backslashreplace"))
 
     def ask(self, address: str, data: bytes, then: Then, now: Now) -> None:
