@@ -155,6 +155,38 @@ def test_a_stream_that_goes_while_a_commit_is_on_its_way_keeps_nobody_waiting() 
     rig.restart()
 
 
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_a_commit_ends_a_subscription_and_it_is_known_since_when(is_checkpointed: bool) -> None:
+    rig = Rig()
+    epoch, stage = committing(rig)
+    rig.subscribe(5, "bob", **INDIVIDUAL)
+    said = commit(rig, epoch, stage, moved(stage, opened_us=77, is_removed=True))
+    assert [one.code for one in said if isinstance(one, x.Refuse)] == ["subscription-removed"]
+    if is_checkpointed:
+        rig.checkpoint()
+    for _ in range(2):
+        (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.list", {"stream": "s"}))
+        assert answer.result == []
+        (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.left", {"stream": "s", "name": "main"}))
+        assert answer.result == {"bob": 77}
+        rig.restart()
+
+
+def test_when_a_subscription_was_removed_is_known_after_a_kill_and_after_it_is_there_again() -> None:
+    rig = Rig()
+    rig.attach(1)
+    rig.subscribe(5, "bob", **INDIVIDUAL)
+    arguments: dict[str, object] = {"stream": "s", "subscriber": "bob", "name": "main"}
+    rig.do(x.AdminRequested(9, 1, "local", "subscription.remove", arguments))
+    removed_us = rig.now.wall_us
+    rig.subscribe(6, "bob", **INDIVIDUAL)
+    for _ in range(2):
+        (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.left", {"stream": "s", "name": "main"}))
+        assert answer.result == {"bob": removed_us}
+        rig.checkpoint()
+        rig.restart()
+
+
 ranges = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 6)).map(lambda t: (t[0], t[0] + t[1])), max_size=5)
 
 

@@ -217,8 +217,15 @@ class Administration:
     def remove_subscription(self, event: AdminRequested, now: Now) -> None:
         """`subscription.remove` {stream, subscriber, name}: its cursor is gone, its owner is told."""
         stream, subscription = self._subscribed(event, "subscribe")
-        fact = SubscriptionRemoved(stream.stream_id, subscription.subscriber, subscription.name)
+        fact = SubscriptionRemoved(stream.stream_id, subscription.subscriber, subscription.name, now.wall_us)
         self._subscribing.remove(fact, stream, subscription, lambda: self._answer(event, {"removed": True}), event, now)
+
+    def list_left(self, event: AdminRequested, now: Now) -> None:
+        """`subscription.left` {stream, name}: by subscriber, when the subscription of that name was removed last."""
+        stream, name = _text(event, "stream"), _text(event, "name")
+        self._tables.check_may(event.principal, "describe", stream)
+        left = self._tables.existing(stream).left
+        self._answer(event, {who: removed_us for (who, named), removed_us in left.items() if named == name})
 
     # ── sinks ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -307,6 +314,7 @@ _VERBS: dict[str, Verb] = {
     "source.list": Administration.list_sources,
     "source.raise": Administration.raise_sources,
     "subscription.list": Administration.list_subscriptions,
+    "subscription.left": Administration.list_left,
     "subscription.show": Administration.show_subscription,
     "subscription.remove": Administration.remove_subscription,
     "sink.list": Administration.list_sinks,

@@ -49,10 +49,10 @@ from .facts import (
     StageOpened,
     StagesDropped,
 )
+from .moving import Moving
 from .orders import Orders, Unheard
 from .publishing import Publishing
 from .stream import Stream
-from .subscribing import Subscribing
 from .subscription import cursor_of
 from .tables import Run, Stage, Tables
 
@@ -63,13 +63,13 @@ _Held: TypeAlias = list[tuple[Stream, CursorMoved]]
 class Committing:
     """Changes runs and stages as sinks ask for it."""
 
-    __slots__ = ("_orders", "_publishing", "_subscribing", "_tables")
+    __slots__ = ("_moving", "_orders", "_publishing", "_tables")
 
-    def __init__(self, tables: Tables, orders: Orders, publishing: Publishing, subscribing: Subscribing) -> None:
+    def __init__(self, tables: Tables, orders: Orders, publishing: Publishing, moving: Moving) -> None:
         self._tables = tables
         self._orders = orders
         self._publishing = publishing
-        self._subscribing = subscribing
+        self._moving = moving
 
     # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -234,7 +234,7 @@ class Committing:
                     raise Refused("unknown-stage", f"stage {move.stage} is not part of the commit", stage=move.stage)
                 stream, first = firsts[move.stage]
                 moved = _placed(move, stream.stream_id, first)
-                self._subscribing.hold(stream, moved)
+                self._moving.hold(stream, moved)
                 held.append((stream, moved))
         except Refused:
             self._release(held, now, is_moved=False)
@@ -243,7 +243,7 @@ class Committing:
 
     def _release(self, held: _Held, now: Now, is_moved: bool) -> None:
         for stream, move in held:
-            self._subscribing.release(stream, move, is_moved, now)
+            self._moving.release(stream, move, is_moved, now)
 
     def _open_stage_of(self, event: CommitRequested, number: int) -> Stage:
         stage = self._tables.stages.get(number)
@@ -360,8 +360,9 @@ def _placed(move: CursorMove, stream_id: int, first: int) -> CursorMoved:
         for incarnation, following, place in move.origins
     )
     return CursorMoved(
-        stream_id, move.subscriber, move.name, move.opened_us, move.start, floor, move.kept_from, settled, origins
-    )
+        stream_id, move.subscriber, move.name, move.opened_us, move.start, floor, move.kept_from, settled, origins,
+        move.is_removed,
+    )  # fmt: skip
 
 
 def _fenced(sink: str, epoch: int) -> str:

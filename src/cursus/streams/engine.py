@@ -19,6 +19,7 @@ from cursus.journal.exchange import Appended, AppendFailed, Located, RangeMissin
 from cursus.kernel.engine import Now
 from cursus.kernel.errors import InvariantBroken, Refused
 from cursus.kernel.events import DeadlineReached
+from cursus.kernel.names import checked_name
 
 from .administration import Administration
 from .committing import Committing
@@ -42,6 +43,7 @@ from .exchange import (
 )
 from .facts import StreamConfig, StreamConfigured, StreamTrimmed
 from .flow import Flow
+from .moving import Moving
 from .orders import Counts, Orders, Then
 from .parking import Parking
 from .publishing import Publishing
@@ -76,7 +78,8 @@ class StreamsEngine:
         self._subscribing = Subscribing(
             self.tables, self._orders, self._cursors, Parking(self.tables, self._orders, self._publishing)
         )
-        self._committing = Committing(self.tables, self._orders, self._publishing, self._subscribing)
+        moving = Moving(self.tables, self._orders, self._cursors, self._subscribing)
+        self._committing = Committing(self.tables, self._orders, self._publishing, moving)
         self._administration = Administration(
             self.tables, self._orders, self._creating, self._publishing, self._subscribing, self._committing
         )
@@ -181,6 +184,8 @@ class StreamsEngine:
 
     def _attach_source(self, event: SourceAttachRequested, now: Now) -> None:
         self.tables.check_may(event.principal, "publish", event.stream)
+        if event.source:
+            checked_name("source", event.source)
         then = partial(self._attach_to, event)
         self._creating.use(event.session, event.principal, event.stream, then, now)
 
@@ -192,6 +197,8 @@ class StreamsEngine:
 
     def _subscribe(self, event: SubscribeRequested, now: Now) -> None:
         self.tables.check_may(event.principal, "subscribe", event.stream)
+        if event.subscriber:
+            checked_name("subscriber", event.subscriber)
         then = partial(self._subscribe_to, event)
         self._creating.use(event.session, event.principal, event.stream, then, now)
 

@@ -377,6 +377,8 @@ class CursorMove:
     settled: tuple[tuple[int, int], ...] = ()
     settled_rows: tuple[tuple[int, int], ...] = ()
     origins: tuple[tuple[bytes, int, Place], ...] = ()
+    is_removed: bool = False
+    """Whether it is to be gone instead, since `opened_us`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,11 +153,12 @@ class SubscriptionSettled(msgspec.Struct, frozen=True, tag="settled"):
 
 
 class SubscriptionRemoved(msgspec.Struct, frozen=True, tag="unsubscribed"):
-    """A durable subscription is gone."""
+    """A durable subscription is gone, since `removed_us` by the node's wall clock."""
 
     stream_id: int
     subscriber: str
     name: str
+    removed_us: int = 0
 
 
 class RunOpened(msgspec.Struct, frozen=True, tag="run"):
@@ -211,6 +212,8 @@ class CursorMoved(msgspec.Struct, frozen=True, array_like=True):
     kept_from: int
     settled: tuple[tuple[int, int], ...]
     origins: tuple[Origin, ...] = ()
+    is_removed: bool = False
+    """Whether it is gone instead, since `opened_us`."""
 
 
 class Committed(msgspec.Struct, frozen=True, tag="commit"):

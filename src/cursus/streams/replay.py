@@ -23,7 +23,6 @@ from .committing import Committing
 from .creating import Creating
 from .facts import (
     Committed,
-    CursorMoved,
     Fact,
     SourceOpened,
     SourcesRaised,
@@ -36,6 +35,7 @@ from .facts import (
     SubscriptionSettled,
     decode_fact,
 )
+from .moving import apply_move
 from .orders import Orders
 from .publishing import raise_sources, record_batch
 from .source import SourceState
@@ -73,6 +73,7 @@ class _StreamRow(msgspec.Struct, array_like=True):
     sources: list[_SourceRow]
     subscriptions: list[_SubscriptionRow]
     terms: list[tuple[int, int]] = []
+    left: list[tuple[str, str, int]] = []
 
 
 class _RunRow(msgspec.Struct, array_like=True):
@@ -152,6 +153,7 @@ def _stream_row(stream: Stream) -> _StreamRow:
         ],
         [_SubscriptionRow(s.opened(), s.is_attached) for s in stream.subscriptions.values()],
         stream.terms,
+        [(*key, removed_us) for key, removed_us in stream.left.items()],
     )
 
 
@@ -228,6 +230,8 @@ class Replay:
             stream.subscriptions[
                 subscription.opened.subscriber, subscription.opened.name
             ].is_attached = subscription.is_attached
+        for left in row.left:
+            stream.note_left(*left)
         self._tables.add_stream(stream)
 
     def take(self, view: RecordView) -> None:
@@ -302,10 +306,11 @@ class Replay:
                 if stream is not None and known is not None:
                     self._pass(stream, fact)
                     known.apply_settled(fact, self._tables.limits.unsettled_max)
-            case SubscriptionRemoved(stream_id, subscriber, name):
+            case SubscriptionRemoved(stream_id, subscriber, name, removed_us):
                 stream = self._tables.streams_by_id.get(stream_id)
                 if stream is not None:
                     stream.subscriptions.pop((subscriber, name), None)
+                    stream.note_left(subscriber, name, removed_us)
             case StreamDeleted(stream_id):
                 self._deleted[stream_id] = None
                 if self._orphans.pop(stream_id, None) is not None:
@@ -328,7 +333,9 @@ class Replay:
                         self._note_orphaned(stage.stream_id, stage.first_sequence, stage.count, records=0)
                 self._committing.apply(fact)
                 for move in fact.cursors:
-                    self._move(move)
+                    stream = self._tables.streams_by_id.get(move.stream_id)
+                    if stream is not None:
+                        apply_move(stream, move, self._tables.limits.unsettled_max)
             case SourcesRaised(stream_id, sources):
                 stream = self._tables.streams_by_id.get(stream_id)
                 if stream is not None:
@@ -336,17 +343,6 @@ class Replay:
             case _:
                 self._creating.apply(fact)
                 self._committing.apply(fact)
-
-    def _move(self, move: CursorMoved) -> None:
-        stream = self._tables.streams_by_id.get(move.stream_id)
-        if stream is None:
-            return
-        known = stream.subscriptions.get((move.subscriber, move.name))
-        unsettled_max = self._tables.limits.unsettled_max
-        if known is None:
-            stream.subscriptions[move.subscriber, move.name] = Subscription.moved_in(move, unsettled_max)
-        else:
-            known.move(move, unsettled_max)
 
     def _pass(self, stream: Stream, fact: SubscriptionOpened | SubscriptionSettled) -> None:
         self._reach(stream, max(fact.floor, fact.pushed_known, *(last for _, last in fact.settled)))

@@ -29,6 +29,10 @@ TERMS_MAX = 16
 """Of this many terms a stream knows where they began; the oldest ones are then taken for one."""
 
 
+LEFT_MAX = 10_000
+"""Of this many removed subscriptions a stream knows when they were."""
+
+
 class Stream:
     """Owns one stream's places, sources, subscriptions and the sessions that it feeds."""
 
@@ -44,6 +48,7 @@ class Stream:
         "incarnation",
         "is_deleted",
         "is_term_durable",
+        "left",
         "name",
         "next_source_id",
         "source_names",
@@ -75,6 +80,8 @@ class Stream:
         self.sources: dict[str, SourceState] = {}
         self.source_names: dict[int, str] = {0: ""}
         self.subscriptions: dict[tuple[str, str], Subscription] = {}
+        self.left: dict[tuple[str, str], int] = {}
+        """When durable subscriptions were removed last, of those that were last removed."""
         self.flows: dict[int, Flow] = {}
         self.tail = Tail(budget)
 
@@ -138,6 +145,13 @@ class Stream:
             message = f"sequence {first} of stream {self.name!r} is not there yet: the newest is {head}"
             raise Refused("above-head", message, floor=floor, head=head)
         return first
+
+    def note_left(self, subscriber: str, name: str, removed_us: int) -> None:
+        """A durable subscription is gone."""
+        self.left.pop((subscriber, name), None)
+        if len(self.left) >= LEFT_MAX:
+            del self.left[next(iter(self.left))]
+        self.left[subscriber, name] = removed_us
 
     def source_at(self, source_id: int) -> SourceState | None:
         """The source with this id, None for an anonymous one."""

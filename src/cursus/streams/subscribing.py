@@ -33,7 +33,7 @@ from .exchange import (
     StartKind,
     SubscribeRequested,
 )
-from .facts import CursorMoved, SubscriptionOpened, SubscriptionRemoved
+from .facts import SubscriptionOpened, SubscriptionRemoved
 from .feeding import Feeding
 from .flow import Flow
 from .orders import Orders, Then, Waiter
@@ -46,17 +46,17 @@ from .tables import Tables
 class Subscribing:
     """Owns who asks, who owns which subscription, and what is on its way to the journal."""
 
-    __slots__ = ("_asking", "_cursors", "_feeding", "_opening", "_orders", "_tables", "flows")
+    __slots__ = ("_asking", "_cursors", "_orders", "_tables", "feeding", "flows", "opening")
 
     def __init__(self, tables: Tables, orders: Orders, cursors: Cursors, parking: Parking) -> None:
         self._tables = tables
         self._orders = orders
         self._asking: dict[int, None] = {}
-        self._opening: dict[tuple[int, str, str], Subscription] = {}
+        self.opening: dict[tuple[int, str, str], Subscription] = {}
         """New subscriptions on their way to the journal; they are in no table before they are there."""
         self._cursors = cursors
-        self._feeding = Feeding(orders, cursors, parking, tables.limits.push_size_max)
-        self.flows = self._feeding.flows
+        self.feeding = Feeding(orders, cursors, parking, tables.limits.push_size_max)
+        self.flows = self.feeding.flows
 
     # ── attach ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -99,7 +99,7 @@ class Subscribing:
 
     def _has_cursor(self, event: SubscribeRequested, stream: Stream) -> bool:
         key = (event.subscriber, event.name)
-        return key in stream.subscriptions or (stream.stream_id, *key) in self._opening
+        return key in stream.subscriptions or (stream.stream_id, *key) in self.opening
 
     def begin(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, position: int | None, now: Now) -> None:
         """Go on where the subscription's cursor stands; without one at `position`, None for where it asked."""
@@ -108,14 +108,14 @@ class Subscribing:
         if stream.is_deleted:
             raise Refused("stream-deleted", f"stream {stream.name!r} was deleted")
         key = (stream.stream_id, event.subscriber, event.name)
-        known = self._opening.get(key) or stream.subscriptions.get(key[1:])
+        known = self.opening.get(key) or stream.subscriptions.get(key[1:])
         if known is not None:
             self._in_turn(known, partial(self._take_over, event, stream, wanted, known), now)
             return
         if position is None:
             position = stream.place_of(event.start, event.term)
         if not event.subscriber:
-            self._feeding.pump(self._start_flow(event, stream, wanted, position, None), now)
+            self.feeding.pump(self._start_flow(event, stream, wanted, position, None), now)
             return
         self._check_new(event, stream)
         fact = SubscriptionOpened(
@@ -136,7 +136,7 @@ class Subscribing:
             opened_us=now.wall_us,
             start=position,
         )
-        subscription = self._opening[key] = Subscription(fact, self._tables.limits.unsettled_max)
+        subscription = self.opening[key] = Subscription(fact, self._tables.limits.unsettled_max)
         self._change(subscription, fact, _Opened(self, event, stream, wanted, subscription, fact), now)
 
     def _check_new(self, event: SubscribeRequested, stream: Stream) -> None:
@@ -144,7 +144,7 @@ class Subscribing:
             who = f"{event.subscriber}/{event.name}"
             message = f"stream {stream.name!r} has no subscription {who} with epoch {event.epoch}: use epoch 0"
             raise Refused("unknown-subscription", message)
-        count = len(stream.subscriptions) + sum(stream_id == stream.stream_id for stream_id, _, _ in self._opening)
+        count = len(stream.subscriptions) + sum(stream_id == stream.stream_id for stream_id, _, _ in self.opening)
         if count >= self._tables.limits.subscriptions_max:
             raise Refused(
                 "too-many-subscriptions", f"stream {stream.name!r} has {count} subscriptions, its limit: remove one"
@@ -178,11 +178,11 @@ class Subscribing:
     def opened(self, opening: _Opened, now: Now) -> None:
         """The owner's epoch is in the journal: the one before is fenced, and the new one begins."""
         event, stream, subscription = opening.event, opening.stream, opening.subscription
-        if self._opening.pop(_key_of(subscription), None) is None:
+        if self.opening.pop(_key_of(subscription), None) is None:
             before = subscription.session
             is_fenced = subscription.epoch != opening.fact.epoch
             subscription.hand_on(opening.fact, self._tables.limits.unsettled_max)
-            if before != event.session and self._feeding.drop(before) is not None and is_fenced:
+            if before != event.session and self.feeding.drop(before) is not None and is_fenced:
                 self._orders.say(Fence(before, subscription.epoch, _fenced(subscription)))
         elif not stream.is_deleted:
             stream.subscriptions[subscription.subscriber, subscription.name] = subscription
@@ -197,13 +197,13 @@ class Subscribing:
             self._start_flow(event, stream, opening.wanted, subscription.floor + 1, subscription)
         else:
             self._detach(subscription, now)
-        self._go_on(subscription, now)
+        self.go_on(subscription, now)
 
     def open_failed(self, opening: _Opened, code: str, reason: str, now: Now) -> None:
         """The owner's epoch could not be journaled: whoever owned it owns it still, and what was new is not there."""
-        self._opening.pop(_key_of(opening.subscription), None)
+        self.opening.pop(_key_of(opening.subscription), None)
         self._refuse_unstored(opening.event.session, code, reason)
-        self._go_on(opening.subscription, now)
+        self.go_on(opening.subscription, now)
 
     def _start_flow(
         self,
@@ -220,7 +220,7 @@ class Subscribing:
         if subscription is not None:
             flow.redelivered_to = subscription.pushed_to
             epoch = subscription.epoch
-        self._feeding.add(flow)
+        self.feeding.add(flow)
         self._orders.say(
             GrantSubscription(
                 event.session,
@@ -251,47 +251,22 @@ class Subscribing:
         subscription.is_changing = True
         self._orders.append_fact(fact, waiter, now)
 
-    def _go_on(self, subscription: Subscription, now: Now) -> None:
+    def go_on(self, subscription: Subscription, now: Now) -> None:
         """A change was answered: make those that waited, feed the owner, and journal what was settled meanwhile."""
         subscription.is_changing = False
         while subscription.changes and not subscription.is_changing:
             subscription.changes.popleft()(now)
         flow = self.flows.get(subscription.session)
         if flow is not None:
-            self._feeding.pump(flow, now)
+            self.feeding.pump(flow, now)
         self._cursors.go_on(subscription, now)
-
-    def hold(self, stream: Stream, move: CursorMoved) -> None:
-        """Let nothing else change, or make, a subscription before the commit that moves it is answered. May refuse."""
-        key = (stream.stream_id, move.subscriber, move.name)
-        known = stream.subscriptions.get(key[1:])
-        if key in self._opening or (known is not None and known.is_changing):
-            said = f"subscription {move.subscriber}/{move.name} is changing: commit again in a moment"
-            raise Refused("subscription-changing", said)
-        if known is None:
-            known = self._opening[key] = Subscription.moved_in(move, self._tables.limits.unsettled_max)
-        known.is_changing = True
-
-    def release(self, stream: Stream, move: CursorMoved, is_moved: bool, now: Now) -> None:
-        """The commit was answered: the cursor has moved, whoever owned it is told, and what waited goes on."""
-        key = (stream.stream_id, move.subscriber, move.name)
-        known = self._opening.pop(key, None)
-        if known is not None and is_moved and not stream.is_deleted:
-            stream.subscriptions[key[1:]] = known
-        elif known is None:
-            known = stream.subscriptions[key[1:]]
-            if is_moved:
-                if self._feeding.drop(known.session) is not None:
-                    self._orders.say(Fence(known.session, known.epoch, _fenced(known)))
-                known.move(move, self._tables.limits.unsettled_max)
-        self._go_on(known, now)
 
     # ── feed ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pump_stream(self, stream: Stream, now: Now) -> None:
         """The stream's durable head has moved: feed whoever waited for that."""
         for flow in list(stream.flows.values()):
-            self._feeding.pump(flow, now)
+            self.feeding.pump(flow, now)
 
     def settle(self, event: SettleRequested, now: Now) -> None:
         """Settle what a session was pushed; feed it again if it waited for that."""
@@ -303,21 +278,21 @@ class Subscribing:
         was_full = subscription.ledger.is_full
         self._cursors.settle(event, subscription, now)
         if was_full:
-            self._feeding.pump(flow, now)
+            self.feeding.pump(flow, now)
 
     def grant_credit(self, event: CreditGranted, now: Now) -> None:
         """More bytes may be pushed."""
         flow = self.flows.get(event.session)
         if flow is not None:
             flow.credit = min(flow.credit + event.size, 1 << 62)
-            self._feeding.pump(flow, now)
+            self.feeding.pump(flow, now)
 
     def set_congested(self, session: int, is_congested: bool, now: Now) -> None:
         """The session's link cannot take more for now, or can again."""
         flow = self.flows.get(session)
         if flow is not None:
             flow.is_congested = is_congested
-            self._feeding.pump(flow, now)
+            self.feeding.pump(flow, now)
 
     # ── filter, leave ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -333,7 +308,7 @@ class Subscribing:
             return
         flow.wanted = wanted
         self._orders.say(ConfirmFilter(event.session, flow.position))
-        self._feeding.pump(flow, now)
+        self.feeding.pump(flow, now)
 
     def _store_filter(self, flow: Flow, subscription: Subscription, wanted: Wanted, now: Now) -> None:
         if self.flows.get(flow.session) is flow:
@@ -348,14 +323,14 @@ class Subscribing:
         flow.wanted = change.wanted
         if self.flows.get(flow.session) is flow:
             self._orders.say(ConfirmFilter(flow.session, change.position))
-        self._go_on(change.subscription, now)
+        self.go_on(change.subscription, now)
 
     def filter_failed(self, change: _FilterChanged, code: str, reason: str, now: Now) -> None:
         """The new filter could not be journaled: the flow goes on under the one that it has."""
         if self.flows.get(change.flow.session) is change.flow:
             message = f"the node could not store the filter ({reason}): the one before stays; try again later"
             self._orders.refuse(change.flow.session, code, message, is_final=False)
-        self._go_on(change.subscription, now)
+        self.go_on(change.subscription, now)
 
     def _refuse_unstored(self, session: int, code: str, reason: str) -> None:
         if session in self._asking:
@@ -369,7 +344,7 @@ class Subscribing:
 
     def close(self, session: int, now: Now) -> None:
         """The session is over; a durable cursor stays where it is, and says so in the journal."""
-        flow = self._feeding.drop(session)
+        flow = self.feeding.drop(session)
         self._asking.pop(session, None)
         subscription = None if flow is None else flow.subscription
         if subscription is not None and subscription.session == session:
@@ -390,7 +365,7 @@ class Subscribing:
         now: Now,
     ) -> None:
         """Remove a durable subscription once that is journaled; its owner is told, then `then` is called."""
-        removal = _Removed(self, stream, subscription, then, event)
+        removal = _Removed(self, stream, subscription, then, event, fact.removed_us)
         self._in_turn(subscription, partial(self._remove, fact, removal), now)
 
     def _remove(self, fact: SubscriptionRemoved, removal: _Removed, now: Now) -> None:
@@ -407,23 +382,24 @@ class Subscribing:
         subscription.is_removed = True
         key = (subscription.subscriber, subscription.name)
         del removal.stream.subscriptions[key]
+        removal.stream.note_left(*key, removal.removed_us)
         self._cursors.forget(subscription)
-        if self._feeding.drop(subscription.session) is not None:
+        if self.feeding.drop(subscription.session) is not None:
             message = f"subscription {key[0]}/{key[1]} was removed"
             self._orders.refuse(subscription.session, "subscription-removed", message)
         removal.then()
-        self._go_on(subscription, now)
+        self.go_on(subscription, now)
 
     def remove_failed(self, removal: _Removed, code: str, reason: str, now: Now) -> None:
         """The removal could not be journaled: nothing has changed."""
         message = f"the node could not store the removal ({reason}): nothing has changed"
         self._orders.refuse(removal.event.session, code, message, removal.event.request, is_final=False)
-        self._go_on(removal.subscription, now)
+        self.go_on(removal.subscription, now)
 
     def end_stream(self, stream: Stream) -> None:
         """The stream was deleted: everybody who hung on it is told."""
         for flow in list(stream.flows.values()):
-            self._feeding.drop(flow.session)
+            self.feeding.drop(flow.session)
             self._orders.refuse(flow.session, "stream-deleted", f"stream {stream.name!r} was deleted")
         for subscription in stream.subscriptions.values():
             self._cursors.forget(subscription)
@@ -476,6 +452,7 @@ class _Removed:
     subscription: Subscription
     then: Callable[[], None]
     event: AdminRequested
+    removed_us: int
 
     def become_durable(self, durability: Durability, now: Now) -> None:
         self.subscribing.removed(self, now)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from cursus.kernel.errors import PeerFault, Refused
 from cursus.protocols.topics import messages as m
 from cursus.protocols.topics.messages import HEADER_SIZE_MAX, decode_message, encode_message
+from tests.reference.pages import part_on_page
 
 FILES = Path(__file__).parent / "golden"
 GOLDEN: dict[str, tuple[bytes, m.Message]] = {
@@ -168,3 +169,8 @@ def test_garbage_is_refused_as_the_peers_fault_or_is_another_message(data: bytes
 def test_noise_is_refused_as_the_peers_fault(data: bytes) -> None:
     with suppress(PeerFault):
         decode_message(data)
+
+
+def test_the_bytes_on_the_page_are_those_of_the_golden_files() -> None:
+    made = "```\n" + "".join(f"{name:16} {repr(data)[2:-1]}\n" for name, (data, _) in GOLDEN.items()) + "```\n"
+    assert part_on_page("wire/topics.md", "messages", made) == made, "REGENERATE=1 pytest makes it anew"

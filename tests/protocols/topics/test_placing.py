@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from cursus.protocols.topics.placing import Merged, moves
+from cursus.protocols.topics.placing import Merged, Side, moves
 from cursus.protocols.topics.transfer import Standing
 from cursus.streams.exchange import CursorMove, Place
 from cursus.streams.subscription import cursor_of
@@ -129,7 +129,7 @@ def test_everybody_is_to_receive_what_was_put_since_they_subscribed_and_what_the
         return
     kept = {} if case.kept is None else {"bob": case.kept}
     given_ = {} if case.given is None else {"bob": case.given}
-    found = moves(1, "topics", kept, given_, merged_of(case))
+    found = moves(1, "topics", Side(kept), Side(given_), merged_of(case))
     event(f"kept {bool(kept)} given {bool(given_)} twins {bool(case.twins)} moved {bool(found)}")
     assert wanted_after(found[0] if found else None, case) == expected(case)
 
@@ -139,7 +139,7 @@ def test_the_message_that_the_giver_gave_last_is_found_by_its_id(case: Case) -> 
     if case.given is None:
         return
     kept = {} if case.kept is None else {"bob": case.kept}
-    (move,) = moves(1, "topics", kept, {"bob": case.given}, merged_of(case))
+    (move,) = moves(1, "topics", Side(kept), Side({"bob": case.given}), merged_of(case))
     unsettled = [q for q in range(1, len(case.giver_times) + 1) if not is_done(q, case.given)]
     _, following, place = next(origin for origin in move.origins if origin[0] == GIVER)
     assert following == min(unsettled, default=len(case.giver_times) + 1)
@@ -155,14 +155,26 @@ def test_clocks_are_compared_within_what_is_known_of_their_difference_and_what_l
     merged = Merged(KEEPER, GIVER, 2, 2, (100, 110), [195, 205], [1, 2], [1, 2], [95, 105], {})
     kept = {"ada": Standing(210, 3, 2)}
     given_ = {"bob": Standing(100, 2, 1)}
-    ada, bob = moves(1, "topics", kept, given_, merged)
+    ada, bob = moves(1, "topics", Side(kept), Side(given_), merged)
     assert ada.settled_rows == ((0, 0),)
     assert bob.floor == 1
-    assert moves(1, "topics", {"ada": Standing(205, 3, 2)}, {}, merged) == []
+    assert moves(1, "topics", Side({"ada": Standing(205, 3, 2)}), Side({}), merged) == []
 
 
 def test_what_a_third_server_gave_before_is_known_by_its_ids_still() -> None:
     merged = Merged(KEEPER, GIVER, 1, 3, (0, 0), [5], [1], [1, 3], [1, 9], {2: 1})
     given_ = {"bob": Standing(0, 1, 0, (), ((THIRD, 7, 3), (b"u" * 16, 4, 2), (b"v" * 16, 9, 0)))}
-    (move,) = moves(1, "topics", {}, given_, merged)
+    (move,) = moves(1, "topics", Side({}), Side(given_), merged)
     assert move.origins[1:] == ((THIRD, 7, Place(row=1)), (b"u" * 16, 4, Place(1)), (b"v" * 16, 9, Place()))
+
+
+def test_who_left_one_server_after_it_had_subscribed_at_the_other_has_left_both() -> None:
+    merged = Merged(KEEPER, GIVER, 2, 2, (100, 110), [195, 205], [1, 2], [1, 2], [95, 105], {})
+    at_giver = Side({"bob": Standing(50, 1, 0), "eve": Standing(50, 1, 0)}, {"ada": 80, "dan": 20})
+    at_keeper = Side({"ada": Standing(150, 1, 0), "dan": Standing(150, 1, 0)}, {"bob": 200, "eve": 155})
+    found = {move.subscriber: move for move in moves(1, "topics", at_keeper, at_giver, merged)}
+    assert found["ada"].is_removed
+    assert found["ada"].opened_us == 180
+    assert not found["eve"].is_removed
+    assert "bob" not in found, "it left here after it had subscribed there"
+    assert "dan" not in found or not found["dan"].is_removed, "it subscribed here after it had left there"

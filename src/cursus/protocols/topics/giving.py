@@ -6,8 +6,8 @@
 
 While it copies, the topic is served here. Once nearly all is there it is *held*, and *marked*: a durable subscription
 of the keeper's, under the name `GIVEN`, says that from now on the topic may be the keeper's, whatever becomes of either
-process. So a marked topic is not served here any more before the keeper has said that it took it, or that it never
-will. The stream is deleted as it was given: if somebody published to it meanwhile, by another door, that goes too.
+process. So a marked topic is not served here any more before the keeper has said that it took it. The stream is deleted
+as it was given: if somebody published to it meanwhile, by another door, that goes too.
 
 Invariants
     (1) What was given is held from before the last look at it until it is deleted.
@@ -18,6 +18,7 @@ Source: seed 000, sections 3.1.6 and 3.1.7; docs/decisions/0012.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from cursus.kernel.engine import Now
 from cursus.streams import exchange as x
@@ -221,8 +222,12 @@ class Giving:
         self._head = max(self._head, self._position - 1)
         self._administer("subscription.list", {"stream": self.topic, "name": SUBSCRIPTION}, self._end_with)
 
-    def _end_with(self, listed: list[dict[str, object]], now: Now) -> None:
-        end = End(self._incarnation, self._head, self._offset_us, standings_of(listed))
+    def _end_with(self, listed: list[dict[str, object]], _: Now) -> None:
+        named: dict[str, object] = {"stream": self.topic, "name": SUBSCRIPTION}
+        self._administer("subscription.left", named, partial(self._give, standings_of(listed)))
+
+    def _give(self, standings: dict[str, Standing], left_us: dict[str, int], now: Now) -> None:
+        end = End(self._incarnation, self._head, self._offset_us, standings, left_us)
         subscribers = tuple((who, ()) for who in end.standings)
         self._ask(end, self._ended, now, (), subscribers)
 
@@ -271,24 +276,6 @@ class Giving:
         if self._is_held:
             self._desk.release(self.topic, now)
         self._done()
-
-    def _refused(self, reason: str, now: Now) -> None:
-        """The keeper has nothing of this, and will not: the topic stays here."""
-        self._close()
-        self._desk.note("warning", "topic-refused", topic=self.topic, keeper=self.keeper, reason=reason)
-        if not self._is_marked:
-            self._give_up(now)
-            return
-
-        def unmarked(answer: x.AnswerAdmin | x.Refuse, at: Now) -> None:
-            if isinstance(answer, x.Refuse) and answer.code not in ("unknown-subscription", "unknown-stream"):
-                self.retry_at_ns = at.monotonic_ns + RETRY_NS
-                return
-            self._is_marked = False
-            self._give_up(at)
-
-        mark: dict[str, object] = {"stream": self.topic, "subscriber": name_of(self.keeper), "name": GIVEN}
-        self._desk.administer("subscription.remove", mark, unmarked)
 
     def _close(self) -> None:
         self._attempt += 1
@@ -340,8 +327,8 @@ class Giving:
             elif status is None:
                 self._fail(f"{self.keeper} does not answer", at)
             else:
-                said = f"{self.keeper}: {status.body.decode(errors='backslashreplace')} ({status.status})"
-                self._refused(said, at) if status.status == StatusWord.TRANSFER_TOPIC_ERROR else self._fail(said, at)
+                text = status.body.decode(errors="backslashreplace")
+                self._fail(f"{self.keeper}: {text} ({status.status})", at)
 
         beyond = encode_beyond(part)
         data = encode_message(Transfer(self._desk.server_id, self.topic, subscribers, messages, beyond))

@@ -17,6 +17,7 @@ Source: seed 000, section 3.1.7; docs/decisions/0012.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from cursus.kernel.engine import Now
@@ -27,7 +28,7 @@ from .desk import PRINCIPAL, Desk
 from .getting import SUBSCRIPTION
 from .giving import standings_of
 from .messages import StatusWord, Transfer
-from .placing import Merged, moves
+from .placing import Merged, Side, moves
 from .putting import digest_of
 from .transfer import (
     Begin,
@@ -36,6 +37,7 @@ from .transfer import (
     Row,
     RowsPart,
     Sources,
+    Standing,
     encode_beyond,
     in_batches,
     rows_in,
@@ -221,17 +223,11 @@ class Keeping:
         for client, counter, digest in raised:
             self._desk.learn(self.topic, client, counter, digest)
 
-        def answered(answer: x.AnswerAdmin | x.Refuse, now: Now) -> None:
-            if not self._peers:
-                return
-            if isinstance(answer, x.Refuse):
-                self._put_off(answer, now)
-                return
-            assert isinstance(answer.result, dict)
-            self._merged.head = int(answer.result["head"])
+        def answered(result: Any, now: Now) -> None:
+            self._merged.head = int(result["head"])
             self._await_head(self._merged.head, then, now)
 
-        self._desk.administer("source.raise", {"stream": self.topic, "sources": raised}, answered)
+        self._administer("source.raise", {"stream": self.topic, "sources": raised}, answered)
 
     def _take_rows(self, rows: list[Row], now: Now) -> None:
         if not rows:
@@ -297,17 +293,30 @@ class Keeping:
     def _place(self, part: End, _: Now) -> None:
         self._merged.giver_head, self._merged.offset_us = part.head, part.offset_us
         # What was committed before had its subscriptions with it: they go on here.
-        given = part.standings if self._committed < 0 else {}
+        giver = Side(part.standings, part.left_us) if self._committed < 0 else Side({})
+        named: dict[str, object] = {"stream": self.topic, "name": SUBSCRIPTION}
 
-        def listed(answer: x.AnswerAdmin | x.Refuse, now: Now) -> None:
-            if isinstance(answer, x.Refuse):
-                self._put_off(answer, now)
-                return
-            kept = standings_of(answer.result)  # type: ignore[arg-type]
-            placed = moves(self._stage, SUBSCRIPTION, kept, given, self._merged)
+        def listed(result: Any, _: Now) -> None:
+            self._administer("subscription.left", named, partial(left, standings_of(result)))
+
+        def left(standings: dict[str, Standing], result: Any, _: Now) -> None:
+            placed = moves(self._stage, SUBSCRIPTION, Side(standings, result), giver, self._merged)
             self._commit(part.head, tuple(placed))
 
-        self._desk.administer("subscription.list", {"stream": self.topic, "name": SUBSCRIPTION}, listed)
+        self._administer("subscription.list", named, listed)
+
+    def _administer(self, verb: str, arguments: dict[str, object], then: Callable[[Any, Now], None]) -> None:
+        """Ask the streams floor, unless the part is given up meanwhile; what it refuses puts the part off."""
+
+        def answered(answer: x.AnswerAdmin | x.Refuse, now: Now) -> None:
+            if not self._peers:
+                return
+            if isinstance(answer, x.AnswerAdmin):
+                then(answer.result, now)
+            else:
+                self._put_off(answer, now)
+
+        self._desk.administer(verb, arguments, answered)
 
     def _commit(self, head: int, placed: tuple[x.CursorMove, ...]) -> None:
         self._desk.order(

@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cursus.streams.exchange import CursorMove, Place
 
@@ -57,14 +58,35 @@ class Merged:
         return Place(row=index) if is_there else Place()
 
 
-def moves(
-    stage: int, name: str, kept: Mapping[str, Standing], given: Mapping[str, Standing], merged: Merged
-) -> list[CursorMove]:
-    """Where each subscription is to stand: those of the keeper, of the giver, and of both."""
+class Side(NamedTuple):
+    """The subscriptions of one server: where each stands, and when those that are gone were removed."""
+
+    standings: Mapping[str, Standing]
+    left_us: Mapping[str, int] = {}
+
+
+def moves(stage: int, name: str, keeper: Side, giver: Side, merged: Merged) -> list[CursorMove]:
+    """Where each subscription is to stand: those of the keeper, of the giver, and of both.
+
+    Who left one server after it had subscribed at the other has left both.
+    """
+    low, high = merged.offset_us
+    given = {
+        who: standing
+        for who, standing in giver.standings.items()
+        if keeper.left_us.get(who, 0) <= standing.opened_us + high
+    }
+    gone = {
+        who: giver.left_us[who] + low
+        for who, standing in keeper.standings.items()
+        if who in giver.left_us and giver.left_us[who] + low > standing.opened_us
+    }
+    kept = {who: standing for who, standing in keeper.standings.items() if who not in gone}
     found = [_of_keeper(stage, name, who, kept[who], merged) for who in kept if who not in given]
     found += [_of_giver(stage, name, who, given[who], merged) for who in given if who not in kept]
     found += [_of_both(stage, name, who, kept[who], given[who], merged) for who in kept if who in given]
-    return [move for move in found if move is not None]
+    removed = [CursorMove(stage, who, name, at_us, 1, 0, 1, is_removed=True) for who, at_us in gone.items()]
+    return [move for move in found if move is not None] + [move for move in removed if move.subscriber not in given]
 
 
 def _of_keeper(stage: int, name: str, who: str, kept: Standing, merged: Merged) -> CursorMove | None:

@@ -87,6 +87,8 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     offset_us: Bounds
     standings: dict[str, Standing]
     """By subscriber."""
+    left_us: dict[str, int] = {}
+    """By subscriber, when those that left did so."""
 
 
 Part: TypeAlias = Begin | Sources | RowsPart | End
