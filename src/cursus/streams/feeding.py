@@ -55,7 +55,7 @@ class Feeding:
             if flow.position < flow.stream.floor:
                 self._skip(flow, flow.stream.floor, "trimmed")
                 continue
-            records = flow.stream.tail.read(flow.position, self._size_max)
+            records = flow.stream.tail.read(flow.position, min(self._size_max, self._reading_size(flow)))
             if records is None:
                 flow.is_reading = True
                 self._orders.read(flow.stream.stream_id, flow.position, self._reading_size(flow), _Read(self, flow))

@@ -1,7 +1,8 @@
 """Subscribers of a topic over a real streams floor and log."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from cursus.protocols.topics.messages import Get, Subscribe, Unsubscribe
 from cursus.streams import exchange as x
 from tests.protocols.topics.floor import Floor
 from tests.streams.rig import incarnation
+from tests.streams.sinking import RUN, open_run, open_stage, write
 
 
 class Scene(Floor[GetEnded]):
@@ -115,7 +117,7 @@ def test_an_id_that_was_never_given_is_refused_and_changes_nothing() -> None:
         f"{shown}-99",
         f"{shown}-",
         f"{shown}-x",
-        f"{'0' * 15}f-1",
+        f"{'0' * 15}g-1",
         "bob-1",
         "1",
         f"{shown}-{'9' * 30}",
@@ -244,6 +246,19 @@ def test_what_is_trimmed_is_told_once_and_what_lies_behind_it_can_be_had() -> No
     assert scene.get(third[0])[0].endswith("-4")
 
 
+def test_who_got_a_message_that_is_trimmed_since_goes_on_behind_it() -> None:
+    scene = Scene()
+    scene.status(SUBSCRIBE)
+    scene.publish(4)
+    first = scene.get()
+    scene.restart()
+    scene.rig.do(x.AdminRequested(800, 1, "local", "stream.trim", {"name": "s", "floor": 3}))
+    assert scene.get(first[0])[0] == "INTERNAL_ERROR", "the second one is gone, and that is said"
+    third = scene.get(first[0])
+    assert third[0].endswith("-3")
+    assert scene.get(third[0])[0].endswith("-4")
+
+
 def test_a_subscription_that_somebody_else_took_over_is_taken_back_by_the_next_question() -> None:
     scene = Scene()
     scene.status(SUBSCRIBE)
@@ -262,6 +277,119 @@ def test_a_client_that_was_quiet_the_longest_makes_room_and_loses_nothing() -> N
     assert len(scene.rig.floor.flows) == 2
     for client in "abcabc":
         assert scene.get(client=client)[0].endswith("-1")
+
+
+# ── what came with a merge ───────────────────────────────────────────────────────────────────────────────────────────
+
+GIVER = b"giver of" + bytes(8)
+GIVEN = f"{GIVER[:8].hex()}-"
+
+
+def merge(scene: Scene, *counts: int, **move: Any) -> None:
+    """Commit batches of so many rows with where alice's subscription stands then, and tell the server."""
+    before = len(scene.rig.said)
+    run = open_run(scene.rig, who=scene.next_id())
+    assert isinstance(run, x.GrantRun)
+    stage, first = open_stage(scene.rig, 9000 + scene.next_id(), run.epoch), 1
+    for count in counts:
+        write(scene.rig, stage, first, count)
+        first += count
+    wanted = {"opened_us": 5, "start": 1, "floor": 0, "kept_from": 1, **move}
+    moved = x.CursorMove(stage.stage, "alice", "topics", **wanted)
+    commit_id = run.commit_id + 1
+    scene.rig.do(x.CommitRequested(RUN, 1, "local", "sink", run.epoch, commit_id, (stage.stage,), (moved,)))
+    assert any(isinstance(said, x.ConfirmCommitted) for said in scene.rig.said[before:])
+    scene.follow(scene.up(before))
+    scene.sync()
+
+
+def sequence_of(message_id: str) -> int:
+    return int(message_id.partition("-")[2])
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_ids_of_another_stream_are_known_by_where_the_subscription_stood_there(is_killed: bool) -> None:
+    scene = Scene()
+    scene.publish(2)
+    merge(scene, 3, floor=2, origins=((GIVER, 7, x.Place(row=0)),))
+    if is_killed:
+        scene.restart()
+    assert scene.status(SUBSCRIBE) == "ALREADY_SUBSCRIBED"
+    third = scene.get()
+    assert sequence_of(third[0]) == 3
+    assert scene.get(f"{GIVEN}6") == third, "it was done with there, and the answer behind it lost"
+    for wrong in (f"{GIVEN}8", f"{'f' * 16}-6"):
+        assert scene.get(wrong)[0] == "SERVER_UNAVAILABLE", "who gave it is not merged, for all that is known"
+    for wrong in (f"{GIVEN}x", f"{'0' * 16}-6"):
+        assert scene.get(wrong)[0] == "REFUSED"
+    fourth = scene.get(f"{GIVEN}7")
+    assert sequence_of(fourth[0]) == 4
+    if is_killed:
+        scene.restart()
+    assert scene.get(f"{GIVEN}7") == fourth, "this one's answer was lost as well"
+    fifth = scene.get(fourth[0])
+    assert sequence_of(fifth[0]) == 5
+    assert scene.get(f"{GIVEN}7") == fifth
+    assert scene.get(fifth[0])[0] == "NO_MESSAGES"
+    assert scene.get(f"{GIVEN}7")[0] == "NO_MESSAGES"
+
+
+def test_an_id_of_another_stream_whose_message_came_nowhere_is_known_only_below_it() -> None:
+    scene = Scene()
+    scene.publish(1)
+    merge(scene, 1, floor=1, origins=((GIVER, 7, x.Place()),))
+    assert scene.get(f"{GIVEN}7")[0] == "SERVER_UNAVAILABLE"
+    assert sequence_of(scene.get(f"{GIVEN}6")[0]) == 2
+
+
+def test_what_was_given_elsewhere_and_lies_far_behind_here_is_never_handed_out() -> None:
+    scene = Scene()
+    place = 20 * 64 + 5
+    merge(scene, *[64] * 40, origins=((GIVER, 2, x.Place(row=place - 1)),))
+    last, _ = scene.get(f"{GIVEN}2")
+    assert scene.get(f"{GIVEN}2")[0] == last
+    for sequence in [*range(2, place), *range(place + 1, 40 * 64 + 1)]:
+        last, _ = scene.get(last)
+        assert sequence_of(last) == sequence
+    assert scene.get(last)[0] == "NO_MESSAGES"
+    (flow,) = scene.rig.floor.flows.values()
+    assert flow.credit == CREDIT_SIZE
+
+
+def test_a_cursor_that_moved_back_knows_what_it_had_given_here() -> None:
+    scene = Scene()
+    scene.publish(3)
+    scene.status(SUBSCRIBE)
+    scene.publish(3)
+    fourth = scene.get()
+    fifth = scene.get(fourth[0])
+    own = scene.rig.floor.tables.streams["s"].incarnation
+    origins = ((own, 5, x.Place(5)), (GIVER, 3, x.Place(row=0)))
+    merge(scene, 2, floor=1, start=2, kept_from=4, origins=origins)
+    assert (sequence_of(fifth[0]), sequence_of(scene.get(fourth[0])[0])) == (5, 2), "its answer was lost"
+    second = scene.get(fifth[0])
+    assert sequence_of(second[0]) == 2
+    scene.restart()
+    assert scene.get(fifth[0]) == second
+    last, got = second[0], []
+    while last != "NO_MESSAGES":
+        got.append(sequence_of(last))
+        last, _ = scene.get(last)
+    assert got == [2, 3, 6, 7, 8]
+
+
+def test_what_was_settled_before_it_was_pushed_keeps_nobody_waiting() -> None:
+    scene = Scene()
+    scene.publish(3)
+    merge(scene, 1, floor=1, settled=((3, 4),))
+    assert sequence_of(scene.get()[0]) == 2
+    second, _ = scene.get()
+    assert scene.get(second)[0] == "NO_MESSAGES"
+    assert scene.get(second)[0] == "NO_MESSAGES"
+    scene.restart()
+    assert scene.get(second)[0] == "NO_MESSAGES"
+    scene.publish()
+    assert sequence_of(scene.get(second)[0]) == 5
 
 
 class Step(NamedTuple):

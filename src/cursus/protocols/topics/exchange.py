@@ -6,11 +6,10 @@ once or never. `link` is the door by which it came to a node; a proxy has no oth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """A message came from a peer that waits for its answer."""
 
     peer: int
@@ -18,8 +17,7 @@ class Asked:
     link: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(NamedTuple):
     """Whom we asked answered the question with this token."""
 
     token: int
@@ -27,16 +25,14 @@ class Answered:
     link: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """Tell a peer, once."""
 
     peer: int
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """Ask whoever listens at an address, which is a server's or a proxy's id."""
 
     address: str
@@ -44,8 +40,7 @@ class Ask:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Meet:
+class Meet(NamedTuple):
     """Connect to this address: it will be asked."""
 
     address: str

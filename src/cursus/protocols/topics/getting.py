@@ -98,6 +98,8 @@ class _Getter:
     position: int = 0
     """Everything below it was pushed, or is not there."""
     messages: deque[_Message | _Gap] = field(default_factory=deque)
+    freed_size: int = 0
+    """Credit that is free and was not given back yet: half of all of it at once."""
     credit: int = 0
     """As the streams floor has it: it pushes while there is some."""
     has_caught_up: bool = False
@@ -266,7 +268,7 @@ class Gets:
 
     def _granted(self, getter: _Getter, grant: x.GrantSubscription) -> None:
         getter.grant, getter.position, getter.credit = grant, grant.position, CREDIT_SIZE
-        getter.has_caught_up = grant.position > grant.head
+        getter.has_caught_up, getter.freed_size = grant.position > grant.head, 0
         getter.messages.clear()
         if not getter.asked:
             return
@@ -378,9 +380,12 @@ class Gets:
         message = next((one for one in getter.messages if one.sequence == sequence), None)
         if message is not None:
             getter.messages.remove(message)
-        if isinstance(message, _Message) and message.freed_size:
-            getter.credit += message.freed_size
-            self._effects.append(x.CreditGranted(getter.session, message.freed_size))
+        if isinstance(message, _Message):
+            getter.freed_size += message.freed_size
+            if getter.freed_size and (getter.freed_size >= CREDIT_SIZE // 2 or not getter.messages):
+                getter.credit += getter.freed_size
+                self._effects.append(x.CreditGranted(getter.session, getter.freed_size))
+                getter.freed_size = 0
         self._hand_out(getter)
 
     def _go_on(self, getter: _Getter) -> None:

@@ -49,6 +49,8 @@ class Merging:
 
     def deadline(self) -> int | None:
         """When a topic is to be given once more, or a giver to be forgotten."""
+        if not self._givings and not self._keepings:
+            return None
         dues = [giving.retry_at_ns for giving in self._givings.values() if giving.retry_at_ns is not None]
         dues += [keeping.heard_ns + QUIET_NS for keeping in self._keepings.values()]
         return min(dues, default=None)

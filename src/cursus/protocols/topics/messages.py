@@ -132,6 +132,8 @@ def message_size_max(body_size_max: int) -> int:
 
 def check_word(kind: str, word: str) -> None:
     """Raise `Refused("bad-word")` for what cannot be said as one word of a header: which character, and where."""
+    if word.isprintable() and word and " " not in word:
+        return
     found = _NOT_IN_A_WORD.search(word)
     if found is not None:
         where = f"character {found[0]!r} at position {found.start()}"

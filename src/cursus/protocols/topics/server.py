@@ -142,7 +142,7 @@ class Server:
     def deadline(self) -> int | None:
         """When the proxies are to be told, or an answer is due."""
         due = self._period_at_ns
-        unheard = min(self._unheard_at_ns.values(), default=None)
+        unheard = min(self._unheard_at_ns.values()) if self._unheard_at_ns else None
         for at in (self._questions.deadline(), self._waits.next_ns(), self._merging.deadline(), unheard):
             if due is None or (at is not None and at < due):
                 due = at
@@ -162,6 +162,7 @@ class Server:
     def _drain(self, event: DrainRequested, now: Now) -> None:
         self._is_draining = True
         self._period_at_ns = None
+        self._unheard_at_ns.clear()
         self._leave()
 
     def _leave(self) -> None:
