@@ -148,7 +148,7 @@ class TopicsSockets:
             return
         self._last_peer += 1
         self._envelopes[self._last_peer] = parts
-        self._tell(Asked(self._last_peer, data, self.number))
+        self._tell(Asked(self._last_peer, data, self.number, parts[0]))
 
     def _take_answer(self, parts: list[bytes]) -> None:
         if len(parts) == 3 and len(parts[0]) == _TOKEN_SIZE:

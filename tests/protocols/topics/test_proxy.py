@@ -423,3 +423,19 @@ def test_what_is_plainly_asked_is_what_the_message_says(
     elif data.isascii() and not isinstance(message, m.Periodic | m.Merge | m.Transfer | m.Status):
         assert isinstance(message, m.Put), "the quick way is taken"
         assert message.counter > 10**17 or b" 0" in header
+
+
+def test_two_servers_of_one_id_are_told_so_and_one_that_was_started_again_is_not() -> None:
+    scene = Scene(replace(SETTINGS, learning_ns=1000 * MILLISECOND))
+    data = encode_message(m.Periodic("s1", ("prices",)))
+
+    def said(origin: bytes) -> tuple[str, bytes]:
+        (answer,) = [e for e in scene.tell(Asked(1, data, 0, origin)) if isinstance(e, Answer)]
+        status = decode_message(answer.data)
+        assert isinstance(status, m.Status)
+        return status.status, status.body
+
+    assert [said(origin)[0] for origin in (b"a", b"a", b"b", b"b", b"c")] == ["OK"] * 5
+    text = b"two servers say that they are s1: give each the address at which it is reached (topics.id)"
+    assert said(b"b") == ("REFUSED", text)
+    assert said(b"c") == ("OK", b"")

@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 
 class Asked(NamedTuple):
-    """A message came from a peer that waits for its answer."""
+    """A message came from a peer that waits for its answer; `origin` is the same for all of one connection."""
 
     peer: int
     data: bytes
     link: int = 0
+    origin: bytes = b""
 
 
 class Answered(NamedTuple):

@@ -52,6 +52,7 @@ from .messages import (
 )
 
 MERGES_MAX = 16
+_REPLACED_PERIODS = 3
 SERVERS_MAX = 1000
 MILLISECOND = 1_000_000
 _HEADER_SIZE_MAX = HEADER_SIZE_MAX + len(END_OF_HEADER)
@@ -118,6 +119,9 @@ class Proxy:
         self._has_learned = False
         self._silent: dict[str, tuple[int, int]] = {}
         """By server: since when it is silent (wall clock), and when it was last asked all the same (monotonic)."""
+        self._origins: dict[str, tuple[bytes, bytes, int]] = {}
+        """By server: the connection by which it was heard, the one before, and until when that one may come back only
+        if another server has the same id (monotonic)."""
         self._to_merge: dict[Conflict, None] = {}
         self._merging: dict[Conflict, None] = {}
         self._now = Now(0, 0)
@@ -131,7 +135,7 @@ class Proxy:
         if self._began_ns is None:
             self._began_ns = now.monotonic_ns
         if isinstance(event, Asked):
-            self._asked(event.peer, event.data)
+            self._asked(event.peer, event.data, event.origin)
         elif isinstance(event, Answered):
             self._answered(event.token, event.data)
         else:
@@ -156,7 +160,7 @@ class Proxy:
 
     # ── what peers say ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _asked(self, peer: int, data: bytes) -> None:
+    def _asked(self, peer: int, data: bytes, origin: bytes) -> None:
         asked = plainly_asked(data)
         if asked is not None and len(data) <= _HEADER_SIZE_MAX + self.settings.body_size_max:
             self._dispatch(peer, *asked, data)
@@ -168,7 +172,7 @@ class Proxy:
             return
         name = type(message).__name__.upper()
         if isinstance(message, Periodic):
-            self._learn(peer, message)
+            self._learn(peer, message, origin)
         elif isinstance(message, Put) and len(message.body) > self.settings.body_size_max:
             said = f"a body has at most {self.settings.body_size_max} bytes here, this has {len(message.body)}"
             self._say(peer, StatusWord.BAD_MESSAGE, said)
@@ -178,11 +182,17 @@ class Proxy:
             said = f"a proxy takes SUBSCRIBE, UNSUBSCRIBE, GET, PUT and PERIODIC; {name} is for servers"
             self._say(peer, StatusWord.BAD_MESSAGE, said)
 
-    def _learn(self, peer: int, message: Periodic) -> None:
+    def _learn(self, peer: int, message: Periodic, origin: bytes) -> None:
         server, servers = message.sender, self.settings.servers
         is_new = server not in self.topics
         if (servers and server not in servers) or (is_new and len(self.topics.servers) >= SERVERS_MAX):
             said = f"{server} is none of this proxy's servers: list it under `servers`, where {len(servers)} stand"
+            self._say(peer, StatusWord.REFUSED, said)
+            return
+        if self._is_second(server, origin):
+            said = (
+                f"two servers say that they are {server}: give each an id of its own, where it is reached (topics.id)"
+            )
             self._say(peer, StatusWord.REFUSED, said)
             return
         self._hear_of(server)
@@ -193,6 +203,17 @@ class Proxy:
                 self._to_merge[conflict] = None
         self._say(peer, StatusWord.OK)
         self._merge_some()
+
+    def _is_second(self, server: str, origin: bytes) -> bool:
+        """Whether a server goes on by a connection that another one seemed to have replaced: then both are there."""
+        current, former, until_ns = self._origins.get(server, (b"", b"", 0))
+        if origin == current:
+            return False
+        now_ns = self._now.monotonic_ns
+        if origin == former and now_ns < until_ns:
+            return True
+        self._origins[server] = (origin, current, now_ns + _REPLACED_PERIODS * self.settings.learning_ns)
+        return False
 
     def _dispatch(self, peer: int, name: str, topic: str, data: bytes) -> None:
         if len(self._questions) >= self.settings.requests_max:

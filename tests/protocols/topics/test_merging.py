@@ -1,0 +1,281 @@
+"""A server that is told to give a topic, or is given one: what it refuses, word for word, and parts that come again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from cursus.protocols.topics import transfer as t
+from cursus.protocols.topics.exchange import Ask
+from cursus.protocols.topics.giving import address_of, name_of
+from cursus.protocols.topics.merging import GIVINGS_MAX
+from cursus.protocols.topics.messages import Get, Merge, Put, Subscribe, Transfer, decode_message, encode_message
+from cursus.protocols.topics.putting import digest_of
+from cursus.streams import exchange as x
+
+from .floor import MS, PROXY, SERVER, SETTINGS, ServerScene
+
+TOPIC = "prices"
+LOWER, HIGHER = "127.0.0.1:8999", "127.0.0.1:9002"
+GIVER = HIGHER
+INCARNATION = b"g" * 16
+LISTED = replace(SETTINGS, servers=(SERVER, LOWER, HIGHER))
+STRANGER = "127.0.0.1:8001"
+
+
+def part(*rows: tuple[int, str, int, bytes], incarnation: bytes = INCARNATION, **columns: Any) -> Transfer:
+    """Rows of the giver's: sequence, who put it, counter, body; `columns` stand in for what they would be."""
+    listed = [t.Row(q, 1000 + q, 0, b"", body, None, who, counter) for q, who, counter, body in rows]
+    beyond = msgspec.structs.replace(t.part_of(incarnation, listed), **columns)
+    messages = tuple((f"6767-{row.sequence}", row.body) for row in listed)
+    return Transfer(GIVER, TOPIC, (), messages, t.encode_beyond(beyond))
+
+
+def begin(giver: str = GIVER, incarnation: bytes = INCARNATION) -> Transfer:
+    return Transfer(giver, TOPIC, (), (), t.encode_beyond(t.Begin(incarnation, 0, 0)))
+
+
+def end(head: int, incarnation: bytes = INCARNATION, **standings: t.Standing) -> Transfer:
+    beyond = t.End(incarnation, head, (0, 0), standings)
+    return Transfer(GIVER, TOPIC, tuple((who, ()) for who in standings), (), t.encode_beyond(beyond))
+
+
+CUT_OFF = encode_message(part((1, "bob", 1, b"one")))[:-9]
+REFUSALS: dict[str, tuple[Any, str, str]] = {
+    "give-to-itself": (
+        Merge(PROXY, TOPIC, SERVER),
+        "REFUSED",
+        f"{SERVER} is asked to give prices to itself: name another server",
+    ),
+    "give-to-a-higher-id": (
+        Merge(PROXY, TOPIC, HIGHER),
+        "REFUSED",
+        f"{SERVER} gives topics to servers with a lower id only, and {HIGHER} is none",
+    ),
+    "give-to-a-stranger": (
+        Merge(PROXY, TOPIC, STRANGER),
+        "REFUSED",
+        f"{STRANGER} is none of {SERVER}'s servers: list it under topics.servers",
+    ),
+    "given-by-itself": (
+        begin(SERVER),
+        "REFUSED",
+        f"{SERVER} is given prices by itself: two servers have this id, give each its own",
+    ),
+    "given-by-a-stranger": (
+        begin(STRANGER),
+        "REFUSED",
+        f"{STRANGER} is none of {SERVER}'s servers: list it under topics.servers",
+    ),
+    "rows-before-they-began": (
+        part((1, "bob", 1, b"one")),
+        "SERVER_UNAVAILABLE",
+        f"{SERVER} has begun nothing with {GIVER} about prices: begin again",
+    ),
+    "as-the-page-has-it": (
+        Transfer(GIVER, TOPIC, (("alice", ("b-1",)),), (("b-1", b"x"),)),
+        "BAD_MESSAGE",
+        (
+            "a TRANSFER between these servers says more than the page does, and this one does not: let both be of the same"
+            " kind"
+        ),
+    ),
+    "garbage-behind": (
+        Transfer(GIVER, TOPIC, (), (), b"\xc1"),
+        "BAD_MESSAGE",
+        (
+            "what a TRANSFER carries beyond the page does not decode: MessagePack data is malformed: invalid opcode"
+            " '\\xc1' (byte 0)"
+        ),
+    ),
+    "another-kind-behind": (
+        Transfer(GIVER, TOPIC, (), (), msgspec.msgpack.encode({"type": "begin"})),
+        "BAD_MESSAGE",
+        "what a TRANSFER carries beyond the page does not decode: Object missing required field `incarnation`",
+    ),
+    "columns-of-another-length": (
+        part((1, "bob", 1, b"one"), clients=[]),
+        "BAD_MESSAGE",
+        "1 messages came, and columns of another length",
+    ),
+    "messages-where-none-are": (
+        Transfer(GIVER, TOPIC, (), (("b-1", b"x"),), t.encode_beyond(t.Begin(INCARNATION, 0, 0))),
+        "BAD_MESSAGE",
+        "1 messages came in a part that has none",
+    ),
+    "sequences-that-fall": (
+        part((2, "bob", 1, b"one"), (1, "bob", 2, b"two")),
+        "BAD_MESSAGE",
+        "sequence 1 does not come behind 2",
+    ),
+    "a-counter-of-nothing": (
+        part((1, "bob", 0, b"one")),
+        "BAD_MESSAGE",
+        "bob cannot have put under the counter 0",
+    ),
+    "a-client-of-no-name": (
+        part((1, "b*b", 1, b"one")),
+        "BAD_MESSAGE",
+        (
+            "source name 'b*b': character '*' at position 1 is not allowed (letters, digits and _.:@/+=- are; it starts"
+            " with a letter, a digit or _)"
+        ),
+    ),
+    "cut-off": (
+        CUT_OFF,
+        "BAD_MESSAGE",
+        "a TRANSFER ends with a line, and this one is cut off after {size} bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_topic_that_cannot_move_stays_and_whoever_asks_is_told_why(name: str) -> None:
+    scene = ServerScene(LISTED)
+    scene.say(Subscribe("alice", TOPIC))
+    scene.say(Put("bob", TOPIC, 2, b"two"))
+    before = scene.listed(TOPIC)
+    message, status, text = REFUSALS[name]
+    said = scene.say(message)
+    size = len(CUT_OFF.partition(b"\r\n\r\n")[2])
+    assert (said.status, said.body.decode()) == (status, text.replace("{size}", str(size)))
+    assert scene.listed(TOPIC) == before
+    assert scene.rig.floor.tables.stages == {}
+
+
+def heard(scene: ServerScene, message: Transfer) -> t.Heard:
+    said = scene.say(message)
+    assert said.status == "OK", said
+    found = t.decode_heard(said.body)
+    assert found is not None
+    return found
+
+
+def test_parts_that_come_again_are_answered_alike_and_taken_once() -> None:
+    scene = ServerScene()
+    scene.say(Put("ada", TOPIC, 1, b"mine"))
+    rows = part((1, "bob", 1, b"one"), (2, "bob", 4, b"two"))
+    for _ in range(2):
+        assert heard(scene, begin()).committed == -1
+        assert heard(scene, rows).staged == 2
+    standing = t.Standing(0, 1, 1)
+    for _ in range(3):
+        assert scene.say(end(2, alice=standing)).status in ("OK", "SERVER_UNAVAILABLE")
+        heard(scene, begin())
+    assert heard(scene, begin()).committed == 2
+    assert scene.bodies(TOPIC) == [b"mine", b"one", b"two"]
+    assert scene.say(Put("bob", TOPIC, 4, b"two")).status == "OK"
+    assert scene.say(Put("bob", TOPIC, 4, b"other")).status == "REFUSED"
+    assert scene.bodies(TOPIC) == [b"mine", b"one", b"two"]
+    assert scene.say(Get("alice", TOPIC, "6767676767676767-2")).body == b"mine"
+    assert scene.say(Get("alice", TOPIC, "-1")).body == b"mine", "what was named is received, what was given is not"
+
+
+def test_a_put_that_both_have_is_there_once_if_it_is_the_same() -> None:
+    scene = ServerScene()
+    scene.say(Put("bob", TOPIC, 1, b"one"))
+    scene.say(Put("eve", TOPIC, 1, b"hers"))
+    heard(scene, begin())
+    heard(scene, part((1, "bob", 1, b"one"), (2, "eve", 1, b"of another life")))
+    heard(scene, end(2))
+    assert scene.bodies(TOPIC) == [b"one", b"hers", b"of another life"]
+
+
+def test_a_full_disk_puts_a_part_off_and_what_was_staged_stays() -> None:
+    scene = ServerScene()
+    heard(scene, begin())
+    heard(scene, part((1, "bob", 1, b"one")))
+    scene.rig.is_full = True
+    assert scene.say(part((2, "bob", 2, b"two"))).status == "INTERNAL_ERROR"
+    scene.rig.is_full = False
+    assert heard(scene, begin()).staged == 1
+    assert heard(scene, part((2, "bob", 2, b"two"))).staged == 2
+    scene.rig.is_full = True
+    assert scene.say(end(2)).status == "INTERNAL_ERROR"
+    assert scene.say(Put("ada", TOPIC, 1, b"x")).status == "INTERNAL_ERROR", "the topic is held no longer"
+    scene.rig.is_full = False
+    assert heard(scene, begin()).staged == 2
+    assert heard(scene, end(2)).committed == 2
+    assert scene.bodies(TOPIC) == [b"one", b"two"]
+
+
+def test_what_was_staged_before_a_kill_is_sent_again_and_what_was_committed_is_not() -> None:
+    scene = ServerScene()
+    heard(scene, begin())
+    heard(scene, part((1, "bob", 1, b"one")))
+    scene.restart()
+    assert heard(scene, begin()).staged == 0
+    heard(scene, part((1, "bob", 1, b"one")))
+    heard(scene, end(1))
+    scene.restart()
+    assert heard(scene, begin()).committed == 1
+    assert heard(scene, part((1, "bob", 1, b"one"))).staged == 1
+    assert heard(scene, end(1)).committed == 1
+    assert scene.bodies(TOPIC) == [b"one"]
+
+
+def test_rows_whose_attributes_are_none_are_refused_and_nothing_is_staged() -> None:
+    scene = ServerScene()
+    heard(scene, begin())
+    said = scene.say(part((1, "bob", 1, b"one"), attributes=[{"a": {"b": 1}}]))
+    assert said.status == "BAD_MESSAGE", said
+    assert heard(scene, begin()).staged == 0
+
+
+def test_one_giver_at_a_time_gives_a_topic_and_a_quiet_one_is_forgotten() -> None:
+    scene = ServerScene()
+    heard(scene, begin())
+    other = b"h" * 16
+    said = scene.say(begin("127.0.0.1:9003", other))
+    assert (said.status, said.body.decode()) == (
+        "SERVER_UNAVAILABLE",
+        f"{TOPIC} comes to {SERVER} from {GIVER} just now: try again",
+    )
+    scene.pass_time(31_000 * MS)
+    scene.sync()
+    scene.ended.clear()
+    assert heard(scene, begin("127.0.0.1:9003", other)).committed == -1
+    assert len(scene.rig.floor.tables.stages) == 1
+
+
+def test_a_topic_that_is_given_away_takes_none_and_few_are_given_at_once() -> None:
+    scene = ServerScene()
+    names = [f"t{number}" for number in range(GIVINGS_MAX + 1)]
+    for name in names:
+        scene.say(Put("bob", name, 1, b"x"))
+    for name in names[:-1]:
+        assert scene.say(Merge(PROXY, name, LOWER)).status == "OK"
+    said = scene.say(Merge(PROXY, names[-1], LOWER))
+    assert (said.status, said.body.decode()) == (
+        "SERVER_UNAVAILABLE", f"{GIVINGS_MAX} topics are on their way already: ask again"
+    )  # fmt: skip
+    assert scene.say(Merge(PROXY, names[0], LOWER)).status == "OK"
+    beyond = t.encode_beyond(t.Begin(INCARNATION, 0, 0))
+    said = scene.say(Transfer(GIVER, names[0], (), (), beyond))
+    assert said.body.decode() == f"{names[0]} goes from {SERVER} to {LOWER} just now: try again"
+    asked = [decode_message(order.data) for order in scene.take(Ask) if order.address == LOWER]
+    assert {message.topic for message in asked if isinstance(message, Transfer)} == set(names[:-1])
+
+
+def test_a_giver_that_hears_nothing_serves_the_topic_on() -> None:
+    scene = ServerScene()
+    scene.say(Put("bob", TOPIC, 1, b"x"))
+    scene.say(Merge(PROXY, TOPIC, LOWER))
+    scene.pass_time(2_000 * MS)
+    scene.sync()
+    scene.ended.clear()
+    assert scene.say(Put("bob", TOPIC, 2, b"y")).status == "OK"
+    assert scene.bodies(TOPIC) == [b"x", b"y"]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:7091", "host-1.example:80", "[::1]:7091"])
+def test_an_address_is_found_again_by_the_name_that_it_has_as_a_subscriber(address: str) -> None:
+    assert address_of(name_of(address)) == address
+    scene = ServerScene()
+    said = scene.rig.do(
+        x.SubscribeRequested(9, "local", TOPIC, name_of(address), "topics-given", incarnation=digest_of(b""))
+    )
+    assert any(isinstance(one, x.GrantSubscription) for one in said)
