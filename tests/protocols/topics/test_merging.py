@@ -79,8 +79,8 @@ REFUSALS: dict[str, tuple[Any, str, str]] = {
         Transfer(GIVER, TOPIC, (("alice", ("b-1",)),), (("b-1", b"x"),)),
         "BAD_MESSAGE",
         (
-            "a TRANSFER between these servers says more than the page does, and this one does not: let both be of the same"
-            " kind"
+            "a TRANSFER between these servers says more than the page does, and this one does not: let both be of the"
+            " same kind"
         ),
     ),
     "garbage-behind": (

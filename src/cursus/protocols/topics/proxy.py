@@ -190,9 +190,7 @@ class Proxy:
             self._say(peer, StatusWord.REFUSED, said)
             return
         if self._is_second(server, origin):
-            said = (
-                f"two servers say that they are {server}: give each an id of its own, where it is reached (topics.id)"
-            )
+            said = f"two servers say that they are {server}: give each the address at which it is reached (topics.id)"
             self._say(peer, StatusWord.REFUSED, said)
             return
         self._hear_of(server)
