@@ -71,6 +71,10 @@ test: $(SET_UP) ## all tests: make test ARGS='-k fenced'
 demo: $(SET_UP) ## the whole way on real flights, with kills: make demo SEED=7
 	$(BIN)/python examples/demo/run.py $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: demo-topics
+demo-topics: $(SET_UP) ## 50 clients on topics, with kills and merges: make demo-topics SEED=7
+	$(BIN)/python examples/topics/run.py $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: chaos
 chaos: $(SET_UP) ## real processes that fail on purpose: 20 runs of a minute, each audited
 	$(BIN)/cursus chaos --seed $(or $(SEED),1) --runs 20 --seconds 60 $(ARGS)
