@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -21,6 +22,8 @@ from cursus.kernel.errors import Unavailable
 from cursus.topics import Client, Message
 from tests.processes import beside, free_port
 from tests.topics.paper_server import scene
+
+MANY_COUNT = 30
 
 
 def client(proxies: list[str], directory: Path, answer_s: float = 0.1, **options: int) -> Client:
@@ -240,6 +243,21 @@ def test_a_peer_that_vanished_without_a_word_is_connected_to_anew(tmp_path: Path
         with pytest.raises(Unavailable):
             alice.get("t")
         assert relay.connection_count == 4, "after three questions each"
+
+
+def test_a_peer_that_is_silent_to_many_questions_at_once_is_not_connected_to_for_each(tmp_path: Path) -> None:
+    topics = [f"t{number}" for number in range(MANY_COUNT)]
+    with (
+        router() as (_, address),
+        Relay(address, lambda: 1 << 60) as relay,
+        client([relay.address], tmp_path, 0.1, retries_max=9) as alice,
+        ThreadPoolExecutor(MANY_COUNT) as askers,
+    ):
+        for asked in [askers.submit(alice.get, topic) for topic in topics]:
+            with pytest.raises(Unavailable):
+                asked.result()
+        # Each connection that is dropped takes along the answers that are on their way.
+        assert relay.connection_count <= 4
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -74,6 +74,7 @@ class NodeEngine:
             everything that the floor has ordered to the log.
         (4) What follows from a fact is done before the next fact is told: who learns that an append was refused has
             ordered nothing yet that lies behind it.
+        (5) Sessions hear what the floor says in its order, also what it says because of what they answer.
     """
 
     def __init__(
@@ -160,7 +161,8 @@ class NodeEngine:
     def _tell_session(self, event: Any, now: Now) -> None:
         link = self.links.get(event.session >> SESSION_BITS)
         if link is not None:
-            self._do_next(link.handle(event, now))
+            # Behind all that the floor has said already: what it says because of this must not overtake that.
+            self._queue.extend(link.handle(event, now))
             if link.is_timed_by_answers:
                 self._set_timer(event.session >> SESSION_BITS, link)
 

@@ -77,12 +77,15 @@ class Questions:
                     question.token = self._last_token
                     self._by_token[question.token] = question
                     self._sockets.ask(address, question.token, data)
+                # Whoever asked may be gone: its loop ends.
                 case Tell(status):
                     self._forget(question)
-                    question.answer.set_result(status)
+                    if not question.answer.done():
+                        question.answer.set_result(status)
                 case GiveUp(reasons):
                     self._forget(question)
-                    question.answer.set_exception(_no_proxy(reasons))
+                    if not question.answer.done():
+                        question.answer.set_exception(_no_proxy(reasons))
         self._wake_in_time(question)
 
     def _forget(self, question: _Question) -> None:

@@ -34,8 +34,10 @@ class _Link:
     monitor: zmq.Socket[bytes]
     is_connected: bool = False
     has_answered: bool = False
+    counted_token: int = 0
+    """The newest question when `unanswered_count` was counted last."""
     unanswered_count: int = 0
-    """Questions in a row that were forgotten without an answer."""
+    """Times in a row that questions were forgotten without an answer; those that were there at one time count once."""
     asked: dict[int, bytes] = field(default_factory=dict)
 
 
@@ -54,6 +56,7 @@ class ProxySockets:
         self._links: dict[str, _Link] = {}
         self._link_of: dict[int, _Link] = {}
         self._looking: dict[zmq.Socket[bytes], None] = {}
+        self._newest_token = 0
 
     def close(self) -> None:
         """Close every connection; what is still to be sent is not."""
@@ -62,7 +65,10 @@ class ProxySockets:
         self._context.term()
 
     def ask(self, address: str, token: int, data: bytes) -> None:
-        """Ask the proxy at `address`; `token` is heard of again once at the most, and not within this call."""
+        """Ask the proxy at `address`; `token` is heard of again once at the most, and not within this call.
+
+        Tokens grow.
+        """
         known = self._links.get(address)
         link: _Link | str
         if known is None:
@@ -76,13 +82,16 @@ class ProxySockets:
             self._send(link, token, data)
         else:
             self._loop.call_soon(self._unreachable, token, link)
+        self._newest_token = token
 
     def forget(self, token: int) -> None:
         """Nobody waits for the answer to this question any more."""
         link = self._link_of.pop(token, None)
         if link is not None:
             del link.asked[token]
-            link.unanswered_count += 1
+            if token > link.counted_token:
+                link.unanswered_count += 1
+                link.counted_token = self._newest_token
 
     def _send(self, link: _Link, token: int, data: bytes) -> None:
         link.asked[token] = data
@@ -102,7 +111,7 @@ class ProxySockets:
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RECONNECT_IVL, -1)
         socket.setsockopt(zmq.MAXMSGSIZE, self._message_size_max)
-        link = _Link(address, socket, socket.get_monitor_socket(_WATCHED))
+        link = _Link(address, socket, socket.get_monitor_socket(_WATCHED), counted_token=self._newest_token)
         try:
             socket.connect(f"tcp://{address}")
         except zmq.ZMQError as error:
