@@ -35,6 +35,11 @@ class Broker:
         return total / ticks_per_s
 
     @property
+    def processes(self) -> Sequence[subprocess.Popen[bytes]]:
+        """The processes, for whoever makes one broker out of several."""
+        return self._processes
+
+    @property
     def pid(self) -> int:
         """The broker's first process."""
         return self._processes[0].pid
@@ -60,18 +65,20 @@ def free_port() -> int:
     return port
 
 
-def serve(argv: Sequence[str], port: int, workdir: Path) -> Broker:
+def serve(argv: Sequence[str], port: int, workdir: Path, timeout_s: float = _START_TIMEOUT_S) -> Broker:
     """Start `argv` in `workdir` with its output in `broker.log`, and wait until it listens on `port`.
 
     Raises RuntimeError, with the end of what it printed, if it ends or stays deaf.
     """
     output = workdir / "broker.log"
+    # A process of a trial leads a session, whose end is the end of all in it; at a terminal, Ctrl-C is not for brokers.
+    is_alone = os.getsid(0) != os.getpid()
     with output.open("wb") as sink:
         process = subprocess.Popen(
-            argv, cwd=workdir, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
+            argv, cwd=workdir, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=is_alone
         )
     broker = Broker(f"{LOOPBACK}:{port}", (process,))
-    deadline = time.monotonic() + _START_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     while process.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=1):
             return broker

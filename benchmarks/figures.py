@@ -98,4 +98,24 @@ _TRIALS: Final = (
     _trial("Spark sink", 0.7e6, "rows/s", "cursus-spark", "sink_rows_hz"),
 )
 
-FIGURES: Final = _FLOWS + _TRIALS
+
+def _beside(what: str, bound: float, ours: str, other: str, metric: str, is_upper: bool = False) -> Figure:
+    return Figure(what, bound, "×", (ours, ours, metric), ((other, other, metric),), is_upper)
+
+
+_TOPICS_ONE: Final = ("topics-one-client", "topics-one-async-client", "topics-one-page-client")
+_TOPICS_MANY: Final = ("topics-many-clients", "topics-many-page-clients")
+_TOPICS: Final = (
+    *(
+        _beside(f"{name}: put and get, p50, beside RabbitMQ", 1.5, name, "rabbitmq-one-client", "p50_ns", True)
+        for name in _TOPICS_ONE
+    ),
+    *(_trial(f"{name}: operations", 8_000, "/s", name, _RATE) for name in _TOPICS_MANY),
+    *(_beside(f"{name}: the same, beside RabbitMQ", 1, name, "rabbitmq-many-clients", _RATE) for name in _TOPICS_MANY),
+    _trial("100,000 topics on a server: clean start", 5, "s", "topics-at-rest", "clean_start_s", True),
+    _trial("100,000 topics on a server: resident", 500 * 2**20, "B", "topics-at-rest", "resident_size", True),
+    _trial("merge of 100,000 diverged messages", 10, "s", "topics-merge", "merge_s", True),
+    _trial("merge: longest wait of a client meanwhile", 1, "s", "topics-merge", "longest_wait_s", True),
+)
+
+FIGURES: Final = _FLOWS + _TRIALS + _TOPICS

@@ -34,6 +34,15 @@ TRIALS: Final = (
     "benchmarks.contenders.resting:AtRest",
     "benchmarks.contenders.many_streams:ManyStreams",
     "benchmarks.contenders.spark_flows:Spark",
+    "benchmarks.contenders.topics_one:blocking",
+    "benchmarks.contenders.topics_one:asynchronous",
+    "benchmarks.contenders.topics_one:page",
+    "benchmarks.peers.rabbitmq:OneClient",
+    "benchmarks.contenders.topics_many:library",
+    "benchmarks.contenders.topics_many:page",
+    "benchmarks.peers.rabbitmq:ManyClients",
+    "benchmarks.contenders.topics_at_rest:TopicsAtRest",
+    "benchmarks.contenders.topics_merge:TopicsMerge",
 )
 
 
