@@ -302,3 +302,16 @@ def test_a_stream_is_deleted_at_the_head_that_is_named_and_not_when_it_went_on()
     rig.do(x.AdminRequested(9, 1, "local", "stream.delete", {"name": "s", "head": 3}))
     (answer,) = rig.do(x.AdminRequested(9, 1, "local", "stream.names"))
     assert answer.result == []
+
+
+def test_a_sparse_source_whose_number_was_refused_has_not_published_those_below_it() -> None:
+    rig = Rig()
+    grant = attach_sparse(rig, 4)
+    rig.publish(grant, 5, who="carol")
+    rig.is_full = True
+    rig.offer(grant, 9, who="carol")
+    rig.offer(grant, 12, who="carol")
+    rig.carry_out()
+    rig.is_full = False
+    assert rig.floor.tables.streams["s"].sources["carol"].last_assigned == 5
+    assert not rig.publish(grant, 7, who="carol").is_duplicate

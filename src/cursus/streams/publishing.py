@@ -195,7 +195,7 @@ class Publishing:
 
         def unknown(code: str, reason: str) -> None:
             for source, last in before:
-                source.unassign(last + 1)
+                source.unassign(last)
             failed(code, reason)
 
         self._orders.append_fact(SourcesRaised(stream.stream_id, tuple(raised)), Then(known, unknown), now)
@@ -275,11 +275,13 @@ class Publishing:
     def _append(self, attachment: Attachment, event: BatchOffered, now: Now) -> None:
         stream, header = attachment.stream, event.header
         sequence, append_time_us = stream.assign(header.count, now.wall_us)
+        before = 0
         if attachment.source is not None:
+            before = attachment.source.last_assigned
             attachment.source.assign(header.last_number)
         attachment.number = header.last_number
         entry = Entry(event.record, RecordKind.BATCH, stream.stream_id, sequence, header.count, append_time_us)
-        self._orders.append((entry,), _Batch(self, attachment, header, entry))
+        self._orders.append((entry,), _Batch(self, attachment, header, entry, before))
 
     def _append_staged(self, attachment: Attachment, stage: Stage, event: BatchOffered, now: Now) -> None:
         header = event.header
@@ -309,12 +311,14 @@ class Publishing:
                 ConfirmTaken(attachment.session, header.last_number, entry.first_sequence, False, durability)
             )
 
-    def batch_failed(self, attachment: Attachment, header: BatchHeader, entry: Entry, code: str, reason: str) -> None:
+    def batch_failed(
+        self, attachment: Attachment, header: BatchHeader, entry: Entry, before: int, code: str, reason: str
+    ) -> None:
         """The journal refused a batch: as if it had never been offered."""
         attachment.stream.unassign(entry.first_sequence)
         source = attachment.source
         if source is not None:
-            source.unassign(header.first_number)
+            source.unassign(before)
         attachment.number = min(attachment.number, header.first_number - 1)
         self.tell_failed(attachment, header.first_number, code, reason)
 
@@ -402,12 +406,14 @@ class _Batch:
     attachment: Attachment
     header: BatchHeader
     entry: Entry
+    before: int
+    """The source's last number when this one was offered: a sparse one's is not the number below it."""
 
     def become_durable(self, durability: Durability, now: Now) -> None:
         self.publishing.batch_durable(self.attachment, self.header, self.entry, durability)
 
     def fail(self, code: str, reason: str, now: Now) -> None:
-        self.publishing.batch_failed(self.attachment, self.header, self.entry, code, reason)
+        self.publishing.batch_failed(self.attachment, self.header, self.entry, self.before, code, reason)
 
 
 @dataclass(slots=True)

@@ -91,9 +91,9 @@ class SourceState:
         """Numbers up to `last` are on their way to the journal."""
         self.last_assigned = last
 
-    def unassign(self, first: int) -> None:
-        """The journal refused what started at `first`, and so everything behind it."""
-        self.last_assigned = max(self.last_durable, min(self.last_assigned, first - 1))
+    def unassign(self, before: int) -> None:
+        """The journal refused what came behind number `before`, and so everything behind it."""
+        self.last_assigned = max(self.last_durable, min(self.last_assigned, before))
 
     def become_raised(self, number: int, token: bytes) -> None:
         """It has published up to `number`, elsewhere; that is in the journal."""

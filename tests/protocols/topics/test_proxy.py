@@ -439,3 +439,18 @@ def test_two_servers_of_one_id_are_told_so_and_one_that_was_started_again_is_not
     text = b"two servers say that they are s1: give each the address at which it is reached (topics.id)"
     assert said(b"b") == ("REFUSED", text)
     assert said(b"c") == ("OK", b"")
+
+
+def test_a_server_that_answers_others_is_asked_again_once_and_is_not_taken_for_silent() -> None:
+    scene = Scene()
+    scene.claim("s1", "prices", "news")
+    scene.ask(1, m.Get("alice", "prices", "-1"))
+    effects: list[Effect] = []
+    for turn in range(8):
+        effects += scene.pass_time(50 * MILLISECOND)
+        scene.ask(10 + turn, m.Get("bob", "news", "-1"))
+        scene.answer(2 + turn)
+    (answer,) = [effect for effect in effects if isinstance(effect, Answer)]
+    again = [effect for effect in effects if isinstance(effect, Ask)]
+    assert b"s1, which has the topic prices, answers others and not this in time: try again" in answer.data
+    assert ([ask.token for ask in again], scene.proxy.silent) == ([1], {})

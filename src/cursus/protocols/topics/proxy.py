@@ -117,6 +117,8 @@ class Proxy:
         self._last_token = 0
         self._began_ns: int | None = None
         self._has_learned = False
+        self._heard_ns: dict[str, int] = {}
+        """By server, when it answered last (monotonic)."""
         self._silent: dict[str, tuple[int, int]] = {}
         """By server: since when it is silent (wall clock), and when it was last asked all the same (monotonic)."""
         self._origins: dict[str, tuple[bytes, bytes, int]] = {}
@@ -273,17 +275,27 @@ class Proxy:
             if question.due_ns > self._now.monotonic_ns:
                 return
             del self._questions[token]
-            if question.tries <= self.settings.retries_max:
-                question.tries += 1
-                self._send(token, question)
-            else:
+            if question.tries > self.settings.retries_max:
                 self._give_up(question)
+                continue
+            question.tries += 1
+            # One that answers others has much to do, and would have more: it is asked again the last time only.
+            if question.tries <= self.settings.retries_max and self._is_heard(question.server):
+                question.due_ns = self._now.monotonic_ns + self.settings.answer_ns
+                self._questions[token] = question
+            else:
+                self._send(token, question)
+
+    def _is_heard(self, server: str) -> bool:
+        """Whether a server has answered something of late."""
+        return self._now.monotonic_ns - self._heard_ns.get(server, -self.settings.answer_ns) < self.settings.answer_ns
 
     def _give_up(self, question: _Question) -> None:
-        if question.server not in self._silent:
-            self._effects.append(Note("warning", "server-silent", {"server": question.server}))
-        since_ns, _ = self._silent.get(question.server, (self._now.wall_ns, 0))
-        self._silent[question.server] = (since_ns, self._now.monotonic_ns)
+        if not self._is_heard(question.server):
+            if question.server not in self._silent:
+                self._effects.append(Note("warning", "server-silent", {"server": question.server}))
+            since_ns, _ = self._silent.get(question.server, (self._now.wall_ns, 0))
+            self._silent[question.server] = (since_ns, self._now.monotonic_ns)
         # It may have come to the server all the same, which claims the topic then.
         self.topics.withdraw(question.topic, question.server)
         if question.conflict is not None:
@@ -295,6 +307,7 @@ class Proxy:
         question = self._questions.pop(token, None)
         if question is None:
             return
+        self._heard_ns[question.server] = self._now.monotonic_ns
         if self._silent:
             self._hear_of(question.server)
         if question.conflict is not None:
@@ -357,11 +370,12 @@ class Proxy:
 
     def _say_unavailable(self, question: _Question) -> None:
         assert question.peer is not None
-        since_ns, _ = self._silent[question.server]
-        seconds = (self._now.wall_ns - since_ns) / 1e9
-        said = (
-            f"{question.server}, which has the topic {question.topic}, has not answered for {seconds:.1f} s: try again"
-        )
+        who = f"{question.server}, which has the topic {question.topic},"
+        if question.server in self._silent:
+            since_ns, _ = self._silent[question.server]
+            said = f"{who} has not answered for {(self._now.wall_ns - since_ns) / 1e9:.1f} s: try again"
+        else:
+            said = f"{who} answers others and not this in time: try again"
         self._say(question.peer, StatusWord.SERVER_UNAVAILABLE, said)
 
     def _say(self, peer: int, word: StatusWord, text: str = "") -> None:
