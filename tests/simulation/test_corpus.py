@@ -17,7 +17,9 @@ def test_a_seed_that_once_failed_keeps_every_guarantee(entry: dict[str, object])
     assert entry["why"]
     assert entry["mended"]
     faults = entry.get("faults")
-    topology = DRAWN if faults is None else replace(DRAWN, faults=tuple(faults))  # type: ignore[arg-type]
+    topology = replace(DRAWN, scene=str(entry.get("scene", "streams")))
+    if faults is not None:
+        topology = replace(topology, faults=tuple(faults))  # type: ignore[arg-type]
     number = entry["number"]
     assert isinstance(number, int)
     assert run_seed(number, topology).violation == ""

@@ -4,6 +4,7 @@ needs.
     python -m cursus.sim --seeds 200            seeds 1 to 200
     python -m cursus.sim --seed 7 --trace       one seed, with its story
     python -m cursus.sim --topology FILE        worlds within what a file says, see `topology`
+    python -m cursus.sim --scene topics         worlds of topics alone
     python -m cursus.sim --seed 7 --without sink-1 --strikes 3,17 --publications 5 --trace
                                                 a part of one, with its story
 
@@ -30,7 +31,7 @@ from pathlib import Path
 from .nemesis import FAULTS
 from .running import KINDS, Outcome, run_seed
 from .shrinking import Shrinking
-from .topology import DRAWN, Topology, read_topology
+from .topology import DRAWN, SCENES, Topology, read_topology
 from .witnesses import EVENTS
 from .workloads import WHOLE, Part
 from .world import SECOND
@@ -76,6 +77,7 @@ def report(outcomes: Sequence[Outcome]) -> str:
         f"{EVENTS:<16}{counts[EVENTS]:>12,}",
         f"{'faults':<16}{sum(faults.values()):>12,}",
         *(f"  {name:<22}{faults[name]:>12,}" for name in sorted(faults)),
+        f"{'topics':<16}{counts['topics.worlds']:>12,} worlds, {counts['topics.topic-merged']:,} merges",
         *(f"{kind:<16}{kinds[kind]:>12,}" for kind in (*dict.fromkeys(KINDS.values()), "other")),
         *(f"seed {outcome.seed}: {outcome.violation}" for outcome in outcomes if outcome.violation),
     ]
@@ -92,6 +94,8 @@ def main(argv: Sequence[str] | None = None, say: Say | None = None) -> int:
     topology = read_topology(Path(options.topology)) if options.topology else DRAWN
     if options.faults is not None:
         topology = replace(topology, faults=options.faults)
+    if options.scene is not None:
+        topology = replace(topology, scene=options.scene)
     if options.seed is None:
         outcomes = list(run_seeds(range(options.first, options.first + options.seeds), topology, options.workers))
         failed = next((outcome for outcome in outcomes if outcome.violation), None)
@@ -127,6 +131,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--topology", metavar="FILE", help="who is there, and within what: a TOML file")
     parser.add_argument("--faults", type=_faults, help=f"out of {','.join(FAULTS)} (default: all)")
+    parser.add_argument("--scene", choices=SCENES, help="what takes place (default: streams)")
     parser.add_argument("--workers", type=int, default=0, help="processes (default: one for each processor)")
     return parser.parse_args(argv)
 
@@ -157,6 +162,8 @@ def _show_shrunk(failed: Outcome, topology: Topology, options: argparse.Namespac
         again += ["--topology", options.topology]
     if options.faults is not None:
         again += ["--faults", ",".join(options.faults)]
+    if options.scene is not None:
+        again += ["--scene", options.scene]
     if part.without:
         again += ["--without", ",".join(sorted(part.without))]
     if part.strikes is not None:

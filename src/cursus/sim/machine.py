@@ -204,8 +204,12 @@ class Machine:
         self.engine = engine
         self.world.tell(self.name, f"is up; the journal was {'closed' if recovered.is_clean else 'not closed'}")
         self.post(FloorOrdered(orders))
+        self.begin_serving()
         on_up, self.on_up = self.on_up, _ignore
         on_up()
+
+    def begin_serving(self) -> None:
+        """The process is up: what it has beside its doors begins."""
 
     def _answer(self, order: RecoveryOrder, floor: StreamsEngine) -> bytearray | None:
         disk = self.disk

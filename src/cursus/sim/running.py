@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+from .topics import TopicsScene
 from .topology import DRAWN, Topology
 from .workloads import WHOLE, Part, Scene
 from .world import Violation, World
@@ -21,6 +22,10 @@ KINDS = {
     "parked": "doubled",
     "order": "out of order",
     "progress": "stuck",
+    "put": "lost",
+    "subscribe": "lost",
+    "get": "doubled",
+    "left": "doubled",
 }
 """What a broken guarantee comes to, by its oracle; every other one is `other`."""
 
@@ -49,13 +54,20 @@ class Outcome(NamedTuple):
         return KINDS.get(self.oracle, "other") if self.violation else ""
 
 
+def scene_of(world: World, topology: Topology, part: Part) -> Scene | TopicsScene:
+    """What takes place in a world: streams, or topics where they are asked for."""
+    if topology.scene == "topics":
+        return TopicsScene(world, topology, part)
+    return Scene(world, topology, part)
+
+
 def run_seed(
     seed: int, topology: Topology = DRAWN, listen: Callable[[str], None] | None = None, part: Part = WHOLE
 ) -> Outcome:
     """One world, from its seed to its verdict; `part` is what of it takes place."""
     world = World(seed, listen)
     violation = ""
-    scene = Scene(world, topology, part)
+    scene = scene_of(world, topology, part)
     names = tuple(scene.names)
     try:
         scene.run()

@@ -3,6 +3,7 @@
     streams = 2                    a number, or [least, most], of which each seed draws
     sources = [1, 3]
     seconds = [1, 10]              for how long faults are struck
+    scene = "streams"              or topics: servers of topics, proxies and their clients
     door = "native"                native, plain (whole objects) or any
     sync = "group"                 group, interval, none or any
     faults = ["kill", "pause"]
@@ -29,11 +30,15 @@ from .dice import Die
 from .nemesis import FAULTS
 from .ranges import Ranges, Span
 
-COUNTS_MAX = {"streams": 8, "sources": 20, "subscribers": 20, "sinks": 8, "clients": 8, "hostiles": 4}
+COUNTS_MAX = {
+    "streams": 8, "sources": 20, "subscribers": 20, "sinks": 8, "clients": 8, "hostiles": 4, "servers": 4, "proxies": 4,
+}  # fmt: skip
 SECONDS_MAX = 600.0
+BULK_MAX = 1_000_000
+SCENES = ("streams", "topics")
 DOORS = ("any", "native", "plain")
 SYNCS = ("any", "group", "interval", "none")
-_LEAST = {"streams": 1}
+_LEAST = {"streams": 1, "servers": 1, "proxies": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,9 @@ class Topology:
     counts: Mapping[str, Span] = field(default_factory=dict)
     """How many, by kind: least and most."""
     seconds: Span | None = None
+    scene: str = "streams"
+    bulk: int = 0
+    """How many messages each server of a topic has before anything else begins; 0 for as drawn."""
     door: str = "any"
     sync: str = "any"
     faults: tuple[str, ...] = FAULTS
@@ -86,7 +94,7 @@ class _Fault(Exception):
 
 def topology_of(said: Mapping[str, Any]) -> Topology:
     """The topology that a document says."""
-    known = (*COUNTS_MAX, "seconds", "door", "sync", "faults", "ranges")
+    known = (*COUNTS_MAX, "seconds", "scene", "bulk", "door", "sync", "faults", "ranges")
     _refuse_unknown(said, known, ())
     counts = {
         kind: _span(said[kind], (kind,), _LEAST.get(kind, 0), most, is_whole=True)
@@ -97,6 +105,8 @@ def topology_of(said: Mapping[str, Any]) -> Topology:
     return Topology(
         counts,
         seconds,
+        _choice(said.get("scene", "streams"), ("scene",), SCENES),
+        int(_span(said.get("bulk", 0), ("bulk",), 0, BULK_MAX, is_whole=True)[1]),
         _choice(said.get("door", "any"), ("door",), DOORS),
         _choice(said.get("sync", "any"), ("sync",), SYNCS),
         _faults(said.get("faults", list(FAULTS))),
