@@ -88,14 +88,23 @@ def run(command: click.Command, arguments: list[str] | None = None) -> int:
         return Exit.INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has had enough. Nothing may be flushed to the pipe at the interpreter's end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return Exit.OK
     except CursusError as error:
         _say(f"{error.message} [{error.code}]")
         return exit_of(error)
     except OSError as error:
         _say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        try:
+            sys.stdout.flush()
+        except OSError:
+            # The interpreter would try again at its end, and end with a code of its own.
+            _drop_output()
         return Exit.ERROR
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(text: str) -> None:
