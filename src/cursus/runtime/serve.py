@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import os
 import resource
-import signal
 import ssl
 import time
 from collections.abc import Iterator, Sequence
@@ -50,6 +49,7 @@ from .disk import Disk, drive_recovery
 from .host import Host
 from .security import TokenFile, server_context
 from .sockets import DoorBounds, certified_principal, listen_tcp, listen_unix
+from .stopping import stop_asked
 from .telemetry import TelemetryServer
 from .topics_sockets import TopicsSockets
 from .zeromq import Router
@@ -59,8 +59,6 @@ DESCRIPTORS_RESERVED = 40
 """File descriptors that the journal, the listeners and the process itself may need at once."""
 ASKING_COUNT_MAX = 64
 """Peers whose tokens are being looked up at once."""
-SAME_SIGNAL_S = 0.5
-"""Some senders signal a process and its group: what comes so soon behind a signal is the same one."""
 
 
 class Node:
@@ -199,19 +197,11 @@ class Node:
 
         Raises what ended the node otherwise.
         """
-        asked = asyncio.Event()
-        asked_s = 0.0
 
-        def ask() -> None:
-            nonlocal asked_s
-            if not asked.is_set():
-                asked_s = self._loop.time()
-                asked.set()
-            elif self._loop.time() - asked_s >= SAME_SIGNAL_S:
-                self._drain_until_s = 0.0
+        def hurry() -> None:
+            self._drain_until_s = 0.0
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, ask)
+        asked = stop_asked(self._loop, hurry)
         assert self._failed is not None
         waiting = asyncio.ensure_future(asked.wait())
         await asyncio.wait((waiting, self._failed), return_when=asyncio.FIRST_COMPLETED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from dataclasses import replace
 
@@ -15,7 +14,7 @@ from cursus.kernel.events import DeadlineReached
 from cursus.protocols.topics.messages import message_size_max
 from cursus.protocols.topics.proxy import Event, Proxy, ProxySettings
 
-from .serve import SAME_SIGNAL_S
+from .stopping import stop_asked
 from .topics_sockets import TopicsSockets
 
 _LOOK_S = 0.01
@@ -43,19 +42,11 @@ class TopicsProxy:
 
         Raises what ended the proxy otherwise.
         """
-        asked = asyncio.Event()
-        asked_s = 0.0
 
-        def ask() -> None:
-            nonlocal asked_s
-            if not asked.is_set():
-                asked_s = self._loop.time()
-                asked.set()
-            elif self._loop.time() - asked_s >= SAME_SIGNAL_S:
-                self._is_hurried = True
+        def hurry() -> None:
+            self._is_hurried = True
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, ask)
+        asked = stop_asked(self._loop, hurry)
         waiting = asyncio.ensure_future(asked.wait())
         try:
             await asyncio.wait((waiting, self._failed), return_when=asyncio.FIRST_COMPLETED)

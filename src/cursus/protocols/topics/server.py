@@ -212,7 +212,7 @@ class Server:
             self._judge(peer, message)
 
     def _judge(self, peer: int, message: Message) -> None:
-        """Only those below take what clients do not say."""
+        """Refuse what only proxies take, or nobody."""
         name = type(message).__name__.upper()
         said = f"a server takes SUBSCRIBE, UNSUBSCRIBE, GET, PUT, MERGE and TRANSFER; {name} is for proxies"
         if isinstance(message, Status):
