@@ -1,4 +1,5 @@
-"""A server written from the page, which knows nothing of ours; and a scene with real proxies in front of it.
+"""A server written from the page, which knows no more of ours than how many messages are put into one body; and a scene
+with real proxies in front of it.
 
 It keeps what section 5.1 keeps: the last counter of each publisher, the queue of each subscriber, the messages by id.
 """
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 
 import zmq
 
+from cursus.protocols.topics.many import pack_numbered, unpack
 from cursus.protocols.topics.proxy import ProxySettings
 from cursus.runtime.topics_proxy import TopicsProxy
 
@@ -70,6 +72,14 @@ class PaperServer:
                 topic.bodies[message_id] = body
                 for queue in topic.queues.values():
                     queue.append(message_id)
+        elif name == "PUT_MANY":
+            first, bodies = int(fields[0]), unpack(body)
+            if first > topic.last_counters.get(client, 0):
+                topic.last_counters[client] = first + len(bodies) - 1
+                for counter, content in enumerate(bodies, first):
+                    topic.bodies[f"{client}-{counter}"] = content
+                    for queue in topic.queues.values():
+                        queue.append(f"{client}-{counter}")
         elif name == "SUBSCRIBE":
             if client in topic.queues:
                 return self.status("ALREADY_SUBSCRIBED")
@@ -79,15 +89,22 @@ class PaperServer:
         elif name == "UNSUBSCRIBE":
             del topic.queues[client]
         else:
-            return self._next(topic, topic.queues[client], fields[0])
+            return self._next(topic, topic.queues[client], fields[0], int(fields[1]) if name == "GET_MANY" else 0)
         return self.status("OK")
 
-    def _next(self, topic: PaperTopic, queue: list[str], last_id: str) -> bytes:
-        if queue and queue[0] == last_id:
-            del queue[0]
+    def _next(self, topic: PaperTopic, queue: list[str], last_id: str, count_max: int) -> bytes:
+        first, _, last = last_id.partition("..")
+        if queue and queue[0] == first:
+            last = f"{first.partition('-')[0]}-{last}" if last else first
+            del queue[: queue.index(last) + 1]
         if not queue:
             return self.status("NO_MESSAGES")
-        return self.status(f"OK {queue[0]}", topic.bodies[queue[0]])
+        if not count_max:
+            return self.status(f"OK {queue[0]}", topic.bodies[queue[0]])
+        given = queue[:count_max]
+        numbers = [int(message_id.partition("-")[2]) for message_id in given]
+        body = pack_numbered([topic.bodies[message_id] for message_id in given], numbers)
+        return self.status(f"OK {given[0]}..{numbers[-1]}", body)
 
     def _serve(self) -> None:
         while not self._is_ended.is_set():

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from time import sleep
 
 import pytest
 
@@ -146,23 +147,13 @@ def test_a_life_that_is_killed_again_and_again_comes_to_an_end(lives: Lives) -> 
     lives.check()
 
 
-def test_what_must_not_be_forgotten_is_on_the_platter_before_a_proxy_is_asked_or_a_message_handed_over(
+def test_what_must_not_be_forgotten_is_on_the_platter_before_anybody_is_told_or_a_message_handed_over(
     lives: Lives,
 ) -> None:
-    server = lives.around.server
-    before_puts: list[list[str]] = []
-
-    def look(data: bytes) -> bytes:
-        if data.startswith(b"PUT"):
-            before_puts.append(lives.written()[-1])
-        return server.answer_well(data)
-
-    server.answer = look
     assert lives.live(mode="told") == 0
-    assert before_puts == [["step", "fdatasync"]] * len(BODIES)
     written = lives.written()
-    before_gots = [before for before, words in pairwise(written) if words[0] == "got"]
-    assert before_gots == [["step", "fdatasync"]] * len(BODIES)
+    before = [before for before, words in pairwise(written) if words[0] in ("put", "got")]
+    assert before == [["step", "fdatasync"]] * 2 * len(BODIES)
     steps = [words[1] for words in written if words[0] == "step"]
     assert steps[-1] == "fdatasync", "what was told and handed over is kept at the end"
     assert steps.count("fdatasync") <= 2 * len(BODIES) + 2, "one for each put and each get, and those of the end"
@@ -199,14 +190,35 @@ def test_the_same_body_is_the_same_put_to_a_process_that_follows_on_one_that_was
 
 def test_a_put_that_a_killed_process_left_is_finished_before_another_one(lives: Lives) -> None:
     server = lives.around.server
+    killed: list[bytes] = []
 
     def kill(data: bytes) -> bytes:
-        if data.startswith(b"PUT") and lives.written() == [["life"]]:
+        if data.startswith(b"PUT") and not killed:
+            while lives.written()[-1] != ["step", "fdatasync"]:
+                sleep(0.01)
+            killed.append(data)
             os.kill(lives.pid, signal.SIGKILL)
             return server.status("INTERNAL_ERROR")
         return server.answer_well(data)
 
     server.answer = kill
-    assert lives.live(bodies=["left"]) == KILLED
+    assert lives.live(mode="told", bodies=["left"]) == KILLED
     assert lives.live(bodies=["other"]) == 0
     assert lives.around.server.bodies("t") == [b"left", b"other"]
+
+
+def test_a_put_that_a_killed_process_asked_and_did_not_write_down_keeps_its_counter_from_another_one(
+    lives: Lives, tmp_path: Path
+) -> None:
+    server = lives.around.server
+
+    def tell_bodies_apart(data: bytes) -> bytes:
+        answer, bodies = server.answer_well(data), server.bodies("t")
+        is_anothers = data.startswith(b"PUT") and not data.endswith(bodies[-1])
+        return server.status(f"REFUSED {len(bodies)}") if is_anothers else answer
+
+    server.answer = tell_bodies_apart
+    assert lives.live(bodies=["left"]) == 0
+    lives.directory = tmp_path / "another"
+    assert lives.live(bodies=["other"]) == 0
+    assert server.bodies("t") == [b"left", b"other"]

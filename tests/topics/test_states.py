@@ -17,19 +17,21 @@ from hypothesis import strategies as st
 from cursus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
 from cursus.kernel.errors import Refused
 from cursus.protocols.topics.client_state import ClientState, Got, Putting
+from cursus.protocols.topics.many import pack_numbered
 from cursus.runtime.disk import BALLAST_SIZE
 from cursus.topics.states import SETTINGS, States, directory_name
 from tests.processes import Child, ended
 
 States_ = dict[str, ClientState]
 bodies = st.binary(max_size=40)
+many = st.just(pack_numbered([b"1", b"", b"3"], [1, 2, 4]))
 words = st.text("abc-1", min_size=1, max_size=5)
 client_states = st.builds(
     ClientState,
     words,
     st.integers(0, 2**63 - 1),
     st.none() | st.builds(Putting, st.integers(1, 2**63 - 1), bodies, st.booleans(), st.booleans()),
-    st.none() | st.builds(Got, words, bodies),
+    st.none() | st.builds(Got, words, bodies) | st.builds(Got, words, many, st.just(True), st.integers(0, 2)),
 )
 saves = st.lists(st.tuples(st.sampled_from(["t", "u", "v"]), client_states, st.booleans()), max_size=12)
 

@@ -143,6 +143,13 @@ def rows_of(columns: Columns, start: int = 0, count: int | None = None) -> Rows:
     )
 
 
+def laid_out(rows: Rows) -> tuple[Layout, list[Octets]]:
+    """The payload of these rows in the layout that suits so many. Raises `PeerFault("mixed-types")`."""
+    if len(rows.bodies) <= ROWS_COUNT_MAX:
+        return Layout.ROWS, [encode_rows(rows)]
+    return Layout.COLUMNS, encode_columns(columns_of(rows))
+
+
 def attribute_rows(columns: Mapping[str, pa.Array]) -> list[dict[str, AttributeValue] | None]:
     """The attributes of each row by name; what is null is left out. At least one column."""
     names = tuple(columns)

@@ -14,9 +14,10 @@ from typing import Self
 from cursus.client.loops import shared_loop
 from cursus.kernel.octets import Octets
 from cursus.protocols.topics.conversation import RETRIES_MAX
+from cursus.protocols.topics.many import COUNT_MAX
 
 from .client import ANSWER_S, BODY_SIZE_MAX, DIRECTORY, settings_of
-from .operations import Message, Operations, pauses
+from .operations import Message, Operations, checked_count, packed_of, pauses
 
 
 class Client:
@@ -61,15 +62,23 @@ class Client:
             self._thread.run(self._operations.put(topic, bytes(memoryview(body))))
             self._thread.call(partial(self._operations.told, topic))
 
+    def put_many(self, topic: str, bodies: Sequence[Octets]) -> None:
+        """Put some thousands of messages at once, all of them or none; as `AsyncClient.put_many`."""
+        if not bodies:
+            return
+        packed = packed_of(bodies)
+        with self._hands.setdefault(topic, Lock()):
+            self._thread.run(self._operations.put(topic, packed, is_many=True))
+            self._thread.call(partial(self._operations.told, topic))
+
     def get(self, topic: str, *, wait_s: float = 0.0) -> Message | None:
         """The next message, None when there is none within `wait_s`; as `AsyncClient.get`."""
-        message = self._get(topic)
-        for pause_s in pauses(wait_s):
-            if message is not None:
-                break
-            sleep(pause_s)
-            message = self._get(topic)
-        return message
+        messages = self._wait(topic, 0, wait_s)
+        return messages[0] if messages else None
+
+    def get_many(self, topic: str, count_max: int = COUNT_MAX, *, wait_s: float = 0.0) -> list[Message]:
+        """The next messages, as many as come at once, [] when there are none; as `AsyncClient.get_many`."""
+        return self._wait(topic, checked_count(count_max), wait_s)
 
     def done(self, message: Message) -> None:
         """Say that a message is handed over; as `AsyncClient.done`."""
@@ -82,12 +91,21 @@ class Client:
             assert message is not None
             yield message
 
-    def _get(self, topic: str) -> Message | None:
+    def _wait(self, topic: str, count_max: int, wait_s: float) -> list[Message]:
+        messages = self._get(topic, count_max)
+        for pause_s in pauses(wait_s):
+            if messages:
+                break
+            sleep(pause_s)
+            messages = self._get(topic, count_max)
+        return messages
+
+    def _get(self, topic: str, count_max: int) -> list[Message]:
         with self._hands.setdefault(topic, Lock()):
-            message = self._thread.run(self._operations.take(topic))
-            if message is not None:
-                self._thread.call(partial(self._operations.given, message))
-            return message
+            messages = self._thread.run(self._operations.take(topic, count_max))
+            if messages:
+                self._thread.call(partial(self._operations.given, topic, len(messages)))
+            return messages
 
     def __enter__(self) -> Self:
         self.open()

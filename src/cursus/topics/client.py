@@ -12,8 +12,9 @@ from typing import Self
 
 from cursus.kernel.octets import Octets
 from cursus.protocols.topics.conversation import RETRIES_MAX
+from cursus.protocols.topics.many import COUNT_MAX
 
-from .operations import ClientSettings, Message, Operations, pauses
+from .operations import ClientSettings, Message, Operations, checked_count, packed_of, pauses
 
 ANSWER_S = 0.1
 BODY_SIZE_MAX = 1 << 20
@@ -81,22 +82,37 @@ class AsyncClient:
             await self._operations.put(topic, bytes(memoryview(body)))
             self._operations.told(topic)
 
+    async def put_many(self, topic: str, bodies: Sequence[Octets]) -> None:
+        """Put some thousands of messages at once, all of them or none; with 4 bytes each, at most `body_size_max`.
+
+        Raises as `put` does; then the next put of the same messages is the same put, tried again.
+        """
+        if not bodies:
+            return
+        packed = packed_of(bodies)
+        async with self._hands.setdefault(topic, asyncio.Lock()):
+            await self._operations.put(topic, packed, is_many=True)
+            self._operations.told(topic)
+
     async def get(self, topic: str, *, wait_s: float = 0.0) -> Message | None:
         """The next message; None when there is none within `wait_s`.
 
         Raises `Refused("not-subscribed")`, or as `subscribe` does: then no message is lost.
         """
-        message = await self._get(topic)
-        for pause_s in pauses(wait_s):
-            if message is not None:
-                break
-            await asyncio.sleep(pause_s)
-            message = await self._get(topic)
-        return message
+        messages = await self._wait(topic, 0, wait_s)
+        return messages[0] if messages else None
+
+    async def get_many(self, topic: str, count_max: int = COUNT_MAX, *, wait_s: float = 0.0) -> list[Message]:
+        """The next messages, as many as come at once (a MiB or so) and `count_max` at most; [] when there are none.
+
+        They are handed over together, as `get` hands over one. Raises as `get` does.
+        """
+        return await self._wait(topic, checked_count(count_max), wait_s)
 
     async def done(self, message: Message) -> None:
         """Say that a message is handed over, rather than with the next operation on its topic: it never comes again.
 
+        Those that came at once with it, and before it, are so too.
         Raises `Unavailable` (`disk-full`, `journal-failed`) where that cannot be written.
         """
         await self._operations.done(message)
@@ -108,12 +124,20 @@ class AsyncClient:
             assert message is not None
             yield message
 
-    async def _get(self, topic: str) -> Message | None:
+    async def _wait(self, topic: str, count_max: int, wait_s: float) -> list[Message]:
+        messages = await self._get(topic, count_max)
+        for pause_s in pauses(wait_s):
+            if messages:
+                break
+            await asyncio.sleep(pause_s)
+            messages = await self._get(topic, count_max)
+        return messages
+
+    async def _get(self, topic: str, count_max: int) -> list[Message]:
         async with self._hands.setdefault(topic, asyncio.Lock()):
-            message = await self._operations.take(topic)
-            if message is not None:
-                self._operations.given(message)
-            return message
+            messages = await self._operations.take(topic, count_max)
+            self._operations.given(topic, len(messages))
+            return messages
 
     async def __aenter__(self) -> Self:
         await self.open()

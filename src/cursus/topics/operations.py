@@ -1,12 +1,14 @@
 """What a client does, one operation at a time on each topic, side by side on different ones.
 
-    put:  begin_put ──save, synced──► ask ──► end_put ──► the caller is told ──► end_report ──save
+    put:  begin_put ──save, synced──┬──► end_put ──► the caller is told ──► end_report ──save
+                    └──ask──────────┘
     get:  asked_get ──► ask ──► end_get ──save, synced──► the caller has it ──► end_hand_over ──save
 
 What must be durable, and when:
 
-- *begin_put before asking*: a counter must never be taken for another body, and the body must not be forgotten while
-  nobody knows whether it was taken.
+- *begin_put before the caller is told*, while it is asked: the body must not be forgotten once somebody may rely on it.
+  Whoever is killed before it was written, and puts something else, is told that its counter is another body's: that
+  was the put of which nobody was told anything. It begins anew, above.
 - *end_put* is not saved at all. Whoever is killed before its caller was told asks again with the same counter and body,
   which the server knows; what its answer says beyond that, `is_taken`, only spares that question while the process
   lives. That nobody knows what became of a put is written without a sync.
@@ -27,13 +29,16 @@ import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 from cursus.kernel.errors import CursusError, Misuse, Refused, Unavailable
+from cursus.kernel.octets import Octets
 from cursus.protocols.topics.client_state import (
     ClientState,
+    Got,
     asked_get,
     asked_put,
     begin_put,
@@ -42,8 +47,11 @@ from cursus.protocols.topics.client_state import (
     end_put,
     end_report,
     end_unsubscribe,
+    is_anothers,
+    messages_in,
     unfinished_put,
 )
+from cursus.protocols.topics.many import COUNT_MAX, pack
 from cursus.protocols.topics.messages import Status, StatusWord, Subscribe, Unsubscribe, check_word, encode_message
 
 from .asking import Questions
@@ -81,8 +89,11 @@ class _Place:
     """A topic, as far as this process has to do with it."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    given_id: str = ""
-    """The message that the caller has."""
+    messages: list[Message] = field(default_factory=list)
+    """What came under the id in `messages_of`."""
+    messages_of: str = ""
+    given_count: int = 0
+    """How many of what came the caller has, in all."""
     is_told: bool = False
     """Whether the caller knows that its put was taken."""
 
@@ -124,7 +135,7 @@ class Operations:
             self._told_timer.cancel()
         for topic, place in self._places.items():
             if not is_done:
-                place.given_id = ""
+                place.given_count = 0
             # Where this cannot be written, it is as if the process had been killed here.
             with suppress(Unavailable):
                 await self._save_marks(topic)
@@ -138,9 +149,11 @@ class Operations:
         if self._told_timer is None:
             self._told_timer = asyncio.get_running_loop().call_later(TOLD_S, self._write_told)
 
-    def given(self, message: Message) -> None:
-        """The caller has the message; the next operation on its topic says that it is done with it."""
-        self._place(message.topic).given_id = message.id
+    def given(self, topic: str, count: int = 1) -> None:
+        """The caller has what it took, so many; the next operation on the topic says that it is done with it."""
+        got = self._states.of(topic).got
+        if got is not None:
+            self._place(topic).given_count = got.done_count + count
 
     def _write_told(self) -> None:
         self._told_timer = None
@@ -160,14 +173,18 @@ class Operations:
         state, place = self._states.of(topic), self._place(topic)
         if place.is_told:
             state = end_report(state)
-        if state.got is not None and state.got.message_id == place.given_id:
-            state = end_hand_over(state)
+        if state.got is not None and place.given_count > state.got.done_count:
+            state = end_hand_over(state, place.given_count)
         return state
 
     async def _save(self, topic: str, state: ClientState, is_synced: bool = True) -> None:
         await self._states.save(topic, state, is_synced)
+        self._forget_marks(topic)
+
+    def _forget_marks(self, topic: str) -> None:
+        """They are saved."""
         place = self._place(topic)
-        place.given_id, place.is_told = "", False
+        place.given_count, place.is_told = 0, False
 
     async def _save_marks(self, topic: str) -> None:
         state = self._marked(topic)
@@ -186,30 +203,41 @@ class Operations:
         check_named("topic", topic)
         await self._run(self._unsubscribe(topic))
 
-    async def put(self, topic: str, body: bytes) -> None:
-        """Put a message; `told` is to be called next. Raises `Misuse("too-large")`, `Refused` or `Unavailable`."""
+    async def put(self, topic: str, body: bytes, is_many: bool = False) -> None:
+        """Put a message, or what `many.pack` made of many; `told` is to be called next.
+
+        Raises `Misuse("too-large")`, `Refused` or `Unavailable`.
+        """
         check_named("topic", topic)
         size_max = self._settings.body_size_max
         if len(body) > size_max:
             raise Misuse("too-large", f"the body has {len(body)} bytes, and may have {size_max}: put it in parts")
-        await self._run(self._put(topic, body))
+        await self._run(self._put(topic, body, is_many))
 
-    async def take(self, topic: str) -> Message | None:
-        """The next message, if there is one; `given` is to be called next. Raises `Refused` or `Unavailable`."""
+    async def take(self, topic: str, count_max: int = 0) -> list[Message]:
+        """The next message, or up to `count_max`, if there are any; `given` is to be called next.
+
+        Raises `Refused` or `Unavailable`.
+        """
         check_named("topic", topic)
-        return await self._run(self._take(topic))
+        return await self._run(self._take(topic, count_max))
 
     async def done(self, message: Message) -> None:
-        """The caller is done with the message that it got last. Raises `Unavailable` where that cannot be written."""
+        """The caller is done with a message that it has, and with those that it got before.
+
+        Raises `Unavailable` where that cannot be written.
+        """
         await self._run(self._done(message))
 
     async def _done(self, message: Message) -> None:
         async with self._place(message.topic).lock:
-            state = self._marked(message.topic)
-            if state.got is not None and state.got.message_id == message.id:
-                state = end_hand_over(state)
-            if state != self._states.of(message.topic):
-                await self._save(message.topic, state, is_synced=False)
+            state = self._states.of(message.topic)
+            if state.got is None:
+                return
+            ids = [one.id for one in self._messages(message.topic, state.got)]
+            done_count = ids.index(message.id) + 1 if message.id in ids else 0
+            if done_count > state.got.done_count:
+                await self._states.save(message.topic, end_hand_over(state, done_count), is_synced=False)
 
     async def _subscribe(self, topic: str) -> None:
         async with self._place(topic).lock:
@@ -231,34 +259,46 @@ class Operations:
         if state != self._states.of(topic):
             await self._save(topic, state)
 
-    async def _take(self, topic: str) -> Message | None:
+    async def _take(self, topic: str, count_max: int) -> list[Message]:
         async with self._place(topic).lock:
             await self._save_marks(topic)
             state = self._states.of(topic)
             if state.got is None:
-                status = await self._ask(encode_message(asked_get(state, self._settings.id, topic)))
+                status = await self._ask(encode_message(asked_get(state, self._settings.id, topic, count_max)))
                 if status.status == StatusWord.NO_MESSAGES:
-                    return None
+                    return []
                 if status.status != StatusWord.OK:
                     raise self._error(status, "GET", topic)
-                state = end_get(state, status)
+                state = end_get(state, status, count_max > 0)
                 await self._save(topic, state)
             assert state.got is not None
-            return Message(topic, state.got.message_id, state.got.body)
+            first = state.got.done_count
+            return self._messages(topic, state.got)[first : first + max(1, count_max)]
 
-    async def _put(self, topic: str, body: bytes) -> None:
+    def _messages(self, topic: str, got: Got) -> list[Message]:
+        """All that came, handed over or not."""
+        place = self._place(topic)
+        if place.messages_of != got.message_id:
+            place.messages = list(map(Message, repeat(topic), *messages_in(got)))
+            place.messages_of = got.message_id
+        return place.messages
+
+    async def _put(self, topic: str, body: bytes, is_many: bool) -> None:
         async with self._place(topic).lock:
             state = self._marked(topic)
-            if unfinished_put(state, body) is not None:
+            if unfinished_put(state, body, is_many) is not None:
                 state = await self._finished(topic, state)
-            state = begin_put(state, body)
-            await self._save_if_changed(topic, state)
+            state = begin_put(state, body, is_many)
             assert state.putting is not None
             if state.putting.is_taken:
+                await self._save_if_changed(topic, state)
                 return
             error: CursusError
             try:
-                status = await self._ask_put(topic, state)
+                status = await self._ask_put_saved(topic, state)
+                if is_anothers(state, status):
+                    state = begin_put(end_put(state, status), body, is_many)
+                    status = await self._ask_put_saved(topic, state)
             except Unavailable as unavailable:
                 state, error = end_put(state, None), unavailable
             else:
@@ -270,6 +310,17 @@ class Operations:
             with suppress(Unavailable):
                 await self._save(topic, state, is_synced=False)
             raise _in_doubt(error)
+
+    async def _ask_put_saved(self, topic: str, state: ClientState) -> Status:
+        """Ask while the state is being saved; answer when it is."""
+        if state == self._states.of(topic):
+            return await self._ask_put(topic, state)
+        saved = self._states.save(topic, state)
+        try:
+            return await self._ask_put(topic, state)
+        finally:
+            await saved
+            self._forget_marks(topic)
 
     async def _finished(self, topic: str, state: ClientState) -> ClientState:
         """The state with the put finished that a killed process left. Raises `Unavailable` where nobody knows."""
@@ -343,6 +394,21 @@ def check_named(kind: str, word: str) -> None:
     if size > WORD_SIZE_MAX:
         said = f"{kind} {word[:40]!r}… has {size} bytes as UTF-8, and may have {WORD_SIZE_MAX} to fit into a header"
         raise Refused("bad-word", said, kind=kind, word=word)
+
+
+def packed_of(bodies: Sequence[Octets]) -> bytes:
+    """Many messages as one body. Raises `Misuse("too-many")`."""
+    if len(bodies) > COUNT_MAX:
+        said = f"these are {len(bodies)} messages, and at most {COUNT_MAX} are put at once: put them in parts"
+        raise Misuse("too-many", said)
+    return pack([bytes(memoryview(body)) for body in bodies])
+
+
+def checked_count(count_max: int) -> int:
+    """How many messages are wanted at once. Raises `Misuse("too-few")` for none."""
+    if count_max < 1:
+        raise Misuse("too-few", f"{count_max} messages cannot be got: ask for at least one")
+    return min(count_max, COUNT_MAX)
 
 
 def pauses(wait_s: float) -> Iterator[float]:

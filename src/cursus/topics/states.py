@@ -1,10 +1,11 @@
 """What a client remembers of its topics, on disk: a journal of its own, with one fact for each state that was saved.
 
     <directory>/client_<id>/     files as docs/reference/journal-format.md has them
-    a fact                       msgpack: (topic, state)
+    a fact                       msgpack: (topic, state), or (topic, how many of the messages got are handed over)
     the state of a checkpoint    msgpack: {topic: state}
 
-A fact holds all of a topic's state, so the last one of a topic counts. Saves that come together are written and synced
+A fact holds all of a topic's state, so the last one of a topic counts; but for that of a client that hands over, one
+by one, what it got at once, which would be written as often. Saves that come together are written and synced
 together. One that is not synced is in the system's memory when it is answered, where it survives the process; it comes
 to the platter with the next one that is, or a tenth of a second later.
 
@@ -22,6 +23,7 @@ import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -37,7 +39,7 @@ from cursus.kernel.effects import Note
 from cursus.kernel.engine import Now
 from cursus.kernel.errors import Refused, Unavailable
 from cursus.kernel.events import DeadlineReached
-from cursus.protocols.topics.client_state import ClientState
+from cursus.protocols.topics.client_state import ClientState, end_hand_over
 from cursus.runtime.directory import Directory, open_directory, sync_directory
 from cursus.runtime.disk import Disk, drive_recovery
 
@@ -49,7 +51,7 @@ BALLAST_SIZE = 64 << 10
 _NAME_SIZE_MAX = 200
 _NOT_IN_A_NAME = re.compile(rb"[^a-z0-9_.+=@~-]")
 _encode = msgspec.msgpack.Encoder().encode
-_decode_fact = msgspec.msgpack.Decoder(tuple[str, ClientState]).decode
+_decode_fact = msgspec.msgpack.Decoder(tuple[str, ClientState | int]).decode
 _decode_snapshot = msgspec.msgpack.Decoder(dict[str, ClientState]).decode
 _NEW = ClientState()
 
@@ -61,6 +63,14 @@ def directory_name(client: str) -> str:
         digest = blake2b(client.encode(), digest_size=16).hexdigest()
         name = f"{name[: _NAME_SIZE_MAX - len(digest)]}%%{digest}"
     return f"client_{name}"
+
+
+def _change(before: ClientState, state: ClientState) -> ClientState | int:
+    """What has to be written for `state` to follow from the one before."""
+    got, was = state.got, before.got
+    if got is None or was is None or got.done_count <= was.done_count:
+        return state
+    return got.done_count if state == replace(before, got=replace(was, done_count=got.done_count)) else state
 
 
 class _Save(NamedTuple):
@@ -110,19 +120,21 @@ class States:
         """Remember this for as long as the process lives."""
         self._states[topic] = state
 
-    async def save(self, topic: str, state: ClientState, is_synced: bool = True) -> None:
-        """Remember this for good; unless `is_synced`, a power failure may still take it.
+    def save(self, topic: str, state: ClientState, is_synced: bool = True) -> asyncio.Future[None]:
+        """Remember this for good, which it is when this is done; unless `is_synced`, a power failure may still take it.
 
-        Raises `Unavailable` (`disk-full`, `journal-failed`): then it is as it was before.
+        Fails with `Unavailable` (`disk-full`, `journal-failed`): then it is as it was before.
         """
-        if self._failure:
-            raise self._failed()
-        self._last_token += 1
         saved = self._loop.create_future()
+        if self._failure:
+            saved.set_exception(self._failed())
+            return saved
+        self._last_token += 1
         self._saves[self._last_token] = _Save(topic, state, is_synced, saved)
-        entry = journal.fact_entry(_encode((topic, state)), time.time_ns() // 1000)
+        fact = (topic, _change(self.of(topic), state))
+        entry = journal.fact_entry(_encode(fact), time.time_ns() // 1000)
         self._tell(journal.AppendRequested(self._last_token, (entry,), is_synced))
-        await saved
+        return saved
 
     async def close(self) -> None:
         """Bring all to the platter, and let go of the directory."""
@@ -163,7 +175,10 @@ class States:
             case CheckpointLoaded(state):
                 self._states = _decode_snapshot(state)
             case Replayed(view) if view.envelope.kind == RecordKind.FACT:
-                self._remember(*_decode_fact(view.payload))
+                topic, change = _decode_fact(view.payload)
+                if isinstance(change, int):
+                    change = end_hand_over(self.of(topic), change)
+                self._remember(topic, change)
             case Note():
                 self._log(found)
 
@@ -266,7 +281,7 @@ class States:
 
     def _not_saved(self, code: str, reason: str) -> Unavailable:
         said = f"what client {self._client} must remember cannot be written to {self.path} ({reason})"
-        return Unavailable(code, f"{said}: nothing was done; make room there, and try again", path=str(self.path))
+        return Unavailable(code, f"{said}: make room there, and try again", path=str(self.path))
 
     def _failed(self) -> Unavailable:
         said = f"a write or sync in {self.path} failed ({self._failure}): nothing more is done"

@@ -14,10 +14,10 @@ from tests.protocols.topics.floor import LINK, SERVER, SETTINGS, ServerScene
 
 BODY_SIZE_MAX = 1000
 TOPIC = "prices"
-NAMES = "SUBSCRIBE, UNSUBSCRIBE, GET, PUT, PERIODIC, MERGE, TRANSFER, STATUS"
+NAMES = "SUBSCRIBE, UNSUBSCRIBE, GET, PUT, PERIODIC, MERGE, TRANSFER, STATUS, PUT_MANY, GET_MANY"
 NO_END = "an empty line ends a header, and there is none in the first"
 COUNTER = f"a counter is a whole number from 1 to {U63_MAX}, this is"
-FOR_OTHERS = "a server takes SUBSCRIBE, UNSUBSCRIBE, GET, PUT, MERGE and TRANSFER;"
+FOR_OTHERS = "a server takes SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY, MERGE and TRANSFER;"
 LETTERS = "(letters, digits and _.:@/+=- are; it starts with a letter, a digit or _) [bad-name]"
 GIVEN = "name the last one, or -1 for none"
 MERGED = "try again, until both are merged; or, if that server is lost, unsubscribe and subscribe"

@@ -13,6 +13,8 @@ from tests.protocols.topics.floor import Floor
 from tests.streams.rig import incarnation
 from tests.streams.sinking import RUN, open_run, open_stage, write
 
+ANSWER_SIZE_MAX = 1000
+
 
 class Scene(Floor[GetEnded]):
     """A server's way out, and somebody who publishes to the stream `s`."""
@@ -24,7 +26,7 @@ class Scene(Floor[GetEnded]):
         self.boot()
 
     def boot(self) -> None:
-        self.gets = Gets("local", self.next_id, lambda: incarnation(self.next_id()), self._getters_max)
+        self.gets = Gets("local", self.next_id, lambda: incarnation(self.next_id()), self._getters_max, ANSWER_SIZE_MAX)
         self.join(self.gets.handle, self.gets.check)
         self.grant = self.rig.attach(10_000)
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cursus.kernel.errors import PeerFault, Refused
 from cursus.protocols.topics import messages as m
+from cursus.protocols.topics.many import SEQUENCE_SIZE, count_of, pack, pack_numbered, sequences_in, unpack
 from cursus.protocols.topics.messages import HEADER_SIZE_MAX, decode_message, encode_message
 from tests.reference.pages import part_on_page
 
@@ -20,6 +21,11 @@ GOLDEN: dict[str, tuple[bytes, m.Message]] = {
     "get-behind": (b"GET alice prices bob-7\r\n\r\n", m.Get("alice", "prices", "bob-7")),
     "put": (b"PUT bob prices 7\r\n\r\nEWR 12.5\r\n\r\n*", m.Put("bob", "prices", 7, b"EWR 12.5\r\n\r\n*")),
     "put-nothing": (b"PUT bob prices 8\r\n\r\n", m.Put("bob", "prices", 8, b"")),
+    "put-many": (
+        b"PUT_MANY bob prices 9\r\n\r\n\2\0\0\0\3\0\0\0\0\0\0\0EWR",
+        m.PutMany("bob", "prices", 9, pack([b"EWR", b""])),
+    ),
+    "get-many": (b"GET_MANY alice prices bob-7..9 100\r\n\r\n", m.GetMany("alice", "prices", "bob-7..9", 100)),
     "periodic": (b"PERIODIC 127.0.0.1:5561\r\n\r\nprices news", m.Periodic("127.0.0.1:5561", ("prices", "news"))),
     "periodic-none": (b"PERIODIC 127.0.0.1:5561\r\n\r\n", m.Periodic("127.0.0.1:5561", ())),
     "merge": (
@@ -47,6 +53,10 @@ GOLDEN: dict[str, tuple[bytes, m.Message]] = {
     "transfer-none": (b"TRANSFER s prices\r\n\r\n", m.Transfer("s", "prices", (), ())),
     "status": (b"STATUS 127.0.0.1:5561 OK\r\n\r\n", m.Status("127.0.0.1:5561", "OK")),
     "status-message": (b"STATUS s OK bob-7\r\n\r\nEWR 12.5", m.Status("s", "OK", "bob-7", b"EWR 12.5")),
+    "status-many": (
+        (b"STATUS s OK bob-10..12\r\n\r\n\2\0\0\0\1\0\0\0\2\0\0\0abc\12\0\0\0\0\0\0\0\14\0\0\0\0\0\0\0"),
+        m.Status("s", "OK", "bob-10..12", pack_numbered([b"a", b"bc"], [10, 12])),
+    ),
     "status-error": (b"STATUS s NOT_SUBSCRIBED\r\n\r\nsubscribe", m.Status("s", "NOT_SUBSCRIBED", "", b"subscribe")),
 }
 BAD = {
@@ -67,6 +77,18 @@ BAD = {
     "counter above": (b"PUT bob a 9223372036854775808\r\n\r\n", "from 1 to"),
     "counter of other digits": ("PUT bob a ١\r\n\r\n".encode(), "from 1 to"),
     "endless counter": (b"PUT bob a " + b"9" * 1000 + b"\r\n\r\n", "from 1 to"),
+    "many of nothing": (b"PUT_MANY bob a 1\r\n\r\n", "begins with their count, 1 to 65536, and the length of each"),
+    "none": (b"PUT_MANY bob a 1\r\n\r\n\0\0\0\0", "this one has 4 bytes, and says 0"),
+    "too many at once": (b"PUT_MANY bob a 1\r\n\r\n\1\0\1\0" + bytes(4 * 65537), "and says 65537"),
+    "more than there is": (b"PUT_MANY bob a 1\r\n\r\n\2\0\0\0\1\0\0\0", "and says 2"),
+    "many cut off": (GOLDEN["put-many"][0][:-1], "2 messages with their lengths have 15 bytes, and these are 14"),
+    "many and more": (GOLDEN["put-many"][0] + b"x", "2 messages with their lengths have 15 bytes, and these are 16"),
+    "counter of the last above": (
+        GOLDEN["put-many"][0].replace(b" 9\r", b" 9223372036854775807\r"),
+        "a counter is a whole number from 1 to 9223372036854775806",
+    ),
+    "many of no number": (b"GET_MANY alice a -1 x\r\n\r\n", "a count is a whole number from 1 to"),
+    "many, none wanted": (b"GET_MANY alice a -1 0\r\n\r\n", "a count is a whole number from 1 to"),
     "cut off": (GOLDEN["transfer"][0][:-3], "a TRANSFER ends with a line, and this one is cut off after 68 bytes"),
     "cut off in an id": (b"TRANSFER s t\r\n\r\n*b-7\r\n", "a message of a TRANSFER is an id, a line and its content"),
     "not there": (b"TRANSFER s t\r\n\r\na b-7 \r\n", "a has yet to receive b-7, and there is no such message"),
@@ -78,6 +100,7 @@ BAD = {
 }
 WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters=" "), min_size=1, max_size=20)
 COUNTERS = st.integers(1, (1 << 63) - 1)
+MANY = st.lists(st.binary(max_size=20), min_size=1, max_size=20)
 BODIES = st.one_of(st.binary(max_size=50), st.lists(st.sampled_from([b"*", b"/", b"s", b"\r\n"])).map(b"".join))
 
 
@@ -96,6 +119,8 @@ MESSAGES = st.one_of(
     st.builds(m.Unsubscribe, WORDS, WORDS),
     st.builds(m.Get, WORDS, WORDS, WORDS),
     st.builds(m.Put, WORDS, WORDS, COUNTERS, BODIES),
+    st.builds(m.PutMany, WORDS, WORDS, COUNTERS.filter(lambda one: one < 1 << 62), MANY.map(pack)),
+    st.builds(m.GetMany, WORDS, WORDS, WORDS, COUNTERS),
     st.builds(m.Periodic, WORDS, st.lists(WORDS).map(tuple)),
     st.builds(m.Merge, WORDS, WORDS, WORDS),
     transfers(),
@@ -163,6 +188,15 @@ def test_garbage_is_refused_as_the_peers_fault_or_is_another_message(data: bytes
     spoiled = data[:at] + bytes([byte]) + data[at + 1 : len(data) - cut]
     with suppress(PeerFault):
         decode_message(spoiled)
+
+
+@given(MANY, st.data())
+def test_many_messages_come_back_as_they_were_packed(bodies: list[bytes], data: st.DataObject) -> None:
+    sequences = data.draw(st.lists(COUNTERS, min_size=len(bodies), max_size=len(bodies)))
+    packed = pack_numbered(bodies, sequences)
+    assert (unpack(pack(bodies)), count_of(pack(bodies))) == (bodies, len(bodies))
+    assert (unpack(packed), list(sequences_in(packed))) == (bodies, sequences)
+    assert count_of(packed, SEQUENCE_SIZE) == len(bodies)
 
 
 @given(st.binary(max_size=100))

@@ -316,7 +316,7 @@ def test_what_is_not_for_a_proxy_is_answered_with_what_is() -> None:
     ((_, status, text),) = said(scene.tell(Asked(1, b"MERGE s t s2\r\n\r\n")))
     assert (status, text) == (
         "BAD_MESSAGE",
-        "a proxy takes SUBSCRIBE, UNSUBSCRIBE, GET, PUT and PERIODIC; MERGE is for servers",
+        "a proxy takes SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY and PERIODIC; MERGE is for servers",
     )
     ((_, status, text),) = said(scene.tell(Asked(2, b"GET alice\r\n\r\n")))
     assert status == "BAD_MESSAGE"

@@ -23,7 +23,7 @@ from cursus.kernel.errors import Misuse, PeerFault
 from cursus.kernel.events import DeadlineReached
 from cursus.kernel.symbol import Symbol
 
-from .messages import Status, decode_message
+from .messages import Status, decode_message, name_of
 
 ANSWER_NS = 100_000_000
 RETRIES_MAX = 3
@@ -122,7 +122,7 @@ class Conversation:
         if isinstance(message, Status):
             self._end(Tell(message))
         else:
-            self._pass_over(f"gave {type(message).__name__.upper()} for an answer", now)
+            self._pass_over(f"gave {name_of(message)} for an answer", now)
 
     def be_unreachable(self, event: ProxyUnreachable, now: Now) -> None:
         """Ask the next one."""

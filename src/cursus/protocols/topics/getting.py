@@ -8,6 +8,9 @@ is settled, durably, and then the next one is answered, which stays the next one
 already was answered and the answer lost, so the next one is answered as well; any other id was never given. Ids of a
 stream that was merged into this one are known by where the subscription stood there (its *origins*).
 
+GET_MANY is answered with several at once, under an id that names the first and the last: whoever names it has received
+all that was unsettled from the one to the other. That the first is the next one says that they were given.
+
 Invariants
     (1) Each question is answered exactly once.
     (2) What waits to be handed out lies in the order of sequences; everything before it is done with.
@@ -21,6 +24,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from cursus.delivery.batch import Layout, read_header
@@ -30,16 +34,19 @@ from cursus.kernel.errors import InvariantBroken
 from cursus.kernel.octets import Octets
 from cursus.streams import exchange as x
 
-from .messages import NO_MESSAGE_ID, Get, StatusWord, Subscribe, Unsubscribe
+from .many import COUNT_MAX, LENGTH_SIZE, SEQUENCE_SIZE, pack_numbered
+from .messages import NO_MESSAGE_ID, Get, GetMany, StatusWord, Subscribe, Unsubscribe
 from .putting import word_for
 
 SUBSCRIPTION = "topics"
 """The name of the subscription of each client."""
 CREDIT_SIZE = 64 << 10
 """How many bytes of messages wait here for one client at most, and one frame more."""
+MANY_CREDIT_SIZE = 2 << 20
+"""The same for one that gets many at once, as long as there are no more than `WIDE_MAX` of those."""
+WIDE_MAX = 128
 _INCARNATION_SHOWN = 8
-_DIGITS_MAX = 19
-_ID = re.compile(r"([0-9a-f]{16})-[0-9]{1,19}")
+_ID = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})(?:\.\.([0-9]{1,19}))?", re.ASCII)
 _ADMIN, _LOOK = 1, 2
 
 
@@ -53,7 +60,7 @@ class GetEnded(NamedTuple):
     body: bytes = b""
 
 
-Question: TypeAlias = Subscribe | Unsubscribe | Get
+Question: TypeAlias = Subscribe | Unsubscribe | Get | GetMany
 Effect: TypeAlias = (
     GetEnded | x.SubscribeRequested | x.CreditGranted | x.SettleRequested | x.AdminRequested | x.SessionClosed
 )
@@ -91,8 +98,8 @@ class _Getter:
     """The first one is being worked on."""
     grant: x.GrantSubscription | None = None
     is_removing: bool = False
-    settling: int = 0
-    """The sequence that is being settled, 0 for none."""
+    settling: tuple[int, int] | None = None
+    """The first and the last sequence of what is being settled."""
     origins: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """By incarnation, as ids show it: the next sequence there, and where that one lies here."""
     position: int = 0
@@ -102,6 +109,8 @@ class _Getter:
     """Credit that is free and was not given back yet: half of all of it at once."""
     credit: int = 0
     """As the streams floor has it: it pushes while there is some."""
+    credit_size: int = CREDIT_SIZE
+    """How much of it there is when nothing waits."""
     has_caught_up: bool = False
     """Whether nothing lies behind what was pushed: then what comes is pushed at once."""
 
@@ -120,12 +129,16 @@ class Gets:
         open_session: Callable[[], int],
         new_incarnation: Callable[[], bytes],
         getters_max: int,
+        answer_size_max: int,
     ) -> None:
         """Nobody has asked yet. `open_session` gives sessions of the streams floor that nobody has."""
         self._principal = principal
         self._open_session = open_session
         self._new_incarnation = new_incarnation
         self._getters_max = getters_max
+        self._answer_size_max = answer_size_max
+        """Of many messages together; a single one may be larger."""
+        self._wide_count = 0
         self._getters: dict[tuple[str, str], _Getter] = {}
         """By topic and client; who asked last stands last."""
         self._by_session: dict[int, _Getter] = {}
@@ -262,12 +275,12 @@ class Gets:
             x.SubscribeRequested(
                 getter.session, self._principal, getter.topic, getter.client, SUBSCRIPTION,
                 start=x.Start(x.StartKind.HEAD), mode=x.SettleMode.INDIVIDUAL, incarnation=self._new_incarnation(),
-                credit=CREDIT_SIZE,
+                credit=getter.credit_size,
             )
         )  # fmt: skip
 
     def _granted(self, getter: _Getter, grant: x.GrantSubscription) -> None:
-        getter.grant, getter.position, getter.credit = grant, grant.position, CREDIT_SIZE
+        getter.grant, getter.position, getter.credit = grant, grant.position, getter.credit_size
         getter.has_caught_up, getter.freed_size = grant.position > grant.head, 0
         getter.messages.clear()
         if not getter.asked:
@@ -275,14 +288,14 @@ class Gets:
         question = getter.asked[0].question
         if isinstance(question, Subscribe):
             self._answer(getter, StatusWord.OK)
-        elif isinstance(question, Get):
+        elif isinstance(question, Get | GetMany):
             self._get(getter, question)
 
     def _close(self, getter: _Getter) -> None:
         """Leave the session, and begin another one with the next question."""
         self._effects.append(x.SessionClosed(getter.session))
         del self._by_session[getter.session]
-        getter.session, getter.grant, getter.settling = self._open_session(), None, 0
+        getter.session, getter.grant, getter.settling = self._open_session(), None, None
         getter.messages.clear()
         self._by_session[getter.session] = getter
 
@@ -294,7 +307,8 @@ class Gets:
 
     def _forget(self, getter: _Getter) -> None:
         self._by_session.pop(getter.session, None)
-        self._getters.pop((getter.topic, getter.client), None)
+        if self._getters.pop((getter.topic, getter.client), None) is not None and getter.credit_size > CREDIT_SIZE:
+            self._wide_count -= 1
 
     def _make_room(self) -> None:
         """Let go whoever asked the longest ago and waits for nothing."""
@@ -316,8 +330,12 @@ class Gets:
             getter.has_caught_up = False
         self._go_on(getter)
 
-    def _get(self, getter: _Getter, question: Get) -> None:
-        """Settle what the question names, if it is the next one, and answer with the one behind it."""
+    def _get(self, getter: _Getter, question: Get | GetMany) -> None:
+        """Settle what the question names, if it is the next one, and answer with what is behind it."""
+        if isinstance(question, GetMany) and getter.credit_size == CREDIT_SIZE and self._wide_count < WIDE_MAX:
+            self._wide_count += 1
+            getter.credit_size = MANY_CREDIT_SIZE
+            self._free(getter, MANY_CREDIT_SIZE - CREDIT_SIZE)
         if not getter.messages and not getter.has_caught_up:
             self._administer(getter, "subscription.show", _LOOK)
             return
@@ -325,8 +343,8 @@ class Gets:
         if named is None:
             self._answer(getter, *_unknown(getter, question.last_id))
         elif named:
-            getter.settling = named
-            self._effects.append(x.SettleRequested(getter.session, ((named, named),)))
+            getter.settling = named[0], named[-1]
+            self._effects.append(x.SettleRequested(getter.session, (getter.settling,)))
         else:
             self._hand_out(getter)
 
@@ -337,24 +355,25 @@ class Gets:
             getter.has_caught_up = True
             self._go_on(getter)
 
-    def _named(self, getter: _Getter, message_id: str) -> int | None:
-        """The sequence that a GET settles by naming an id, 0 for nothing, None for an id that was never given."""
+    def _named(self, getter: _Getter, message_id: str) -> tuple[int, ...] | None:
+        """The first and last sequence that naming an id settles, () for nothing, None for one that was never given."""
         if message_id == NO_MESSAGE_ID:
-            return 0
-        shown, _, digits = message_id.partition("-")
-        if not digits.isascii() or not digits.isdigit() or len(digits) > _DIGITS_MAX:
+            return ()
+        found = _ID.fullmatch(message_id)
+        if found is None:
             return None
-        sequence, is_own = int(digits), shown == self._shown_incarnation(getter)
-        if is_own and getter.messages and sequence == getter.next_sequence:
-            return sequence if isinstance(getter.messages[0], _Message) else 0
-        following, place = getter.origins.get(shown, (0, 0))
-        if sequence < following or (is_own and sequence < getter.next_sequence):
-            return 0
-        return place if place and sequence == following else None
-
-    def _shown_incarnation(self, getter: _Getter) -> str:
+        first = int(found[2])
+        last = int(found[3] or first)
         assert getter.grant is not None
-        return _shown(getter.grant.stream_incarnation)
+        is_own = found[1] == _shown(getter.grant.stream_incarnation)
+        if is_own and getter.messages and first == getter.next_sequence:
+            if not first <= last <= max(getter.position - 1, getter.grant.head):
+                return None
+            return (first, last) if isinstance(getter.messages[0], _Message) else ()
+        following, place = getter.origins.get(found[1], (0, 0))
+        if first < following or (is_own and first < getter.next_sequence):
+            return ()
+        return (place, place) if place and first == following else None
 
     def _hand_out(self, getter: _Getter) -> None:
         message = getter.messages[0] if getter.messages else None
@@ -368,30 +387,59 @@ class Gets:
             said = f"messages {message.sequence} to {message.last} of {getter.topic} cannot be had ({message.code})"
             self._answer(getter, StatusWord.INTERNAL_ERROR, f"{said}: get again for the next one")
         else:
-            message_id = f"{self._shown_incarnation(getter)}-{message.sequence}"
-            self._answer(getter, StatusWord.OK, message_id=message_id, body=message.body)
+            assert getter.grant is not None
+            question, shown = getter.asked[0].question, _shown(getter.grant.stream_incarnation)
+            if isinstance(question, GetMany):
+                given = self._next_of(getter, question.count_max)
+                first, last = given[0].sequence, given[-1].sequence
+                body = pack_numbered([one.body for one in given], [one.sequence for one in given])
+                self._answer(getter, StatusWord.OK, message_id=f"{shown}-{first}..{last}", body=body)
+            else:
+                self._answer(getter, StatusWord.OK, message_id=f"{shown}-{message.sequence}", body=message.body)
+
+    def _next_of(self, getter: _Getter, count: int) -> list[_Message]:
+        """Up to so many messages that come next, as many as one answer takes, and at least one."""
+        given: list[_Message] = []
+        left = self._answer_size_max
+        for message in islice(getter.messages, min(count, COUNT_MAX)):
+            if isinstance(message, _Gap):
+                break
+            left -= len(message.body) + LENGTH_SIZE + SEQUENCE_SIZE
+            if left < 0 and given:
+                break
+            given.append(message)
+        return given
 
     def _settled(self, getter: _Getter, said: x.ConfirmSettled) -> None:
-        sequence = getter.settling
-        if not 0 < sequence <= said.floor and not any(first <= sequence <= last for first, last in said.ranges):
+        if getter.settling is None:
             return
-        getter.settling = 0
-        # By its id in another stream one may be named that was settled before, or not pushed yet: it will not be then.
-        message = next((one for one in getter.messages if one.sequence == sequence), None)
-        if message is not None:
-            getter.messages.remove(message)
-        if isinstance(message, _Message):
-            getter.freed_size += message.freed_size
-            if getter.freed_size and (getter.freed_size >= CREDIT_SIZE // 2 or not getter.messages):
-                getter.credit += getter.freed_size
-                self._effects.append(x.CreditGranted(getter.session, getter.freed_size))
-                getter.freed_size = 0
+        first, last = getter.settling
+        if last > said.floor and not any(low <= first and last <= high for low, high in said.ranges):
+            return
+        getter.settling = None
+        # By an id of another stream what was settled before may be named, or what was not pushed yet: it will not be.
+        before = []
+        while getter.messages and getter.messages[0].sequence <= last:
+            message = getter.messages.popleft()
+            if message.sequence < first:
+                before.append(message)
+            elif isinstance(message, _Message):
+                getter.freed_size += message.freed_size
+        getter.messages.extendleft(reversed(before))
+        if getter.freed_size and (getter.freed_size >= getter.credit_size // 2 or not getter.messages):
+            size, getter.freed_size = getter.freed_size, 0
+            self._free(getter, size)
         self._hand_out(getter)
+
+    def _free(self, getter: _Getter, size: int) -> None:
+        """Let so much more be pushed."""
+        getter.credit += size
+        self._effects.append(x.CreditGranted(getter.session, size))
 
     def _go_on(self, getter: _Getter) -> None:
         """Something came for which the first question may have waited."""
         question = getter.asked[0].question if getter.asked else None
-        if getter.grant is not None and isinstance(question, Get) and not getter.settling:
+        if getter.grant is not None and isinstance(question, Get | GetMany) and getter.settling is None:
             self._get(getter, question)
 
 

@@ -20,6 +20,8 @@ from cursus.kernel.errors import PeerFault, Refused
 from cursus.kernel.names import U63_MAX
 from cursus.kernel.octets import Octets
 
+from .many import count_of
+
 END_OF_LINE = b"\r\n"
 END_OF_HEADER = b"\r\n\r\n"
 HEADER_SIZE_MAX = 2048
@@ -79,6 +81,27 @@ class Put(NamedTuple):
     body: bytes
 
 
+class PutMany(NamedTuple):
+    """A client publishes what `many.pack` made of several bodies, the first under `counter`, each behind it one higher.
+
+    Not on the page.
+    """
+
+    sender: str
+    topic: str
+    counter: int
+    body: bytes
+
+
+class GetMany(NamedTuple):
+    """A client asks for up to `count_max` messages behind `last_id`, at least one. Not on the page."""
+
+    sender: str
+    topic: str
+    last_id: str
+    count_max: int
+
+
 class Periodic(NamedTuple):
     """A server says which topics are its own. Source: section 3.1.5."""
 
@@ -110,7 +133,8 @@ class Transfer(NamedTuple):
 class Status(NamedTuple):
     """The answer to any of the others; `message_id` goes with the body that a GET gets. Source: section 3.1.8.
 
-    Beyond the page, a PUT whose counter is not above the last one is REFUSED with that one in the place of the id.
+    Beyond the page, a PUT whose counter is not above the last one is REFUSED with that one in the place of the id, and
+    the body of what GET_MANY gets is `many.pack_numbered`.
     """
 
     sender: str
@@ -119,7 +143,7 @@ class Status(NamedTuple):
     body: bytes = b""
 
 
-Message: TypeAlias = Subscribe | Unsubscribe | Get | Put | Periodic | Merge | Transfer | Status
+Message: TypeAlias = Subscribe | Unsubscribe | Get | Put | Periodic | Merge | Transfer | Status | PutMany | GetMany
 
 
 def message_size_max(body_size_max: int) -> int:
@@ -143,44 +167,72 @@ def check_word(kind: str, word: str) -> None:
         raise Refused("bad-word", f"a {kind} has at least one character", kind=kind, word=word)
 
 
+_NAMES: dict[type, str] = {
+    Subscribe: "SUBSCRIBE",
+    Unsubscribe: "UNSUBSCRIBE",
+    Get: "GET",
+    Put: "PUT",
+    Periodic: "PERIODIC",
+    Merge: "MERGE",
+    Transfer: "TRANSFER",
+    Status: "STATUS",
+    PutMany: "PUT_MANY",
+    GetMany: "GET_MANY",
+}
+
+
+def name_of(message: Message) -> str:
+    """The word by which a message begins."""
+    return _NAMES[type(message)]
+
+
 # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def encode_message(message: Message) -> bytes:
     """A message's bytes. Raises `Refused("bad-word")` where something in it cannot be said in a header."""
-    name, fields, body = _PARTS[type(message)](message)
+    fields, body = _PARTS[type(message)](message)
     for kind, word in fields:
         check_word(kind, word)
-    return b"".join((" ".join((name, *(word for _, word in fields))).encode(), END_OF_HEADER, body))
+    return b"".join((" ".join((_NAMES[type(message)], *(word for _, word in fields))).encode(), END_OF_HEADER, body))
 
 
-_Parts: TypeAlias = tuple[str, Sequence[tuple[str, str]], bytes]
+_Parts: TypeAlias = tuple[Sequence[tuple[str, str]], bytes]
 
 
 def _parts_of_subscribe(m: Subscribe) -> _Parts:
-    return "SUBSCRIBE", (("id", m.sender), ("topic", m.topic)), b""
+    return (("id", m.sender), ("topic", m.topic)), b""
 
 
 def _parts_of_unsubscribe(m: Unsubscribe) -> _Parts:
-    return "UNSUBSCRIBE", (("id", m.sender), ("topic", m.topic)), b""
+    return (("id", m.sender), ("topic", m.topic)), b""
 
 
 def _parts_of_get(m: Get) -> _Parts:
-    return "GET", (("id", m.sender), ("topic", m.topic), ("message id", m.last_id)), b""
+    return (("id", m.sender), ("topic", m.topic), ("message id", m.last_id)), b""
 
 
 def _parts_of_put(m: Put) -> _Parts:
-    return "PUT", (("id", m.sender), ("topic", m.topic), ("counter", str(m.counter))), m.body
+    return (("id", m.sender), ("topic", m.topic), ("counter", str(m.counter))), m.body
+
+
+def _parts_of_put_many(m: PutMany) -> _Parts:
+    return (("id", m.sender), ("topic", m.topic), ("counter", str(m.counter))), m.body
+
+
+def _parts_of_get_many(m: GetMany) -> _Parts:
+    fields = (("id", m.sender), ("topic", m.topic), ("message id", m.last_id), ("count", str(m.count_max)))
+    return fields, b""
 
 
 def _parts_of_periodic(m: Periodic) -> _Parts:
     for topic in m.topics:
         check_word("topic", topic)
-    return "PERIODIC", (("id", m.sender),), " ".join(m.topics).encode()
+    return (("id", m.sender),), " ".join(m.topics).encode()
 
 
 def _parts_of_merge(m: Merge) -> _Parts:
-    return "MERGE", (("id", m.sender), ("topic", m.topic), ("address", m.other)), b""
+    return (("id", m.sender), ("topic", m.topic), ("address", m.other)), b""
 
 
 def _parts_of_transfer(m: Transfer) -> _Parts:
@@ -192,12 +244,12 @@ def _parts_of_transfer(m: Transfer) -> _Parts:
     for message_id, content in (*m.messages, *(((NO_MESSAGE_ID, m.beyond),) if m.beyond else ())):
         check_word("message id", message_id)
         pieces += (b"*", _escaped(message_id.encode()), END_OF_LINE, _escaped(content), END_OF_LINE)
-    return "TRANSFER", (("id", m.sender), ("topic", m.topic)), b"".join(pieces)
+    return (("id", m.sender), ("topic", m.topic)), b"".join(pieces)
 
 
 def _parts_of_status(m: Status) -> _Parts:
     fields = [("id", m.sender), ("status", m.status)]
-    return "STATUS", fields + ([("message id", m.message_id)] if m.message_id else []), m.body
+    return fields + ([("message id", m.message_id)] if m.message_id else []), m.body
 
 
 _PARTS: dict[type, Callable[..., _Parts]] = {
@@ -209,6 +261,8 @@ _PARTS: dict[type, Callable[..., _Parts]] = {
     Merge: _parts_of_merge,
     Transfer: _parts_of_transfer,
     Status: _parts_of_status,
+    PutMany: _parts_of_put_many,
+    GetMany: _parts_of_get_many,
 }
 
 
@@ -280,10 +334,26 @@ def _read_get(words: Sequence[str], body: bytes) -> Message:
 
 def _read_put(words: Sequence[str], body: bytes) -> Message:
     sender, topic, counter = _fields("PUT", words, ("sender id", "topic", "counter"))
-    is_number = counter.isascii() and counter.isdigit() and len(counter) <= len(str(U63_MAX))
-    if not is_number or not 0 < int(counter) <= U63_MAX:
-        raise PeerFault("bad-message", f"a counter is a whole number from 1 to {U63_MAX}, this is {counter!r}")
-    return Put(sender, topic, int(counter), body)
+    return Put(sender, topic, _number("counter", counter, U63_MAX), body)
+
+
+def _read_put_many(words: Sequence[str], body: bytes) -> Message:
+    sender, topic, counter = _fields("PUT_MANY", words, ("sender id", "topic", "counter"))
+    most = U63_MAX + 1 - count_of(body)
+    return PutMany(sender, topic, _number("counter", counter, most), body)
+
+
+def _read_get_many(words: Sequence[str], body: bytes) -> Message:
+    kinds = ("sender id", "topic", "last message id", "count")
+    sender, topic, last_id, count = _fields("GET_MANY", words, kinds, body)
+    return GetMany(sender, topic, last_id, _number("count", count, U63_MAX))
+
+
+def _number(kind: str, digits: str, most: int) -> int:
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(most))
+    if not is_number or not 0 < int(digits) <= most:
+        raise PeerFault("bad-message", f"a {kind} is a whole number from 1 to {most}, this is {digits!r}")
+    return int(digits)
 
 
 def _read_periodic(words: Sequence[str], body: bytes) -> Message:
@@ -353,4 +423,6 @@ _READERS: dict[str, Callable[[Sequence[str], bytes], Message]] = {
     "MERGE": _read_merge,
     "TRANSFER": _read_transfer,
     "STATUS": _read_status,
+    "PUT_MANY": _read_put_many,
+    "GET_MANY": _read_get_many,
 }

@@ -40,15 +40,18 @@ from .messages import (
     END_OF_HEADER,
     HEADER_SIZE_MAX,
     Get,
+    GetMany,
     Merge,
     Periodic,
     Put,
+    PutMany,
     Status,
     StatusWord,
     Subscribe,
     Unsubscribe,
     decode_message,
     encode_message,
+    name_of,
 )
 
 MERGES_MAX = 16
@@ -59,7 +62,7 @@ _HEADER_SIZE_MAX = HEADER_SIZE_MAX + len(END_OF_HEADER)
 _WORD_COUNTS = {"SUBSCRIBE": 3, "UNSUBSCRIBE": 3, "GET": 4, "PUT": 4}
 _COUNTER_LENGTH_MAX = 18
 """So many digits are a counter, whichever they are."""
-_IN_CONFLICT = ("UNSUBSCRIBE", "GET")
+_IN_CONFLICT = ("UNSUBSCRIBE", "GET", "GET_MANY")
 """What is asked of other servers too while several claim a topic."""
 
 
@@ -172,16 +175,17 @@ class Proxy:
         except PeerFault as fault:
             self._say(peer, StatusWord.BAD_MESSAGE, fault.message)
             return
-        name = type(message).__name__.upper()
+        name = name_of(message)
         if isinstance(message, Periodic):
             self._learn(peer, message, origin)
-        elif isinstance(message, Put) and len(message.body) > self.settings.body_size_max:
+        elif isinstance(message, Put | PutMany) and len(message.body) > self.settings.body_size_max:
             said = f"a body has at most {self.settings.body_size_max} bytes here, this has {len(message.body)}"
             self._say(peer, StatusWord.BAD_MESSAGE, said)
-        elif isinstance(message, Subscribe | Unsubscribe | Get | Put):
+        elif isinstance(message, Subscribe | Unsubscribe | Get | GetMany | Put | PutMany):
             self._dispatch(peer, name, message.topic, data)
         else:
-            said = f"a proxy takes SUBSCRIBE, UNSUBSCRIBE, GET, PUT and PERIODIC; {name} is for servers"
+            takes = "SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY and PERIODIC"
+            said = f"a proxy takes {takes}; {name} is for servers"
             self._say(peer, StatusWord.BAD_MESSAGE, said)
 
     def _learn(self, peer: int, message: Periodic, origin: bytes) -> None:

@@ -6,7 +6,8 @@
 The resume token of a put's batch is the digest of its body, so the node knows the body of a client's last counter as
 long as it knows the source. A counter above the last one is appended; the last one again, with the same body, is a
 duplicate; all others are refused with the last one named. A put is answered when it is durable, and so is whoever asks
-for it meanwhile.
+for it meanwhile. A put of many messages is one batch, and one put: its counter is that of its last message, its digest
+that of all.
 
 Invariants
     (1) Each put is answered exactly once.
@@ -21,13 +22,14 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
 
-from cursus.delivery.batch import BatchHeader, Layout, signed_record
+from cursus.delivery.batch import BatchHeader, signed_record
+from cursus.delivery.payload import laid_out
 from cursus.delivery.publication import Rows
-from cursus.delivery.rows import encode_rows
 from cursus.kernel.engine import Now
 from cursus.streams import exchange as x
 
-from .messages import Put, StatusWord
+from .many import count_of, unpack
+from .messages import Put, PutMany, StatusWord
 
 DIGEST_SIZE = 16
 FENCES_MAX = 3
@@ -51,15 +53,16 @@ Answer: TypeAlias = x.GrantSource | x.ConfirmTaken | x.RefuseBatch | x.Refuse | 
 
 class _Asked(NamedTuple):
     peer: int
-    put: Put
+    put: Put | PutMany
+    first: int
+    last: int
     digest: bytes
 
 
 @dataclass(slots=True)
 class _OnItsWay:
-    digest: bytes
+    asked: _Asked
     peers: list[int]
-    put: Put
 
 
 @dataclass(slots=True)
@@ -76,6 +79,7 @@ class _Putter:
     waiting: list[_Asked] = field(default_factory=list)
     """Until the source is attached."""
     on_its_way: dict[int, _OnItsWay] = field(default_factory=dict)
+    """By the last counter of each."""
     fence_count: int = 0
 
     @property
@@ -105,7 +109,7 @@ class Puts:
         self._by_session: dict[int, _Putter] = {}
         self._effects: list[Effect] = []
 
-    def ask(self, peer: int, put: Put, now: Now) -> Sequence[Effect]:
+    def ask(self, peer: int, put: Put | PutMany, now: Now) -> Sequence[Effect]:
         """A client puts."""
         effects: list[Effect] = []
         self._effects = effects
@@ -119,7 +123,8 @@ class Puts:
             self._make_room()
             self._attach(putter)
         self._putters[key] = putter
-        asked = _Asked(peer, put, digest_of(put.body))
+        last = put.counter if isinstance(put, Put) else put.counter + count_of(put.body) - 1
+        asked = _Asked(peer, put, put.counter, last, digest_of(put.body))
         if putter.grant is None:
             putter.waiting.append(asked)
         else:
@@ -209,7 +214,7 @@ class Puts:
         if putter.fence_count > FENCES_MAX:
             self._end(putter, StatusWord.REFUSED, f"{fence.message}: let nobody else publish as {putter.client}")
             return
-        again = [_Asked(peer, way.put, way.digest) for way in putter.on_its_way.values() for peer in way.peers]
+        again = [way.asked._replace(peer=peer) for way in putter.on_its_way.values() for peer in way.peers]
         putter.waiting = again + putter.waiting
         putter.on_its_way = {}
         self._attach(putter)
@@ -224,27 +229,29 @@ class Puts:
     # ── puts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _judge(self, putter: _Putter, asked: _Asked, now: Now) -> None:
-        counter = asked.put.counter
-        way = putter.on_its_way.get(counter)
+        way = putter.on_its_way.get(asked.last)
         newest = max(putter.last, next(reversed(putter.on_its_way), 0))
-        if counter > newest:
+        if asked.first > newest:
             self._offer(putter, asked, now)
-        elif way is not None and way.digest == asked.digest:
+        elif way is not None and way.asked.digest == asked.digest:
             way.peers.append(asked.peer)
-        elif counter == putter.last and putter.digest == asked.digest:
+        elif asked.last == putter.last and putter.digest == asked.digest:
             self._effects.append(PutEnded(asked.peer, StatusWord.OK))
         else:
-            self._effects.append(PutEnded(asked.peer, StatusWord.REFUSED, _refusal(putter, counter, newest), newest))
+            text = _refusal(putter, asked, newest)
+            self._effects.append(PutEnded(asked.peer, StatusWord.REFUSED, text, newest))
 
     def _offer(self, putter: _Putter, asked: _Asked, now: Now) -> None:
         grant, put = putter.grant, asked.put
         assert grant is not None
-        payload, at_us = [encode_rows(Rows([b""], [put.body]))], now.wall_us
+        bodies = [put.body] if isinstance(put, Put) else unpack(put.body)
+        layout, payload = laid_out(Rows([b""] * len(bodies), bodies))
+        at_us = now.wall_us
         header = BatchHeader(
-            int(Layout.ROWS), 0, len(payload[0]), DIGEST_SIZE, 1, grant.stream_id, grant.source_id, grant.epoch, 1,
-            put.counter, at_us, at_us,
+            int(layout), 0, sum(map(len, payload)), DIGEST_SIZE, len(bodies), grant.stream_id, grant.source_id,
+            grant.epoch, len(bodies), asked.first, at_us, at_us,
         )  # fmt: skip
-        putter.on_its_way[put.counter] = _OnItsWay(asked.digest, [asked.peer], put)
+        putter.on_its_way[asked.last] = _OnItsWay(asked, [asked.peer])
         self._effects.append(x.BatchOffered(putter.session, signed_record(header, payload, asked.digest), header))
 
     def _taken(self, putter: _Putter, said: x.ConfirmTaken) -> None:
@@ -253,12 +260,13 @@ class Puts:
             return
         putter.fence_count = 0
         if said.last_number > putter.last:
-            putter.last, putter.digest = said.last_number, way.digest
+            putter.last, putter.digest = said.last_number, way.asked.digest
         self._effects.extend(PutEnded(peer, StatusWord.OK) for peer in way.peers)
 
     def _not_taken(self, putter: _Putter, said: x.RefuseBatch) -> None:
-        way = putter.on_its_way.pop(said.first_number, None)
+        way = next((way for way in putter.on_its_way.values() if way.asked.first == said.first_number), None)
         if way is not None:
+            del putter.on_its_way[way.asked.last]
             text = f"{said.message} [{said.code}]"
             self._effects.extend(PutEnded(peer, StatusWord.INTERNAL_ERROR, text) for peer in way.peers)
 
@@ -273,8 +281,10 @@ def digest_of(body: bytes) -> bytes:
     return blake2b(body, digest_size=DIGEST_SIZE).digest()
 
 
-def _refusal(putter: _Putter, counter: int, newest: int) -> str:
-    who = f"{putter.client} on {putter.topic}"
-    if counter == newest:
-        return f"counter {counter} of {who} was another body's: put it under a counter above {newest}"
-    return f"counter {counter} of {who} is below its last one, {newest}: put under a counter above {newest}"
+def _refusal(putter: _Putter, asked: _Asked, newest: int) -> str:
+    who, advice = f"{putter.client} on {putter.topic}", f"under a counter above {newest}"
+    if asked.last == newest:
+        return f"counter {asked.last} of {who} was another body's: put it {advice}"
+    if asked.last > newest:
+        return f"counters {asked.first} to {asked.last} of {who} begin at or below its last one, {newest}: put {advice}"
+    return f"counter {asked.last} of {who} is below its last one, {newest}: put {advice}"

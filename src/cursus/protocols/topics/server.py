@@ -36,10 +36,12 @@ from .getting import GetEnded, Gets
 from .merging import Merging
 from .messages import (
     Get,
+    GetMany,
     Merge,
     Message,
     Periodic,
     Put,
+    PutMany,
     Status,
     StatusWord,
     Subscribe,
@@ -47,6 +49,7 @@ from .messages import (
     Unsubscribe,
     decode_message,
     encode_message,
+    name_of,
 )
 from .putting import PutEnded, Puts
 from .questions import Questions, Then
@@ -110,7 +113,7 @@ class Server:
         self.new_incarnation = new_incarnation
         most = settings.sessions_max
         self.puts = Puts(PRINCIPAL, partial(self._open, _PUTS), new_incarnation, settings.body_size_max, most)
-        self.gets = Gets(PRINCIPAL, partial(self._open, _GETS), new_incarnation, most)
+        self.gets = Gets(PRINCIPAL, partial(self._open, _GETS), new_incarnation, most, settings.body_size_max)
         self._questions = Questions(self.order)
         self._merging = Merging(self, settings.servers)
         self._parts: dict[int, Part] = {}
@@ -201,7 +204,7 @@ class Server:
         elif len(self._in_hand) >= self.settings.requests_max:
             said = f"{len(self._in_hand)} requests are in hand, as many as may be: try again"
             self.answer(peer, StatusWord.SERVER_UNAVAILABLE, said.encode())
-        elif isinstance(message, Put | Get | Subscribe | Unsubscribe):
+        elif isinstance(message, Put | PutMany | Get | GetMany | Subscribe | Unsubscribe):
             self._in_hand[peer] = _InHand(message.topic, message, event.data)
             self._take(peer, message, event.data, now)
         elif isinstance(message, Merge):
@@ -213,8 +216,8 @@ class Server:
 
     def _judge(self, peer: int, message: Message) -> None:
         """Refuse what only proxies take, or nobody."""
-        name = type(message).__name__.upper()
-        said = f"a server takes SUBSCRIBE, UNSUBSCRIBE, GET, PUT, MERGE and TRANSFER; {name} is for proxies"
+        takes = "SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY, MERGE and TRANSFER"
+        said = f"a server takes {takes}; {name_of(message)} is for proxies"
         if isinstance(message, Status):
             said = "STATUS is an answer, and nothing was asked"
         self.answer(peer, StatusWord.BAD_MESSAGE, said.encode())
@@ -228,7 +231,7 @@ class Server:
             self._waits.set(peer, now.monotonic_ns + HELD_NS)
         elif topic in self._passed_on:
             self._pass_on(peer, topic, data, now)
-        elif isinstance(message, Put):
+        elif isinstance(message, Put | PutMany):
             self._follow(self.puts.ask(peer, message, now), now)
         else:
             self._follow(self.gets.ask(peer, message), now)  # type: ignore[arg-type]
