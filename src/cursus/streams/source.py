@@ -12,7 +12,6 @@ Source: the design, section 2 ("source", "epoch", "batch").
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum
 
 INDEX_COUNT_MAX = 64
@@ -62,7 +61,8 @@ class SourceState:
         self.token = b""
         self.token_number = 0
         self.session = 0
-        self._recent: deque[tuple[int, int, int]] = deque(maxlen=INDEX_COUNT_MAX)
+        # A deque of a few would take ten times as much, and there are hundreds of thousands.
+        self._recent: list[tuple[int, int, int]] = []
 
     def open(self, epoch: int, incarnation: bytes) -> None:
         """Another incarnation takes the source over, under a new epoch; that is on its way to the journal."""
@@ -110,6 +110,8 @@ class SourceState:
             self.token = token
             self.token_number = last
         self._recent.append((first, last, first_sequence))
+        if len(self._recent) > INDEX_COUNT_MAX:
+            del self._recent[0]
 
     def sequence_of(self, number: int) -> int:
         """The sequence of a durable publication, 0 when it has left the index."""

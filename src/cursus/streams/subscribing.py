@@ -255,7 +255,7 @@ class Subscribing:
         """A change was answered: make those that waited, feed the owner, and journal what was settled meanwhile."""
         subscription.is_changing = False
         while subscription.changes and not subscription.is_changing:
-            subscription.changes.popleft()(now)
+            subscription.changes.pop(0)(now)
         flow = self.flows.get(subscription.session)
         if flow is not None:
             self.feeding.pump(flow, now)

@@ -11,7 +11,6 @@ Invariants
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -65,7 +64,7 @@ class Subscription:
         self.session = 0
         self.is_changing = False
         """Whether another owner or filter, or its removal, is on its way to the journal."""
-        self.changes: deque[Callable[[Now], None]] = deque()
+        self.changes: list[Callable[[Now], None]] = []
         """What else it is to become, each in its turn."""
         self.is_removed = False
         self.is_journaling = False
