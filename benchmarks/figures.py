@@ -104,7 +104,7 @@ def _beside(what: str, bound: float, ours: str, other: str, metric: str, is_uppe
 
 
 _TOPICS_ONE: Final = ("topics-one-client", "topics-one-async-client", "topics-one-page-client")
-_TOPICS_MANY: Final = ("topics-many-clients", "topics-many-page-clients")
+_TOPICS_MANY: Final = ("topics-many-clients", "topics-many-group-clients", "topics-many-page-clients")
 _TOPICS: Final = (
     *(
         _beside(f"{name}: put and get, p50, beside RabbitMQ", 1.5, name, "rabbitmq-one-client", "p50_ns", True)
@@ -112,6 +112,9 @@ _TOPICS: Final = (
     ),
     *(_trial(f"{name}: operations", 8_000, "/s", name, _RATE) for name in _TOPICS_MANY),
     *(_beside(f"{name}: the same, beside RabbitMQ", 1, name, "rabbitmq-many-clients", _RATE) for name in _TOPICS_MANY),
+    _trial("topics in bulk: put", 200_000, "/s", "topics-bulk", "put_hz"),
+    _trial("topics in bulk: got", 200_000, "/s", "topics-bulk", "get_hz"),
+    _trial("topics in bulk: put and got at the same time", 200_000, "/s", "topics-bulk", "both_hz"),
     _trial("100,000 topics on a server: clean start", 5, "s", "topics-at-rest", "clean_start_s", True),
     _trial("100,000 topics on a server: resident", 500 * 2**20, "B", "topics-at-rest", "resident_size", True),
     _trial("merge of 100,000 diverged messages", 10, "s", "topics-merge", "merge_s", True),

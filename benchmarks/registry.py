@@ -39,8 +39,10 @@ TRIALS: Final = (
     "benchmarks.contenders.topics_one:page",
     "benchmarks.peers.rabbitmq:OneClient",
     "benchmarks.contenders.topics_many:library",
+    "benchmarks.contenders.topics_many:group",
     "benchmarks.contenders.topics_many:page",
     "benchmarks.peers.rabbitmq:ManyClients",
+    "benchmarks.contenders.topics_bulk:TopicsBulk",
     "benchmarks.contenders.topics_at_rest:TopicsAtRest",
     "benchmarks.contenders.topics_merge:TopicsMerge",
 )

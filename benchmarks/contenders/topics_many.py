@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import importlib
 import multiprocessing
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -27,6 +28,8 @@ from benchmarks.contenders.topics_service import AsyncPageClient, Service, tried
 
 if TYPE_CHECKING:
     import zmq
+
+    from cursus.topics import AsyncClientGroup, GroupClient
 
 CLIENTS_COUNT: Final = 200
 PROCESSES_COUNT: Final = 4
@@ -240,24 +243,38 @@ def _check(index: int, body: bytes, got_count: int) -> None:
 # ── the topic service ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class LibraryMember:
-    """`cursus.topics.AsyncClient`, with a directory of its own."""
+class GroupMember:
+    """A client of a `cursus.topics.AsyncClientGroup`, one of which each process has for each proxy."""
+
+    _groups: ClassVar[dict[int, asyncio.Task[AsyncClientGroup]]] = {}
+    _client: GroupClient
 
     def __init__(self, where: tuple[list[str], str], place: Place) -> None:
         """Ask these proxies, every other client in the other order, and keep what must be below this directory."""
-        from cursus.topics import AsyncClient
-
-        proxies, directory = where
-        first = place.index % len(proxies)
-        listed = proxies[first:] + proxies[:first]
-        self._client = AsyncClient(f"client-{place.index:03}", proxies=listed, directory=directory)
+        self._proxies, self._directory = where
         self._place = place
         self.refused_count = 0
 
     async def open(self) -> None:
         """Take the directory, and be subscribed."""
-        await self._client.open()
+        self._client = await self._taken()
         await self._tried(partial(self._client.subscribe, self._place.own))
+
+    async def _taken(self) -> GroupClient:
+        from cursus.topics import AsyncClientGroup
+
+        first = self._place.index % len(self._proxies)
+        group = GroupMember._groups.get(first)
+        if group is None:
+            listed = self._proxies[first:] + self._proxies[:first]
+            directory = f"{self._directory}/{os.getpid()}-{first}"
+            entered = AsyncClientGroup(proxies=listed, directory=directory).__aenter__()
+            group = GroupMember._groups[first] = asyncio.create_task(entered)
+        return (await group).client(self._client_id)
+
+    @property
+    def _client_id(self) -> str:
+        return f"client-{self._place.index:03}"
 
     async def put(self, body: bytes) -> None:
         """Put."""
@@ -270,13 +287,32 @@ class LibraryMember:
         return None if message is None else message.body
 
     async def close(self) -> None:
-        """Let go of the directory."""
-        await self._client.close()
+        """Let go of the directory, unless another member did."""
+        groups, GroupMember._groups = GroupMember._groups, {}
+        for group in groups.values():
+            await (await group).__aexit__(None, None, None)
 
     async def _tried(self, ask: Callable[[], Awaitable[T]]) -> T:
         answer, refused_count = await tried_async(ask)
         self.refused_count += refused_count
         return answer
+
+
+class LibraryMember(GroupMember):
+    """`cursus.topics.AsyncClient`, with a directory of its own."""
+
+    async def _taken(self) -> GroupClient:
+        from cursus.topics import AsyncClient
+
+        first = self._place.index % len(self._proxies)
+        listed = self._proxies[first:] + self._proxies[:first]
+        self._alone = AsyncClient(self._client_id, proxies=listed, directory=self._directory)
+        await self._alone.open()
+        return self._alone
+
+    async def close(self) -> None:
+        """Let go of the directory."""
+        await self._alone.close()
 
 
 class PageMember:
@@ -361,6 +397,16 @@ def library() -> ManyClients:
         f"{LOAD}; {_SERVICE}; `cursus.topics.AsyncClient`, each with a directory of its own, to which each put and "
         "each get is synced as well",
         "LibraryMember",
+    )
+
+
+def group() -> ManyClients:
+    """Clients that keep what they must, together."""
+    return ManyClients(
+        "topics-many-group-clients",
+        f"{LOAD}; {_SERVICE}; clients of a `cursus.topics.AsyncClientGroup` in each process for each proxy, with a "
+        "directory for all of them, to which each put and each get is synced as well",
+        "GroupMember",
     )
 
 

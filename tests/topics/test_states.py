@@ -36,11 +36,16 @@ client_states = st.builds(
 saves = st.lists(st.tuples(st.sampled_from(["t", "u", "v"]), client_states, st.booleans()), max_size=12)
 
 
+def states_of(directory: Path) -> States:
+    """Those of alice, below a directory."""
+    return States(directory / directory_name("alice"), "client alice")
+
+
 def run(directory: Path, work: Callable[[States], Coroutine[None, None, None]]) -> None:
     """Do something with the states of alice, from opening to closing them."""
 
     async def opened() -> None:
-        states = States("alice", directory)
+        states = states_of(directory)
         await states.open()
         try:
             await work(states)
@@ -55,7 +60,7 @@ def remembered(directory: Path) -> States_:
     found: States_ = {}
 
     async def look(states: States) -> None:
-        found.update({topic: states.of(topic) for topic in states.topics})
+        found.update({topic: states.of("alice", topic) for _, topic in states.keys})
 
     run(directory, look)
     return found
@@ -92,7 +97,7 @@ def test_after_a_crash_with_any_part_of_what_was_written_all_that_was_saved_befo
         async def save_all(states: States) -> None:
             current: States_ = {}
             for topic, state, is_synced in saved:
-                await states.save(topic, state, is_synced)
+                await states.save("alice", topic, state, is_synced)
                 current[topic] = state
                 history.append((written_size(before), known(current)))
             crashed(before, after)
@@ -113,9 +118,9 @@ def test_after_a_crash_with_any_part_of_what_was_written_all_that_was_saved_befo
 
 def test_saves_that_come_together_are_one_group_with_one_sync(tmp_path: Path) -> None:
     async def save_together(states: States) -> None:
-        await states.save("first", ClientState("1"))
+        await states.save("alice", "first", ClientState("1"))
         before = written_size(tmp_path)
-        await asyncio.gather(*(states.save(f"t{n}", ClientState(str(n))) for n in range(50)))
+        await asyncio.gather(*(states.save("alice", f"t{n}", ClientState(str(n))) for n in range(50)))
         written = segments(tmp_path)[0].read_bytes()[before:]
         # The magic and the kind of a record that opens a group.
         assert written.count(b"\xda\xc0\x01") <= 2, "the first is under way when the others come"
@@ -129,9 +134,11 @@ def test_a_body_that_is_larger_than_a_segment_is_kept_and_the_directory_stays_sm
 
     async def put_and_get(states: States) -> None:
         for number in range(1, 13):
-            await states.save("t", ClientState(str(number), number, Putting(number, body), Got(str(number), body)))
-            await states.save("t", ClientState(str(number), number), is_synced=False)
-        await states.save("u", ClientState("1", 1, Putting(1, body)))
+            await states.save(
+                "alice", "t", ClientState(str(number), number, Putting(number, body), Got(str(number), body))
+            )
+            await states.save("alice", "t", ClientState(str(number), number), is_synced=False)
+        await states.save("alice", "u", ClientState("1", 1, Putting(1, body)))
 
     run(tmp_path / "before", put_and_get)
     left = crashed(tmp_path / "before", tmp_path / "after")
@@ -145,8 +152,8 @@ def test_many_short_lives_keep_the_directory_small_too(tmp_path: Path) -> None:
     for life in range(80):
 
         async def save_one(states: States, life: int = life) -> None:
-            assert states.of("t").last_put_counter == life
-            await states.save("t", ClientState("-1", life + 1, Putting(life + 1, body)))
+            assert states.of("alice", "t").last_put_counter == life
+            await states.save("alice", "t", ClientState("-1", life + 1, Putting(life + 1, body)))
 
         run(tmp_path, save_one)
     assert sum(file.stat().st_size for file in segments(tmp_path)) < 2 * SETTINGS.checkpoint_interval_size
@@ -156,9 +163,9 @@ def test_many_short_lives_keep_the_directory_small_too(tmp_path: Path) -> None:
 
 def test_a_topic_of_which_nothing_is_remembered_takes_no_place(tmp_path: Path) -> None:
     async def come_and_go(states: States) -> None:
-        await states.save("t", ClientState("1"))
-        await states.save("t", ClientState())
-        assert states.topics == []
+        await states.save("alice", "t", ClientState("1"))
+        await states.save("alice", "t", ClientState())
+        assert states.keys == []
 
     run(tmp_path, come_and_go)
     assert remembered(tmp_path) == {}
@@ -167,7 +174,8 @@ def test_a_topic_of_which_nothing_is_remembered_takes_no_place(tmp_path: Path) -
 def test_a_second_process_of_a_client_is_refused_with_the_number_of_the_first(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\nfrom pathlib import Path\nfrom cursus.topics.states import States\n"
-        "async def hold():\n    states = States('alice', Path(sys.argv[1]))\n    await states.open()\n"
+        "async def hold():\n    states = States(Path(sys.argv[1], 'client_alice'), 'client alice')\n"
+        "    await states.open()\n"
         "    print('open', flush=True)\n    sys.stdin.read()\n    await states.close()\n"
         "asyncio.run(hold())\n"
     )
@@ -189,17 +197,18 @@ def test_what_finds_no_room_is_not_remembered_and_what_comes_when_there_is_room_
         "from cursus.kernel.errors import Unavailable\nfrom cursus.protocols.topics.client_state import *\n"
         "from cursus.topics.states import States\n"
         "async def fill():\n"
-        "    states = States('alice', Path(sys.argv[1]))\n    await states.open()\n"
-        "    await states.save('t', ClientState('1', 1))\n"
+        "    states = States(Path(sys.argv[1], 'client_alice'), 'client alice')\n"
+        "    await states.open()\n"
+        "    await states.save('alice', 't', ClientState('1', 1))\n"
         "    limits = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
         "    resource.setrlimit(resource.RLIMIT_FSIZE, (300 << 10, limits[1]))\n"
         "    try:\n"
-        "        await states.save('t', ClientState('2', 2, Putting(2, bytes(400 << 10))))\n"
-        "    except Unavailable as error:\n        print(error.code, states.of('t') == ClientState('1', 1))\n"
-        "    await states.save('u', ClientState('3', 3))\n"
+        "        await states.save('alice', 't', ClientState('2', 2, Putting(2, bytes(400 << 10))))\n"
+        "    except Unavailable as error:\n        print(error.code, states.of('alice', 't') == ClientState('1', 1))\n"
+        "    await states.save('alice', 'u', ClientState('3', 3))\n"
         "    resource.setrlimit(resource.RLIMIT_FSIZE, limits)\n"
-        "    while states.of('t').last_put_counter != 4:\n"
-        "        try:\n            await states.save('t', ClientState('4', 4, Putting(4, bytes(400 << 10))))\n"
+        "    while states.of('alice', 't').last_put_counter != 4:\n"
+        "        try:\n            await states.save('alice', 't', ClientState('4', 4, Putting(4, bytes(400 << 10))))\n"
         "        except Unavailable:\n            await asyncio.sleep(0.05)\n"
         "    await states.close()\n"
         "asyncio.run(fill())\n"
@@ -222,20 +231,21 @@ def test_a_sync_that_fails_ends_the_client_and_the_next_one_has_what_was_saved_b
         "from cursus.topics.states import States\n"
         "async def fail():\n"
         "    global is_broken\n"
-        "    states = States('alice', Path(sys.argv[1]))\n    await states.open()\n"
-        "    await states.save('t', ClientState('1', 1))\n"
+        "    states = States(Path(sys.argv[1], 'client_alice'), 'client alice')\n"
+        "    await states.open()\n"
+        "    await states.save('alice', 't', ClientState('1', 1))\n"
         "    is_broken = True\n"
         "    for _ in range(2):\n"
-        "        try:\n            await states.save('t', ClientState('2', 2))\n"
+        "        try:\n            await states.save('alice', 't', ClientState('2', 2))\n"
         "        except Unavailable as error:\n"
-        "            print(error.message, states.of('t') == ClientState('1', 1))\n"
+        "            print(error.message, states.of('alice', 't') == ClientState('1', 1))\n"
         "        is_broken = False\n"
         "    await states.close()\n"
         "asyncio.run(fail())\n"
     )
     done = ended([sys.executable, "-c", script, str(tmp_path)])
     said = f"a write or sync in {tmp_path}/client_alice failed (io-error: Input/output error): nothing more is done"
-    assert (done.returncode, done.stdout) == (0, f"{said}; close the client, and open it again True\n" * 2), done.stderr
+    assert (done.returncode, done.stdout) == (0, f"{said}; close it, and open it again True\n" * 2), done.stderr
     assert remembered(tmp_path)["t"] in (ClientState("1", 1), ClientState("2", 2))
 
 

@@ -17,12 +17,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .blocking import Client
-    from .client import AsyncClient
+    from .client import AsyncClient, AsyncClientGroup, GroupClient
     from .operations import Message
 
-_HOME_OF = {"AsyncClient": "client", "Client": "blocking", "Message": "operations"}
+_HOME_OF = {
+    "AsyncClient": "client",
+    "AsyncClientGroup": "client",
+    "Client": "blocking",
+    "GroupClient": "client",
+    "Message": "operations",
+}
 
-__all__ = ["AsyncClient", "Client", "Message"]
+__all__ = ["AsyncClient", "AsyncClientGroup", "Client", "GroupClient", "Message"]
 
 
 def __getattr__(name: str) -> object:

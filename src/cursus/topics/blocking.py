@@ -16,7 +16,7 @@ from cursus.kernel.octets import Octets
 from cursus.protocols.topics.conversation import RETRIES_MAX
 from cursus.protocols.topics.many import COUNT_MAX
 
-from .client import ANSWER_S, BODY_SIZE_MAX, DIRECTORY, settings_of
+from .client import ANSWER_S, BODY_SIZE_MAX, DIRECTORY, home_of_one
 from .operations import Message, Operations, checked_count, packed_of, pauses
 
 
@@ -35,18 +35,20 @@ class Client:
     ) -> None:
         """As `AsyncClient`; to be opened and closed, or entered."""
         self.id = client_id
-        self._operations = Operations(settings_of(client_id, proxies, directory, answer_s, retries_max, body_size_max))
+        self._home = home_of_one(client_id, proxies, directory, answer_s, retries_max, body_size_max)
+        self._operations = Operations(client_id, self._home)
         self._thread = shared_loop()
         self._hands: dict[str, Lock] = {}
         """One caller has to do with a topic at a time, until it was told what became of that."""
 
     def open(self) -> None:
         """Take the client's directory. Raises `Refused("client-in-use")` when another process has it."""
-        self._thread.run(self._operations.open())
+        self._thread.run(self._home.open())
+        self._operations.open()
 
     def close(self) -> None:
         """Bring to its end what is under way, and let go of the directory; what was got counts as handed over."""
-        self._thread.run(self._operations.close())
+        self._leave(is_done=True)
 
     def subscribe(self, topic: str) -> None:
         """Be subscribed to the topic; as `AsyncClient.subscribe`."""
@@ -114,4 +116,9 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._thread.run(self._operations.close(is_done=kind is None))
+        self._leave(is_done=kind is None)
+
+    def _leave(self, is_done: bool) -> None:
+        if self._operations.is_open:
+            self._thread.run(self._operations.close(is_done))
+            self._thread.run(self._home.close())

@@ -1,4 +1,4 @@
-"""A client of the topic service, for asyncio."""
+"""Clients of the topic service, for asyncio: one, or many of one process."""
 
 from __future__ import annotations
 
@@ -14,49 +14,31 @@ from cursus.kernel.octets import Octets
 from cursus.protocols.topics.conversation import RETRIES_MAX
 from cursus.protocols.topics.many import COUNT_MAX
 
-from .operations import ClientSettings, Message, Operations, checked_count, packed_of, pauses
+from .home import Home, HomeSettings
+from .operations import Message, Operations, check_named, checked_count, packed_of, pauses
+from .states import directory_name
 
 ANSWER_S = 0.1
 BODY_SIZE_MAX = 1 << 20
 DIRECTORY = "cursus-topics"
+GROUP_DIRECTORY = "clients"
+"""Of a group; those of single clients begin with `client_`."""
 
 
-class AsyncClient:
-    """One client of the topic service, by its id, from `open` to `close`, or in an `async with` block; in one loop.
+class GroupClient:
+    """One client of the topic service, by its id; in one loop. `AsyncClient` is one that has its home to itself.
 
     Killed at any point and run again with the same id and directory, it neither loses nor doubles: a put is finished,
     and a message that was not handed over is handed over. It is, when `get` returned it and the next operation on
-    its topic begins, or the client closes. Leaving the block by an exception hands over nothing: the last message of
-    each topic comes again, with the same id.
+    its topic begins, or the client closes.
     """
 
-    def __init__(
-        self,
-        client_id: str,
-        *,
-        proxies: Sequence[str],
-        directory: str | PathLike[str] = DIRECTORY,
-        answer_s: float = ANSWER_S,
-        retries_max: int = RETRIES_MAX,
-        body_size_max: int = BODY_SIZE_MAX,
-    ) -> None:
-        """A client that asks `proxies` ("host:port"), in this order, and remembers what it must below `directory`.
-
-        A proxy is asked `retries_max` times more if it does not answer in `answer_s`, then the next one is. Raises
-        `Refused("bad-word")` for an id that no header can carry, and `Misuse("no-proxies")`.
-        """
+    def __init__(self, client_id: str, home: Home) -> None:
+        """A client in a home that it may share. Raises `Refused("bad-word")` for an id that no header can carry."""
         self.id = client_id
-        self._operations = Operations(settings_of(client_id, proxies, directory, answer_s, retries_max, body_size_max))
+        self._operations = Operations(client_id, home)
         self._hands: dict[str, asyncio.Lock] = {}
         """One caller has to do with a topic at a time, until it was told what became of that."""
-
-    async def open(self) -> None:
-        """Take the client's directory. Raises `Refused("client-in-use")` when another process has it."""
-        await self._operations.open()
-
-    async def close(self) -> None:
-        """Bring to its end what is under way, and let go of the directory; what was got counts as handed over."""
-        await self._operations.close()
 
     async def subscribe(self, topic: str) -> None:
         """Be subscribed to the topic, from now on if that is new.
@@ -139,6 +121,45 @@ class AsyncClient:
             self._operations.given(topic, len(messages))
             return messages
 
+
+class AsyncClient(GroupClient):
+    """One client of the topic service, from `open` to `close`, or in an `async with` block; in one loop.
+
+    Leaving the block by an exception hands over nothing: the last message of each topic comes again, with the same id.
+    """
+
+    def __init__(
+        self,
+        client_id: str,
+        *,
+        proxies: Sequence[str],
+        directory: str | PathLike[str] = DIRECTORY,
+        answer_s: float = ANSWER_S,
+        retries_max: int = RETRIES_MAX,
+        body_size_max: int = BODY_SIZE_MAX,
+    ) -> None:
+        """A client that asks `proxies` ("host:port"), in this order, and remembers what it must below `directory`.
+
+        A proxy is asked `retries_max` times more if it does not answer in `answer_s`, then the next one is. Raises
+        `Refused("bad-word")` for an id that no header can carry, and `Misuse("no-proxies")`.
+        """
+        self._home = home_of_one(client_id, proxies, directory, answer_s, retries_max, body_size_max)
+        super().__init__(client_id, self._home)
+
+    async def open(self) -> None:
+        """Take the client's directory. Raises `Refused("client-in-use")` when another process has it."""
+        await self._home.open()
+        self._operations.open()
+
+    async def close(self) -> None:
+        """Bring to its end what is under way, and let go of the directory; what was got counts as handed over."""
+        await self._leave(is_done=True)
+
+    async def _leave(self, is_done: bool) -> None:
+        if self._operations.is_open:
+            await self._operations.close(is_done)
+            await self._home.close()
+
     async def __aenter__(self) -> Self:
         await self.open()
         return self
@@ -146,17 +167,68 @@ class AsyncClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._operations.close(is_done=kind is None)
+        await self._leave(is_done=kind is None)
 
 
-def settings_of(
+class AsyncClientGroup:
+    """Many clients of one process, in one `async with` block: they share a directory, its syncs, and the connections.
+
+    Each remembers in the group's directory, and not where an `AsyncClient` of its id does: a client stays in its group.
+    Leaving the block by an exception hands over nothing.
+    """
+
+    def __init__(
+        self,
+        *,
+        proxies: Sequence[str],
+        directory: str | PathLike[str] = DIRECTORY,
+        answer_s: float = ANSWER_S,
+        retries_max: int = RETRIES_MAX,
+        body_size_max: int = BODY_SIZE_MAX,
+    ) -> None:
+        """As for `AsyncClient`. Raises `Misuse("no-proxies")`."""
+        path = Path(directory) / GROUP_DIRECTORY
+        settings = _settings_of("the group of clients", path, proxies, answer_s, retries_max, body_size_max)
+        self._home = Home(settings)
+        self._clients: dict[str, GroupClient] = {}
+
+    def client(self, client_id: str) -> GroupClient:
+        """The client of this id, always the same. Raises `Refused("bad-word")`, and `Misuse("not-open")`."""
+        known = self._clients.get(client_id)
+        if known is None:
+            self._home.check_open()
+            known = self._clients[client_id] = GroupClient(client_id, self._home)
+            known._operations.open()
+        return known
+
+    async def __aenter__(self) -> Self:
+        await self._home.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.gather(*(client._operations.close(is_done=kind is None) for client in self._clients.values()))
+        await self._home.close()
+
+
+def home_of_one(
     client_id: str,
     proxies: Sequence[str],
     directory: str | PathLike[str],
     answer_s: float,
     retries_max: int,
     body_size_max: int,
-) -> ClientSettings:
-    """The settings out of what a caller gave; a single proxy may be given as it is."""
+) -> Home:
+    """The home of a client that shares it with nobody."""
+    check_named("id", client_id)
+    path = Path(directory) / directory_name(client_id)
+    return Home(_settings_of(f"client {client_id}", path, proxies, answer_s, retries_max, body_size_max))
+
+
+def _settings_of(
+    owner: str, path: Path, proxies: Sequence[str], answer_s: float, retries_max: int, body_size_max: int
+) -> HomeSettings:
+    # A single proxy may be given as it is.
     listed = (proxies,) if isinstance(proxies, str) else tuple(proxies)
-    return ClientSettings(client_id, listed, Path(directory), round(answer_s * 1e9), retries_max, body_size_max)
+    return HomeSettings(owner, path, listed, round(answer_s * 1e9), retries_max, body_size_max)

@@ -30,7 +30,6 @@ from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import repeat
-from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
@@ -54,8 +53,7 @@ from cursus.protocols.topics.client_state import (
 from cursus.protocols.topics.many import COUNT_MAX, pack
 from cursus.protocols.topics.messages import Status, StatusWord, Subscribe, Unsubscribe, check_word, encode_message
 
-from .asking import Questions
-from .states import States
+from .home import Home
 
 WORD_SIZE_MAX = 512
 """So that an id, a topic and the id of a message fit into a header."""
@@ -73,17 +71,6 @@ class Message(NamedTuple):
     body: bytes
 
 
-class ClientSettings(NamedTuple):
-    """Who a client is, and how it asks."""
-
-    id: str
-    proxies: Sequence[str]
-    directory: Path
-    answer_ns: int
-    retries_max: int
-    body_size_max: int
-
-
 @dataclass(slots=True)
 class _Place:
     """A topic, as far as this process has to do with it."""
@@ -99,38 +86,27 @@ class _Place:
 
 
 class Operations:
-    """Owns a client's states and questions; opened, used and closed on one loop."""
+    """Owns what one client has in hand; opened, used and closed on one loop, while its home is open."""
 
-    def __init__(self, settings: ClientSettings) -> None:
-        """Nothing is opened yet. Raises `Refused("bad-word")`, and `Misuse("no-proxies")` for none."""
-        check_named("id", settings.id)
-        if not settings.proxies:
-            raise Misuse("no-proxies", "there is no proxy to ask: list at least one address under `proxies`")
-        self._settings = settings
-        self._states = States(settings.id, settings.directory)
-        self._questions: Questions | None = None
-        self._is_open = False
+    def __init__(self, client_id: str, home: Home) -> None:
+        """Nothing is opened yet. Raises `Refused("bad-word")` for an id that no header can carry."""
+        check_named("id", client_id)
+        self._id = client_id
+        self._home = home
+        self.is_open = False
         self._places: dict[str, _Place] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._told_timer: asyncio.TimerHandle | None = None
 
-    async def open(self) -> None:
-        """Take the client's directory. Raises `Refused`: `client-in-use`, or what the journal's recovery raises."""
-        if self._questions is not None:
-            raise Misuse("not-open", f"client {self._settings.id} was opened before: make another one")
-        await self._states.open()
-        self._is_open = True
-        settings = self._settings
-        self._questions = Questions(settings.proxies, settings.answer_ns, settings.retries_max, settings.body_size_max)
+    def open(self) -> None:
+        """Its home is open."""
+        self.is_open = True
 
     async def close(self, is_done: bool = True) -> None:
-        """Bring all to its end, and let go; `is_done`: whether the callers are done with the messages that they got."""
-        if not self._is_open or self._questions is None:
-            return
-        self._is_open = False
+        """Bring all to its end; `is_done`: whether the callers are done with the messages that they got."""
+        self.is_open = False
         while self._tasks:
             await asyncio.wait(list(self._tasks))
-        self._questions.close()
         if self._told_timer is not None:
             self._told_timer.cancel()
         for topic, place in self._places.items():
@@ -139,7 +115,6 @@ class Operations:
             # Where this cannot be written, it is as if the process had been killed here.
             with suppress(Unavailable):
                 await self._save_marks(topic)
-        await self._states.close()
 
     # ── what the caller was told ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -151,26 +126,26 @@ class Operations:
 
     def given(self, topic: str, count: int = 1) -> None:
         """The caller has what it took, so many; the next operation on the topic says that it is done with it."""
-        got = self._states.of(topic).got
+        got = self._state(topic).got
         if got is not None:
             self._place(topic).given_count = got.done_count + count
 
     def _write_told(self) -> None:
         self._told_timer = None
         for topic, place in self._places.items():
-            if place.is_told and self._is_open:
+            if place.is_told and self.is_open:
                 self._spawn(self._write_mark(topic, place))
 
     async def _write_mark(self, topic: str, place: _Place) -> None:
         async with place.lock:
             if place.is_told:
                 with suppress(Unavailable):
-                    await self._states.save(topic, end_report(self._states.of(topic)), is_synced=False)
+                    await self._saved(topic, end_report(self._state(topic)), is_synced=False)
                     place.is_told = False
 
     def _marked(self, topic: str) -> ClientState:
         """The topic's state, with what its caller was told and given."""
-        state, place = self._states.of(topic), self._place(topic)
+        state, place = self._state(topic), self._place(topic)
         if place.is_told:
             state = end_report(state)
         if state.got is not None and place.given_count > state.got.done_count:
@@ -178,7 +153,7 @@ class Operations:
         return state
 
     async def _save(self, topic: str, state: ClientState, is_synced: bool = True) -> None:
-        await self._states.save(topic, state, is_synced)
+        await self._saved(topic, state, is_synced)
         self._forget_marks(topic)
 
     def _forget_marks(self, topic: str) -> None:
@@ -188,7 +163,7 @@ class Operations:
 
     async def _save_marks(self, topic: str) -> None:
         state = self._marked(topic)
-        if state != self._states.of(topic):
+        if state != self._state(topic):
             await self._save(topic, state, is_synced=False)
 
     # ── operations ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -209,7 +184,7 @@ class Operations:
         Raises `Misuse("too-large")`, `Refused` or `Unavailable`.
         """
         check_named("topic", topic)
-        size_max = self._settings.body_size_max
+        size_max = self._home.settings.body_size_max
         if len(body) > size_max:
             raise Misuse("too-large", f"the body has {len(body)} bytes, and may have {size_max}: put it in parts")
         await self._run(self._put(topic, body, is_many))
@@ -231,40 +206,40 @@ class Operations:
 
     async def _done(self, message: Message) -> None:
         async with self._place(message.topic).lock:
-            state = self._states.of(message.topic)
+            state = self._state(message.topic)
             if state.got is None:
                 return
             ids = [one.id for one in self._messages(message.topic, state.got)]
             done_count = ids.index(message.id) + 1 if message.id in ids else 0
             if done_count > state.got.done_count:
-                await self._states.save(message.topic, end_hand_over(state, done_count), is_synced=False)
+                await self._saved(message.topic, end_hand_over(state, done_count), is_synced=False)
 
     async def _subscribe(self, topic: str) -> None:
         async with self._place(topic).lock:
             await self._save_marks(topic)
-            status = await self._ask(encode_message(Subscribe(self._settings.id, topic)))
+            status = await self._ask(encode_message(Subscribe(self._id, topic)))
             if status.status not in (StatusWord.OK, StatusWord.ALREADY_SUBSCRIBED):
                 raise self._error(status, "SUBSCRIBE", topic)
 
     async def _unsubscribe(self, topic: str) -> None:
         async with self._place(topic).lock:
             await self._save_marks(topic)
-            status = await self._ask(encode_message(Unsubscribe(self._settings.id, topic)))
+            status = await self._ask(encode_message(Unsubscribe(self._id, topic)))
             # Not subscribed any more is what a second try is told where the first one's answer was lost.
             if status.status not in (StatusWord.OK, StatusWord.NOT_SUBSCRIBED):
                 raise self._error(status, "UNSUBSCRIBE", topic)
-            await self._save_if_changed(topic, end_unsubscribe(self._states.of(topic)))
+            await self._save_if_changed(topic, end_unsubscribe(self._state(topic)))
 
     async def _save_if_changed(self, topic: str, state: ClientState) -> None:
-        if state != self._states.of(topic):
+        if state != self._state(topic):
             await self._save(topic, state)
 
     async def _take(self, topic: str, count_max: int) -> list[Message]:
         async with self._place(topic).lock:
             await self._save_marks(topic)
-            state = self._states.of(topic)
+            state = self._state(topic)
             if state.got is None:
-                status = await self._ask(encode_message(asked_get(state, self._settings.id, topic, count_max)))
+                status = await self._ask(encode_message(asked_get(state, self._id, topic, count_max)))
                 if status.status == StatusWord.NO_MESSAGES:
                     return []
                 if status.status != StatusWord.OK:
@@ -304,7 +279,7 @@ class Operations:
             else:
                 state = end_put(state, status)
                 if status.status == StatusWord.OK:
-                    self._states.hold(topic, state)
+                    self._home.states.hold(self._id, topic, state)
                     return
                 error = self._error(status, "PUT", topic)
             with suppress(Unavailable):
@@ -313,9 +288,9 @@ class Operations:
 
     async def _ask_put_saved(self, topic: str, state: ClientState) -> Status:
         """Ask while the state is being saved; answer when it is."""
-        if state == self._states.of(topic):
+        if state == self._state(topic):
             return await self._ask_put(topic, state)
-        saved = self._states.save(topic, state)
+        saved = self._saved(topic, state)
         try:
             return await self._ask_put(topic, state)
         finally:
@@ -339,22 +314,31 @@ class Operations:
             raise Unavailable(error.code, f"{said}: {error.message}", **error.details) from None
 
     async def _ask_put(self, topic: str, state: ClientState) -> Status:
-        return await self._ask(encode_message(asked_put(state, self._settings.id, topic)))
+        return await self._ask(encode_message(asked_put(state, self._id, topic)))
 
     # ── small things ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _place(self, topic: str) -> _Place:
-        return self._places.setdefault(topic, _Place())
+        place = self._places.get(topic)
+        if place is None:
+            place = self._places[topic] = _Place()
+        return place
+
+    def _state(self, topic: str) -> ClientState:
+        return self._home.states.of(self._id, topic)
+
+    def _saved(self, topic: str, state: ClientState, is_synced: bool = True) -> asyncio.Future[None]:
+        """Done when it is remembered for good."""
+        return self._home.states.save(self._id, topic, state, is_synced)
 
     async def _ask(self, data: bytes) -> Status:
-        assert self._questions is not None
-        return await self._questions.ask(data)
+        return await self._home.questions.ask(data)
 
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """Bring `work` to its end, whether the caller waits for it or not."""
-        if not self._is_open:
+        if not self.is_open:
             work.close()
-            raise Misuse("not-open", f"client {self._settings.id} is not open: enter it, and leave it when all is done")
+            raise Misuse("not-open", f"client {self._id} is not open: enter it, and leave it when all is done")
         return await asyncio.shield(self._spawn(work))
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -369,7 +353,7 @@ class Operations:
         said = f"{status.sender} answers {asked} {topic} with {status.status}" + (f": {text}" if text else "")
         match status.status:
             case StatusWord.NOT_SUBSCRIBED:
-                said = f"client {self._settings.id} is not subscribed to {topic}: subscribe first"
+                said = f"client {self._id} is not subscribed to {topic}: subscribe first"
                 return Refused("not-subscribed", said, topic=topic)
             case StatusWord.SERVER_UNAVAILABLE:
                 return Unavailable("server-unavailable", said, topic=topic)

@@ -1,8 +1,10 @@
-"""What a client remembers of its topics, on disk: a journal of its own, with one fact for each state that was saved.
+"""What clients remember of their topics, on disk: a journal of their own, with one fact for each state that was saved.
 
-    <directory>/client_<id>/     files as docs/reference/journal-format.md has them
-    a fact                       msgpack: (topic, state), or (topic, how many of the messages got are handed over)
-    the state of a checkpoint    msgpack: {topic: state}
+    <directory>/client_<id>/     of one client, <directory>/clients/ of many: docs/reference/journal-format.md
+    a fact                       msgpack: (key, state), or (key, how many of the messages got are handed over)
+    the state of a checkpoint    msgpack: {key: state}
+
+A key is a client's id, a space, and a topic: no id has a space.
 
 A fact holds all of a topic's state, so the last one of a topic counts; but for that of a client that hands over, one
 by one, what it got at once, which would be written as often. Saves that come together are written and synced
@@ -74,23 +76,23 @@ def _change(before: ClientState, state: ClientState) -> ClientState | int:
 
 
 class _Save(NamedTuple):
-    topic: str
+    key: str
     state: ClientState
     is_synced: bool
     saved: asyncio.Future[None]
 
 
 class States:
-    """Owns a client's directory and what is remembered in it; opened, used and closed on one loop."""
+    """Owns a directory and what is remembered in it; opened, used and closed on one loop."""
 
-    def __init__(self, client: str, directory: Path) -> None:
-        """Of the client with this id, in a directory of its own below `directory`; nothing is opened yet."""
-        self.path = directory / directory_name(client)
-        self._client = client
+    def __init__(self, path: Path, owner: str) -> None:
+        """In the directory `path`; `owner` is who remembers, in words. Nothing is opened yet."""
+        self.path = path
+        self._owner = owner
         self._states: dict[str, ClientState] = {}
         self._saves: dict[int, _Save] = {}
         self._last_token = 0
-        self._unsynced_topic: str | None = None
+        self._unsynced_key: str | None = None
         self._failure = ""
         self._wake_handle: asyncio.Handle | None = None
         self._wake_ns = 0
@@ -107,41 +109,44 @@ class States:
         self._disk = Disk(self.path, self._post, BALLAST_SIZE)
         self._wake_in_time()
 
-    def of(self, topic: str) -> ClientState:
-        """What is remembered of a topic."""
-        return self._states.get(topic, _NEW)
+    def of(self, client: str, topic: str) -> ClientState:
+        """What a client remembers of a topic."""
+        return self._states.get(f"{client} {topic}", _NEW)
 
     @property
-    def topics(self) -> Sequence[str]:
-        """The topics of which anything is remembered."""
-        return list(self._states)
+    def keys(self) -> Sequence[tuple[str, str]]:
+        """Clients and topics of which anything is remembered."""
+        return [tuple(key.split(" ")) for key in self._states]  # type: ignore[misc]
 
-    def hold(self, topic: str, state: ClientState) -> None:
+    def hold(self, client: str, topic: str, state: ClientState) -> None:
         """Remember this for as long as the process lives."""
-        self._states[topic] = state
+        self._states[f"{client} {topic}"] = state
 
-    def save(self, topic: str, state: ClientState, is_synced: bool = True) -> asyncio.Future[None]:
+    def save(self, client: str, topic: str, state: ClientState, is_synced: bool = True) -> asyncio.Future[None]:
         """Remember this for good, which it is when this is done; unless `is_synced`, a power failure may still take it.
 
         Fails with `Unavailable` (`disk-full`, `journal-failed`): then it is as it was before.
         """
+        return self._save(f"{client} {topic}", state, is_synced)
+
+    def _save(self, key: str, state: ClientState, is_synced: bool) -> asyncio.Future[None]:
         saved = self._loop.create_future()
         if self._failure:
             saved.set_exception(self._failed())
             return saved
         self._last_token += 1
-        self._saves[self._last_token] = _Save(topic, state, is_synced, saved)
-        fact = (topic, _change(self.of(topic), state))
+        self._saves[self._last_token] = _Save(key, state, is_synced, saved)
+        fact = (key, _change(self._states.get(key, _NEW), state))
         entry = journal.fact_entry(_encode(fact), time.time_ns() // 1000)
         self._tell(journal.AppendRequested(self._last_token, (entry,), is_synced))
         return saved
 
     async def close(self) -> None:
         """Bring all to the platter, and let go of the directory."""
-        if self._unsynced_topic is not None and not self._failure:
+        if self._unsynced_key is not None and not self._failure:
             # A save that is synced takes all before it along.
             with suppress(Unavailable):
-                await self.save(self._unsynced_topic, self.of(self._unsynced_topic))
+                await self._save(self._unsynced_key, self._states.get(self._unsynced_key, _NEW), is_synced=True)
         if self._checkpointed is not None:
             # Begun is half done: of its two copies one would be missing, in many short lives for ever.
             await self._checkpointed
@@ -160,8 +165,8 @@ class States:
             if refused.code != "journal-locked":
                 raise
             pid = refused.details["pid"]
-            said = f"client {self._client} is in use by process {pid} (in {self.path}): end that, or take another id"
-            raise Refused("client-in-use", said, client=self._client, pid=pid) from None
+            said = f"{self._owner} is in use by process {pid} (in {self.path}): end that, or take another id"
+            raise Refused("client-in-use", said, path=str(self.path), pid=pid) from None
         try:
             for path in made:
                 sync_directory(path.parent)
@@ -175,18 +180,18 @@ class States:
             case CheckpointLoaded(state):
                 self._states = _decode_snapshot(state)
             case Replayed(view) if view.envelope.kind == RecordKind.FACT:
-                topic, change = _decode_fact(view.payload)
+                key, change = _decode_fact(view.payload)
                 if isinstance(change, int):
-                    change = end_hand_over(self.of(topic), change)
-                self._remember(topic, change)
+                    change = end_hand_over(self._states.get(key, _NEW), change)
+                self._remember(key, change)
             case Note():
                 self._log(found)
 
-    def _remember(self, topic: str, state: ClientState) -> None:
+    def _remember(self, key: str, state: ClientState) -> None:
         if state == _NEW:
-            self._states.pop(topic, None)
+            self._states.pop(key, None)
         else:
-            self._states[topic] = state
+            self._states[key] = state
 
     # ── the journal ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -257,8 +262,8 @@ class States:
 
     def _appended(self, save: _Save) -> None:
         # Here and not in `save`: a checkpoint holds exactly what was answered before it.
-        self._remember(save.topic, save.state)
-        self._unsynced_topic = None if save.is_synced else save.topic
+        self._remember(save.key, save.state)
+        self._unsynced_key = None if save.is_synced else save.key
         self._answer(save, None)
 
     def _answer(self, save: _Save, error: Unavailable | None) -> None:
@@ -280,9 +285,9 @@ class States:
         getattr(structlog.get_logger("cursus"), note.level)(note.event, directory=str(self.path), **note.fields)
 
     def _not_saved(self, code: str, reason: str) -> Unavailable:
-        said = f"what client {self._client} must remember cannot be written to {self.path} ({reason})"
+        said = f"what {self._owner} must remember cannot be written to {self.path} ({reason})"
         return Unavailable(code, f"{said}: make room there, and try again", path=str(self.path))
 
     def _failed(self) -> Unavailable:
         said = f"a write or sync in {self.path} failed ({self._failure}): nothing more is done"
-        return Unavailable("journal-failed", f"{said}; close the client, and open it again", path=str(self.path))
+        return Unavailable("journal-failed", f"{said}; close it, and open it again", path=str(self.path))
