@@ -60,11 +60,14 @@ def run_node(settings: NodeSettings) -> None:
 
     async def live() -> None:
         node = Node(settings)
+        # What recovery makes stays, and what comes makes no cycles: to look for garbage would take two thirds of a
+        # start with many streams, and later a fifth.
+        gc.disable()
         await node.start()
-        # What is there now stays, and what comes makes no cycles: looking for garbage often would cost a fifth.
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
+        gc.enable()
         await node.run()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
