@@ -80,6 +80,15 @@ def test_the_same_file_may_be_put_twice_and_standard_input_is_a_file_too(
     assert around.server.bodies("t") == [b"tick"] * 4
 
 
+def test_a_message_for_each_line_is_put_at_once(run_as: Run, tmp_path: Path, around: Scene) -> None:
+    file = tmp_path / "lines"
+    for content, bodies in ((b"", []), (b"one\n\nthree", [b"one", b"", b"three"]), (b"four\n", [b"four"])):
+        file.write_bytes(content)
+        before = len(around.server.bodies("t"))
+        assert run_as("bob", "put", "t", file, "--lines") == Ran(Exit.OK, "", "")
+        assert around.server.bodies("t")[before:] == bodies
+
+
 def test_several_messages_are_told_apart_as_was_asked(run_as: Run, tmp_path: Path) -> None:
     run_as("alice", "subscribe", "t")
     file = tmp_path / "message"

@@ -14,12 +14,13 @@ from cursus.cli.topics_servers import serve, show
 
 if TYPE_CHECKING:
     from cursus.node.settings import TopicsSection
-    from cursus.topics import Client
+    from cursus.topics import Client, Message
 
 RAW, LINES, PREFIXED = "raw", "lines", "prefixed"
 FORMATS = (RAW, LINES, PREFIXED)
 _IN_DOUBT = ("no-proxy", "server-unavailable", "server-failed")
 """With these nobody knows whether a message was put."""
+_AT_ONCE_MAX = 1_000
 
 
 class _Given(NamedTuple):
@@ -106,8 +107,9 @@ def unsubscribe(given: _Given, topic: str) -> None:
 @topics.command("put")
 @click.argument("topic")
 @click.argument("file", type=click.File("rb"), default="-")
+@click.option("--lines", "is_lines", is_flag=True, help="Put a message for each line: all of them, or none.")
 @click.pass_obj
-def put(given: _Given, topic: str, file: BinaryIO) -> None:
+def put(given: _Given, topic: str, file: BinaryIO, is_lines: bool) -> None:
     """Put the contents of FILE, or of standard input, into TOPIC: one message.
 
     Where it fails, the same put again is that put, tried once more: the message is not put twice.
@@ -124,7 +126,10 @@ def put(given: _Given, topic: str, file: BinaryIO) -> None:
             raise Misuse("too-large", f"{file.name} has more than {size_max} bytes (topics.body_size_max)")
         try:
             with given.client() as client:
-                client.put(topic, body)
+                if is_lines:
+                    client.put_many(topic, body.removesuffix(b"\n").split(b"\n") if body else [])
+                else:
+                    client.put(topic, body)
         except Unavailable as error:
             if error.code not in _IN_DOUBT:
                 raise
@@ -164,17 +169,26 @@ def get(given: _Given, topic: str, wait: str, count: int, loop: bool, form: str)
     with Interrupts() as interrupts, given.client() as client:
         while loop or got_count < count:
             with interrupts.waiting():
-                message = client.get(topic, wait_s=wait_s)
-            if message is None:
+                messages = _next(client, topic, _AT_ONCE_MAX if loop else count - got_count, wait_s)
+            if not messages:
                 break
-            _write(message.body, form)
-            note(message.id)
-            # Only what was written is done with: an interrupted run leaves the message to the next one.
-            client.done(message)
-            got_count += 1
+            for message in messages:
+                _write(message.body, form)
+                note(message.id)
+                # Only what was written is done with: an interrupted run leaves the message to the next one.
+                client.done(message)
+            got_count += len(messages)
     if not loop and got_count < count:
         note(f"no messages on {topic}")
         raise Ended(Exit.ERROR)
+
+
+def _next(client: Client, topic: str, count_max: int, wait_s: float) -> list[Message]:
+    """Messages that come next, at most so many. A single one is asked for as the page has it."""
+    if count_max > 1:
+        return client.get_many(topic, min(count_max, _AT_ONCE_MAX), wait_s=wait_s)
+    message = client.get(topic, wait_s=wait_s)
+    return [] if message is None else [message]
 
 
 def _write(body: bytes, form: str) -> None:
