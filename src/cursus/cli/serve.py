@@ -64,7 +64,6 @@ def run_node(settings: NodeSettings) -> None:
         # start with many streams, and later a fifth.
         gc.disable()
         await node.start()
-        gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
         gc.enable()

@@ -61,6 +61,11 @@ class CompiledRule:
         except Refused as refused:
             raise Refused("bad-rule", refused.message, **refused.details) from None
 
+    @property
+    def verbs_everywhere(self) -> frozenset[str]:
+        """The verbs that the rule allows on every stream."""
+        return self._verbs if any(pattern.is_everything for pattern in self._patterns) else frozenset()
+
     def covers_principal(self, principal: str) -> bool:
         """Whether the rule speaks of this principal."""
         first, *rest = self._parts
@@ -94,17 +99,22 @@ class Access:
         """Raises `Refused("bad-rule")`."""
         self.unproven = unproven
         self._rules = tuple(CompiledRule(rule) for rule in rules)
-        self._by_principal: dict[str, tuple[CompiledRule, ...]] = {}
+        self._by_principal: dict[str, tuple[tuple[CompiledRule, ...], frozenset[str]]] = {}
+        """The rules that speak of a principal, and the verbs that it may do on every stream."""
 
     def may(self, principal: str, verb: str, stream: str) -> bool:
         """Whether `principal` may do `verb` on `stream`."""
         if principal == NOBODY:
             return False
-        rules = self._by_principal.get(principal)
-        if rules is None:
+        known = self._by_principal.get(principal)
+        if known is None:
             if len(self._by_principal) >= _REMEMBERED_MAX:
                 self._by_principal.clear()
             rules = tuple(rule for rule in self._rules if rule.covers_principal(principal))
-            self._by_principal[principal] = rules
+            known = rules, frozenset().union(*(rule.verbs_everywhere for rule in rules))
+            self._by_principal[principal] = known
+        rules, everywhere = known
+        if verb in everywhere:
+            return True
         name = stream.encode()
         return any(rule.covers(verb, name) for rule in rules)
