@@ -31,7 +31,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import repeat
 from time import monotonic
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from cursus.kernel.errors import CursusError, Misuse, Refused, Unavailable
 from cursus.kernel.octets import Octets
@@ -51,7 +51,18 @@ from cursus.protocols.topics.client_state import (
     unfinished_put,
 )
 from cursus.protocols.topics.many import COUNT_MAX, pack
-from cursus.protocols.topics.messages import Status, StatusWord, Subscribe, Unsubscribe, check_word, encode_message
+from cursus.protocols.topics.messages import (
+    Get,
+    GetMany,
+    Put,
+    PutMany,
+    Status,
+    StatusWord,
+    Subscribe,
+    Unsubscribe,
+    check_word,
+    encode_message,
+)
 
 from .home import Home
 
@@ -61,6 +72,7 @@ TOLD_S = 0.01
 """How long after the end of a put its caller has been told for sure."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.02, 0.5
 T = TypeVar("T")
+_Question: TypeAlias = Get | GetMany | Put | PutMany
 
 
 class Message(NamedTuple):
@@ -236,10 +248,11 @@ class Operations:
 
     async def _take(self, topic: str, count_max: int) -> list[Message]:
         async with self._place(topic).lock:
-            await self._save_marks(topic)
-            state = self._state(topic)
-            if state.got is None:
-                status = await self._ask(encode_message(asked_get(state, self._id, topic, count_max)))
+            state = self._marked(topic)
+            if state.got is not None:
+                await self._save_marks(topic)
+            else:
+                status = await self._ask_saved(topic, state, asked_get(state, self._id, topic, count_max), False)
                 if status.status == StatusWord.NO_MESSAGES:
                     return []
                 if status.status != StatusWord.OK:
@@ -270,10 +283,10 @@ class Operations:
                 return
             error: CursusError
             try:
-                status = await self._ask_put_saved(topic, state)
+                status = await self._ask_saved(topic, state, asked_put(state, self._id, topic))
                 if is_anothers(state, status):
                     state = begin_put(end_put(state, status), body, is_many)
-                    status = await self._ask_put_saved(topic, state)
+                    status = await self._ask_saved(topic, state, asked_put(state, self._id, topic))
             except Unavailable as unavailable:
                 state, error = end_put(state, None), unavailable
             else:
@@ -286,13 +299,13 @@ class Operations:
                 await self._save(topic, state, is_synced=False)
             raise _in_doubt(error)
 
-    async def _ask_put_saved(self, topic: str, state: ClientState) -> Status:
-        """Ask while the state is being saved; answer when it is."""
+    async def _ask_saved(self, topic: str, state: ClientState, question: _Question, is_synced: bool = True) -> Status:
+        """Ask while the state is being saved; the answer when it is."""
         if state == self._state(topic):
-            return await self._ask_put(topic, state)
-        saved = self._saved(topic, state)
+            return await self._ask(encode_message(question))
+        saved = self._saved(topic, state, is_synced)
         try:
-            return await self._ask_put(topic, state)
+            return await self._ask(encode_message(question))
         finally:
             await saved
             self._forget_marks(topic)
@@ -300,7 +313,7 @@ class Operations:
     async def _finished(self, topic: str, state: ClientState) -> ClientState:
         """The state with the put finished that a killed process left. Raises `Unavailable` where nobody knows."""
         try:
-            status = await self._ask_put(topic, state)
+            status = await self._ask(encode_message(asked_put(state, self._id, topic)))
             ended = end_put(state, status)
             if status.status == StatusWord.OK:
                 # Nobody is left who could be told.
@@ -312,9 +325,6 @@ class Operations:
         except Unavailable as error:
             said = "the put before this one was under way when its process ended, and must be finished first"
             raise Unavailable(error.code, f"{said}: {error.message}", **error.details) from None
-
-    async def _ask_put(self, topic: str, state: ClientState) -> Status:
-        return await self._ask(encode_message(asked_put(state, self._id, topic)))
 
     # ── small things ─────────────────────────────────────────────────────────────────────────────────────────────────
 
