@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from cursus.delivery.settlement import Ledger
 from cursus.streams import exchange as x
 from cursus.streams.facts import CursorMoved
-from cursus.streams.subscription import Subscription, cursor_of
+from cursus.streams.ranges import cursor_of
+from cursus.streams.subscription import Subscription
 from tests.streams.rig import Rig, incarnation
 from tests.streams.sinking import RUN, open_run, staged
 
@@ -47,14 +48,16 @@ def committing(rig: Rig, count: int = 3) -> tuple[int, x.GrantStage]:
 def test_a_subscription_comes_into_being_with_a_commit_and_is_there_after_a_kill(is_checkpointed: bool) -> None:
     rig = Rig()
     epoch, stage = committing(rig)
-    origin = (b"i" * 16, 4, x.Place(row=1))
+    origin = (b"i" * 16, 4, ((4, x.Place(row=1), 1), (6, x.Place(2), 2)))
     commit(rig, epoch, stage, moved(stage, settled_rows=((1, 1),), origins=(origin,)))
     if is_checkpointed:
         rig.checkpoint()
     rig.restart()
     said = shown(rig)
     assert (said["floor"], said["settled"], said["opened_us"], said["start"]) == (1, ((4, 4),), 5, 2)
-    assert [(o.incarnation, o.next_sequence, o.sequence) for o in said["origins"]] == [(b"i" * 16, 4, 4)]
+    assert [(o.incarnation, o.next_sequence, o.runs) for o in said["origins"]] == [
+        (b"i" * 16, 4, ((4, 4, 1), (6, 2, 2)))
+    ]
     rig.subscribe(5, "bob", **INDIVIDUAL)
     assert rig.pushed(5) == [2, 3, 5]
 
@@ -77,6 +80,32 @@ def test_a_cursor_that_moves_back_keeps_what_it_had_settled_since_it_began() -> 
         assert (shown(rig)["floor"], shown(rig)["settled"]) == (2, ((4, 5), (7, 8)))
         rig.subscribe(6, "bob", who=2, **INDIVIDUAL)
         assert rig.pushed(6) == [3, 6, 9]
+        rig.restart()
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_what_a_commit_settles_as_never_wanted_is_known_as_that_and_wanted_if_the_next_one_says_so(
+    is_checkpointed: bool,
+) -> None:
+    rig = Rig()
+    rig.publish(rig.attach(1), 1, 6)
+    run = open_run(rig)
+    first, second = staged(rig, run.epoch, 3, 2)
+    never = {"start": 3, "floor": 2, "unwanted": ((5, 5),), "unwanted_rows": ((0, 1),)}
+    commit(rig, run.epoch, first, moved(first, settled=((6, 6),), **never))
+    if is_checkpointed:
+        rig.checkpoint()
+        rig.restart()
+        run = open_run(rig, who=2)
+        (second,) = staged(rig, run.epoch, 2)
+    said = shown(rig)
+    assert (said["floor"], said["settled"]) == (2, ((5, 8),))
+    assert (said["start"], said["unwanted"]) == (3, ((5, 5), (7, 8)))
+    commit(rig, run.epoch, second, moved(second, floor=1, start=2, kept_from=3, unwanted=((7, 7),)), commit_id=8)
+    for _ in range(2):
+        said = shown(rig)
+        assert (said["floor"], said["settled"]) == (1, ((6, 7),)), "5 and 8 are wanted now"
+        assert (said["start"], said["unwanted"]) == (2, ((7, 7),))
         rig.restart()
 
 
@@ -184,6 +213,24 @@ def test_when_a_subscription_was_removed_is_known_after_a_kill_and_after_it_is_t
         (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.left", {"stream": "s", "name": "main"}))
         assert answer.result == {"bob": removed_us}
         rig.checkpoint()
+        rig.restart()
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_when_somebody_left_elsewhere_is_known_with_the_commit_whether_or_not_they_are_here(
+    is_checkpointed: bool,
+) -> None:
+    rig = Rig()
+    epoch, stage = committing(rig)
+    gone = x.CursorMove(stage.stage, "eve", "main", 77, 1, 0, 1, is_removed=True)
+    commit(rig, epoch, stage, moved(stage, left_us=66), gone)
+    if is_checkpointed:
+        rig.checkpoint()
+    for _ in range(2):
+        (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.left", {"stream": "s", "name": "main"}))
+        assert answer.result == {"bob": 66, "eve": 77}
+        (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.list", {"stream": "s"}))
+        assert [one["subscriber"] for one in answer.result] == ["bob"]
         rig.restart()
 
 

@@ -264,6 +264,7 @@ class Administration:
             "start": subscription.start,
             "settled": subscription.settled_ranges(),
             "origins": subscription.origins,
+            "unwanted": subscription.unwanted,
         }
         if flow is not None:
             shown |= {

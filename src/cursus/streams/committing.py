@@ -13,7 +13,7 @@ Source: the design, sections 2 ("stage → commit") and 6; guarantee 8.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -34,6 +34,7 @@ from .exchange import (
     Fence,
     GrantRun,
     GrantStage,
+    Place,
     RunOpenRequested,
     StageOpenRequested,
     StagesDropRequested,
@@ -52,8 +53,8 @@ from .facts import (
 from .moving import Moving
 from .orders import Orders, Unheard
 from .publishing import Publishing
+from .ranges import cursor_of
 from .stream import Stream
-from .subscription import cursor_of
 from .tables import Run, Stage, Tables
 
 _Held: TypeAlias = list[tuple[Stream, CursorMoved]]
@@ -353,16 +354,27 @@ class Committing:
 
 def _placed(move: CursorMove, stream_id: int, first: int) -> CursorMoved:
     """Where the cursor will stand, the stage's rows beginning at `first`."""
-    rows = tuple((first + a, first + b) for a, b in move.settled_rows)
-    floor, settled = cursor_of(move.floor, (*move.settled, *rows))
+    rows = _shifted(move.settled_rows, first)
+    never = (*move.unwanted, *_shifted(move.unwanted_rows, first))
+    floor, settled = cursor_of(move.floor, (*move.settled, *rows, *never))
+    below, unwanted = cursor_of(move.start - 1, never)
     origins = tuple(
-        Origin(incarnation, following, place.sequence if place.row < 0 else first + place.row)
-        for incarnation, following, place in move.origins
+        Origin(incarnation, following, tuple((run, _sequence_of(place, first), count) for run, place, count in runs))
+        for incarnation, following, runs in move.origins
     )
     return CursorMoved(
-        stream_id, move.subscriber, move.name, move.opened_us, move.start, floor, move.kept_from, settled, origins,
-        move.is_removed,
+        stream_id, move.subscriber, move.name, move.opened_us, below + 1, floor, move.kept_from, settled, origins,
+        move.is_removed, unwanted, move.left_us,
     )  # fmt: skip
+
+
+def _sequence_of(place: Place, first: int) -> int:
+    return place.sequence if place.row < 0 else first + place.row
+
+
+def _shifted(rows: Iterable[tuple[int, int]], first: int) -> tuple[tuple[int, int], ...]:
+    """Where rows of a stage lie that begins at `first`."""
+    return tuple((first + a, first + b) for a, b in rows)
 
 
 def _fenced(sink: str, epoch: int) -> str:

@@ -364,7 +364,9 @@ class CursorMove:
     """Put a subscription of a stage's stream, which may be new, where it is to stand once the stage is committed.
 
     It has done with everything up to `floor`, with the ranges `settled` and the rows `settled_rows` of the stage, and
-    with what it had settled from `kept_from` on. `origins`: an incarnation, the next sequence there, its place here.
+    with what it had settled from `kept_from` on, but for what it had never wanted before: what it never wanted now is
+    what lies below `start`, and `unwanted` and `unwanted_rows`. `origins`: an incarnation, the next sequence there, and
+    runs from it on: a first sequence there, its place here, and how many lie one behind the other.
     """
 
     stage: int
@@ -376,9 +378,13 @@ class CursorMove:
     kept_from: int
     settled: tuple[tuple[int, int], ...] = ()
     settled_rows: tuple[tuple[int, int], ...] = ()
-    origins: tuple[tuple[bytes, int, Place], ...] = ()
+    origins: tuple[tuple[bytes, int, tuple[tuple[int, Place, int], ...]], ...] = ()
     is_removed: bool = False
     """Whether it is to be gone instead, since `opened_us`."""
+    unwanted: tuple[tuple[int, int], ...] = ()
+    unwanted_rows: tuple[tuple[int, int], ...] = ()
+    left_us: int = 0
+    """When one of this name was removed last elsewhere; 0 for never."""
 
 
 @dataclass(frozen=True, slots=True)

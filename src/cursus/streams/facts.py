@@ -102,13 +102,30 @@ class SourcesRaised(msgspec.Struct, frozen=True, tag="raise"):
 class Origin(msgspec.Struct, frozen=True, array_like=True):
     """Where a subscription stood in another stream when that was merged into this one.
 
-    Everything below `next_sequence` of the stream of this incarnation was done with; `next_sequence` itself lies in
-    this stream at `sequence`, 0 where it lies nowhere.
+    Everything below `next_sequence` of the stream of this incarnation was done with. What may have been given from
+    there on lies in this stream in `runs`: a first sequence there, its place here, and how many lie one behind the
+    other.
     """
 
     incarnation: bytes
     next_sequence: int
-    sequence: int = 0
+    runs: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def sequence(self) -> int:
+        """Where `next_sequence` lies here, 0 where it lies nowhere."""
+        places = self.places_to(self.next_sequence)
+        return places[0][0] if places else 0
+
+    @property
+    def last_place(self) -> int:
+        """The last of all places here, 0 for none."""
+        return max((place + count - 1 for _, place, count in self.runs), default=0)
+
+    def places_to(self, last: int) -> tuple[tuple[int, int], ...]:
+        """Where what is from `next_sequence` to `last` lies here, as ranges in any order."""
+        cut = ((place, min(count, last - first + 1)) for first, place, count in self.runs)
+        return tuple((place, place + count - 1) for place, count in cut if count > 0)
 
 
 class SubscriptionOpened(msgspec.Struct, frozen=True, tag="subscription"):
@@ -137,6 +154,8 @@ class SubscriptionOpened(msgspec.Struct, frozen=True, tag="subscription"):
     start: int = 0
     """The first sequence that it was to be pushed."""
     origins: tuple[Origin, ...] = ()
+    unwanted: tuple[tuple[int, int], ...] = ()
+    """What behind that it was never to be pushed: a commit has put it there, and settled it."""
 
 
 class SubscriptionSettled(msgspec.Struct, frozen=True, tag="settled"):
@@ -201,7 +220,9 @@ class CommittedStage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CursorMoved(msgspec.Struct, frozen=True, array_like=True):
-    """Where a commit puts a subscription, which may be new. What it had settled from `kept_from` on stays settled."""
+    """Where a commit puts a subscription, which may be new. What it had settled from `kept_from` on stays settled, but
+    for what it had never wanted: that is `unwanted` now.
+    """
 
     stream_id: int
     subscriber: str
@@ -214,6 +235,10 @@ class CursorMoved(msgspec.Struct, frozen=True, array_like=True):
     origins: tuple[Origin, ...] = ()
     is_removed: bool = False
     """Whether it is gone instead, since `opened_us`."""
+    unwanted: tuple[tuple[int, int], ...] = ()
+    """What from `start` on it was never to be pushed; settled like all else that is."""
+    left_us: int = 0
+    """When one of this name was removed last, as far as the commit knows; 0 for never."""
 
 
 class Committed(msgspec.Struct, frozen=True, tag="commit"):

@@ -50,8 +50,10 @@ class Moving:
         key = (move.subscriber, move.name)
         known = self._subscribing.opening.pop((stream.stream_id, *key), None)
         if known is not None:
-            if is_moved and not stream.is_deleted and not move.is_removed:
-                stream.subscriptions[key] = known
+            if is_moved and not stream.is_deleted:
+                _note_left(stream, move)
+                if not move.is_removed:
+                    stream.subscriptions[key] = known
         else:
             known = stream.subscriptions[key]
             if is_moved:
@@ -77,10 +79,16 @@ def apply_move(stream: Stream, move: CursorMoved, unsettled_max: int) -> None:
     """Put a subscription where a commit says, live or in a replay."""
     key = (move.subscriber, move.name)
     known = stream.subscriptions.get(key)
+    _note_left(stream, move)
     if move.is_removed:
         stream.subscriptions.pop(key, None)
-        stream.note_left(*key, move.opened_us)
     elif known is None:
         stream.subscriptions[key] = Subscription.moved_in(move, unsettled_max)
     else:
         known.move(move, unsettled_max)
+
+
+def _note_left(stream: Stream, move: CursorMoved) -> None:
+    left_us = move.opened_us if move.is_removed else move.left_us
+    if left_us > stream.left.get((move.subscriber, move.name), 0):
+        stream.note_left(move.subscriber, move.name, left_us)

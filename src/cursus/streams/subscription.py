@@ -11,7 +11,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 
@@ -21,6 +21,7 @@ from cursus.matching import Filter
 
 from .exchange import EVERYTHING
 from .facts import CursorMoved, SubscriptionOpened, SubscriptionSettled
+from .ranges import between, cursor_of, joined, without
 
 
 class Subscription:
@@ -53,6 +54,7 @@ class Subscription:
         "start",
         "stream_id",
         "subscriber",
+        "unwanted",
         "waiting",
     )
 
@@ -85,6 +87,7 @@ class Subscription:
         self.opened_us = fact.opened_us
         self.start = fact.start
         self.origins = fact.origins
+        self.unwanted = fact.unwanted
         self.is_attached = True
         self._place(fact, unsettled_max)
 
@@ -115,11 +118,11 @@ class Subscription:
         if not self.excluded:
             return own
         floor = self.floor
-        return _joined((*own, *((max(a, floor + 1), b) for a, b in self.excluded if b > floor)))
+        return joined((*own, *((max(a, floor + 1), b) for a, b in self.excluded if b > floor)))
 
     def exclude(self, first: int, last: int) -> None:
         """An earlier session was pushed `first` to `last`, and they are settled before this one examined them."""
-        self.excluded = _joined((*self.excluded, (first, last)))
+        self.excluded = joined((*self.excluded, (first, last)))
 
     def forget_passed(self) -> None:
         """Let go of excluded ranges that the ledger knows by itself: an ordered one, once its floor covers them."""
@@ -148,6 +151,7 @@ class Subscription:
             opened_us=self.opened_us,
             start=self.start,
             origins=self.origins,
+            unwanted=self.unwanted,
         )
 
     @classmethod
@@ -172,10 +176,11 @@ class Subscription:
 
     def move(self, fact: CursorMoved, unsettled_max: int) -> None:
         """A commit puts the cursor elsewhere; whoever owned it is gone."""
+        done = without(((0, self.floor), *self.settled_ranges()), self.unwanted)
+        kept = ((max(a, fact.kept_from), b) for a, b in done if b >= fact.kept_from)
         self.opened_us, self.start, self.origins = fact.opened_us, fact.start, fact.origins
+        self.unwanted = fact.unwanted
         self.is_attached, self.session = False, 0
-        first = fact.kept_from
-        kept = ((max(a, first), b) for a, b in ((0, self.floor), *self.settled_ranges()) if b >= first)
         floor, ranges = cursor_of(fact.floor, (*fact.settled, *kept))
         self._place(
             SubscriptionSettled(
@@ -184,7 +189,7 @@ class Subscription:
                 name=self.name,
                 floor=floor,
                 settled=ranges,
-                pushed_to=max((self.pushed_to, floor, *(origin.sequence for origin in fact.origins))),
+                pushed_to=max((self.pushed_to, floor, *(origin.last_place for origin in fact.origins))),
                 pushed_known=floor,
             ),
             unsettled_max,
@@ -255,7 +260,7 @@ class Subscription:
         self.is_attached = True
         settled = self.settled_ranges()
         if self.floor > fact.floor:
-            settled = _joined(((fact.floor + 1, self.floor), *settled))
+            settled = joined(((fact.floor + 1, self.floor), *settled))
         self.excluded = settled
         self.mode = fact.mode
         self.ledger = Ledger(fact.floor, is_ordered=self.mode == 0, ranges_max=unsettled_max)
@@ -268,7 +273,7 @@ class Subscription:
         counted: list[tuple[int, int, int]] = []
         pushed_to = self.pushed_known if self.filter_sequence <= self.floor + 1 else self.floor
         reached = max(pushed_to, max((last for _, last, _ in self.attempts), default=0))
-        for first, last in _between(self.floor + 1, reached, self.settled_ranges()):
+        for first, last in between(self.floor + 1, reached, self.settled_ranges()):
             counted += self._attempts_in(first, min(last, pushed_to), 1)
             counted += self._attempts_in(max(first, pushed_to + 1), last, 0)
         return tuple(counted)
@@ -297,34 +302,3 @@ class Subscription:
             for a, b, count in self.attempts
             if count >= self.attempts_max and a <= last and b >= first
         )
-
-
-def cursor_of(floor: int, settled: Iterable[Range]) -> tuple[int, tuple[Range, ...]]:
-    """The floor, and the ranges above it, of a cursor that has done with all up to `floor` and with `settled`."""
-    ranges = _joined(((0, floor), *(bounds for bounds in settled if bounds[1] > floor)))
-    return ranges[0][1], ranges[1:]
-
-
-def _joined(ranges: tuple[Range, ...]) -> tuple[Range, ...]:
-    """The same sequences as ascending ranges that neither overlap nor touch."""
-    joined: list[Range] = []
-    for first, last in sorted(ranges):
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
-        else:
-            joined.append((first, last))
-    return tuple(joined)
-
-
-def _between(first: int, last: int, holes: tuple[Range, ...]) -> list[Range]:
-    """What of `first` to `last` lies outside the ascending `holes`."""
-    found: list[Range] = []
-    for a, b in holes:
-        if a > last:
-            break
-        if a > first:
-            found.append((first, a - 1))
-        first = max(first, b + 1)
-    if first <= last:
-        found.append((first, last))
-    return found

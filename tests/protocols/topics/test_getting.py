@@ -195,6 +195,18 @@ def test_questions_of_one_client_are_answered_one_after_the_other() -> None:
     ]
 
 
+def test_a_thousand_questions_that_waited_for_one_are_answered_as_one_is() -> None:
+    scene = Scene()
+    scene.status(SUBSCRIBE)
+    scene.publish(2)
+    first, _ = scene.get()
+    again = [effect for peer in range(1000) for effect in scene.gets.ask(peer, Get("alice", "s", first))]
+    scene.follow(again)
+    scene.sync()
+    assert [end.peer for end in scene.ended] == list(range(1000))
+    assert {end.message_id.partition("-")[2] for end in scene.ended} == {"2"}
+
+
 def test_nothing_is_ordered_for_a_question_while_another_one_is_worked_on() -> None:
     scene = Scene()
     scene.status(SUBSCRIBE)
@@ -313,7 +325,7 @@ def sequence_of(message_id: str) -> int:
 def test_ids_of_another_stream_are_known_by_where_the_subscription_stood_there(is_killed: bool) -> None:
     scene = Scene()
     scene.publish(2)
-    merge(scene, 3, floor=2, origins=((GIVER, 7, x.Place(row=0)),))
+    merge(scene, 3, floor=2, origins=((GIVER, 7, ((7, x.Place(row=0), 1),)),))
     if is_killed:
         scene.restart()
     assert scene.status(SUBSCRIBE) == "ALREADY_SUBSCRIBED"
@@ -339,7 +351,7 @@ def test_ids_of_another_stream_are_known_by_where_the_subscription_stood_there(i
 def test_an_id_of_another_stream_whose_message_came_nowhere_is_known_only_below_it() -> None:
     scene = Scene()
     scene.publish(1)
-    merge(scene, 1, floor=1, origins=((GIVER, 7, x.Place()),))
+    merge(scene, 1, floor=1, origins=((GIVER, 7, ()),))
     assert scene.get(f"{GIVEN}7")[0] == "SERVER_UNAVAILABLE"
     assert sequence_of(scene.get(f"{GIVEN}6")[0]) == 2
 
@@ -347,7 +359,7 @@ def test_an_id_of_another_stream_whose_message_came_nowhere_is_known_only_below_
 def test_what_was_given_elsewhere_and_lies_far_behind_here_is_never_handed_out() -> None:
     scene = Scene()
     place = 20 * 64 + 5
-    merge(scene, *[64] * 40, origins=((GIVER, 2, x.Place(row=place - 1)),))
+    merge(scene, *[64] * 40, origins=((GIVER, 2, ((2, x.Place(row=place - 1), 1),)),))
     last, _ = scene.get(f"{GIVEN}2")
     assert scene.get(f"{GIVEN}2")[0] == last
     for sequence in [*range(2, place), *range(place + 1, 40 * 64 + 1)]:
@@ -366,7 +378,7 @@ def test_a_cursor_that_moved_back_knows_what_it_had_given_here() -> None:
     fourth = scene.get()
     fifth = scene.get(fourth[0])
     own = scene.rig.floor.tables.streams["s"].incarnation
-    origins = ((own, 5, x.Place(5)), (GIVER, 3, x.Place(row=0)))
+    origins = ((own, 5, ((5, x.Place(5), 1),)), (GIVER, 3, ((3, x.Place(row=0), 1),)))
     merge(scene, 2, floor=1, start=2, kept_from=4, origins=origins)
     assert (sequence_of(fifth[0]), sequence_of(scene.get(fourth[0])[0])) == (5, 2), "its answer was lost"
     second = scene.get(fifth[0])
@@ -378,6 +390,23 @@ def test_a_cursor_that_moved_back_knows_what_it_had_given_here() -> None:
         got.append(sequence_of(last))
         last, _ = scene.get(last)
     assert got == [2, 3, 6, 7, 8]
+
+
+def test_of_one_stream_two_messages_may_have_been_given_last_where_it_was_merged_twice() -> None:
+    scene = Scene()
+    scene.publish(6)
+    own = scene.rig.floor.tables.streams["s"].incarnation
+    origins = ((own, 2, ((2, x.Place(2), 1),)), (own, 5, ((5, x.Place(5), 1),)))
+    merge(scene, 1, floor=0, settled=((4, 4),), origins=origins)
+    shown = f"{own[:8].hex()}-"
+    first = scene.get(f"{shown}2")
+    assert sequence_of(first[0]) == 1
+    assert scene.get(f"{shown}5") == first
+    last, got = first[0], []
+    while last != "NO_MESSAGES":
+        got.append(sequence_of(last))
+        last, _ = scene.get(last)
+    assert got == [1, 3, 6, 7]
 
 
 def test_what_was_settled_before_it_was_pushed_keeps_nobody_waiting() -> None:

@@ -233,3 +233,34 @@ def test_whatever_is_lost_each_message_is_had_once_and_in_order_by_one_or_many(
                 assert sequences == list(range(got + 1, got + 1 + len(sequences)))
                 assert len(sequences) == (1 if what == "get" else min(count, scene.number - got))
                 last, got = given, sequences[-1]
+
+
+# ── what was merged ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_many_that_another_server_gave_are_named_where_they_lie_now() -> None:
+    scene = Gets()
+    scene.publish(2)
+    runs = ((7, x.Place(row=0), 2), (9, x.Place(1), 1), (10, x.Place(row=2), 1))
+    getting.merge(scene, 4, floor=2, origins=((getting.GIVER, 7, runs),))
+    given = getting.GIVEN
+    assert scene.get_many(f"{given}3..6") == scene.get_many("-1")
+    assert scene.get_many(f"{given}8..9")[0] == "SERVER_UNAVAILABLE", "it begins with what may have been given next"
+    last, sequences = scene.get_many(f"{given}7..9")
+    assert sequences == [5, 6], "those in the first two rows are settled, and the one that was here is done with"
+    assert scene.get_many(f"{given}7..9") == (last, [5, 6])
+    scene.restart()
+    assert scene.get_many(f"{given}7..10")[1] == [6]
+    assert scene.get_many(f"{given}7..100")[1] == [6], "nobody has the others"
+
+
+def test_an_id_of_a_stream_that_was_merged_before_the_subscription_came_to_be_is_done_with() -> None:
+    merged: list[str] = []
+    scene = Gets()
+    scene.gets._is_merged = merged.__contains__
+    scene.status(SUBSCRIBE)
+    scene.publish(1)
+    given = getting.GIVEN
+    assert scene.get_many(f"{given}7")[0] == "SERVER_UNAVAILABLE"
+    merged.append(given.removesuffix("-"))
+    assert scene.get_many(f"{given}7")[1] == [1]

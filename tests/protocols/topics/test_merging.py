@@ -11,8 +11,18 @@ import pytest
 from cursus.protocols.topics import transfer as t
 from cursus.protocols.topics.exchange import Ask
 from cursus.protocols.topics.giving import address_of, name_of
+from cursus.protocols.topics.many import pack
 from cursus.protocols.topics.merging import GIVINGS_MAX
-from cursus.protocols.topics.messages import Get, Merge, Put, Subscribe, Transfer, decode_message, encode_message
+from cursus.protocols.topics.messages import (
+    Get,
+    Merge,
+    Put,
+    PutMany,
+    Subscribe,
+    Transfer,
+    decode_message,
+    encode_message,
+)
 from cursus.protocols.topics.putting import digest_of
 from cursus.streams import exchange as x
 
@@ -21,7 +31,7 @@ from .floor import MS, PROXY, SERVER, SETTINGS, ServerScene
 TOPIC = "prices"
 LOWER, HIGHER = "127.0.0.1:8999", "127.0.0.1:9002"
 GIVER = HIGHER
-INCARNATION = b"g" * 16
+INCARNATION, OTHER = b"g" * 16, b"h" * 16
 LISTED = replace(SETTINGS, servers=(SERVER, LOWER, HIGHER))
 STRANGER = "127.0.0.1:8001"
 
@@ -29,13 +39,13 @@ STRANGER = "127.0.0.1:8001"
 def part(*rows: tuple[int, str, int, bytes], incarnation: bytes = INCARNATION, **columns: Any) -> Transfer:
     """Rows of the giver's: sequence, who put it, counter, body; `columns` stand in for what they would be."""
     listed = [t.Row(q, 1000 + q, 0, b"", body, None, who, counter) for q, who, counter, body in rows]
-    beyond = msgspec.structs.replace(t.part_of(incarnation, listed), **columns)
+    beyond = msgspec.structs.replace(t.part_of(incarnation, listed, (0, 0)), **columns)
     messages = tuple((f"6767-{row.sequence}", row.body) for row in listed)
     return Transfer(GIVER, TOPIC, (), messages, t.encode_beyond(beyond))
 
 
 def begin(giver: str = GIVER, incarnation: bytes = INCARNATION) -> Transfer:
-    return Transfer(giver, TOPIC, (), (), t.encode_beyond(t.Begin(incarnation, 0, 0)))
+    return Transfer(giver, TOPIC, (), (), t.encode_beyond(t.Begin(incarnation)))
 
 
 def end(head: int, incarnation: bytes = INCARNATION, **standings: t.Standing) -> Transfer:
@@ -102,7 +112,7 @@ REFUSALS: dict[str, tuple[Any, str, str]] = {
         "1 messages came, and columns of another length",
     ),
     "messages-where-none-are": (
-        Transfer(GIVER, TOPIC, (), (("b-1", b"x"),), t.encode_beyond(t.Begin(INCARNATION, 0, 0))),
+        Transfer(GIVER, TOPIC, (), (("b-1", b"x"),), t.encode_beyond(t.Begin(INCARNATION))),
         "BAD_MESSAGE",
         "1 messages came in a part that has none",
     ),
@@ -184,6 +194,83 @@ def test_a_put_that_both_have_is_there_once_if_it_is_the_same() -> None:
     assert scene.bodies(TOPIC) == [b"one", b"hers", b"of another life"]
 
 
+def test_what_was_put_at_once_is_known_as_one_put_from_its_first_row_on() -> None:
+    scene = ServerScene()
+    both = PutMany("bob", TOPIC, 1, pack([b"one", b"two"]))
+    at_once = {t.PUT_LAST: 2, t.PUT_DIGEST: digest_of(both.body)}
+    heard(scene, begin())
+    heard(scene, part((1, "bob", 1, b"one"), attributes=[at_once]))
+    assert scene.say(both).status == "OK", "it is on its way here"
+    assert scene.say(Put("bob", TOPIC, 1, b"one")).status == "REFUSED"
+    heard(scene, part((2, "bob", 2, b"two"), (3, "bob", 3, b"three"), attributes=[at_once, None]))
+    heard(scene, end(3))
+    assert scene.bodies(TOPIC) == [b"one", b"two", b"three"]
+    first, second, third = rows_of(scene)
+    assert first.put == second.put == ("bob", 2, digest_of(both.body))
+    assert third.put == ("bob", 3, digest_of(b"three"))
+
+
+def test_what_was_put_at_once_at_both_is_there_once() -> None:
+    scene = ServerScene()
+    both = PutMany("bob", TOPIC, 1, pack([b"one", b"two"]))
+    assert scene.say(both).status == "OK"
+    at_once = {t.PUT_LAST: 2, t.PUT_DIGEST: digest_of(both.body)}
+    heard(scene, begin())
+    heard(scene, part((1, "bob", 1, b"one"), (2, "bob", 2, b"two"), attributes=[at_once] * 2))
+    heard(scene, end(2))
+    assert scene.bodies(TOPIC) == [b"one", b"two"]
+    assert scene.say(both).status == "OK"
+
+
+def test_what_both_have_is_found_however_long_ago_it_was_put_here() -> None:
+    scene = ServerScene()
+    scene.say(Put("bob", TOPIC, 1, b"one"))
+    scene.rig.time_ns += 7 * 24 * 3600 * 1000 * MS
+    scene.say(Put("ada", TOPIC, 1, b"late"))
+    heard(scene, begin())
+    heard(scene, part((1, "bob", 1, b"one"), (2, "bob", 2, b"two")))
+    heard(scene, end(2))
+    assert scene.bodies(TOPIC) == [b"one", b"late", b"two"]
+
+
+def test_what_came_from_one_server_is_found_when_another_one_has_it_too() -> None:
+    scene = ServerScene()
+    scene.say(Put("eve", TOPIC, 1, b"hers"))
+    scene.say(Put("bob", TOPIC, 5, b"five"))
+    heard(scene, begin())
+    heard(scene, part((1, "eve", 1, b"of another life"), (2, "bob", 2, b"two")))
+    heard(scene, end(2))
+    scene.restart()
+    again = part((1, "eve", 1, b"of another life"), (2, "bob", 2, b"two"), (3, "bob", 3, b"three"), incarnation=OTHER)
+    heard(scene, begin(incarnation=OTHER))
+    heard(scene, again)
+    heard(scene, end(3, incarnation=OTHER))
+    assert scene.bodies(TOPIC) == [b"hers", b"five", b"of another life", b"two", b"three"]
+
+
+def test_a_row_keeps_the_time_at_which_it_was_put_by_the_keepers_clock() -> None:
+    scene = ServerScene()
+    heard(scene, begin())
+    known: list[Any] = [None, {t.APPENDED_US: 3}]
+    heard(scene, part((1, "bob", 1, b"one"), (2, "bob", 2, b"two"), times_us=[700, 500], attributes=known))
+    heard(scene, part((3, "bob", 3, b"three"), times_us=[900], offset_us=(-100, 40)))
+    heard(scene, end(3))
+    assert [row.time_us for row in rows_of(scene)] == [700, 500, 940]
+
+
+def test_a_time_that_cannot_be_is_refused() -> None:
+    scene = ServerScene()
+    heard(scene, begin())
+    for wrong in ({"times_us": [-1]}, {"times_us": [1 << 62], "offset_us": (0, 1 << 62)}, {"offset_us": (0, -5000)}):
+        assert scene.say(part((1, "bob", 1, b"one"), **wrong)).status == "BAD_MESSAGE"
+
+
+def rows_of(scene: ServerScene) -> list[t.Row]:
+    session = scene.next_id()
+    scene.rig.do(x.SubscribeRequested(session, "local", TOPIC, credit=1 << 40))
+    return [row for push in scene.rig.pushes(session) for row in t.rows_in(push.buffers, {0: ""})]
+
+
 def test_a_full_disk_puts_a_part_off_and_what_was_staged_stays() -> None:
     scene = ServerScene()
     heard(scene, begin())
@@ -253,7 +340,7 @@ def test_a_topic_that_is_given_away_takes_none_and_few_are_given_at_once() -> No
         "SERVER_UNAVAILABLE", f"{GIVINGS_MAX} topics are on their way already: ask again"
     )  # fmt: skip
     assert scene.say(Merge(PROXY, names[0], LOWER)).status == "OK"
-    beyond = t.encode_beyond(t.Begin(INCARNATION, 0, 0))
+    beyond = t.encode_beyond(t.Begin(INCARNATION))
     said = scene.say(Transfer(GIVER, names[0], (), (), beyond))
     assert said.body.decode() == f"{names[0]} goes from {SERVER} to {LOWER} just now: try again"
     asked = [decode_message(order.data) for order in scene.take(Ask) if order.address == LOWER]

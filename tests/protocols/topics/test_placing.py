@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import NamedTuple
 
-from hypothesis import event, given
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from cursus.protocols.topics.placing import Merged, Side, moves
 from cursus.protocols.topics.transfer import Standing
 from cursus.streams.exchange import CursorMove, Place
-from cursus.streams.subscription import cursor_of
+from cursus.streams.facts import Origin
+from cursus.streams.ranges import cursor_of
 
 KEEPER, GIVER, THIRD = b"k" * 16, b"g" * 16, b"t" * 16
 
@@ -58,10 +60,23 @@ def cases(draw: st.DrawFn) -> Case:
 
 def merged_of(case: Case) -> Merged:
     sequences = [q for q in range(1, len(case.giver_times) + 1) if q not in case.twins]
-    return Merged(
-        KEEPER, GIVER, len(case.keeper_times), len(case.giver_times), (0, 0), case.keeper_times,
-        list(range(1, len(case.keeper_times) + 1)), sequences, [case.giver_times[q - 1] for q in sequences], case.twins,
-    )  # fmt: skip
+    return merged_with(case.keeper_times, {q: case.giver_times[q - 1] for q in sequences}, case.twins, case.giver_times)
+
+
+def merged_with(
+    times: list[int],
+    staged: dict[int, int],
+    twins: dict[int, int],
+    giver_times: list[int],
+    offset: tuple[int, int] = (0, 0),
+) -> Merged:
+    merged = Merged(KEEPER, GIVER, len(times), len(giver_times), offset, sequences=array("q", staged))
+    merged.twins = dict(sorted(twins.items()))
+    for place, time_us in enumerate(times, 1):
+        merged.times.note(place, time_us)
+    for row, time_us in enumerate(staged.values()):
+        merged.row_times.note(row, time_us)
+    return merged
 
 
 def is_done(sequence: int, standing: Standing) -> bool:
@@ -94,10 +109,7 @@ def expected(case: Case) -> set[int]:
         q = twin_of.get(p)
         is_in = is_since_keeper(p)
         if q is not None and given_ is not None:
-            if q >= given_.start:
-                is_in = True
-            elif kept is None:
-                is_in = False
+            is_in = q >= given_.start or (kept is not None and p >= kept.start)
         if is_in and not received(p, kept) and not (q is not None and received(q, given_)):
             wanted.add(p)
     staged = [q for q in range(1, len(case.giver_times) + 1) if q not in case.twins]
@@ -115,15 +127,22 @@ def wanted_after(move: CursorMove | None, case: Case) -> set[int]:
     if move is None:
         assert kept is not None
         return {p for p in places if not is_done(p, kept)}
-    rows = tuple((head + 1 + a, head + 1 + b) for a, b in move.settled_rows)
-    floor, settled = cursor_of(move.floor, (*move.settled, *rows))
+    never = (*move.unwanted, *((head + 1 + a, head + 1 + b) for a, b in move.unwanted_rows))
+    rows = ((head + 1 + a, head + 1 + b) for a, b in move.settled_rows)
+    floor, settled = cursor_of(move.floor, (*move.settled, *rows, *never))
     done = {p for p in places if p <= floor or any(a <= p <= b for a, b in settled)}
     if kept is not None:
-        done |= {p for p in places if p >= move.kept_from and is_done(p, kept)}
+        done |= {p for p in places if p >= move.kept_from and received(p, kept)}
     return {p for p in places if p not in done}
 
 
+BETWEEN = Case([0], [0, 1, 2], {3: 1}, None, Standing(1, 3, 2))
+"""Tried at the keeper, subscribed at the giver, tried there."""
+
+
 @given(cases())
+@settings(max_examples=300)
+@example(BETWEEN)
 def test_everybody_is_to_receive_what_was_put_since_they_subscribed_and_what_they_have_not(case: Case) -> None:
     if case.kept is None and case.given is None:
         return
@@ -141,35 +160,49 @@ def test_the_message_that_the_giver_gave_last_is_found_by_its_id(case: Case) -> 
     kept = {} if case.kept is None else {"bob": case.kept}
     (move,) = moves(1, "topics", Side(kept), Side({"bob": case.given}), merged_of(case))
     unsettled = [q for q in range(1, len(case.giver_times) + 1) if not is_done(q, case.given)]
-    _, following, place = next(origin for origin in move.origins if origin[0] == GIVER)
+    _, following, runs = next(origin for origin in move.origins if origin[0] == GIVER)
     assert following == min(unsettled, default=len(case.giver_times) + 1)
-    if not unsettled:
-        assert place == Place()
-    elif following in case.twins:
-        assert place == Place(case.twins[following])
-    else:
-        assert place == Place(row=sum(q not in case.twins for q in range(1, following)))
+    places = {}
+    for first, place, count in runs:
+        assert count > 0
+        for ahead in range(count):
+            moved = Place(row=place.row + ahead) if place.row >= 0 else Place(place.sequence + ahead)
+            places[first + ahead] = moved
+    assert list(places) == list(range(following, len(case.giver_times) + 1)), "many may have been given at once"
+    for sequence, place in places.items():
+        if sequence in case.twins:
+            assert place == Place(case.twins[sequence])
+        else:
+            assert place == Place(row=sum(q not in case.twins for q in range(1, sequence)))
 
 
 def test_clocks_are_compared_within_what_is_known_of_their_difference_and_what_lies_within_it_is_given() -> None:
-    merged = Merged(KEEPER, GIVER, 2, 2, (100, 110), [195, 205], [1, 2], [1, 2], [95, 105], {})
+    merged = merged_with([195, 205], {1: 95, 2: 105}, {}, [95, 105], (100, 110))
     kept = {"ada": Standing(210, 3, 2)}
     given_ = {"bob": Standing(100, 2, 1)}
     ada, bob = moves(1, "topics", Side(kept), Side(given_), merged)
-    assert ada.settled_rows == ((0, 0),)
+    assert ada.unwanted_rows == ((0, 0),)
     assert bob.floor == 1
     assert moves(1, "topics", Side({"ada": Standing(205, 3, 2)}), Side({}), merged) == []
 
 
 def test_what_a_third_server_gave_before_is_known_by_its_ids_still() -> None:
-    merged = Merged(KEEPER, GIVER, 1, 3, (0, 0), [5], [1], [1, 3], [1, 9], {2: 1})
-    given_ = {"bob": Standing(0, 1, 0, (), ((THIRD, 7, 3), (b"u" * 16, 4, 2), (b"v" * 16, 9, 0)))}
-    (move,) = moves(1, "topics", Side({}), Side(given_), merged)
-    assert move.origins[1:] == ((THIRD, 7, Place(row=1)), (b"u" * 16, 4, Place(1)), (b"v" * 16, 9, Place()))
+    merged = merged_with([5], {1: 1, 3: 9}, {2: 1}, [1, 5, 9])
+    of_before = (
+        Origin(THIRD, 7, ((7, 3, 1),)),
+        Origin(b"u" * 16, 4, ((4, 1, 3), (8, 3, 1))),
+        Origin(b"v" * 16, 9),
+    )
+    (move,) = moves(1, "topics", Side({}), Side({"bob": Standing(0, 1, 0, (), of_before)}), merged)
+    assert move.origins[1:] == (
+        (THIRD, 7, ((7, Place(row=1), 1),)),
+        (b"u" * 16, 4, ((4, Place(row=0), 1), (5, Place(1), 1), (6, Place(row=1), 1), (8, Place(row=1), 1))),
+        (b"v" * 16, 9, ()),
+    )
 
 
 def test_who_left_one_server_after_it_had_subscribed_at_the_other_has_left_both() -> None:
-    merged = Merged(KEEPER, GIVER, 2, 2, (100, 110), [195, 205], [1, 2], [1, 2], [95, 105], {})
+    merged = merged_with([195, 205], {1: 95, 2: 105}, {}, [95, 105], (100, 110))
     at_giver = Side({"bob": Standing(50, 1, 0), "eve": Standing(50, 1, 0)}, {"ada": 80, "dan": 20})
     at_keeper = Side({"ada": Standing(150, 1, 0), "dan": Standing(150, 1, 0)}, {"bob": 200, "eve": 155})
     found = {move.subscriber: move for move in moves(1, "topics", at_keeper, at_giver, merged)}
@@ -177,4 +210,23 @@ def test_who_left_one_server_after_it_had_subscribed_at_the_other_has_left_both(
     assert found["ada"].opened_us == 180
     assert not found["eve"].is_removed
     assert "bob" not in found, "it left here after it had subscribed there"
-    assert "dan" not in found or not found["dan"].is_removed, "it subscribed here after it had left there"
+    assert not found["dan"].is_removed, "it subscribed here after it had left there"
+
+
+def test_when_somebody_left_the_giver_is_known_to_the_keeper_for_the_next_merge() -> None:
+    merged = merged_with([195, 205], {1: 95, 2: 105}, {}, [95, 105], (100, 110))
+    left_us = {"gone": 80, "back": 40, "older": 30}
+    at_giver = Side({"back": Standing(50, 1, 0)}, left_us)
+    at_keeper = Side({"here": Standing(150, 1, 0)}, {"older": 140})
+    found = {move.subscriber: move for move in moves(1, "topics", at_keeper, at_giver, merged)}
+    assert (found["gone"].is_removed, found["gone"].opened_us) == (True, 180)
+    assert (found["back"].is_removed, found["back"].left_us) == (False, 140)
+    assert set(found) == {"gone", "back"}
+
+
+def test_who_left_one_server_keeps_what_it_had_received_there_if_it_has_subscribed_at_the_other_since() -> None:
+    merged = merged_with([15, 35], {1: 12, 2: 33, 3: 34}, {}, [12, 33, 34])
+    at_keeper = Side({"bob": Standing(30, 2, 1)}, {"bob": 20})
+    (move,) = moves(1, "topics", at_keeper, Side({"bob": Standing(10, 1, 2)}), merged)
+    assert (move.opened_us, move.start, move.kept_from) == (30, 2, 2)
+    assert (move.settled_rows, move.unwanted_rows) == (((0, 1),), ())

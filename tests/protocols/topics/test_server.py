@@ -203,7 +203,8 @@ def test_a_proxy_that_does_not_answer_is_told_again_a_few_times_and_then_anew_be
         scene.pass_time(100 * MS - 1)
         assert scene.take(Ask) == []
         scene.pass_time(1)
-        assert scene.take(Ask) == [first]
+        (again,) = scene.take(Ask)
+        assert (again.address, again.data, again.token != first.token) == (PROXY, first.data, True)
     scene.pass_time(100 * MS + 5 * SECOND // 10 - 1)
     assert scene.take(Ask) == []
     assert scene.take(Note) == []
@@ -215,6 +216,15 @@ def test_a_proxy_that_does_not_answer_is_told_again_a_few_times_and_then_anew_be
     assert scene.take(Ask) == []
     scene.pass_time(1)
     assert [ask.address for ask in scene.take(Ask)] == [PROXY, "p2:1"]
+
+
+def test_a_proxy_that_did_not_answer_is_told_again_what_is_there_by_then() -> None:
+    scene = ServerScene(replace(SETTINGS, answer_ns=100 * MS, retries_max=2))
+    scene.pass_time(0)
+    assert [decode_message(ask.data) for ask in scene.take(Ask)] == [Periodic(SERVER, ())]
+    scene.say(put(1, topic="new"))
+    scene.pass_time(100 * MS)
+    assert periodics(scene) == [(PROXY, Periodic(SERVER, ("new",)))]
 
 
 def test_a_proxy_that_refuses_is_noted_and_told_again_with_the_next_period() -> None:

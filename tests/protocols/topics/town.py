@@ -280,6 +280,8 @@ class Source:
         self.number = 0
         self.taken: dict[bytes, tuple[int, int]] = {}
         """When each was offered, and when it was taken; 0 for not yet."""
+        self._bases: dict[bytes, int] = {}
+        """What lies before the first number of each stream that the topic had at the node."""
         self._boot = -1
         self._link = 0
         self.is_over = False
@@ -297,7 +299,9 @@ class Source:
             self._offer()
 
     def body(self, number: int) -> bytes:
-        return f"{self.name}-{number}".encode()
+        assert self._grant is not None
+        base = self._bases.setdefault(self._grant.stream_incarnation, len(self.taken))
+        return f"{self.name}-{base + number}".encode()
 
     def _say(self, fact: Any) -> None:
         if fact is not None and isinstance(fact, x.SourceAttachRequested):
@@ -426,25 +430,26 @@ class Person:
             self.states[topic] = cs.end_unsubscribe(self.state(topic))
         return status
 
-    def put(self, topic: str, body: bytes) -> Step:
-        assert cs.unfinished_put(self.state(topic), body) is None, "the town finishes puts first"
-        self.states[topic] = cs.begin_put(self.state(topic), body)
+    def put(self, topic: str, body: bytes, is_many: bool = False) -> Step:
+        assert cs.unfinished_put(self.state(topic), body, is_many) is None, "the town finishes puts first"
+        self.states[topic] = cs.begin_put(self.state(topic), body, is_many)
         status = yield encode_message(cs.asked_put(self.state(topic), self.name, topic))
         self.states[topic] = cs.end_put(self.state(topic), status)
         if status is not None and status.status == StatusWord.OK:
             self.states[topic] = cs.end_report(self.state(topic))
         return status
 
-    def get(self, topic: str) -> Step:
+    def get(self, topic: str, count_max: int = 0) -> Step:
         state = self.state(topic)
         status: Status | None = None
         if state.got is None:
-            status = yield encode_message(cs.asked_get(state, self.name, topic))
+            status = yield encode_message(cs.asked_get(state, self.name, topic, count_max))
             if status is None or status.status != StatusWord.OK:
                 return status
-            self.states[topic] = state = cs.end_get(state, status)
+            self.states[topic] = state = cs.end_get(state, status, count_max > 0)
         assert state.got is not None
-        self.handed.setdefault(topic, []).append(state.got.body)
-        self.handed_ids.setdefault(topic, []).append(state.got.message_id)
-        self.states[topic] = cs.end_hand_over(state)
+        ids, bodies = cs.messages_in(state.got)
+        self.handed.setdefault(topic, []).extend(bodies)
+        self.handed_ids.setdefault(topic, []).extend(ids)
+        self.states[topic] = cs.end_hand_over(state, len(ids))
         return status

@@ -20,22 +20,23 @@ Source: seed 000, sections 2.1 to 2.3, 3.1.1 to 3.1.3 and 4; docs/decisions/0012
 
 from __future__ import annotations
 
-import re
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
-from cursus.delivery.batch import Layout, read_header
-from cursus.delivery.payload import read_columns, read_rows, rows_of
-from cursus.delivery.record import records_in
-from cursus.kernel.errors import InvariantBroken
-from cursus.kernel.octets import Octets
+from cursus.delivery.settlement import Range
 from cursus.streams import exchange as x
+from cursus.streams.facts import Origin
+from cursus.streams.ranges import joined, without
 
+from .ids import read_id, shown_of
 from .many import COUNT_MAX, LENGTH_SIZE, SEQUENCE_SIZE, pack_numbered
 from .messages import NO_MESSAGE_ID, Get, GetMany, StatusWord, Subscribe, Unsubscribe
+from .pushed import messages_in
 from .putting import word_for
 
 SUBSCRIPTION = "topics"
@@ -45,8 +46,6 @@ CREDIT_SIZE = 64 << 10
 MANY_CREDIT_SIZE = 2 << 20
 """The same for one that gets many at once, as long as there are no more than `WIDE_MAX` of those."""
 WIDE_MAX = 128
-_INCARNATION_SHOWN = 8
-_ID = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})(?:\.\.([0-9]{1,19}))?", re.ASCII)
 _ADMIN, _LOOK = 1, 2
 
 
@@ -96,12 +95,14 @@ class _Getter:
     client: str
     asked: deque[_Asked] = field(default_factory=deque)
     """The first one is being worked on."""
+    is_beginning: bool = False
+    """Whether it is about to work on one question after the other, as far as they can be answered at once."""
     grant: x.GrantSubscription | None = None
     is_removing: bool = False
-    settling: tuple[int, int] | None = None
-    """The first and the last sequence of what is being settled."""
-    origins: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """By incarnation, as ids show it: the next sequence there, and where that one lies here."""
+    settling: tuple[Range, ...] = ()
+    """The ranges of sequences that are being settled."""
+    origins: Mapping[str, Sequence[Origin]] = field(default_factory=dict)
+    """By incarnation, as ids show it: what of it may still be named, and where that lies here."""
     position: int = 0
     """Everything below it was pushed, or is not there."""
     messages: deque[_Message | _Gap] = field(default_factory=deque)
@@ -130,6 +131,7 @@ class Gets:
         new_incarnation: Callable[[], bytes],
         getters_max: int,
         answer_size_max: int,
+        is_merged: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """Nobody has asked yet. `open_session` gives sessions of the streams floor that nobody has."""
         self._principal = principal
@@ -138,6 +140,8 @@ class Gets:
         self._getters_max = getters_max
         self._answer_size_max = answer_size_max
         """Of many messages together; a single one may be larger."""
+        self._is_merged = is_merged
+        """Whether the stream of a shown incarnation was merged into one of this server's."""
         self._wide_count = 0
         self._getters: dict[tuple[str, str], _Getter] = {}
         """By topic and client; who asked last stands last."""
@@ -157,7 +161,7 @@ class Gets:
         self._getters[key] = getter
         getter.asked.append(_Asked(peer, question))
         if len(getter.asked) == 1:
-            self._begin(getter)
+            self._go_through(getter)
         return effects
 
     def handle(self, event: Answer) -> Sequence[Effect]:
@@ -210,9 +214,17 @@ class Gets:
 
     # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _begin(self, getter: _Getter) -> None:
-        """Work on the first question."""
-        question = getter.asked[0].question
+    def _go_through(self, getter: _Getter) -> None:
+        """Work on the first question; where it is answered at once, on the next one too, however many they are."""
+        if getter.is_beginning:
+            return
+        getter.is_beginning, begun = True, None
+        while getter.asked and getter.asked[0] is not begun:
+            begun = getter.asked[0]
+            self._begin(getter, begun.question)
+        getter.is_beginning = False
+
+    def _begin(self, getter: _Getter, question: Question) -> None:
         if isinstance(question, Unsubscribe):
             getter.is_removing = True
             self._administer(getter, "subscription.remove")
@@ -240,9 +252,10 @@ class Gets:
             self._answer(getter, StatusWord.ALREADY_SUBSCRIBED)
         else:
             assert isinstance(result, dict)
-            getter.origins = {
-                _shown(origin.incarnation): (origin.next_sequence, origin.sequence) for origin in result["origins"]
-            }
+            origins: dict[str, list[Origin]] = {}
+            for origin in result["origins"]:
+                origins.setdefault(shown_of(origin.incarnation), []).append(origin)
+            getter.origins = origins
             self._attach(getter)
 
     def _refused(self, getter: _Getter, said: x.Refuse) -> None:
@@ -264,8 +277,7 @@ class Gets:
     ) -> None:
         """Answer the first question, and work on the next one."""
         self._effects.append(GetEnded(getter.asked.popleft().peer, status, text, message_id, body))
-        if getter.asked:
-            self._begin(getter)
+        self._go_through(getter)
 
     # ── the subscription ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -295,7 +307,7 @@ class Gets:
         """Leave the session, and begin another one with the next question."""
         self._effects.append(x.SessionClosed(getter.session))
         del self._by_session[getter.session]
-        getter.session, getter.grant, getter.settling = self._open_session(), None, None
+        getter.session, getter.grant, getter.settling = self._open_session(), None, ()
         getter.messages.clear()
         self._by_session[getter.session] = getter
 
@@ -321,7 +333,7 @@ class Gets:
     # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _pushed(self, getter: _Getter, push: x.Push) -> None:
-        for sequence, body in _messages_in(push.buffers):
+        for sequence, body in messages_in(push.buffers):
             freed_size = push.size + x.PUSH_OVERHEAD if sequence == push.last_sequence else 0
             getter.messages.append(_Message(sequence, body, freed_size))
         getter.position = max(getter.position, push.last_sequence + 1)
@@ -343,8 +355,8 @@ class Gets:
         if named is None:
             self._answer(getter, *_unknown(getter, question.last_id))
         elif named:
-            getter.settling = named[0], named[-1]
-            self._effects.append(x.SettleRequested(getter.session, (getter.settling,)))
+            getter.settling = named
+            self._effects.append(x.SettleRequested(getter.session, named))
         else:
             self._hand_out(getter)
 
@@ -355,25 +367,30 @@ class Gets:
             getter.has_caught_up = True
             self._go_on(getter)
 
-    def _named(self, getter: _Getter, message_id: str) -> tuple[int, ...] | None:
-        """The first and last sequence that naming an id settles, () for nothing, None for one that was never given."""
+    def _named(self, getter: _Getter, message_id: str) -> tuple[Range, ...] | None:
+        """What naming an id settles, None for one that was never given."""
         if message_id == NO_MESSAGE_ID:
             return ()
-        found = _ID.fullmatch(message_id)
-        if found is None:
+        named = read_id(message_id)
+        if named is None:
             return None
-        first = int(found[2])
-        last = int(found[3] or first)
+        shown, first, last = named
         assert getter.grant is not None
-        is_own = found[1] == _shown(getter.grant.stream_incarnation)
+        is_own = shown == shown_of(getter.grant.stream_incarnation)
         if is_own and getter.messages and first == getter.next_sequence:
             if not first <= last <= max(getter.position - 1, getter.grant.head):
                 return None
-            return (first, last) if isinstance(getter.messages[0], _Message) else ()
-        following, place = getter.origins.get(found[1], (0, 0))
-        if first < following or (is_own and first < getter.next_sequence):
+            return ((first, last),) if isinstance(getter.messages[0], _Message) else ()
+        if is_own and first < getter.next_sequence:
             return ()
-        return (place, place) if place and first == following else None
+        origins = getter.origins.get(shown, ())
+        places = joined(place for one in origins if one.next_sequence == first for place in one.places_to(last))
+        if places:
+            return places
+        if not origins and self._is_merged(shown):
+            # It was given to an earlier subscription, of which the client was not told that it has left.
+            return ()
+        return () if any(first < origin.next_sequence for origin in origins) else None
 
     def _hand_out(self, getter: _Getter) -> None:
         message = getter.messages[0] if getter.messages else None
@@ -388,7 +405,7 @@ class Gets:
             self._answer(getter, StatusWord.INTERNAL_ERROR, f"{said}: get again for the next one")
         else:
             assert getter.grant is not None
-            question, shown = getter.asked[0].question, _shown(getter.grant.stream_incarnation)
+            question, shown = getter.asked[0].question, shown_of(getter.grant.stream_incarnation)
             if isinstance(question, GetMany):
                 given = self._next_of(getter, question.count_max)
                 first, last = given[0].sequence, given[-1].sequence
@@ -411,17 +428,15 @@ class Gets:
         return given
 
     def _settled(self, getter: _Getter, said: x.ConfirmSettled) -> None:
-        if getter.settling is None:
+        settling = getter.settling
+        if not settling or without(settling, ((0, said.floor), *said.ranges)):
             return
-        first, last = getter.settling
-        if last > said.floor and not any(low <= first and last <= high for low, high in said.ranges):
-            return
-        getter.settling = None
+        getter.settling = ()
         # By an id of another stream what was settled before may be named, or what was not pushed yet: it will not be.
         before = []
-        while getter.messages and getter.messages[0].sequence <= last:
+        while getter.messages and getter.messages[0].sequence <= settling[-1][1]:
             message = getter.messages.popleft()
-            if message.sequence < first:
+            if not _is_in(message.sequence, settling):
                 before.append(message)
             elif isinstance(message, _Message):
                 getter.freed_size += message.freed_size
@@ -439,7 +454,7 @@ class Gets:
     def _go_on(self, getter: _Getter) -> None:
         """Something came for which the first question may have waited."""
         question = getter.asked[0].question if getter.asked else None
-        if getter.grant is not None and isinstance(question, Get | GetMany) and getter.settling is None:
+        if getter.grant is not None and isinstance(question, Get | GetMany) and not getter.settling:
             self._get(getter, question)
 
 
@@ -447,26 +462,13 @@ def _unknown(getter: _Getter, message_id: str) -> tuple[StatusWord, str]:
     """What a client is told of an id that no message has here: another server may have given it, and is not merged."""
     assert getter.grant is not None
     said = f"{message_id} is no message that {getter.client} was given of {getter.topic}"
-    shown = _ID.fullmatch(message_id)
-    if shown is None or shown[1] == _shown(getter.grant.stream_incarnation):
+    named = read_id(message_id)
+    if named is None or named.incarnation == shown_of(getter.grant.stream_incarnation):
         return StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none"
     advice = "try again, until both are merged; or, if that server is lost, unsubscribe and subscribe"
     return StatusWord.SERVER_UNAVAILABLE, f"{said} here, but maybe by another server that has it too: {advice}"
 
 
-def _shown(incarnation: bytes) -> str:
-    return incarnation[:_INCARNATION_SHOWN].hex()
-
-
-def _messages_in(buffers: Sequence[Octets]) -> Iterator[tuple[int, bytes]]:
-    """The sequences and bodies in what was pushed."""
-    data, end = buffers[0] if len(buffers) == 1 else b"".join(buffers), 0
-    for view in records_in(data):
-        batch, end = view.body, view.offset + len(view.memory)
-        header = read_header(batch)
-        rows = read_rows(batch, header) if header.layout == Layout.ROWS else rows_of(read_columns(batch, header))
-        places = range(len(rows.keys)) if rows.rows is None else rows.rows
-        for place, body in zip(places, rows.bodies, strict=True):
-            yield view.envelope.first_sequence + place, body
-    if end != len(data):
-        raise InvariantBroken(f"what was pushed holds no sound record at {end}")
+def _is_in(sequence: int, ranges: Sequence[Range]) -> bool:
+    index = bisect_right(ranges, sequence, key=itemgetter(0)) - 1
+    return index >= 0 and sequence <= ranges[index][1]

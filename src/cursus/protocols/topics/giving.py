@@ -87,16 +87,15 @@ class Giving:
         self._administer("stream.show", {"name": self.topic}, self._looked)
 
     def _looked(self, shown: dict[str, object], now: Now) -> None:
-        incarnation, head, created_us = shown["incarnation"], shown["head"], shown["created_us"]
+        incarnation, head = shown["incarnation"], shown["head"]
         assert isinstance(incarnation, bytes)
         assert isinstance(head, int)
-        assert isinstance(created_us, int)
         self._head = head
         if self._session:
             self._pump(now)
             return
         self._incarnation = incarnation
-        self._ask(Begin(incarnation, created_us, now.wall_us), self._begun, now)
+        self._ask(Begin(incarnation), self._begun, now)
 
     def _begun(self, heard: Heard, now: Now) -> None:
         self._position = max(heard.committed, heard.staged, 0) + 1
@@ -184,7 +183,7 @@ class Giving:
             self._desk.order(x.CreditGranted(self._session, self._freed_size))
             self._freed_size = 0
         self.sent_count += count
-        self._ask(part_of(self._incarnation, rows), self._sent, now, messages)
+        self._ask(part_of(self._incarnation, rows, self._offset_us), self._sent, now, messages)
 
     def _sent(self, heard: Heard, now: Now) -> None:
         self._is_sending = False
@@ -354,7 +353,8 @@ def standings_of(listed: list[dict[str, object]]) -> dict[str, Standing]:
             one["start"],  # type: ignore[arg-type]
             one["floor"],  # type: ignore[arg-type]
             one["settled"],  # type: ignore[arg-type]
-            tuple((o.incarnation, o.next_sequence, o.sequence) for o in one["origins"]),  # type: ignore[attr-defined]
+            one["origins"],  # type: ignore[arg-type]
+            one["unwanted"],  # type: ignore[arg-type]
         )
         for one in listed
     }

@@ -6,7 +6,8 @@
 
 A put that was tried at both servers is taken once: before rows are staged, those who put them are raised to their
 counters here, so that it cannot be taken here later; what was taken here before is found among the rows of this stream,
-which is read for that from the time on at which the giver's came to be.
+which is read for that once, from its floor on: what the giver had from a third server may be older than its stream, and
+times are no proof.
 
 Invariants
     (1) A row of the giver's is staged once, in the order of its sequences, or is a twin.
@@ -29,7 +30,6 @@ from .getting import SUBSCRIPTION
 from .giving import standings_of
 from .messages import StatusWord, Transfer
 from .placing import Merged, Side, moves
-from .putting import digest_of
 from .transfer import (
     Begin,
     End,
@@ -44,13 +44,13 @@ from .transfer import (
     rows_of,
     staged_record,
 )
+from .twins import KnownPuts
 
 SINK = "topics-merge/"
 QUIET_NS = 30_000_000_000
 """A merge of which nothing is heard for so long is forgotten; it may begin again."""
-_MARGIN_US = 120_000_000
-"""So long may a message have been on its way, and by so much may clocks have been set since the topics diverged."""
-_CREDIT = 1 << 20
+_CREDIT = 256 << 10
+"""So much of this stream is read at once: questions wait for no more."""
 _COMMIT = 1
 
 
@@ -77,8 +77,8 @@ class Keeping:
         self._position = 0
         """Everything below it of this stream was read."""
         self._names: dict[int, str] = {0: ""}
-        self._puts: dict[tuple[str, int], tuple[int, bytes]] = {}
-        """Where the puts lie that this stream has, with their bodies' digests."""
+        self._puts = KnownPuts()
+        """Those that this stream has."""
         self._merged = Merged(b"", incarnation)
         self._staged = 0
         self._count = 0
@@ -96,6 +96,11 @@ class Keeping:
         """Whether a part is being worked on."""
         return bool(self._peers)
 
+    @property
+    def is_committed(self) -> bool:
+        """Whether what was given is there, for good."""
+        return self._committed >= 0
+
     # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, peer: int, part: Begin | Sources | RowsPart | End, transfer: Transfer, now: Now) -> None:
@@ -111,7 +116,7 @@ class Keeping:
         self._peers, self._working_on = [peer], key
         match part:
             case Begin():
-                self._begin(part, now)
+                self._begin(now)
             case Sources():
                 self._raise(part.sources, self._heard)
             case RowsPart():
@@ -133,17 +138,16 @@ class Keeping:
 
     # ── begin ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _begin(self, part: Begin, now: Now) -> None:
+    def _begin(self, now: Now) -> None:
         if self._stage:
             self._heard(now)
             return
-        since_us = part.created_us + (now.wall_us - part.clock_us) - _MARGIN_US
 
         def granted(event: object, at: Now) -> None:
             if isinstance(event, x.GrantRun):
                 self._epoch, self._committed = event.epoch, event.commit_id
                 self._staged = max(0, event.commit_id)
-                self._open_stage(since_us)
+                self._open_stage()
             elif isinstance(event, x.ConfirmCommitted):
                 self._shown(at)
             elif isinstance(event, x.Refuse) and event.request == _COMMIT:
@@ -155,11 +159,11 @@ class Keeping:
         own = self._desk.new_incarnation()
         self._desk.order(x.RunOpenRequested(self._run, PRINCIPAL, self._sink, own))
 
-    def _open_stage(self, since_us: int) -> None:
+    def _open_stage(self) -> None:
         def granted(event: object, at: Now) -> None:
             if isinstance(event, x.GrantStage):
                 self._stage, self._stream_id = event.stage, event.stream_id
-                self._subscribe(since_us)
+                self._subscribe()
             elif isinstance(event, x.ConfirmTaken):
                 self._stored(at)
             elif isinstance(event, x.RefuseBatch):
@@ -171,11 +175,10 @@ class Keeping:
         key = self._desk.new_incarnation()
         self._desk.order(x.StageOpenRequested(session, PRINCIPAL, self._sink, self._epoch, self.topic, key))
 
-    def _subscribe(self, since_us: int) -> None:
-        """Read what this stream has, from the time on at which the giver's came to be."""
+    def _subscribe(self) -> None:
+        """Read what this stream has."""
         self._scan = self._desk.open(self._read)
-        start = x.Start(x.StartKind.TIME, max(0, since_us))
-        self._desk.order(x.SubscribeRequested(self._scan, PRINCIPAL, self.topic, start=start, credit=_CREDIT))
+        self._desk.order(x.SubscribeRequested(self._scan, PRINCIPAL, self.topic, credit=_CREDIT))
 
     def _read(self, event: object, now: Now) -> None:
         match event:
@@ -197,12 +200,9 @@ class Keeping:
                 self._fault(event, now)
 
     def _note(self, row: Row) -> None:
-        times = self._merged.times_us
-        if not times or times[-1] < row.time_us:
-            times.append(row.time_us)
-            self._merged.firsts.append(row.sequence)
+        self._merged.times.note(row.sequence, row.time_us)
         if row.client:
-            self._puts.setdefault((row.client, row.counter), (row.sequence, digest_of(row.body)))
+            self._puts.note(row.client, row.counter, row.digest, row.sequence)
 
     def _await_head(self, head: int, then: Callable[[Now], None], now: Now) -> None:
         """Go on once this stream has been read up to `head`."""
@@ -234,7 +234,7 @@ class Keeping:
             self._heard(now)
             return
         newest = {row.client: row for row in rows if row.client}
-        raised = ((client, row.counter, digest_of(row.body)) for client, row in newest.items())
+        raised = (row.put for row in newest.values())
 
         def stage(at: Now) -> None:
             others = [row for row in rows if not self._is_twin(row)]
@@ -246,11 +246,10 @@ class Keeping:
 
     def _is_twin(self, row: Row) -> bool:
         """Whether this stream has the same put already."""
-        known = self._puts.get((row.client, row.counter)) if row.client else None
-        if known is None or known[1] != digest_of(row.body):
-            return False
-        self._merged.twins[row.sequence] = known[0]
-        return True
+        place = self._puts.place_of(row.client, row.counter, row.digest) if row.client else None
+        if place is not None:
+            self._merged.twins[row.sequence] = place
+        return place is not None
 
     def _store(self, now: Now) -> None:
         """Stage the next batch, or be done with the part."""
@@ -269,10 +268,11 @@ class Keeping:
         if not self._batches:
             return
         batch = self._batches.pop(0)
+        for place, row in enumerate(batch, self._count):
+            self._merged.sequences.append(row.sequence)
+            self._merged.row_times.note(place, row.time_us)
         self._count += len(batch)
         self._staged = batch[-1].sequence
-        self._merged.sequences += [row.sequence for row in batch]
-        self._merged.row_times_us += [row.time_us for row in batch]
         self._store(now)
 
     # ── end ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,8 @@ from cursus.streams import exchange as x
 
 from .desk import Desk
 from .giving import GIVEN, Giving, address_of
-from .keeping import QUIET_NS, Keeping
+from .ids import shown_of
+from .keeping import QUIET_NS, SINK, Keeping
 from .messages import Merge, StatusWord, Transfer
 from .transfer import Begin, decode_part
 
@@ -33,10 +34,26 @@ class Merging:
         self._servers = servers
         self._givings: dict[str, Giving] = {}
         self._keepings: dict[str, Keeping] = {}
+        self._merged: dict[str, None] = {}
+        """The incarnations of streams that were merged into one of this server's, as ids show them."""
 
     def begin(self) -> None:
-        """Find what an earlier process had given and was not told of."""
+        """Find what an earlier process had given and was not told of, and what it had taken over."""
         self._desk.administer("subscription.list", {"name": GIVEN}, self._found)
+        self._desk.administer("sink.list", {}, self._found_sinks)
+
+    def is_merged(self, shown: str) -> bool:
+        """Whether the stream of which ids show this incarnation was merged into one of this server's."""
+        return shown in self._merged
+
+    def _found_sinks(self, answer: x.AnswerAdmin | x.Refuse, now: Now) -> None:
+        if isinstance(answer, x.Refuse):
+            self._desk.note("error", "topics-not-listed", reason=f"{answer.message} [{answer.code}]")
+            return
+        assert isinstance(answer.result, list)
+        for one in answer.result:
+            if one["sink"].startswith(SINK) and one["commit_id"] >= 0:
+                self._merged[shown_of(bytes.fromhex(one["sink"].removeprefix(SINK)))] = None
 
     def _found(self, answer: x.AnswerAdmin | x.Refuse, now: Now) -> None:
         if isinstance(answer, x.Refuse):
@@ -123,6 +140,8 @@ class Merging:
 
     def _keep(self, topic: str, giver: str, incarnation: bytes) -> Keeping:
         def over() -> None:
+            if keeping.is_committed:
+                self._merged[shown_of(incarnation)] = None
             del self._keepings[topic]
 
         keeping = self._keepings[topic] = Keeping(self._desk, topic, giver, incarnation, over)

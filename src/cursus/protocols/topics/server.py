@@ -113,9 +113,12 @@ class Server:
         self.new_incarnation = new_incarnation
         most = settings.sessions_max
         self.puts = Puts(PRINCIPAL, partial(self._open, _PUTS), new_incarnation, settings.body_size_max, most)
-        self.gets = Gets(PRINCIPAL, partial(self._open, _GETS), new_incarnation, most, settings.body_size_max)
         self._questions = Questions(self.order)
         self._merging = Merging(self, settings.servers)
+        self.gets = Gets(
+            PRINCIPAL, partial(self._open, _GETS), new_incarnation, most, settings.body_size_max,
+            self._merging.is_merged,
+        )  # fmt: skip
         self._parts: dict[int, Part] = {}
         """Who is told what comes to the sessions of topics that move."""
         self._last_channel = 0
@@ -130,6 +133,8 @@ class Server:
         self._period_at_ns: int | None = None
         self._unheard_at_ns: dict[str, int] = {}
         """Proxies that did not answer, and when each is told again."""
+        self._unheard_counts: dict[str, int] = {}
+        """How often in a row proxies did not answer that are told again at once."""
         self._is_draining = False
         self._effects: list[object] = []
 
@@ -341,13 +346,21 @@ class Server:
         assert isinstance(answer.result, list)
         data = encode_message(Periodic(self.server_id, tuple(answer.result)))
         for proxy in proxies:
-            self.ask(proxy, data, partial(self._announced, proxy), now)
+            # Who does not answer is told what is there by then: the same once more may be behind what it heard since.
+            self._questions.ask(proxy, data, partial(self._announced, proxy), now, self.settings.answer_ns, 0)
 
     def _announced(self, proxy: str, status: Status | None, now: Now) -> None:
         if status is None:
             # A proxy that begins assigns nothing before it has heard of all.
-            self._unheard_at_ns.setdefault(proxy, now.monotonic_ns + self.settings.period_ns // _UNHEARD_PART)
-        elif status.status != StatusWord.OK:
+            count = self._unheard_counts[proxy] = self._unheard_counts.get(proxy, 0) + 1
+            if count <= self.settings.retries_max:
+                self._announce_to((proxy,))
+            else:
+                del self._unheard_counts[proxy]
+                self._unheard_at_ns.setdefault(proxy, now.monotonic_ns + self.settings.period_ns // _UNHEARD_PART)
+            return
+        self._unheard_counts.pop(proxy, None)
+        if status.status != StatusWord.OK:
             self.note("warning", "proxy-refuses", proxy=proxy, reason=status.body.decode(errors="backslashreplace"))
 
     def ask(self, address: str, data: bytes, then: Then, now: Now) -> None:

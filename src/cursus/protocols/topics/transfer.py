@@ -13,6 +13,7 @@ Source: seed 000, section 3.1.7; docs/decisions/0012.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import starmap
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -25,34 +26,42 @@ from cursus.delivery.record import ENVELOPE_SIZE, records_in
 from cursus.kernel.errors import InvariantBroken, PeerFault
 from cursus.kernel.names import U63_MAX, checked_name
 from cursus.kernel.octets import Octets
+from cursus.streams.facts import Origin
 
+from .many import pack
 from .messages import Transfer
 from .putting import DIGEST_SIZE, digest_of
 
 PUT_CLIENT, PUT_COUNTER = "put-client", "put-counter"
 """Attributes of a row that was put at another server: by whom, and under which counter."""
+PUT_LAST, PUT_DIGEST = "put-last", "put-digest"
+"""Of one that was put with others at once: the counter of the last of them, and the digest of all."""
 MERGED_SOURCE, MERGED_NUMBER = "merged-source", "merged-number"
 """Attributes of a row that a source published at another server."""
+APPENDED_US = "appended-us"
+"""The attribute of either: when that server appended it, by this one's clock, or a moment later."""
 Bounds: TypeAlias = tuple[int, int]
 Attributes: TypeAlias = dict[str, AttributeValue]
 
 
 class Standing(msgspec.Struct, frozen=True, array_like=True):
-    """Where a subscription stands in its stream. `origins`: an incarnation, the next sequence there, its place here."""
+    """Where a subscription stands in its stream.
+
+    What is settled was received, but for what lies below `start` and in `unwanted`: that was put before it subscribed.
+    """
 
     opened_us: int
     start: int
     floor: int
     settled: tuple[Bounds, ...] = ()
-    origins: tuple[tuple[bytes, int, int], ...] = ()
+    origins: tuple[Origin, ...] = ()
+    unwanted: tuple[Bounds, ...] = ()
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
-    """The giver wants to give a topic away whose stream came to be at `created_us`; times are its clock's."""
+    """The giver wants to give a topic away."""
 
     incarnation: bytes
-    created_us: int
-    clock_us: int
 
 
 class Sources(msgspec.Struct, frozen=True, tag="sources"):
@@ -63,7 +72,10 @@ class Sources(msgspec.Struct, frozen=True, tag="sources"):
 
 
 class RowsPart(msgspec.Struct, frozen=True, tag="rows"):
-    """Rows of the giver's stream, in ascending sequences; a column each, the bodies in the messages."""
+    """Rows of the giver's stream, in ascending sequences; a column each, the bodies in the messages.
+
+    The keeper's clock was `offset_us` (at least, at most) before the giver's, as far as is known by now.
+    """
 
     incarnation: bytes
     sequences: list[int]
@@ -74,6 +86,7 @@ class RowsPart(msgspec.Struct, frozen=True, tag="rows"):
     clients: list[str]
     """Who put a row, "" for one that was published otherwise."""
     counters: list[int]
+    offset_us: Bounds
 
 
 class End(msgspec.Struct, frozen=True, tag="end"):
@@ -139,6 +152,10 @@ def _check_rows(part: RowsPart, count: int) -> None:
         if not previous < sequence <= U63_MAX:
             raise PeerFault("bad-message", f"sequence {sequence} does not come behind {previous}")
         previous = sequence
+    late_us = part.offset_us[1]
+    for time_us in part.times_us:
+        if not (0 <= time_us <= U63_MAX and 0 <= time_us + late_us <= U63_MAX):
+            raise PeerFault("bad-message", f"a row cannot have been put at {time_us}, {late_us} µs before now")
     for client, counter in zip(part.clients, part.counters, strict=True):
         if client and (checked_name("source", client) and not 0 < counter <= U63_MAX):
             raise PeerFault("bad-message", f"{client} cannot have put under the counter {counter}")
@@ -154,7 +171,7 @@ def decode_heard(body: bytes) -> Heard | None:
 
 
 class Row(NamedTuple):
-    """One row of a stream; `client` "" where it is no put."""
+    """One row of a stream; `time_us` is when its first server appended it, `client` "" where it is no put."""
 
     sequence: int
     time_us: int
@@ -164,6 +181,17 @@ class Row(NamedTuple):
     attributes: Attributes | None
     client: str
     counter: int
+    digest: bytes = b""
+    """Of the body of a put."""
+
+    @property
+    def put(self) -> tuple[str, int, bytes]:
+        """What is known of its client once this was put: the last counter, and the digest of what was put with it."""
+        attributes = self.attributes or {}
+        last, digest = attributes.get(PUT_LAST), attributes.get(PUT_DIGEST)
+        if isinstance(last, int) and isinstance(digest, bytes) and last >= self.counter:
+            return self.client, last, digest
+        return self.client, self.counter, self.digest
 
 
 def rows_in(buffers: Sequence[Octets], names: Mapping[int, str]) -> Iterator[Row]:
@@ -174,19 +202,26 @@ def rows_in(buffers: Sequence[Octets], names: Mapping[int, str]) -> Iterator[Row
         header = read_header(batch)
         rows = read_rows(batch, header)
         name = names.get(header.source_id, "")
-        is_put = header.count == 1 and header.token_size == DIGEST_SIZE and len(rows.bodies) == 1
-        is_put = is_put and token_of(batch, header) == digest_of(rows.bodies[0])
+        token = token_of(batch, header) if name and header.token_size == DIGEST_SIZE else b""
+        is_single = header.count == 1 and token == digest_of(rows.bodies[0])
+        is_put = is_single or (token != b"" and rows.rows is None and token == digest_of(pack(rows.bodies)))
         places = range(len(rows.keys)) if rows.rows is None else rows.rows
         for index, place in enumerate(places):
             attributes = rows.attributes[index] if rows.attributes else None
-            client, counter = (name, header.first_number) if is_put else put_of(attributes)
+            client, counter = (name, header.first_number + place) if is_put else put_of(attributes)
+            if is_put and not is_single:
+                attributes = {PUT_LAST: header.last_number, PUT_DIGEST: token}
             if name and not client and not (attributes and MERGED_SOURCE in attributes):
                 merged: Attributes = {MERGED_SOURCE: name, MERGED_NUMBER: header.first_number + place}
                 attributes = {**(attributes or {}), **merged}
             event_us = rows.event_times_us[index] if rows.event_times_us else header.event_time_min_us
-            first, time_us = view.envelope.first_sequence, view.envelope.append_time_us
-            body = rows.bodies[index]
-            yield Row(first + place, time_us, event_us, rows.keys[index], body, attributes, client, counter)
+            time_us = view.envelope.append_time_us
+            if not header.source_id and attributes:
+                known_us = attributes.get(APPENDED_US)
+                time_us = known_us if type(known_us) is int else time_us
+            sequence, body = view.envelope.first_sequence + place, rows.bodies[index]
+            digest = token if is_single else digest_of(body) if client else b""
+            yield Row(sequence, time_us, event_us, rows.keys[index], body, attributes, client, counter, digest)
     if end != len(data):
         raise InvariantBroken(f"what was pushed holds no sound record at {end}")
 
@@ -198,7 +233,7 @@ def put_of(attributes: Mapping[str, Any] | None) -> tuple[str, int]:
     return str(attributes[PUT_CLIENT]), int(attributes.get(PUT_COUNTER) or 0)
 
 
-def part_of(incarnation: bytes, rows: Sequence[Row]) -> RowsPart:
+def part_of(incarnation: bytes, rows: Sequence[Row], offset_us: Bounds) -> RowsPart:
     """Rows as a part carries them."""
     return RowsPart(
         incarnation,
@@ -209,22 +244,34 @@ def part_of(incarnation: bytes, rows: Sequence[Row]) -> RowsPart:
         [row.attributes for row in rows],
         [row.client for row in rows],
         [row.counter for row in rows],
+        offset_us,
     )
 
 
 def rows_of(part: RowsPart, transfer: Transfer) -> Iterator[Row]:
-    """The rows of a part that came."""
-    bodies = (body for _, body in transfer.messages)
+    """The rows of a part that came, with the attributes that they have in the keeper's stream."""
+    late_us = part.offset_us[1]
+    bodies = [body for _, body in transfer.messages]
+    put = list(zip(part.times_us, part.attributes, part.clients, part.counters, strict=True))
+    attributes = [_staged(known, time_us + late_us, client, counter) for time_us, known, client, counter in put]
+    digests = [digest_of(body) if client else b"" for client, body in zip(part.clients, bodies, strict=True)]
     columns = zip(
-        part.sequences, part.times_us, part.event_times_us, part.keys, bodies, part.attributes, part.clients,
-        part.counters, strict=True,
+        part.sequences, part.times_us, part.event_times_us, part.keys, bodies, attributes, part.clients,
+        part.counters, digests, strict=True,
     )  # fmt: skip
-    return (Row(*values) for values in columns)
+    return starmap(Row, columns)
+
+
+def _staged(known: Attributes | None, appended_us: int, client: str, counter: int) -> Attributes:
+    own: Attributes = {APPENDED_US: appended_us}
+    if client:
+        own = {APPENDED_US: appended_us, PUT_CLIENT: client, PUT_COUNTER: counter}
+    return {**known, **own} if known else own
 
 
 def staged_record(rows: Sequence[Row], stream_id: int, first_number: int) -> tuple[bytearray, BatchHeader]:
     """Rows as a batch for a stage of the keeper's stream. Raises `PeerFault` where attributes do not go together."""
-    attributes = [_attributes_of(row) for row in rows]
+    attributes = [row.attributes for row in rows]
     times = [row.event_time_us for row in rows]
     columns = columns_of(Rows([row.key for row in rows], [row.body for row in rows], times, attributes))
     count = len(rows)
@@ -235,18 +282,12 @@ def staged_record(rows: Sequence[Row], stream_id: int, first_number: int) -> tup
     return record, read_header(memoryview(record)[ENVELOPE_SIZE:])
 
 
-def _attributes_of(row: Row) -> Attributes | None:
-    if not row.client:
-        return row.attributes
-    return {**(row.attributes or {}), PUT_CLIENT: row.client, PUT_COUNTER: row.counter}
-
-
 def in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """Runs of rows whose attributes go together: puts with puts, all else by the names and kinds that it has."""
     run: list[Row] = []
     kind: object = None
     for row in rows:
-        own = {name: type(value) for name, value in (_attributes_of(row) or {}).items()}
+        own = {name: type(value) for name, value in (row.attributes or {}).items()}
         if run and own != kind:
             yield run
             run = []

@@ -1,0 +1,31 @@
+"""The ids of messages: the stream's incarnation, as far as it is shown, and a sequence, or the first and last of many.
+
+0123456789abcdef-7        0123456789abcdef-7..12
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_INCARNATION_SHOWN = 8
+_ID = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})(?:\.\.([0-9]{1,19}))?", re.ASCII)
+
+
+class MessageId(NamedTuple):
+    """What an id says."""
+
+    incarnation: str
+    first: int
+    last: int
+
+
+def read_id(text: str) -> MessageId | None:
+    """What this id says, None where it is none."""
+    found = _ID.fullmatch(text)
+    return None if found is None else MessageId(found[1], int(found[2]), int(found[3] or found[2]))
+
+
+def shown_of(incarnation: bytes) -> str:
+    """The incarnation of a stream as ids show it."""
+    return incarnation[:_INCARNATION_SHOWN].hex()

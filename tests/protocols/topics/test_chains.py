@@ -1,0 +1,278 @@
+"""Topics that three servers had, merged in any order: each step as the streams floor does it, without its journal.
+
+Servers put, subscribe and hand out by the rules of `getting`; merges place by `placing`. In the end everybody has what
+was put since they first subscribed anywhere, once.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pytest
+
+from cursus.protocols.topics.placing import Merged, Side, moves
+from cursus.protocols.topics.transfer import Standing
+from cursus.streams.exchange import CursorMove, Place
+from cursus.streams.facts import CursorMoved, Origin
+from cursus.streams.ranges import cursor_of
+from cursus.streams.subscription import Subscription
+
+SERVERS = 3
+STEP_US = 1000
+
+
+class Put(NamedTuple):
+    server: int
+    is_again: bool = False
+    """Whether it is the last one, whose answer was lost."""
+
+
+class Subscribe(NamedTuple):
+    who: str
+    server: int
+
+
+class Get(NamedTuple):
+    who: str
+    server: int
+    is_lost: bool
+
+
+class Merge(NamedTuple):
+    keeper: int
+    giver: int
+
+
+Event = Put | Subscribe | Get | Merge
+
+
+@dataclass
+class Shop:
+    """One server's stream."""
+
+    incarnation: bytes
+    offset_us: int
+    rows: list[tuple[int, int]] = field(default_factory=list)
+    """Which put, and when, by the clock of this server."""
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+    def undone(self, one: Subscription) -> list[int]:
+        done = ((0, one.floor), *one.settled_ranges())
+        return [p for p in range(1, len(self.rows) + 1) if not any(a <= p <= b for a, b in done)]
+
+    def settle(self, one: Subscription, place: int) -> None:
+        floor, settled = cursor_of(one.floor, (*one.settled_ranges(), (place, place)))
+        self.place(one, floor, settled)
+
+    def place(self, one: Subscription, floor: int, settled: tuple[tuple[int, int], ...]) -> None:
+        moved = CursorMoved(
+            1, one.subscriber, one.name, one.opened_us, one.start, floor, len(self.rows) + 2, settled, one.origins,
+            False, one.unwanted,
+        )  # fmt: skip
+        one.move(moved, 65_536)
+
+    def standings(self) -> dict[str, Standing]:
+        return {
+            who: Standing(
+                one.opened_us, one.start, one.floor, one.settled_ranges(),
+                one.origins, one.unwanted,
+            )
+            for who, one in self.subscriptions.items()
+        }  # fmt: skip
+
+
+@dataclass
+class Client:
+    last: tuple[bytes, int] | None = None
+    got: list[int] = field(default_factory=list)
+    since: int | None = None
+    """The first put that it is to get."""
+    since_us: int = 0
+
+
+class World:
+    """Three servers and their clients; `slack_us` is what is not known of the clocks."""
+
+    def __init__(self, offsets_us: tuple[int, ...], slack_us: int = 0) -> None:
+        self.time_us = 1_000_000
+        self.slack_us = slack_us
+        self.shops = [Shop(bytes([65 + n]) * 16, offset_us) for n, offset_us in enumerate(offsets_us)]
+        self.homes = list(range(SERVERS))
+        self.put_count = 0
+        self.tried_us: dict[int, int] = {}
+        """When each was tried last."""
+        self.clients: dict[str, Client] = {}
+
+    def shop(self, server: int) -> Shop:
+        while self.homes[server] != server:
+            server = self.homes[server]
+        return self.shops[server]
+
+    def do(self, what: Event) -> None:
+        self.time_us += STEP_US
+        match what:
+            case Put(server, is_again):
+                shop = self.shop(server)
+                self.put_count += not (is_again and self.put_count)
+                self.tried_us[self.put_count] = self.time_us
+                if self.put_count not in {put for put, _ in shop.rows}:
+                    shop.rows.append((self.put_count, self.time_us + shop.offset_us))
+            case Subscribe(who, server):
+                shop = self.shop(server)
+                if who not in shop.subscriptions:
+                    head = len(shop.rows)
+                    fact = CursorMoved(1, who, "topics", self.time_us + shop.offset_us, head + 1, head, head + 1, ())
+                    shop.subscriptions[who] = Subscription.moved_in(fact, 65_536)
+                client = self.clients.setdefault(who, Client())
+                client.since, client.since_us = client.since or self.put_count + 1, client.since_us or self.time_us
+            case Get(who, server, is_lost):
+                self._get(who, self.shop(server), is_lost)
+            case Merge():
+                self._merge(what)
+
+    def _get(self, who: str, shop: Shop, is_lost: bool) -> bool:
+        """Whether there was something to be had."""
+        one, client = shop.subscriptions.get(who), self.clients.get(who)
+        if one is None or client is None:
+            return False
+        undone = shop.undone(one)
+        if client.last is not None:
+            incarnation, sequence = client.last
+            is_own = incarnation == shop.incarnation
+            places = {o.next_sequence: o.sequence for o in one.origins if o.incarnation == incarnation}
+            if is_own and sequence in undone[:1]:
+                shop.settle(one, sequence)
+            elif is_own and sequence < min(undone, default=len(shop.rows) + 1):
+                pass
+            elif places.get(sequence):
+                shop.settle(one, places[sequence])
+            elif not sequence < max(places, default=0):
+                assert not is_own
+                return False
+        undone = shop.undone(one)
+        if undone and not is_lost:
+            client.last = shop.incarnation, undone[0]
+            client.got.append(shop.rows[undone[0] - 1][0])
+        return bool(undone)
+
+    def _merge(self, what: Merge) -> None:
+        keeper, giver = self.shop(what.keeper), self.shop(what.giver)
+        if keeper is giver:
+            return
+        if self.shops.index(keeper) > self.shops.index(giver):
+            keeper, giver = giver, keeper
+        before_us = keeper.offset_us - giver.offset_us
+        bounds = before_us - self.slack_us, before_us + self.slack_us
+        merged = Merged(keeper.incarnation, giver.incarnation, len(keeper.rows), len(giver.rows), bounds)
+        places = {}
+        for place, (put, time_us) in enumerate(keeper.rows, 1):
+            places[put] = place
+            merged.times.note(place, time_us)
+        staged: list[tuple[int, int]] = []
+        for sequence, (put, time_us) in enumerate(giver.rows, 1):
+            if put in places:
+                merged.twins[sequence] = places[put]
+            else:
+                merged.row_times.note(len(staged), time_us)
+                merged.sequences.append(sequence)
+                staged.append((put, time_us + bounds[1]))
+        for move in moves(1, "topics", Side(keeper.standings()), Side(giver.standings()), merged):
+            moved = placed(move, len(keeper.rows) + 1)
+            known = keeper.subscriptions.get(move.subscriber)
+            if known is None:
+                keeper.subscriptions[move.subscriber] = Subscription.moved_in(moved, 65_536)
+            else:
+                known.move(moved, 65_536)
+        keeper.rows += staged
+        self.homes[self.shops.index(giver)] = self.shops.index(keeper)
+
+    def finish(self) -> None:
+        """Everything comes together, and everybody gets what there is."""
+        for giver in range(1, SERVERS):
+            self.do(Merge(0, giver))
+        for who in self.clients:
+            while self._get(who, self.shops[0], False):
+                pass
+
+
+def placed(move: CursorMove, first: int) -> CursorMoved:
+    """Where a commit puts a cursor whose stage begins at `first`."""
+    rows = tuple((first + a, first + b) for a, b in move.settled_rows)
+    never = (*move.unwanted, *((first + a, first + b) for a, b in move.unwanted_rows))
+    floor, settled = cursor_of(move.floor, (*move.settled, *rows, *never))
+    below, unwanted = cursor_of(move.start - 1, never)
+
+    def origin(incarnation: bytes, following: int, runs: tuple[tuple[int, Place, int], ...]) -> Origin:
+        places = ((run, place.sequence if place.row < 0 else first + place.row, count) for run, place, count in runs)
+        return Origin(incarnation, following, tuple(places))
+
+    return CursorMoved(
+        1, move.subscriber, move.name, move.opened_us, below + 1, floor, move.kept_from, settled,
+        tuple(origin(*one) for one in move.origins), move.is_removed, unwanted,
+    )  # fmt: skip
+
+
+def drawn(seed: int) -> list[Event]:
+    """A story: few merges, so that much comes between."""
+    die = random.Random(seed)
+    people = ("ada", "bob")[: die.randint(1, 2)]
+
+    def one() -> Event:
+        server, draw = die.randrange(SERVERS), die.random()
+        if draw < 0.4:
+            return Put(server, die.random() < 0.3)
+        if draw < 0.55:
+            return Subscribe(die.choice(people), server)
+        return Get(die.choice(people), server, die.random() < 0.2) if draw < 0.92 else Merge(server, (server + 1) % 3)
+
+    return [one() for _ in range(die.randint(5, 40))]
+
+
+ALONE = Put(0), Put(1), Put(2)
+TOLD: dict[str, list[Event]] = {
+    "wanted-by-who-had-subscribed-before": [
+        Subscribe("ada", 0), ALONE[2], Subscribe("ada", 1), ALONE[1], Merge(1, 2),
+    ],
+    "put-before-and-merged-since": [ALONE[2], Subscribe("ada", 0), ALONE[1], Merge(1, 2)],
+    "put-in-turn": [ALONE[2], ALONE[1], Subscribe("ada", 0), ALONE[2], ALONE[1], Merge(1, 2)],
+    "got-though-put-before": [
+        Subscribe("ada", 0),
+        Put(1),
+        Subscribe("ada", 2),
+        Put(2, True),
+        Get("ada", 2, False),
+        Get("ada", 2, False),
+        Subscribe("ada", 1),
+        Merge(1, 2),
+    ],
+    "got-and-put-before": [
+        Subscribe("ada", 0), ALONE[2], Subscribe("ada", 1), ALONE[1], Get("ada", 1, False), Merge(1, 2),
+    ],
+}  # fmt: skip
+
+
+def check(story: list[Event], offsets_us: tuple[int, ...], slack_us: int = 0) -> None:
+    world = World(offsets_us, slack_us)
+    for what in story:
+        world.do(what)
+    world.finish()
+    for client in world.clients.values():
+        assert client.since is not None
+        assert len(client.got) == len(set(client.got)), "each once"
+        early = {put for put in client.got if put < client.since and world.tried_us[put] < client.since_us}
+        assert set(client.got) >= set(range(client.since, world.put_count + 1)), "none is lost"
+        assert len(early) <= 2 * (SERVERS - 1) * slack_us // STEP_US, "none comes that was put before"
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_was_put_between_two_subscriptions_comes_and_what_was_put_before_both_does_not(name: str) -> None:
+    check(TOLD[name], (0, 500, -500))
+
+
+@pytest.mark.parametrize("slack_us", [0, STEP_US // 2, 3 * STEP_US])
+def test_everybody_gets_once_what_was_put_to_any_of_three_since_they_subscribed_at_any(slack_us: int) -> None:
+    for seed in range(400):
+        die = random.Random(-seed)
+        check(drawn(seed), tuple(die.randint(-10_000, 10_000) for _ in range(SERVERS)), slack_us)
