@@ -30,7 +30,7 @@ def try_mutant(mutant: Mutant, sources: Path, seeds: int, nets: Sequence[str]) -
     with planted(mutant, sources) as copy:
         result = Result(mutant.name, mutant.what, mutant.breaks, digest_of(copy))
         if "simulator" in nets:
-            result.simulator, result.seeds = simulated(copy, seeds), seeds
+            result.simulator, result.seeds = simulated(copy, mutant.scene, seeds), seeds
         if "properties" in nets:
             result.properties = tried(copy, PROPERTIES[mutant.floor])
         if "units" in nets:
@@ -43,7 +43,7 @@ def _hold_against_honest(mutant: Mutant, result: Result, sources: Path) -> None:
     """What was caught must pass without the bug."""
     seen = result.simulator
     if seen is not None and seen.is_caught:
-        honest = simulated(sources, seen.seed, seen.seed)
+        honest = simulated(sources, mutant.scene, seen.seed, seen.seed)
         if honest.is_caught:
             raise NetTorn(f"{mutant.name}: seed {seen.seed} fails without the bug, too ({honest.message})")
     for failed in (result.properties, result.units):

@@ -28,6 +28,7 @@ PROPERTIES = {
     "journal": (_JOURNAL, _STREAMS),
     "streams": (_STREAMS,),
     "protocols": _LINKS,
+    "protocols/topics": ("tests/protocols/topics/test_placing.py",),
     "node": (),
 }
 """Laws, state machines beside a model, and properties over drawn inputs, by the floor that they reach."""
@@ -67,10 +68,10 @@ def _environment(sources: Path, storage: str = "") -> dict[str, str]:
     }
 
 
-def simulated(sources: Path, seeds: int, first: int = 1) -> Catch:
-    """Worlds of these sources, from seed `first` to `seeds`, until one breaks a guarantee."""
+def simulated(sources: Path, scene: str, seeds: int, first: int = 1) -> Catch:
+    """Worlds of these sources with this scene, from seed `first` to `seeds`, until one breaks a guarantee."""
     begun = time.monotonic()
-    arguments = [sys.executable, "-m", "mutants.worlds", str(first), str(seeds)]
+    arguments = [sys.executable, "-m", "mutants.worlds", scene, str(first), str(seeds)]
     ended = subprocess.run(arguments, cwd=ROOT, env=_environment(sources), capture_output=True, text=True, check=False)
     lines = ended.stdout.splitlines()
     seconds = round(time.monotonic() - begun, 1)

@@ -19,7 +19,8 @@ SOURCE = ROOT / "src"
 ENGINES = ("kernel", "delivery", "matching", "journal", "streams", "protocols", "node")
 _HEAD = re.compile(r"what: (?P<what>\S.*)\nbreaks: (?P<breaks>[1-8])\n\n", re.ASCII)
 
-_TOUCHED = re.compile(r"^\+\+\+ b/src/cursus/(?P<floor>[a-z]+)/", re.MULTILINE)
+_TOPICS = "protocols/topics"
+_TOUCHED = re.compile(rf"^\+\+\+ b/src/cursus/(?P<floor>{_TOPICS}|[a-z]+)/", re.MULTILINE)
 
 
 class Mutant(NamedTuple):
@@ -32,9 +33,14 @@ class Mutant(NamedTuple):
 
     @property
     def floor(self) -> str:
-        """The floor of the engine that it changes."""
+        """The floor of the engine that it changes; topics are one by themselves."""
         touched = _TOUCHED.search(self.diff)
         return ENGINES[0] if touched is None else touched["floor"]
+
+    @property
+    def scene(self) -> str:
+        """The scene of the worlds in which it can show itself."""
+        return "topics" if self.floor == _TOPICS else "streams"
 
 
 class PatchRefused(Exception):

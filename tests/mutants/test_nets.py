@@ -52,19 +52,19 @@ def test_what_fails_without_the_bug_too_is_no_catch() -> None:
 
 
 def test_a_world_that_does_not_end_is_caught_by_its_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    def spin(seed: int) -> None:
+    def spin(seed: int, topology: object) -> None:
         until = time.process_time() + 20
         while time.process_time() < until:
             pass
 
     monkeypatch.setattr(worlds, "WORLD_S", 0.05)
     monkeypatch.setattr(worlds, "run_seed", spin)
-    seed, violation = worlds.first_violation(4, 9)
+    seed, violation = worlds.first_violation("topics", 4, 9)
     assert (seed, violation.partition(":")[0]) == (4, "hangs")
 
 
 def test_every_floor_has_its_tests_and_they_are_there() -> None:
-    assert set(PROPERTIES) == set(UNITS) == set(ENGINES)
+    assert set(PROPERTIES) == set(UNITS) == {*ENGINES, *(mutant.floor for mutant in all_mutants())}
     assert [
         test for tests in (*PROPERTIES.values(), *UNITS.values()) for test in tests if not (ROOT / test).exists()
     ] == []

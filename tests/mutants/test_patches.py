@@ -52,6 +52,13 @@ def test_there_are_bugs_for_every_guarantee_that_an_engine_gives() -> None:
     assert {mutant.breaks for mutant in MUTANTS} == set(range(1, 9))
 
 
+def test_a_bug_of_the_topic_service_is_tried_in_worlds_of_topics_and_by_their_own_tests() -> None:
+    floors = {mutant.name: (mutant.floor, mutant.scene) for mutant in MUTANTS}
+    assert floors["a-giver-does-not-hold"] == ("protocols/topics", "topics")
+    assert floors["zeps1-passes-over-a-gap"] == ("protocols", "streams")
+    assert floors["gap-is-taken"] == ("streams", "streams")
+
+
 def test_a_patch_without_its_header_is_named(tmp_path: Path) -> None:
     path = tmp_path / "headless.patch"
     path.write_text("what: something\n\n--- a/src/x.py\n", encoding="utf-8")

@@ -8,13 +8,21 @@ from dataclasses import replace
 import pytest
 
 from cursus.protocols.topics import keeping, placing
+from cursus.protocols.topics.desk import AdminThen
+from cursus.protocols.topics.server import Server
 from cursus.protocols.topics.transfer import Row
 from cursus.sim import campaign
+from cursus.sim.dice import Dice
 from cursus.sim.running import run_seed
+from cursus.sim.topics_leanings import Busy, Hasty, Leaning, drawn_leaning
+from cursus.sim.topics_told import Told, judge
 from cursus.sim.topology import DRAWN, topology_of
+from cursus.sim.witnesses import EVENTS
 from cursus.sim.workloads import Part
+from cursus.sim.world import Clock, Violation, World
 
 TOPICS = replace(DRAWN, scene="topics")
+STREAMS = replace(DRAWN, scene="streams")
 WITHIN = range(1, 61)
 
 
@@ -52,6 +60,48 @@ def test_worlds_of_topics_are_asked_for_on_the_command_line_and_reported() -> No
     assert any(line.split()[:2] == ["topics", "2"] for line in "".join(said).splitlines())
 
 
+def test_one_world_in_eight_is_of_topics_and_the_others_are_what_they_are() -> None:
+    drawn = [seed for seed in range(1, 1001) if DRAWN.is_of_topics(Dice(seed).die("scene"))]
+    assert 100 < len(drawn) < 150
+    assert drawn[0] > 14
+    assert run_seed(14) == run_seed(14, STREAMS)
+    assert run_seed(drawn[0]) == run_seed(drawn[0], TOPICS)
+
+
+def test_a_sensor_offers_once_however_often_a_careless_network_repeats_what_it_is_told() -> None:
+    assert run_seed(44, TOPICS).counts[EVENTS] < 50_000
+
+
+# ── the order of what one client put ─────────────────────────────────────────────────────────────────────────────────
+
+
+def told_of_two_puts(servers_of_the_second: tuple[str, ...]) -> Told:
+    """One server has the topic and was asked for two puts, one after the other; the second one came elsewhere, too."""
+    world = World(1)
+    told = Told(world, ("topic-1",))
+    for name in ("server-1", "server-2"):
+        told.servers[name] = Clock(world, 0.0, 0)
+    told.has("server-2", ("topic-1",))
+    for number, servers in ((1, ("server-2",)), (2, servers_of_the_second)):
+        world.run(world.now_ns + 1000)
+        body = f"client-1|{number}".encode()
+        put = told.begins_put("topic-1", "client-1", number, body)
+        for server in servers:
+            told.asked(server, number, b"PUT client-1 topic-1 %d\r\n\r\n%b" % (number, body))
+        world.run(world.now_ns + 1000)
+        told.taken(put)
+    world.run(world.now_ns + 1000)
+    told.has("server-1", ("topic-1",))
+    return told
+
+
+def test_what_a_late_copy_brought_to_a_second_server_lies_before_what_that_takes_over() -> None:
+    rows = {"topic-1": [b"client-1|2", b"client-1|1"]}
+    judge(told_of_two_puts(("server-2", "server-1")), rows, ())
+    with pytest.raises(Violation, match=r"the stream has the 1\. put of client-1 to topic-1 behind the 2\."):
+        judge(told_of_two_puts(("server-2",)), rows, ())
+
+
 # ── planted bugs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -63,7 +113,7 @@ def look_for_no_twins(plant: pytest.MonkeyPatch) -> None:
 
 
 def place_everybody_at_the_end(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(placing.Merged, "first_since", lambda merged, _: merged.head + 1)
+    plant.setattr(placing.Times, "before", lambda *_: ((0, 1 << 62),))
 
 
 @pytest.mark.parametrize("plant_bug", [look_for_no_twins, place_everybody_at_the_end])
@@ -72,3 +122,31 @@ def test_a_bug_that_is_planted_in_a_merge_is_found(
 ) -> None:
     plant_bug(monkeypatch)
     assert any(run_seed(seed, TOPICS).violation for seed in WITHIN)
+
+
+def ask_otherwise(plant: pytest.MonkeyPatch, verb: str, without: str, **more: object) -> None:
+    """Let servers ask the streams floor this verb without one of its arguments, and with others."""
+    honest = Server.administer
+
+    def administer(server: Server, asked: str, said: dict[str, object], then: AdminThen) -> None:
+        changed = {name: value for name, value in said.items() if name != without} | more
+        honest(server, asked, changed if asked == verb else said, then)
+
+    plant.setattr(Server, "administer", administer)
+
+
+def raise_nobody(plant: pytest.MonkeyPatch) -> None:
+    ask_otherwise(plant, "source.raise", "sources", sources=[])
+
+
+def delete_whatever_came_late(plant: pytest.MonkeyPatch) -> None:
+    ask_otherwise(plant, "stream.delete", "head")
+
+
+@pytest.mark.parametrize(("plant_bug", "leaning"), [(raise_nobody, Hasty), (delete_whatever_came_late, Busy)])
+def test_a_bug_that_wants_a_rare_moment_is_found_where_worlds_lean_to_it(
+    plant_bug: Callable[[pytest.MonkeyPatch], None], leaning: type[Leaning], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant_bug(monkeypatch)
+    leaning_so = [seed for seed in range(1, 201) if type(drawn_leaning(Dice(seed).die("leaning/topics"))) is leaning]
+    assert any(run_seed(seed, TOPICS).violation for seed in leaning_so)

@@ -15,6 +15,7 @@ from cursus.protocols.zeps.interests import Interests
 from cursus.protocols.zeps.version1 import Version1
 from cursus.sim import campaign
 from cursus.sim.disk import SimDisk
+from cursus.sim.topology import DRAWN
 from cursus.streams.committing import Committing
 from cursus.streams.examine import Wanted
 from cursus.streams.exchange import BatchOffered, ConfirmFilter
@@ -169,7 +170,8 @@ def test_a_planted_bug_is_found(
     plant_bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant_bug(monkeypatch)
-    assert any(campaign.run_seed(seed).violation for seed in range(1, 41))
+    streams = replace(DRAWN, scene="streams")
+    assert any(campaign.run_seed(seed, streams).violation for seed in range(1, 41))
 
 
 def test_a_broken_guarantee_is_reported_with_its_seed_and_exit_code_9(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ needs.
     python -m cursus.sim --seeds 200            seeds 1 to 200
     python -m cursus.sim --seed 7 --trace       one seed, with its story
     python -m cursus.sim --topology FILE        worlds within what a file says, see `topology`
-    python -m cursus.sim --scene topics         worlds of topics alone
+    python -m cursus.sim --scene topics         worlds of topics alone, which one in eight is where nobody says so
     python -m cursus.sim --seed 7 --without sink-1 --strikes 3,17 --publications 5 --trace
                                                 a part of one, with its story
 
@@ -131,7 +131,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--topology", metavar="FILE", help="who is there, and within what: a TOML file")
     parser.add_argument("--faults", type=_faults, help=f"out of {','.join(FAULTS)} (default: all)")
-    parser.add_argument("--scene", choices=SCENES, help="what takes place (default: streams)")
+    parser.add_argument("--scene", choices=SCENES, help="what takes place (default: any; one in eight is of topics)")
     parser.add_argument("--workers", type=int, default=0, help="processes (default: one for each processor)")
     return parser.parse_args(argv)
 

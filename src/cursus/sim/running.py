@@ -55,8 +55,8 @@ class Outcome(NamedTuple):
 
 
 def scene_of(world: World, topology: Topology, part: Part) -> Scene | TopicsScene:
-    """What takes place in a world: streams, or topics where they are asked for."""
-    if topology.scene == "topics":
+    """What takes place in a world: streams, or topics."""
+    if topology.is_of_topics(world.dice.die("scene")):
         return TopicsScene(world, topology, part)
     return Scene(world, topology, part)
 

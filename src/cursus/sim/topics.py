@@ -12,7 +12,7 @@ excuse, and the story says so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +42,7 @@ from .network import Network
 from .partitions import Parts
 from .ranges import Ranges, time_ns
 from .topics_hosts import ProxyPlayer, TopicsMachine
+from .topics_leanings import drawn_leaning
 from .topics_natives import Reader, Sensor
 from .topics_people import Client, drawn_temper
 from .topics_told import DRIFT_MAX, Told, judge
@@ -153,6 +154,8 @@ class TopicsScene:
         self._topology = topology
         self.network = Network(world, self._drawn_network(die))
         self.network.is_plain = {"native": False, "plain": True}.get(topology.door, die.chance(0.5))
+        self._leaning_die = world.dice.die("leaning/topics")
+        self._leaning = drawn_leaning(self._leaning_die)
         self.topics = tuple(f"topic-{n}" for n in range(1, self._count("streams", die, 1, 2) + 1))
         self.told = Told(world, self.topics)
         self._period_ns = die.spread(200 * MILLISECOND, 5 * SECOND if die.chance(0.1) else SECOND)
@@ -185,7 +188,9 @@ class TopicsScene:
         self.told.may_step = any(fault in STEPS for fault in self.nemesis.faults)
         world.counts["topics.worlds"] += 1
         excuse = "; clocks are stepped, so that a merge may give too much or lose one" if self.told.may_step else ""
-        world.tell("scene", f"is one of topics: {len(servers)} servers, told every {self._period_ns} ns{excuse}")
+        leans = f"leans to {type(self._leaning).__name__.lower()}"
+        told_ns = f"told every {self._period_ns} ns"
+        world.tell("scene", f"is one of topics, and {leans}: {len(servers)} servers, {told_ns}{excuse}")
 
     @property
     def names(self) -> list[str]:
@@ -229,6 +234,7 @@ class TopicsScene:
         temper = disks.drawn_temper(dice.die(f"disk-temper/{name}"), self._topology.ranges.sync_s)
         # What cannot be read for a while is given to nobody, which would excuse what is lost.
         temper.read_fault = temper.stale_read = 0.0
+        self._leaning.set_disk(self._leaning_die, temper)
         die = dice.die(f"clock/{name}")
         offset_ns = die.between(-SECOND, SECOND) * (60 if die.chance(0.2) else 1)
         clock = self.told.servers[name] = Clock(world, die.uniform(-DRIFT_MAX, DRIFT_MAX), offset_ns)
@@ -240,6 +246,7 @@ class TopicsScene:
         die = self.world.dice.die(f"client/{name}")
         order = [*proxies] if die.chance(0.5) else [*reversed(proxies)]
         temper = drawn_temper(die)
+        self._leaning.set_client(self._leaning_die, temper)
         return Client(self.world, self.network, name, self.topics, order, self.told, temper, self._part.publications)
 
     def _drawn_sensors(self, die: Die, servers: Sequence[str]) -> list[Sensor]:
@@ -255,6 +262,11 @@ class TopicsScene:
                 server = servers[number - 1]
             name = f"sensor-{number}"
             sensors.append(Sensor(world, network, name, topic, server, self.told, total, batch_max, pause_max_ns))
+        own = self._leaning_die
+        for server in self._leaning.sensors_at(servers):
+            total, pause_max_ns = own.spread(50, 300), own.spread(5 * MILLISECOND, 50 * MILLISECOND)
+            total, name = min(total, self._part.publications), f"sensor-{len(sensors) + 1}"
+            sensors.append(Sensor(world, network, name, self.topics[0], server, self.told, total, 3, pause_max_ns))
         return sensors
 
     # ── phases ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -294,7 +306,8 @@ class TopicsScene:
         self._wait("what was begun by who woke up late", self._unsettled)
         for client in self.clients:
             client.is_draining = True
-        self._wait("delivery", lambda: [c.name for c in self._present if not c.is_drained])
+        # A message takes 0.4 s where a client's first proxy is dead: they come in time as long as they come.
+        self._wait("delivery", self._undrained, lambda: self.world.counts["topics.gets"])
         self._wait("what was late", self._unsettled)
         readers = self._readers()
         self._wait("the audit", lambda: [reader.name for reader in readers if not reader.is_done])
@@ -322,6 +335,9 @@ class TopicsScene:
         several = [topic for topic, places in self.told.places.items() if len(places) > 1]
         return waiting + several + [machine.name for machine in self.machines if machine.engine is None]
 
+    def _undrained(self) -> list[str]:
+        return [client.name for client in self._present if not client.is_drained]
+
     def _readers(self) -> list[Reader]:
         places = [
             (topic, machine.name) for topic in self.topics for machine in self.machines if topic in machine.topics
@@ -331,10 +347,12 @@ class TopicsScene:
             reader.start()
         return readers
 
-    def _wait(self, what: str, waiting: Any) -> None:
-        """Let the world go on until nobody is waited for; a violation when it takes too long."""
-        end_ns, slice_ns = self.world.now_ns + LIVENESS_NS, 10 * MILLISECOND
+    def _wait(self, what: str, waiting: Callable[[], list[str]], done: Callable[[], int] = lambda: 0) -> None:
+        """Let the world go on until nobody is waited for; a violation when `done` has not grown for too long."""
+        done_count, end_ns, slice_ns = -1, 0, 10 * MILLISECOND
         while names := waiting():
+            if done_count != (done_count := done()):
+                end_ns = self.world.now_ns + LIVENESS_NS
             if self.world.now_ns > end_ns:
                 said = f"{what} is not done {LIVENESS_NS // SECOND} s after the last fault: {names}"
                 raise Violation("progress", said)

@@ -40,6 +40,8 @@ class SensorProcess(Peer):
         super().__init__(sensor.world, sensor.network, name, sensor.address)
         self.sensor = sensor
         self._grant: GrantSource | None = None
+        self._is_due = False
+        """Whether it is about to offer: a careless network repeats what asks it to, and it offers once all the same."""
 
     def attach(self) -> None:
         """Be the source."""
@@ -65,11 +67,13 @@ class SensorProcess(Peer):
                 self.leave()
 
     def _offer_later(self) -> None:
-        grant, most_ns = self._grant, self.sensor.pause_max_ns
-        self.later(self.die.spread(MILLISECOND // 2, most_ns), lambda: self._offer(grant))
+        if not self._is_due:
+            self._is_due = True
+            self.later(self.die.spread(MILLISECOND // 2, self.sensor.pause_max_ns), self._offer)
 
-    def _offer(self, grant: GrantSource | None) -> None:
-        if grant is None or grant is not self._grant:
+    def _offer(self) -> None:
+        self._is_due, grant = False, self._grant
+        if grant is None:
             return
         first, bodies = self.sensor.next_batch(grant.stream_incarnation)
         if bodies:
@@ -106,9 +110,9 @@ class Sensor(Solo[SensorProcess]):
 
     @property
     def is_over(self) -> bool:
-        """Whether all was published, and is taken by the stream to which it was last."""
-        ended = all(self._taken[one] == len(bodies) for one, bodies in self._offered.items())
-        return self._count == self._total and ended
+        """Whether all was published, and is taken by the stream to which it was last: the others are gone."""
+        last = next(reversed(self._offered), b"")
+        return self._count == self._total and self._taken.get(last, 0) == len(self._offered.get(last, ()))
 
     def rest(self) -> None:
         """Publish no more, and make no stream."""

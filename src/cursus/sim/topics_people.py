@@ -25,10 +25,12 @@ from .peers import Peer
 from .topics_hosts import Solo
 from .topics_lines import Lines
 from .topics_told import ASKED, LEAVING, PutTold, Seat, Told
-from .world import MICROSECOND, MILLISECOND, Violation, World
+from .world import MICROSECOND, MILLISECOND, SECOND, Violation, World
 
 STEP_MIN_NS, STEP_MAX_NS = 20 * MICROSECOND, 5 * MILLISECOND
 """How long half a save takes."""
+INTERRUPTED_MAX_NS, AWAY_MAX_NS = 50 * MILLISECOND, 3 * SECOND
+"""How soon whoever is interrupted is killed, and for how long it stays away, at most."""
 
 
 class Save(NamedTuple):
@@ -50,6 +52,8 @@ class ClientTemper:
     leaves: float = 0.0
     moves_on: float = 0.3
     """How often it puts something else though it does not know what became of the last put."""
+    interrupts: float = 0.0
+    """How often it is killed soon after it begins to put, and stays away for long."""
 
 
 def drawn_temper(die: Die) -> ClientTemper:
@@ -133,10 +137,10 @@ class ClientProcess(Peer):
     def _drain(self) -> Step:
         for topic in self.client.topics:
             seat = self.client.told.seat(self.client.name, topic)
-            is_subscribed = seat.told_ns is not None and not seat.is_in_doubt
             status: Status | None = None
             while status is None or status.status != StatusWord.NO_MESSAGES:
                 status = yield from self._get(seat)
+                is_subscribed = seat.told_ns is not None and not seat.is_in_doubt
                 if status is not None and status.status != StatusWord.OK and not is_subscribed:
                     # Nothing more is demanded of an answer than that there is one.
                     break
@@ -185,6 +189,8 @@ class ClientProcess(Peer):
         told, counter, body = self.client.told, state.putting.counter, state.putting.body
         put = told.begins_put(topic, self.client.name, counter, body)
         put.talk_count += 1
+        if not self.client.is_resting and self.die.chance(self.client.temper.interrupts):
+            self.later(self.die.spread(MILLISECOND // 2, INTERRUPTED_MAX_NS), self.client.interrupt)
         status = yield encode_message(cs.asked_put(state, self.client.name, topic))
         if status is not None:
             told.answers(told.seat(self.client.name, topic), "PUT", status)
@@ -303,6 +309,12 @@ class Client(Solo[ClientProcess]):
     def process_of(self, name: str) -> ClientProcess:
         """A process that is not started."""
         return ClientProcess(self, name)
+
+    def interrupt(self) -> None:
+        """Its process is killed in the middle of what it does, and followed by another one late."""
+        if self.process is not None and self.process.is_alive:
+            self.process.kill("in a hurry")
+            self.world.after(self.die.spread(100 * MILLISECOND, AWAY_MAX_NS), self._follow)
 
     def state(self, topic: str) -> cs.ClientState:
         """What its directory says of a topic."""

@@ -37,9 +37,11 @@ class Route:
 
     proxy: str
     life: int
+    """When it began."""
     server: str
     is_claimed: bool
-    """Whether the server had said by then that it has the topic."""
+    """Whether the server had said by then, and since it has the topic, that it has it: what it said of one that it had
+    before may be followed by what it said when it had none, and then a proxy asks another one."""
 
 
 @dataclass(slots=True)
@@ -54,10 +56,17 @@ class PutTold:
     """When it was said to be taken; 0 for not yet."""
     asked_ns: int = 0
     """When a server was asked last for it: copies that were late count, where another server has the topic too."""
+    servers: dict[str, None] = field(default_factory=dict)
+    """Which ones were asked for it."""
     talk_count: int = 0
     route: Route | None = None
     is_native: bool = False
     """Whether it was published to one server's stream by another door: each of that server's comes in order."""
+
+    @property
+    def may_be_twin(self) -> bool:
+        """Whether several servers may have it."""
+        return len(self.servers) > 1
 
 
 @dataclass(slots=True)
@@ -89,8 +98,8 @@ class Told:
         """By body: no two are the same."""
         self.seats: dict[tuple[str, str], Seat] = {}
         self.servers: dict[str, Clock] = {}
-        self.places: dict[str, dict[str, None]] = {topic: {} for topic in topics}
-        """Which servers have a topic, as far as anybody can know."""
+        self.places: dict[str, dict[str, int]] = {topic: {} for topic in topics}
+        """Which servers have a topic, as far as anybody can know, and since when."""
         self.may_step = False
         """Whether clocks are stepped here: then a merge may give too much, or lose one."""
         self.merge_count = 0
@@ -101,9 +110,10 @@ class Told:
         """What givers did not know of the clocks, at most."""
         self._open: dict[tuple[str, int], tuple[str, str, bytes]] = {}
         """What servers have in hand that makes or ends a subscription, by server and peer."""
-        self._claims: dict[str, dict[str, Container[str]]] = {}
-        """What each proxy was told by servers, in its present life."""
+        self._claims: dict[str, dict[str, dict[str, int]]] = {}
+        """The topics of which each proxy was told by servers, in its present life, and when."""
         self._lives: dict[str, int] = {}
+        """When the present life of each proxy began: what was asked of the one before may have gone elsewhere."""
 
     def count(self, what: str) -> None:
         """Count it in the report."""
@@ -117,7 +127,7 @@ class Told:
 
     def begins(self, proxy: str) -> None:
         """Another process of a proxy, which knows nothing."""
-        self._lives[proxy] = self._lives.get(proxy, 0) + 1
+        self._lives[proxy] = self.world.now_ns
         self._claims[proxy] = {}
 
     def asked(self, owner: str, peer: int, data: bytes) -> None:
@@ -125,12 +135,14 @@ class Told:
         if owner not in self.servers:
             if data.startswith(b"PERIODIC "):
                 head, _, body = data.partition(b"\r\n\r\n")
-                self._claims[owner][head.split()[1].decode()] = body.decode().split()
+                claimed = dict.fromkeys(body.decode().split(), self.world.now_ns)
+                self._claims[owner][head.split()[1].decode()] = claimed
             return
         if data.startswith(b"PUT "):
             put = self.puts.get(data.partition(b"\r\n\r\n")[2])
             if put is not None:
                 put.asked_ns = self.world.now_ns
+                put.servers[owner] = None
         elif data.startswith((ASKED, LEAVING)):
             wish, client, topic = data.partition(b"\r\n\r\n")[0].split()
             seat = self.seat(client.decode(), topic.decode())
@@ -159,7 +171,7 @@ class Told:
         places, spans, now_ns = self.places[topic], self._conflicts[topic], self.world.now_ns
         self.world.tell(server, f"has {topic}{'' if is_there else ' no longer'}")
         if is_there:
-            places[server] = None
+            places[server] = now_ns
             if len(places) == 2:
                 self.count("conflicts")
                 spans.append((now_ns, 1 << 62))
@@ -246,6 +258,9 @@ class Told:
         """A client was told so by a server, though it believes that it is."""
         if seat.told_ns is None or seat.is_in_doubt or self.has_conflict(seat.topic, begun_ns):
             return
+        if self.is_excused:
+            self._doubt(seat, "is not subscribed: by clocks that were stepped it left after it came")
+            return
         if server in self.places[seat.topic]:
             told = f"{seat.client} was told to be subscribed to {seat.topic}, and then by {server} that it is not"
             raise Violation("subscribe", told)
@@ -259,8 +274,9 @@ class Told:
         if not put.told_ns:
             put.told_ns = self.world.now_ns
             self.count("puts")
-            if proxy:
-                is_claimed = put.topic in self._claims[proxy].get(server, ())
+            if proxy and self._lives[proxy] <= put.begun_ns:
+                heard_ns = self._claims[proxy].get(server, {}).get(put.topic, -1)
+                is_claimed = heard_ns >= self.places[put.topic].get(server, 0)
                 put.route = Route(proxy, self._lives[proxy], server, is_claimed)
 
     def got(self, seat: Seat, message_id: str, body: bytes) -> None:
@@ -335,7 +351,8 @@ def _judge_order(told: Told, whose: str, topic: str, bodies: Sequence[bytes], is
     """What one client put comes in its order.
 
     While several servers have a topic, that holds for what went by one proxy, and in the stream: who subscribed at two
-    servers may have got the later part of one of them before.
+    servers may have got the later part of one of them before. What a copy that was late brought to a second server is
+    in no order: a keeper has it before all that it takes over, and who subscribed at both may get it behind anything.
     """
     by_putter: dict[str, list[tuple[PutTold, int]]] = {}
     for place, body in enumerate(bodies):
@@ -351,6 +368,9 @@ def _judge_order(told: Told, whose: str, topic: str, bodies: Sequence[bytes], is
 def _is_ordered(told: Told, first: PutTold, second: PutTold, is_stream: bool) -> bool:
     if not first.told_ns or not second.told_ns or first.told_ns > second.begun_ns:
         return first.is_native and is_stream
+    is_late = second.may_be_twin or (first.may_be_twin and not is_stream)
+    if is_late and told.has_conflict(first.topic, first.begun_ns):
+        return False
     if not told.had_conflict(first.topic, first.begun_ns, second.told_ns):
         return True
     one, other = first.route, second.route

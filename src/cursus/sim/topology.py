@@ -3,7 +3,7 @@
     streams = 2                    a number, or [least, most], of which each seed draws
     sources = [1, 3]
     seconds = [1, 10]              for how long faults are struck
-    scene = "streams"              or topics: servers of topics, proxies and their clients
+    scene = "streams"              streams, topics (servers of topics, proxies and their clients) or any
     door = "native"                native, plain (whole objects) or any
     sync = "group"                 group, interval, none or any
     faults = ["kill", "pause"]
@@ -35,7 +35,9 @@ COUNTS_MAX = {
 }  # fmt: skip
 SECONDS_MAX = 600.0
 BULK_MAX = 1_000_000
-SCENES = ("streams", "topics")
+SCENES = ("any", "streams", "topics")
+TOPICS_SHARE = 1 / 8
+"""Of all worlds, those that are of topics where nobody said otherwise."""
 DOORS = ("any", "native", "plain")
 SYNCS = ("any", "group", "interval", "none")
 _LEAST = {"streams": 1, "servers": 1, "proxies": 1}
@@ -48,7 +50,7 @@ class Topology:
     counts: Mapping[str, Span] = field(default_factory=dict)
     """How many, by kind: least and most."""
     seconds: Span | None = None
-    scene: str = "streams"
+    scene: str = "any"
     bulk: int = 0
     """How many messages each server of a topic has before anything else begins; 0 for as drawn."""
     door: str = "any"
@@ -60,6 +62,10 @@ class Topology:
         """How many of a kind there are in a world; drawn from `low` to `high` where nobody said otherwise."""
         least, most = self.counts.get(kind, (low, high))
         return die.between(int(least), int(most))
+
+    def is_of_topics(self, die: Die) -> bool:
+        """Whether a world is one of topics; drawn where nobody said."""
+        return self.scene == "topics" or (self.scene == "any" and die.chance(TOPICS_SHARE))
 
     def __contains__(self, kind: str) -> bool:
         """Whether somebody said how many of a kind there are."""
@@ -105,7 +111,7 @@ def topology_of(said: Mapping[str, Any]) -> Topology:
     return Topology(
         counts,
         seconds,
-        _choice(said.get("scene", "streams"), ("scene",), SCENES),
+        _choice(said.get("scene", "any"), ("scene",), SCENES),
         int(_span(said.get("bulk", 0), ("bulk",), 0, BULK_MAX, is_whole=True)[1]),
         _choice(said.get("door", "any"), ("door",), DOORS),
         _choice(said.get("sync", "any"), ("sync",), SYNCS),
