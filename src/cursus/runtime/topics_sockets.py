@@ -26,6 +26,7 @@ ENVELOPE_SIZE_MAX = 4096
 _TOKEN_SIZE = 8
 _NOT_WAITING = int(zmq.NOBLOCK)
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
+_EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
 """As plain numbers: enumerations cost more to join than a part costs to send."""
 
 
@@ -112,17 +113,21 @@ class TopicsSockets:
         return socket
 
     def _watch(self, socket: zmq.Socket[bytes]) -> None:
-        self._loop.add_reader(int(socket.getsockopt(zmq.FD)), self._look, socket)
+        self._loop.add_reader(int(socket.getsockopt(zmq.FD)), self._read, socket)
         self._look(socket)
 
-    # The descriptor is edge-triggered, and sending may swallow the edge: after either one looks again.
+    # The descriptor is edge-triggered, and sending may swallow the edge: after it one looks again.
     def _look(self, socket: zmq.Socket[bytes]) -> None:
         if socket not in self._looking:
             self._looking[socket] = None
-            self._loop.call_soon(self._read, socket)
+            self._loop.call_soon(self._look_again, socket)
+
+    def _look_again(self, socket: zmq.Socket[bytes]) -> None:
+        del self._looking[socket]
+        if not self._is_closed and int(socket.getsockopt(_EVENTS)) & _POLLIN:
+            self._read(socket)
 
     def _read(self, socket: zmq.Socket[bytes]) -> None:
-        del self._looking[socket]
         is_front = socket is self._front
         take = self._take_question if is_front else self._take_answer
         recv = socket.recv

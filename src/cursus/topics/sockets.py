@@ -19,6 +19,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 _TOKEN_SIZE = 8
+_EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
 _MESSAGES_PER_TURN_MAX = 256
 _UNANSWERED_MAX = 3
 _GONE = zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
@@ -149,17 +150,21 @@ class ProxySockets:
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _watch(self, socket: zmq.Socket[bytes], read: Callable[[], bool]) -> None:
-        self._loop.add_reader(int(socket.getsockopt(zmq.FD)), self._look, socket, read)
+        self._loop.add_reader(int(socket.getsockopt(zmq.FD)), self._read, socket, read)
         self._look(socket, read)
 
-    # The descriptor is edge-triggered, and sending may swallow the edge: after either one looks again.
+    # The descriptor is edge-triggered, and sending may swallow the edge: after it one looks again.
     def _look(self, socket: zmq.Socket[bytes], read: Callable[[], bool]) -> None:
         if socket not in self._looking:
             self._looking[socket] = None
-            self._loop.call_soon(self._read, socket, read)
+            self._loop.call_soon(self._look_again, socket, read)
+
+    def _look_again(self, socket: zmq.Socket[bytes], read: Callable[[], bool]) -> None:
+        del self._looking[socket]
+        if not socket.closed and int(socket.getsockopt(_EVENTS)) & _POLLIN:
+            self._read(socket, read)
 
     def _read(self, socket: zmq.Socket[bytes], read: Callable[[], bool]) -> None:
-        del self._looking[socket]
         for _ in range(_MESSAGES_PER_TURN_MAX):
             if socket.closed or not read():
                 return
