@@ -247,6 +247,8 @@ class TopicsScene:
         order = [*proxies] if die.chance(0.5) else [*reversed(proxies)]
         temper = drawn_temper(die)
         self._leaning.set_client(self._leaning_die, temper)
+        many = self.world.dice.die(f"many/{name}")
+        temper.many = many.uniform(0.1, 0.9) if many.chance(0.25) else 0.0
         return Client(self.world, self.network, name, self.topics, order, self.told, temper, self._part.publications)
 
     def _drawn_sensors(self, die: Die, servers: Sequence[str]) -> list[Sensor]:

@@ -17,6 +17,7 @@ from cursus.kernel.errors import Refused
 from cursus.kernel.events import DeadlineReached
 from cursus.protocols.topics import client_state as cs
 from cursus.protocols.topics.conversation import AskProxy, Conversation, Effect, GiveUp, ProxyAnswered, Tell
+from cursus.protocols.topics.many import pack, unpack
 from cursus.protocols.topics.messages import Status, StatusWord, Subscribe, Unsubscribe, encode_message
 
 from .dice import Die
@@ -29,6 +30,8 @@ from .world import MICROSECOND, MILLISECOND, SECOND, Violation, World
 
 STEP_MIN_NS, STEP_MAX_NS = 20 * MICROSECOND, 5 * MILLISECOND
 """How long half a save takes."""
+AT_ONCE_MAX = 8
+"""How many messages are put or got at once at most."""
 INTERRUPTED_MAX_NS, AWAY_MAX_NS = 50 * MILLISECOND, 3 * SECOND
 """How soon whoever is interrupted is killed, and for how long it stays away, at most."""
 
@@ -52,6 +55,8 @@ class ClientTemper:
     leaves: float = 0.0
     moves_on: float = 0.3
     """How often it puts something else though it does not know what became of the last put."""
+    many: float = 0.0
+    """How often it puts or gets several at once."""
     interrupts: float = 0.0
     """How often it is killed soon after it begins to put, and stays away for long."""
 
@@ -114,7 +119,7 @@ class ClientProcess(Peer):
         state, seat = client.state(topic), client.told.seat(client.name, topic)
         putting = state.putting
         if putting is not None and not putting.is_taken and not die.chance(client.temper.moves_on):
-            return self._put(topic, putting.body)
+            return self._put(topic, putting.body, putting.is_many)
         draw = die.random()
         if seat.told_ns is None and draw < (0.4 if not seat.has_left else 0.1):
             return self._leave(seat) if seat.wish == LEAVING and not seat.has_left and draw < 0.2 else self._join(seat)
@@ -123,7 +128,8 @@ class ClientProcess(Peer):
         if seat.told_ns is not None and die.chance(0.01):
             return self._join(seat)
         if client.may_put and die.chance(client.temper.puts):
-            return self._put(topic, client.next_body(topic))
+            count = self._at_once()
+            return self._put(topic, client.next_bodies(topic, count), count > 0)
         return self._get(seat)
 
     def _unfinished(self) -> Step | None:
@@ -131,7 +137,7 @@ class ClientProcess(Peer):
         for topic in self.client.topics:
             putting = self.client.state(topic).putting
             if putting is not None and not putting.is_taken:
-                return self._put(topic, putting.body)
+                return self._put(topic, putting.body, putting.is_many)
         return self._drain() if self.client.is_draining and not self.is_drained else None
 
     def _drain(self) -> Step:
@@ -169,14 +175,19 @@ class ClientProcess(Peer):
             yield Save(seat.topic, cs.end_unsubscribe(self.client.state(seat.topic)))
         return status
 
-    def _put(self, topic: str, body: bytes) -> Step:
+    def _at_once(self) -> int:
+        """How many it puts or gets at once; 0 for a single one, as the page has it."""
+        many = self.client.temper.many
+        return self.die.between(1, AT_ONCE_MAX) if many and self.die.chance(many) else 0
+
+    def _put(self, topic: str, body: bytes, is_many: bool) -> Step:
         state = self.client.state(topic)
-        if cs.unfinished_put(state, body) is not None:
+        if cs.unfinished_put(state, body, is_many) is not None:
             status = yield from self._ask_put(topic, state)
             if status is None or status.status != StatusWord.OK:
                 return status
             state = cs.end_report(cs.end_put(state, status))
-        begun = cs.begin_put(state, body)
+        begun = cs.begin_put(state, body, is_many)
         if begun != self.client.state(topic):
             yield Save(topic, begun)
         status = yield from self._ask_put(topic, begun)
@@ -185,17 +196,20 @@ class ClientProcess(Peer):
         return status
 
     def _ask_put(self, topic: str, state: cs.ClientState) -> Step:
-        assert state.putting is not None
-        told, counter, body = self.client.told, state.putting.counter, state.putting.body
-        put = told.begins_put(topic, self.client.name, counter, body)
-        put.talk_count += 1
+        putting, told = state.putting, self.client.told
+        assert putting is not None
+        bodies = enumerate(unpack(putting.body) if putting.is_many else [putting.body], putting.counter)
+        puts = [told.begins_put(topic, self.client.name, counter, body) for counter, body in bodies]
+        for put in puts:
+            put.talk_count += 1
         if not self.client.is_resting and self.die.chance(self.client.temper.interrupts):
             self.later(self.die.spread(MILLISECOND // 2, INTERRUPTED_MAX_NS), self.client.interrupt)
         status = yield encode_message(cs.asked_put(state, self.client.name, topic))
         if status is not None:
             told.answers(told.seat(self.client.name, topic), "PUT", status)
             if status.status == StatusWord.OK:
-                told.taken(put, self._only_proxy(put), status.sender)
+                for put in puts:
+                    told.taken(put, self._only_proxy(put), status.sender)
         return status
 
     def _only_proxy(self, put: PutTold) -> str:
@@ -204,8 +218,9 @@ class ClientProcess(Peer):
     def _get(self, seat: Seat) -> Step:
         told, state, begun_ns = self.client.told, self.client.state(seat.topic), self.world.now_ns
         if state.got is not None:
-            state = cs.end_hand_over(state)
-        status = yield encode_message(cs.asked_get(state, self.client.name, seat.topic))
+            state = cs.end_hand_over(state, AT_ONCE_MAX)
+        count_max = self._at_once()
+        status = yield encode_message(cs.asked_get(state, self.client.name, seat.topic, count_max))
         if status is None:
             return None
         told.answers(seat, "GET", status)
@@ -213,7 +228,7 @@ class ClientProcess(Peer):
             told.not_subscribed(seat, status.sender, begun_ns)
         elif status.status == StatusWord.OK:
             try:
-                state = cs.end_get(state, status)
+                state = cs.end_get(state, status, count_max > 0)
             except Refused as error:
                 raise Violation("get", f"{self.client.name}: {error.message}") from error
             yield Save(seat.topic, state)
@@ -325,17 +340,19 @@ class Client(Solo[ClientProcess]):
         before = self.state(topic)
         self._states[topic] = state
         if state.got is not None and state.got != before.got:
-            self.told.got(self.told.seat(self.name, topic), state.got.message_id, state.got.body)
+            for message_id, body in zip(*cs.messages_in(state.got), strict=True):
+                self.told.got(self.told.seat(self.name, topic), message_id, body)
 
     @property
     def may_put(self) -> bool:
         """Whether it has anything left to put."""
         return self._put_count < self._puts_max
 
-    def next_body(self, topic: str) -> bytes:
-        """Of the next put; none is like another."""
-        self._put_count += 1
-        return f"{self.name}|{self._put_count}|{topic}".encode()
+    def next_bodies(self, topic: str, count: int) -> bytes:
+        """Of the next put, of so many at once, or 0 for a single one; none is like another."""
+        first, self._put_count = self._put_count + 1, self._put_count + max(1, count)
+        bodies = [f"{self.name}|{number}|{topic}".encode() for number in range(first, self._put_count + 1)]
+        return pack(bodies) if count else bodies[0]
 
     @property
     def is_settled(self) -> bool:

@@ -21,6 +21,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from cursus.protocols.topics.many import unpack
 from cursus.protocols.topics.messages import NO_MESSAGE_ID, Status, StatusWord, Transfer, decode_message
 from cursus.protocols.topics.transfer import End, decode_part
 
@@ -138,11 +139,13 @@ class Told:
                 claimed = dict.fromkeys(body.decode().split(), self.world.now_ns)
                 self._claims[owner][head.split()[1].decode()] = claimed
             return
-        if data.startswith(b"PUT "):
-            put = self.puts.get(data.partition(b"\r\n\r\n")[2])
-            if put is not None:
-                put.asked_ns = self.world.now_ns
-                put.servers[owner] = None
+        if data.startswith((b"PUT ", b"PUT_MANY ")):
+            body = data.partition(b"\r\n\r\n")[2]
+            for one in [body] if data.startswith(b"PUT ") else unpack(body):
+                put = self.puts.get(one)
+                if put is not None:
+                    put.asked_ns = self.world.now_ns
+                    put.servers[owner] = None
         elif data.startswith((ASKED, LEAVING)):
             wish, client, topic = data.partition(b"\r\n\r\n")[0].split()
             seat = self.seat(client.decode(), topic.decode())
