@@ -150,7 +150,10 @@ def decode_checkpoint(data: Octets) -> Checkpoint | None:
 def tables_of(checkpoint: Checkpoint) -> Catalogue:
     """The streams and stages of a checkpoint, to which its segments are then adopted in ascending order."""
     catalogue = Catalogue()
-    for row in checkpoint.streams:
+    # Each row goes as what is made of it comes, lest many take the memory of both for good.
+    checkpoint.streams.reverse()
+    while checkpoint.streams:
+        row = checkpoint.streams.pop()
         stream = StreamPlaces(row.stream_id, row.floor, row.last_sequence, row.last_time_us)
         stream.published = [Run(*run) for run in row.published]
         catalogue.streams[row.stream_id] = stream
@@ -173,7 +176,9 @@ def open_segment_of(checkpoint: Checkpoint, catalogue: Catalogue) -> Segment | N
     rows_by_key: dict[int, array[int]] = {}
     segment = Segment(row.number, salt_of(checkpoint.journal_id, row.number), row.size, row.end, rows=rows_by_key)
     catalogue.segments[segment.number] = segment
-    for key, data in checkpoint.open_rows:
+    checkpoint.open_rows.reverse()
+    while checkpoint.open_rows:
+        key, data = checkpoint.open_rows.pop()
         rows_by_key[key] = no_rows()
         rows_by_key[key].frombytes(data)
         catalogue.adopt_key(segment, key)

@@ -196,8 +196,10 @@ class Replay:
                 f"the snapshot has version {taken.version}, this cursus reads {SNAPSHOT_VERSION}: use a newer cursus",
             )
         tables = self._tables
-        for row in taken.streams:
-            self._load_stream(row)
+        # Each row goes as what is made of it comes: of a hundred thousand, both would take twice the memory for good.
+        taken.streams.reverse()
+        while taken.streams:
+            self._load_stream(taken.streams.pop())
         tables.next_stream_id = taken.next_stream_id
         tables.next_stage = taken.next_stage
         for run in taken.runs:
