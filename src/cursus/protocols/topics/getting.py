@@ -243,7 +243,7 @@ class Gets:
         result = said.result
         if said.request == _LOOK:
             assert isinstance(result, dict)
-            self._looked(getter, result["floor"], result["lag"])
+            self._looked(getter, result["floor"], result["lag"], result["settled"])
         elif getter.is_removing:
             getter.is_removing = False
             self._close(getter)
@@ -360,10 +360,13 @@ class Gets:
         else:
             self._hand_out(getter)
 
-    def _looked(self, getter: _Getter, floor: int, lag: int) -> None:
-        """Where nothing is left to be pushed nobody waits; else it comes, or what became of it."""
-        if not lag:
-            getter.position = max(getter.position, floor + 1)
+    def _looked(self, getter: _Getter, floor: int, lag: int, settled: Sequence[Range]) -> None:
+        """Where nothing is left to be pushed nobody waits; else it comes, or what became of it.
+
+        What is settled before it is examined is passed over without a word.
+        """
+        if not without(((floor + 1, floor + lag),) if lag else (), settled):
+            getter.position = max(getter.position, floor + lag + 1)
             getter.has_caught_up = True
             self._go_on(getter)
 
