@@ -366,3 +366,14 @@ def test_an_address_is_found_again_by_the_name_that_it_has_as_a_subscriber(addre
         x.SubscribeRequested(9, "local", TOPIC, name_of(address), "topics-given", incarnation=digest_of(b""))
     )
     assert any(isinstance(one, x.GrantSubscription) for one in said)
+
+
+def test_a_sink_of_somebody_elses_whose_name_looks_like_a_merges_keeps_no_server_from_starting() -> None:
+    scene = ServerScene()
+    (grant,) = scene.rig.do(x.RunOpenRequested(900, "local", "topics-merge/xyz", INCARNATION, 0))
+    assert isinstance(grant, x.GrantRun)
+    (done,) = scene.rig.do(x.CommitRequested(900, 1, "local", "topics-merge/xyz", grant.epoch, 7, ()))
+    assert isinstance(done, x.ConfirmCommitted)
+    scene.restart()
+    scene.sync()
+    assert scene.say(Put("bob", TOPIC, 1, b"one")).status == "OK"

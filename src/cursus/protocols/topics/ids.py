@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_INCARNATION_SHOWN = 8
+SHOWN_SIZE = 16
+"""So many hexadecimal digits of an incarnation are shown."""
 _ID = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})(?:\.\.([0-9]{1,19}))?", re.ASCII)
 
 
@@ -28,4 +29,4 @@ def read_id(text: str) -> MessageId | None:
 
 def shown_of(incarnation: bytes) -> str:
     """The incarnation of a stream as ids show it."""
-    return incarnation[:_INCARNATION_SHOWN].hex()
+    return incarnation.hex()[:SHOWN_SIZE]

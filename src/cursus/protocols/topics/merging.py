@@ -9,13 +9,16 @@ Source: seed 000, sections 3.1.6, 3.1.7 and 4.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from cursus.kernel.engine import Now
 from cursus.kernel.errors import PeerFault, Refused
 from cursus.streams import exchange as x
 
 from .desk import Desk
 from .giving import GIVEN, Giving, address_of
-from .ids import shown_of
+from .ids import SHOWN_SIZE, shown_of
 from .keeping import QUIET_NS, SINK, Keeping
 from .messages import Merge, StatusWord, Transfer
 from .transfer import Begin, decode_part
@@ -39,28 +42,31 @@ class Merging:
 
     def begin(self) -> None:
         """Find what an earlier process had given and was not told of, and what it had taken over."""
-        self._desk.administer("subscription.list", {"name": GIVEN}, self._found)
-        self._desk.administer("sink.list", {}, self._found_sinks)
+        self._list("subscription.list", {"name": GIVEN}, self._found)
+        self._list("sink.list", {}, self._found_sinks)
 
     def is_merged(self, shown: str) -> bool:
         """Whether the stream of which ids show this incarnation was merged into one of this server's."""
         return shown in self._merged
 
-    def _found_sinks(self, answer: x.AnswerAdmin | x.Refuse, now: Now) -> None:
-        if isinstance(answer, x.Refuse):
-            self._desk.note("error", "topics-not-listed", reason=f"{answer.message} [{answer.code}]")
-            return
-        assert isinstance(answer.result, list)
-        for one in answer.result:
-            if one["sink"].startswith(SINK) and one["commit_id"] >= 0:
-                self._merged[shown_of(bytes.fromhex(one["sink"].removeprefix(SINK)))] = None
+    def _list(self, verb: str, arguments: dict[str, object], found: Callable[[list[Any], Now], None]) -> None:
+        def answered(answer: x.AnswerAdmin | x.Refuse, now: Now) -> None:
+            if isinstance(answer, x.Refuse):
+                self._desk.note("error", "topics-not-listed", reason=f"{answer.message} [{answer.code}]")
+                return
+            assert isinstance(answer.result, list)
+            found(answer.result, now)
 
-    def _found(self, answer: x.AnswerAdmin | x.Refuse, now: Now) -> None:
-        if isinstance(answer, x.Refuse):
-            self._desk.note("error", "topics-not-listed", reason=f"{answer.message} [{answer.code}]")
-            return
-        assert isinstance(answer.result, list)
-        for one in answer.result:
+        self._desk.administer(verb, arguments, answered)
+
+    def _found_sinks(self, listed: list[Any], now: Now) -> None:
+        for one in listed:
+            # Anybody may have made a sink of such a name: it is read as text.
+            if one["sink"].startswith(SINK) and one["commit_id"] >= 0:
+                self._merged[one["sink"].removeprefix(SINK)[:SHOWN_SIZE]] = None
+
+    def _found(self, listed: list[Any], now: Now) -> None:
+        for one in listed:
             if one["stream"] not in self._givings:
                 self._give(one["stream"], address_of(one["subscriber"]), True, now)
 
