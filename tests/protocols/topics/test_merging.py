@@ -377,3 +377,20 @@ def test_a_sink_of_somebody_elses_whose_name_looks_like_a_merges_keeps_no_server
     scene.restart()
     scene.sync()
     assert scene.say(Put("bob", TOPIC, 1, b"one")).status == "OK"
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {t.PUT_CLIENT: "bob", t.PUT_COUNTER: "x"},
+        {t.PUT_CLIENT: "bob"},
+        {t.PUT_CLIENT: 7, t.PUT_COUNTER: 1},
+        {t.PUT_CLIENT: "", t.PUT_COUNTER: 1},
+        {t.PUT_CLIENT: "b ob", t.PUT_COUNTER: 1},
+        {t.PUT_CLIENT: "bob", t.PUT_COUNTER: -1},
+        {t.PUT_CLIENT: "bob", t.PUT_COUNTER: True},
+    ],
+)
+def test_attributes_that_no_put_has_make_none(attributes: dict[str, Any]) -> None:
+    assert t.put_of(attributes) == ("", 0)
+    assert t.put_of({**attributes, t.PUT_CLIENT: "bob", t.PUT_COUNTER: 1}) == ("bob", 1)

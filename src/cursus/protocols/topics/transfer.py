@@ -23,7 +23,7 @@ from cursus.delivery.columns import encode_columns
 from cursus.delivery.payload import columns_of, read_rows
 from cursus.delivery.publication import AttributeValue, Rows
 from cursus.delivery.record import ENVELOPE_SIZE, records_in
-from cursus.kernel.errors import InvariantBroken, PeerFault
+from cursus.kernel.errors import InvariantBroken, PeerFault, Refused
 from cursus.kernel.names import U63_MAX, checked_name
 from cursus.kernel.octets import Octets
 from cursus.streams.facts import Origin
@@ -40,6 +40,7 @@ MERGED_SOURCE, MERGED_NUMBER = "merged-source", "merged-number"
 """Attributes of a row that a source published at another server."""
 APPENDED_US = "appended-us"
 """The attribute of either: when that server appended it, by this one's clock, or a moment later."""
+_NEVER_US = 1 << 62
 Bounds: TypeAlias = tuple[int, int]
 Attributes: TypeAlias = dict[str, AttributeValue]
 
@@ -218,7 +219,7 @@ def rows_in(buffers: Sequence[Octets], names: Mapping[int, str]) -> Iterator[Row
             time_us = view.envelope.append_time_us
             if not header.source_id and attributes:
                 known_us = attributes.get(APPENDED_US)
-                time_us = known_us if type(known_us) is int else time_us
+                time_us = known_us if type(known_us) is int and 0 <= known_us < _NEVER_US else time_us
             sequence, body = view.envelope.first_sequence + place, rows.bodies[index]
             digest = token if is_single else digest_of(body) if client else b""
             yield Row(sequence, time_us, event_us, rows.keys[index], body, attributes, client, counter, digest)
@@ -227,10 +228,19 @@ def rows_in(buffers: Sequence[Octets], names: Mapping[int, str]) -> Iterator[Row
 
 
 def put_of(attributes: Mapping[str, Any] | None) -> tuple[str, int]:
-    """Who put a row that came from another server, and under which counter; ("", 0) for any other."""
+    """Who put a row that came from another server, and under which counter; ("", 0) for any other.
+
+    Anybody may publish attributes of these names: what cannot be a put's is none.
+    """
     if not attributes or PUT_CLIENT not in attributes:
         return "", 0
-    return str(attributes[PUT_CLIENT]), int(attributes.get(PUT_COUNTER) or 0)
+    client, counter = attributes[PUT_CLIENT], attributes.get(PUT_COUNTER)
+    if not isinstance(client, str) or type(counter) is not int or not 0 < counter <= U63_MAX:
+        return "", 0
+    try:
+        return checked_name("source", client), counter
+    except Refused:
+        return "", 0
 
 
 def part_of(incarnation: bytes, rows: Sequence[Row], offset_us: Bounds) -> RowsPart:
