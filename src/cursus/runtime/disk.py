@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -55,6 +56,11 @@ keep aside.
 """
 _ANSWERS_MAX = 64
 _AT_ONCE_SIZE_MAX = 64 << 10
+_SYNCED_AT_ONCE_SIZE_MAX = 4 << 10
+_SYNCED_AT_ONCE_NS_MAX = 500_000
+"""Up to which a small group is synced by the loop itself: to wake a thread, and to be woken by it, takes as long."""
+_PACE_SHARE = 8
+"""A sync that was quicker than those before counts for such a part; a slower one counts alone."""
 _ANSWERS_SIZE_MAX = 4 << 20
 
 
@@ -88,19 +94,21 @@ class Disk:
         self._made: dict[int, int] = {}
         self._written_segment = 0
         self._written_descriptor = -1
+        self._sync_ns = _SYNCED_AT_ONCE_NS_MAX + 1
+        """How long a group is expected to take that is synced; kept by whoever writes one."""
         works = (("writer", self._write), ("keeper", self._keep), ("reader", self._read))
         self._threads = [Thread(target=work, name=f"cursus-{name}", daemon=True) for name, work in works]
         for thread in self._threads:
             thread.start()
 
     def carry_out(self, order: WriteGroup | CreateSegment | WriteFile | RemoveSegment | ReadBytes) -> None:
-        """Have the order carried out; waits for no disk.
+        """Have the order carried out; waits for no disk, or for one that has been quick of late.
 
-        A small group that is not synced only goes to the operating system's memory: that takes less than to wake the
+        A small group that only goes to the operating system's memory, or to such a disk, takes less than to wake the
         writer, who is idle then, since one group is under way at a time.
         """
         if isinstance(order, WriteGroup):
-            if not order.is_synced and sum(map(len, order.buffers)) <= _AT_ONCE_SIZE_MAX:
+            if self._is_at_once(order):
                 self._post((self._answer(order),))
             else:
                 self._groups.put(order)
@@ -119,6 +127,12 @@ class Disk:
         for descriptor in self._made.values():
             os.close(descriptor)
 
+    def _is_at_once(self, order: WriteGroup) -> bool:
+        size = sum(map(len, order.buffers))
+        if not order.is_synced:
+            return size <= _AT_ONCE_SIZE_MAX
+        return size <= _SYNCED_AT_ONCE_SIZE_MAX and self._sync_ns <= _SYNCED_AT_ONCE_NS_MAX
+
     # ── writer ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _write(self) -> None:
@@ -133,6 +147,7 @@ class Disk:
         return GroupWritten(order.token)
 
     def _write_group(self, order: WriteGroup) -> None:
+        start_ns = time.monotonic_ns()
         if self._written_segment != order.segment:
             self._close_written()
             made = self._made.pop(order.segment, -1)
@@ -143,6 +158,10 @@ class Disk:
             write_at(self._written_descriptor, order.offset, list(order.buffers))
         if order.is_synced:
             sync_data(self._written_descriptor)
+            self._learn_pace(time.monotonic_ns() - start_ns)
+
+    def _learn_pace(self, took_ns: int) -> None:
+        self._sync_ns = max(took_ns, self._sync_ns + (took_ns - self._sync_ns) // _PACE_SHARE)
 
     def _close_written(self) -> None:
         if self._written_descriptor >= 0:

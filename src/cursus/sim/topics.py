@@ -20,6 +20,7 @@ from msgspec import structs
 
 from cursus.journal.exchange import SyncMode
 from cursus.kernel.engine import Now
+from cursus.protocols.topics.proxy import ProxySettings
 from cursus.protocols.topics.server import ServerSettings
 from cursus.streams.engine import StreamsEngine
 from cursus.streams.exchange import (
@@ -161,8 +162,8 @@ class TopicsScene:
         self._period_ns = die.spread(200 * MILLISECOND, 5 * SECOND if die.chance(0.1) else SECOND)
         self._bulk = topology.bulk or (die.spread(100, 3000) if die.chance(0.1) else 0)
         proxies = [f"proxy-{n}" for n in range(1, self._count("proxies", die, 1, 2) + 1)]
-        # Three only where they are asked for: a topic that is merged twice may still lose to who was subscribed at two.
-        servers = [f"server-{n}" for n in range(1, self._count("servers", die, 2, 2) + 1)]
+        most = 3 if world.dice.die("third-server").chance(0.2) else 2
+        servers = [f"server-{n}" for n in range(1, self._count("servers", die, most, most) + 1)]
         self._apart = self._drawn_parts(die, proxies, servers)
         self.safety_ns = time_ns(die, topology.seconds or (2.0, 8.0))
         faults = [fault for fault in topology.faults if fault not in FORGETTING]
@@ -171,9 +172,9 @@ class TopicsScene:
         self.sensors = self._drawn_sensors(world.dice.die("sensors"), servers)
         natives = frozenset([sensor.name for sensor in self.sensors] + [f"reader-{topic}" for topic in self.topics])
         self.machines = [self._machine(name, proxies, natives) for name in servers]
-        self.proxies = [
-            ProxyPlayer(world, self.network, name, self._period_ns, self.told, name == proxies[-1]) for name in proxies
-        ]
+        listed = tuple(servers) if world.dice.die("proxies-list").chance(0.5) else ()
+        settings = [ProxySettings(name, learning_ns=self._period_ns * 6 // 5, servers=listed) for name in proxies]
+        self.proxies = [ProxyPlayer(world, self.network, proxy, self.told, proxy is settings[-1]) for proxy in settings]
         clients = [f"client-{n}" for n in range(1, self._count("clients", die, 2, 5) + 1)]
         self.clients = [self._client(name, proxies) for name in clients]
         self.trapper = Trapper(world, self.machines)

@@ -229,10 +229,11 @@ class Solo(Player[P]):
 class ProxyProcess(Peer):
     """One process of a proxy: it begins with an empty map."""
 
-    def __init__(self, world: World, network: Network, name: str, address: str, period_ns: int, told: Told) -> None:
-        """A process that listens at `address`."""
+    def __init__(self, world: World, network: Network, name: str, settings: ProxySettings, told: Told) -> None:
+        """A process that listens at the address that is its id."""
+        address = settings.proxy_id
         super().__init__(world, network, name, address)
-        self.engine = Proxy(ProxySettings(address, learning_ns=period_ns * 6 // 5))
+        self.engine = Proxy(settings)
         self.front = Front(address, network, self.gate, told, lambda peer, data: self._tell(Asked(peer, data)))
         self._told = told
         self._lines = Lines(world, network, name, self.gate, lambda token, data: self._tell(Answered(token, data)))
@@ -291,16 +292,16 @@ class ProxyProcess(Peer):
 class ProxyPlayer(Solo[ProxyProcess]):
     """A proxy, and its processes one after the other."""
 
-    def __init__(self, world: World, network: Network, name: str, period_ns: int, told: Told, is_last: bool) -> None:
-        """`is_last`: nobody else is left if it is given up, so it is not."""
-        super().__init__(world, network, name, name)
-        self._period_ns = period_ns
+    def __init__(self, world: World, network: Network, settings: ProxySettings, told: Told, is_last: bool) -> None:
+        """One that is named as its id; `is_last`: nobody else is left if it is given up, so it is not."""
+        super().__init__(world, network, settings.proxy_id, settings.proxy_id)
+        self._settings = settings
         self._told = told
         self._is_last = is_last
 
     def process_of(self, name: str) -> ProxyProcess:
         """A process that is not started."""
-        return ProxyProcess(self.world, self.network, name, self.name, self._period_ns, self._told)
+        return ProxyProcess(self.world, self.network, name, self._settings, self._told)
 
     def abandon(self, is_killed: bool) -> None:
         """Let it be dead for good, or stopped, where another one is left."""

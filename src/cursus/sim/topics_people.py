@@ -171,7 +171,7 @@ class ClientProcess(Peer):
         told.leaves(seat)
         status = yield encode_message(Unsubscribe(self.client.name, seat.topic))
         if status is not None and status.status in (StatusWord.OK, StatusWord.NOT_SUBSCRIBED):
-            told.left(seat, begun_ns)
+            told.left(seat, status.sender, status.status == StatusWord.OK, begun_ns)
             yield Save(seat.topic, cs.end_unsubscribe(self.client.state(seat.topic)))
         return status
 

@@ -8,8 +8,9 @@
     clocks       what a giver says of the difference between two clocks holds
 
 What a client asks of a subscription may still be on its way when it asks for the opposite, and strike later: messages
-of the page do not tell one from the next. And whoever leaves while two servers have the topic may have subscribed at
-both (docs/decisions/0012). Such a *seat* is in doubt from then on, and nothing is demanded of it.
+of the page do not tell one from the next. And whoever leaves while two servers have the topic, or is told by a server
+that has it not that it is not subscribed, may be subscribed at another (docs/decisions/0012). Such a *seat* is in doubt
+from then on, and nothing is demanded of it.
 
 Among three servers, what went through two merges has the time of the first one: it may come to who subscribed between.
 Source: seed 000, section 2.
@@ -244,9 +245,12 @@ class Told:
         """A client may be subscribed no longer from now on."""
         seat.told_ns = None
 
-    def left(self, seat: Seat, begun_ns: int) -> None:
-        """A client was told that it is subscribed no longer."""
+    def left(self, seat: Seat, server: str, is_done: bool, begun_ns: int) -> None:
+        """A client was told by a server that it is subscribed no longer, or that it has not been."""
         self.count("unsubscribed")
+        places = self.places[seat.topic]
+        if not is_done and places and server not in places:
+            self._doubt(seat, f"is told that it is not subscribed by {server}, which has not the topic")
         if self.has_conflict(seat.topic, begun_ns):
             self._doubt(seat, "leaves while several have the topic")
         seat.asked_ns, seat.has_left = None, True

@@ -134,6 +134,22 @@ def test_a_proxy_that_has_heard_all_of_its_servers_need_not_wait() -> None:
     assert [effect.address for effect in effects if isinstance(effect, Ask)] == ["s2"]
 
 
+def test_nobody_is_told_that_it_is_not_subscribed_while_a_listed_server_is_away() -> None:
+    scene = Scene(replace(SETTINGS, learning_ns=6 * SECOND, servers=("s1", "s2", "s3")))
+    scene.claim("s2")
+    scene.pass_time(7 * SECOND)
+    away = "s2 has no such subscription to a, and s1, s3 may have it and is away: try again, or list it no longer"
+    for peer, question in enumerate((m.Get("alice", "a", "-1"), m.Unsubscribe("alice", "a")), 1):
+        assert [effect.address for effect in scene.ask(peer, question) if isinstance(effect, Ask)] == ["s2"]
+        assert said(scene.answer(peer, "NOT_SUBSCRIBED")) == [(peer, "SERVER_UNAVAILABLE", away)]
+    scene.ask(3, m.Unsubscribe("alice", "a"))
+    assert scene.answer(3)[0] == Answer(3, b"STATUS s OK\r\n\r\n"), "it has left, wherever it was subscribed"
+    scene.claim("s3")
+    scene.claim("s1")
+    scene.ask(4, m.Unsubscribe("alice", "a"))
+    assert scene.answer(4, "NOT_SUBSCRIBED")[0] == Answer(4, b"STATUS s NOT_SUBSCRIBED\r\n\r\n")
+
+
 def test_a_question_is_asked_again_three_times_and_then_answered_with_who_is_silent() -> None:
     scene = Scene()
     scene.claim("s1", "a")

@@ -12,7 +12,8 @@ whoever asks hears why in time.
 Where several servers claim a topic, each one but that with the least id is told to give its part away, at each of its
 periodic messages until it has. Meanwhile the topic's messages go on to the server to which they went before, so that
 what a client puts stays in order. A subscription may be at any of them: GET is asked of one after the other until one
-knows it. UNSUBSCRIBE is asked of all of them, and is done when it is done at each.
+knows it. UNSUBSCRIBE is asked of all of them, and is done when it is done at each. Nobody is told that it is not
+subscribed before each server that is listed has said which topics it has: one that is away may have the subscription.
 
 Invariants
     (1) Each peer's question is answered exactly once.
@@ -127,6 +128,8 @@ class Proxy:
         self._origins: dict[str, tuple[bytes, bytes, int]] = {}
         """By server: the connection by which it was heard, the one before, and until when that one may come back only
         if another server has the same id (monotonic)."""
+        self._unheard = list(settings.servers)
+        """Who is listed and has not said yet which topics it has."""
         self._to_merge: dict[Conflict, None] = {}
         self._merging: dict[Conflict, None] = {}
         self._now = Now(0, 0)
@@ -202,6 +205,7 @@ class Proxy:
         self._hear_of(server)
         if is_new:
             self._effects.append(Meet(server))
+            self._unheard = [listed for listed in self._unheard if listed != server]
         for conflict in self.topics.learn(server, message.topics):
             if conflict not in self._merging:
                 self._to_merge[conflict] = None
@@ -245,10 +249,9 @@ class Proxy:
     def _missing(self) -> str:
         """What must be known before a topic is assigned, "" when it is."""
         if not self._has_learned:
-            settings, known = self.settings, self.topics
+            settings, waits_for = self.settings, self._unheard
             assert self._began_ns is not None
             left_ns = self._began_ns + settings.learning_ns - self._now.monotonic_ns
-            waits_for = [server for server in settings.servers if server not in known]
             if left_ns > 0 and (waits_for or not settings.servers):
                 who = f"{', '.join(waits_for)} to say" if waits_for else "servers to say"
                 return f"this proxy has just begun, and waits for {who} which topics are there: try again in a moment"
@@ -316,13 +319,13 @@ class Proxy:
             self._hear_of(question.server)
         if question.conflict is not None:
             self._end_merge(question.conflict)
-        elif question.rivals or question.done:
+        elif question.rivals or question.done or (self._unheard and question.name in _IN_CONFLICT):
             self._answered_in_conflict(question, data)
         else:
             self._answer(question, data)
 
     def _answered_in_conflict(self, question: _Question, data: bytes) -> None:
-        """One of several servers that claim the topic has answered."""
+        """One of several servers that claim the topic, or may have it, has answered."""
         status = _status_of(data)
         is_done = status == StatusWord.OK and question.name == "UNSUBSCRIBE"
         if is_done and not question.done:
@@ -333,8 +336,10 @@ class Proxy:
             question.server, *question.rivals = question.rivals
             question.tries = 1
             self._ask_or_say(question)
-        else:
+        elif question.done or not self._unheard:
             self._answer(question, question.done or data)
+        else:
+            self._say_unheard(question)
 
     def _hear_of(self, server: str) -> None:
         """A server is there."""
@@ -381,6 +386,12 @@ class Proxy:
         else:
             said = f"{who} answers others and not this in time: try again"
         self._say(question.peer, StatusWord.SERVER_UNAVAILABLE, said)
+
+    def _say_unheard(self, question: _Question) -> None:
+        assert question.peer is not None
+        away = ", ".join(self._unheard)
+        said = f"{question.server} has no such subscription to {question.topic}, and {away} may have it and is away"
+        self._say(question.peer, StatusWord.SERVER_UNAVAILABLE, f"{said}: try again, or list it no longer")
 
     def _say(self, peer: int, word: StatusWord, text: str = "") -> None:
         data = encode_message(Status(self.settings.proxy_id, word, body=text.encode(errors="backslashreplace")))
