@@ -134,6 +134,28 @@ def test_a_proxy_that_has_heard_all_of_its_servers_need_not_wait() -> None:
     assert [effect.address for effect in effects if isinstance(effect, Ask)] == ["s2"]
 
 
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_a_topic_stays_where_its_messages_went_though_one_of_them_was_given_up(is_heard: bool) -> None:
+    scene = Scene()
+    scene.claim("s1", "a")
+    scene.claim("s2")
+    assert isinstance(scene.ask(1, m.Put("bob", "new", 1, b"x"))[-1], Ask)
+    scene.pass_time(350 * MILLISECOND)
+    (ask,) = scene.ask(2, m.Put("ann", "new", 1, b"x"))
+    assert isinstance(ask, Ask)
+    assert ask.address == "s2"
+    if is_heard:
+        scene.answer(ask.token)
+    ((peer, status, _),) = said([e for e in scene.pass_time(60 * MILLISECOND) if isinstance(e, Answer)])
+    assert (peer, status) == (1, "SERVER_UNAVAILABLE")
+    if not is_heard:
+        scene.answer(ask.token)
+    scene.claim("s1", "a", "new")
+    (ask,) = scene.ask(3, m.Put("ann", "new", 2, b"x"))
+    assert isinstance(ask, Ask)
+    assert ask.address == "s2", "what it puts is to stay in order"
+
+
 def test_nobody_is_told_that_it_is_not_subscribed_while_a_listed_server_is_away() -> None:
     scene = Scene(replace(SETTINGS, learning_ns=6 * SECOND, servers=("s1", "s2", "s3")))
     scene.claim("s2")

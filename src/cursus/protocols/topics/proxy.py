@@ -229,6 +229,10 @@ class Proxy:
             self._say(peer, StatusWord.SERVER_UNAVAILABLE, said)
             return
         server = self.topics.choose(topic)
+        if server in self._silent:
+            # It may have come to the server all the same, which claims the topic then.
+            self.topics.withdraw(topic, server)
+            server = self.topics.choose(topic)
         if server is None:
             try:
                 server = self._assign(topic)
@@ -303,8 +307,6 @@ class Proxy:
                 self._effects.append(Note("warning", "server-silent", {"server": question.server}))
             since_ns, _ = self._silent.get(question.server, (self._now.wall_ns, 0))
             self._silent[question.server] = (since_ns, self._now.monotonic_ns)
-        # It may have come to the server all the same, which claims the topic then.
-        self.topics.withdraw(question.topic, question.server)
         if question.conflict is not None:
             self._end_merge(question.conflict)
         else:
