@@ -7,69 +7,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cursus.kernel.effects import Note
-from cursus.kernel.engine import Now
 from cursus.kernel.errors import PeerFault
-from cursus.kernel.events import DeadlineReached
 from cursus.protocols.topics import messages as m
-from cursus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
+from cursus.protocols.topics.exchange import Answer, Answered, Ask, Asked
 from cursus.protocols.topics.messages import decode_message, encode_message
-from cursus.protocols.topics.proxy import MERGES_MAX, MILLISECOND, Effect, Proxy, ProxySettings, plainly_asked
+from cursus.protocols.topics.plain import plainly_asked
+from cursus.protocols.topics.proxy import MERGES_MAX, MILLISECOND, Effect
 
-SETTINGS = ProxySettings("p1", learning_ns=0)
-SECOND = 1000 * MILLISECOND
-
-
-class Scene:
-    """A proxy, and what it was told and ordered."""
-
-    def __init__(self, settings: ProxySettings = SETTINGS) -> None:
-        self.proxy = Proxy(settings)
-        self.now_ns = 5 * SECOND
-        self.notes: list[str] = []
-        self.met: list[str] = []
-
-    def tell(self, event: Asked | Answered | DeadlineReached) -> list[Effect]:
-        effects = self.proxy.handle(event, Now(self.now_ns, 1_700_000_000 * SECOND + self.now_ns))
-        self.proxy.check()
-        self.notes += [effect.event for effect in effects if isinstance(effect, Note)]
-        self.met += [effect.address for effect in effects if isinstance(effect, Meet)]
-        return [effect for effect in effects if not isinstance(effect, Note | Meet)]
-
-    def ask(self, peer: int, message: m.Message) -> list[Effect]:
-        return self.tell(Asked(peer, encode_message(message)))
-
-    def claim(self, server: str, *topics: str) -> list[Effect]:
-        """A server's periodic message; what is ordered beside its answer."""
-        answer, *others = self.ask(99, m.Periodic(server, topics))
-        assert answer == Answer(99, b"STATUS p1 OK\r\n\r\n")
-        return others
-
-    def answer(self, token: int, status: str = "OK") -> list[Effect]:
-        return self.tell(Answered(token, encode_message(m.Status("s", status))))
-
-    def pass_time(self, ns: int) -> list[Effect]:
-        """Let time pass, and say so whenever the engine wants to know."""
-        end_ns, effects = self.now_ns + ns, []
-        while (at := self.proxy.deadline()) is not None and at <= end_ns:
-            self.now_ns = at
-            effects += self.tell(DeadlineReached())
-            following = self.proxy.deadline()
-            assert following is None or following > at, "a due deadline is followed by one in the future"
-        self.now_ns = end_ns
-        return effects
-
-
-def said(effects: list[Effect]) -> list[tuple[int, str, str]]:
-    """Of each answer: to whom, its status, and its words."""
-    told: list[tuple[int, str, str]] = []
-    for effect in effects:
-        assert isinstance(effect, Answer)
-        status = decode_message(effect.data)
-        assert isinstance(status, m.Status)
-        assert status.sender == "p1"
-        told.append((effect.peer, status.status, status.body.decode()))
-    return told
+from .proxy_scene import SECOND, SETTINGS, Scene, said
 
 
 def test_what_a_client_says_goes_to_the_topics_server_and_its_answer_back_unaltered() -> None:
@@ -132,72 +77,6 @@ def test_a_proxy_that_has_heard_all_of_its_servers_need_not_wait() -> None:
     scene.claim("s2", "new")
     effects = scene.ask(2, m.Subscribe("alice", "new"))
     assert [effect.address for effect in effects if isinstance(effect, Ask)] == ["s2"]
-
-
-@pytest.mark.parametrize("is_heard", [True, False])
-def test_a_topic_stays_where_its_messages_went_though_one_of_them_was_given_up(is_heard: bool) -> None:
-    scene = Scene()
-    scene.claim("s1", "a")
-    scene.claim("s2")
-    assert isinstance(scene.ask(1, m.Put("bob", "new", 1, b"x"))[-1], Ask)
-    scene.pass_time(350 * MILLISECOND)
-    (ask,) = scene.ask(2, m.Put("ann", "new", 1, b"x"))
-    assert isinstance(ask, Ask)
-    assert ask.address == "s2"
-    if is_heard:
-        scene.answer(ask.token)
-    ((peer, status, _),) = said([e for e in scene.pass_time(60 * MILLISECOND) if isinstance(e, Answer)])
-    assert (peer, status) == (1, "SERVER_UNAVAILABLE")
-    if not is_heard:
-        scene.answer(ask.token)
-    scene.claim("s1", "a", "new")
-    (ask,) = scene.ask(3, m.Put("ann", "new", 2, b"x"))
-    assert isinstance(ask, Ask)
-    assert ask.address == "s2", "what it puts is to stay in order"
-
-
-def test_nobody_is_told_that_it_is_not_subscribed_while_a_listed_server_is_away() -> None:
-    scene = Scene(replace(SETTINGS, learning_ns=6 * SECOND, servers=("s1", "s2", "s3")))
-    scene.claim("s2")
-    scene.pass_time(7 * SECOND)
-    away = "s2 has no such subscription to a, and s1, s3 may have it and is away: try again, or list it no longer"
-    for peer, question in enumerate((m.Get("alice", "a", "-1"), m.Unsubscribe("alice", "a")), 1):
-        assert [effect.address for effect in scene.ask(peer, question) if isinstance(effect, Ask)] == ["s2"]
-        assert said(scene.answer(peer, "NOT_SUBSCRIBED")) == [(peer, "SERVER_UNAVAILABLE", away)]
-    scene.ask(3, m.Unsubscribe("alice", "a"))
-    assert scene.answer(3)[0] == Answer(3, b"STATUS s OK\r\n\r\n"), "it has left, wherever it was subscribed"
-    scene.claim("s3")
-    scene.claim("s1")
-    scene.ask(4, m.Unsubscribe("alice", "a"))
-    assert scene.answer(4, "NOT_SUBSCRIBED")[0] == Answer(4, b"STATUS s NOT_SUBSCRIBED\r\n\r\n")
-
-
-def test_a_question_is_asked_again_three_times_and_then_answered_with_who_is_silent() -> None:
-    scene = Scene()
-    scene.claim("s1", "a")
-    (ask,) = scene.ask(1, m.Put("bob", "a", 1, b"x"))
-    *again, last = scene.pass_time(SECOND)
-    assert again == [ask] * 3
-    ((peer, status, text),) = said([last])
-    assert (peer, status) == (1, "SERVER_UNAVAILABLE")
-    assert text == "s1, which has the topic a, has not answered for 0.0 s: try again"
-    assert scene.notes == ["server-silent"]
-    assert scene.answer(1) == [], "too late: the peer was answered"
-
-
-def test_while_a_server_is_silent_few_are_let_through_and_the_others_hear_at_once_since_when() -> None:
-    scene = Scene()
-    scene.claim("s1", "a")
-    scene.ask(1, m.Get("alice", "a", "-1"))
-    scene.pass_time(2 * SECOND)
-    (probe,) = scene.ask(2, m.Get("alice", "a", "-1"))
-    assert isinstance(probe, Ask)
-    ((peer, status, text),) = said(scene.ask(3, m.Get("carol", "a", "-1")))
-    assert (peer, status) == (3, "SERVER_UNAVAILABLE")
-    assert text == "s1, which has the topic a, has not answered for 1.6 s: try again"
-    assert len(scene.answer(probe.token)) == 1
-    assert isinstance(scene.ask(4, m.Get("carol", "a", "-1"))[0], Ask), "it answers again"
-    assert scene.notes == ["server-silent", "server-answers-again"]
 
 
 def test_a_new_topic_is_not_left_with_a_server_that_never_answered() -> None:
@@ -457,7 +336,7 @@ def test_what_is_plainly_asked_is_what_the_message_says(
         return
     assert isinstance(message, m.Message)
     if asked is not None:
-        assert asked == (type(message).__name__.upper(), getattr(message, "topic", ""))
+        assert asked == (type(message).__name__.upper(), message.sender, getattr(message, "topic", ""))
     elif data.isascii() and not isinstance(message, m.Periodic | m.Merge | m.Transfer | m.Status):
         assert isinstance(message, m.Put), "the quick way is taken"
         assert message.counter > 10**17 or b" 0" in header
@@ -477,18 +356,3 @@ def test_two_servers_of_one_id_are_told_so_and_one_that_was_started_again_is_not
     text = b"two servers say that they are s1: give each the address at which it is reached (topics.id)"
     assert said(b"b") == ("REFUSED", text)
     assert said(b"c") == ("OK", b"")
-
-
-def test_a_server_that_answers_others_is_asked_again_once_and_is_not_taken_for_silent() -> None:
-    scene = Scene()
-    scene.claim("s1", "prices", "news")
-    scene.ask(1, m.Get("alice", "prices", "-1"))
-    effects: list[Effect] = []
-    for turn in range(8):
-        effects += scene.pass_time(50 * MILLISECOND)
-        scene.ask(10 + turn, m.Get("bob", "news", "-1"))
-        scene.answer(2 + turn)
-    (answer,) = [effect for effect in effects if isinstance(effect, Answer)]
-    again = [effect for effect in effects if isinstance(effect, Ask)]
-    assert b"s1, which has the topic prices, answers others and not this in time: try again" in answer.data
-    assert ([ask.token for ask in again], scene.proxy.silent) == ([1], {})

@@ -20,6 +20,7 @@ Invariants
     (2) A question is on its way to one server at a time.
     (3) At most `requests_max` questions, and `MERGES_MAX` requests to merge, are on their way.
     (4) Questions stand in the order in which their answers are due: every answer is waited for equally long.
+    (5) Of what one sender wishes of one topic, to be subscribed or not, only the newest is asked again.
 Source: seed 000, sections 3 ("Communication Protocol"), 3.1.5, 3.1.6 and 4; docs/decisions/0012.
 """
 
@@ -54,17 +55,17 @@ from .messages import (
     encode_message,
     name_of,
 )
+from .plain import plainly_asked
 
 MERGES_MAX = 16
 _REPLACED_PERIODS = 3
 SERVERS_MAX = 1000
 MILLISECOND = 1_000_000
 _HEADER_SIZE_MAX = HEADER_SIZE_MAX + len(END_OF_HEADER)
-_WORD_COUNTS = {"SUBSCRIBE": 3, "UNSUBSCRIBE": 3, "GET": 4, "PUT": 4}
-_COUNTER_LENGTH_MAX = 18
-"""So many digits are a counter, whichever they are."""
 _IN_CONFLICT = ("UNSUBSCRIBE", "GET", "GET_MANY")
 """What is asked of other servers too while several claim a topic."""
+_WISHES = ("SUBSCRIBE", "UNSUBSCRIBE")
+"""Of these one does not tell a copy that comes late from a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class _Question:
 
     peer: int | None
     name: str
+    sender: str
     topic: str
     data: bytes
     server: str
@@ -107,6 +109,8 @@ class _Question:
     due_ns: int = 0
     done: bytes = b""
     """What the first server said that did it, where all of them are asked."""
+    is_outdated: bool = False
+    """Whether its sender has asked to subscribe, or not to be subscribed, once more since: it is asked no further."""
 
 
 class Proxy:
@@ -118,6 +122,8 @@ class Proxy:
         self.topics = TopicMap()
         self._questions: OrderedDict[int, _Question] = OrderedDict()
         """By token."""
+        self._wishes: dict[tuple[str, str], _Question] = {}
+        """By sender and topic, the newest one to subscribe or to be subscribed no longer that is on its way."""
         self._last_token = 0
         self._began_ns: int | None = None
         self._has_learned = False
@@ -185,7 +191,7 @@ class Proxy:
             said = f"a body has at most {self.settings.body_size_max} bytes here, this has {len(message.body)}"
             self._say(peer, StatusWord.BAD_MESSAGE, said)
         elif isinstance(message, Subscribe | Unsubscribe | Get | GetMany | Put | PutMany):
-            self._dispatch(peer, name, message.topic, data)
+            self._dispatch(peer, name, message.sender, message.topic, data)
         else:
             takes = "SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY and PERIODIC"
             said = f"a proxy takes {takes}; {name} is for servers"
@@ -223,7 +229,7 @@ class Proxy:
         self._origins[server] = (origin, current, now_ns + _REPLACED_PERIODS * self.settings.learning_ns)
         return False
 
-    def _dispatch(self, peer: int, name: str, topic: str, data: bytes) -> None:
+    def _dispatch(self, peer: int, name: str, sender: str, topic: str, data: bytes) -> None:
         if len(self._questions) >= self.settings.requests_max:
             said = f"{len(self._questions)} requests are on their way, as many as may be: try again"
             self._say(peer, StatusWord.SERVER_UNAVAILABLE, said)
@@ -240,7 +246,18 @@ class Proxy:
                 self._say(peer, StatusWord.PROXY_DOES_NOT_KNOW_ANY_SERVER, refusal.message)
                 return
         rivals = self.topics.rivals_of(topic) if name in _IN_CONFLICT else ()
-        self._ask_or_say(_Question(peer, name, topic, data, server, rivals))
+        question = _Question(peer, name, sender, topic, data, server, rivals)
+        if name in _WISHES:
+            self._outdate(question)
+        self._ask_or_say(question)
+
+    def _outdate(self, newest: _Question) -> None:
+        """What the same sender wished of the topic before is asked no further: it would come behind this one."""
+        key = (newest.sender, newest.topic)
+        before = self._wishes.get(key)
+        if before is not None:
+            before.is_outdated = True
+        self._wishes[key] = newest
 
     def _assign(self, topic: str) -> str:
         missing = self._missing()
@@ -286,6 +303,10 @@ class Proxy:
             if question.due_ns > self._now.monotonic_ns:
                 return
             del self._questions[token]
+            if question.is_outdated:
+                said = f"{question.sender} has asked to subscribe to {question.topic}, or not to be subscribed, since"
+                self._put_off(question, said)
+                continue
             if question.tries > self.settings.retries_max:
                 self._give_up(question)
                 continue
@@ -334,7 +355,7 @@ class Proxy:
             question.done = data
         if not is_done and status != StatusWord.NOT_SUBSCRIBED:
             self._answer(question, data)
-        elif question.rivals:
+        elif question.rivals and not question.is_outdated:
             question.server, *question.rivals = question.rivals
             question.tries = 1
             self._ask_or_say(question)
@@ -367,7 +388,7 @@ class Proxy:
             self._merging[conflict] = None
             self._effects.append(Note("warning", "topic-conflict", conflict._asdict()))
             data = encode_message(Merge(self.settings.proxy_id, conflict.topic, conflict.keeper))
-            self._ask(_Question(None, "MERGE", conflict.topic, data, conflict.giver, conflict=conflict))
+            self._ask(_Question(None, "MERGE", "", conflict.topic, data, conflict.giver, conflict=conflict))
 
     def _end_merge(self, conflict: Conflict) -> None:
         del self._merging[conflict]
@@ -378,26 +399,31 @@ class Proxy:
     def _answer(self, question: _Question, data: bytes) -> None:
         assert question.peer is not None
         self._effects.append(Answer(question.peer, data))
+        if question.name in _WISHES and self._wishes.get((question.sender, question.topic)) is question:
+            del self._wishes[question.sender, question.topic]
+
+    def _put_off(self, question: _Question, text: str) -> None:
+        self._answer(question, self._status(StatusWord.SERVER_UNAVAILABLE, text))
 
     def _say_unavailable(self, question: _Question) -> None:
-        assert question.peer is not None
         who = f"{question.server}, which has the topic {question.topic},"
         if question.server in self._silent:
             since_ns, _ = self._silent[question.server]
             said = f"{who} has not answered for {(self._now.wall_ns - since_ns) / 1e9:.1f} s: try again"
         else:
             said = f"{who} answers others and not this in time: try again"
-        self._say(question.peer, StatusWord.SERVER_UNAVAILABLE, said)
+        self._put_off(question, said)
 
     def _say_unheard(self, question: _Question) -> None:
-        assert question.peer is not None
         away = ", ".join(self._unheard)
         said = f"{question.server} has no such subscription to {question.topic}, and {away} may have it and is away"
-        self._say(question.peer, StatusWord.SERVER_UNAVAILABLE, f"{said}: try again, or list it no longer")
+        self._put_off(question, f"{said}: try again, or list it no longer")
 
     def _say(self, peer: int, word: StatusWord, text: str = "") -> None:
-        data = encode_message(Status(self.settings.proxy_id, word, body=text.encode(errors="backslashreplace")))
-        self._effects.append(Answer(peer, data))
+        self._effects.append(Answer(peer, self._status(word, text)))
+
+    def _status(self, word: StatusWord, text: str) -> bytes:
+        return encode_message(Status(self.settings.proxy_id, word, body=text.encode(errors="backslashreplace")))
 
     def check(self) -> None:
         """The invariants of the module hold."""
@@ -407,34 +433,10 @@ class Proxy:
         assert len(self._merging) <= MERGES_MAX, "(3)"
         asked = [question.conflict for question in questions if question.conflict is not None]
         assert sorted(asked) == sorted(self._merging), "(3)"
+        assert all(any(wish is question for question in questions) for wish in self._wishes.values()), "(5)"
         assert all((question.peer is None) == (question.conflict is not None) for question in questions), "(1)"
         due_ns = [question.due_ns for question in questions]
         assert due_ns == sorted(due_ns), "(4)"
-
-
-def plainly_asked(data: bytes) -> tuple[str, str] | None:
-    """Name and topic of what a client asks; None for what is wrong or has to be looked at more closely.
-
-    What it accepts `decode_message` accepts, at a third of the cost: nothing else is done so often.
-    """
-    end = data.find(END_OF_HEADER, 0, _HEADER_SIZE_MAX)
-    if end < 0:
-        return None
-    try:
-        header = data[:end].decode()
-    except UnicodeDecodeError:
-        return None
-    words = header.removesuffix(" ").split(" ")
-    name = words[0]
-    if len(words) != _WORD_COUNTS.get(name) or not header.isprintable() or "" in words:
-        return None
-    if name == "PUT":
-        counter = words[3]
-        if not counter.isascii() or not counter.isdigit() or counter[0] == "0" or len(counter) > _COUNTER_LENGTH_MAX:
-            return None
-    elif end + len(END_OF_HEADER) < len(data):
-        return None
-    return name, words[2]
 
 
 def _status_of(data: bytes) -> str:

@@ -1,0 +1,111 @@
+"""A proxy whose servers are away, or slow, and those who ask once more."""
+
+from dataclasses import replace
+
+import pytest
+
+from cursus.protocols.topics import messages as m
+from cursus.protocols.topics.exchange import Answer, Ask
+from cursus.protocols.topics.proxy import MILLISECOND, Effect
+
+from .proxy_scene import SECOND, SETTINGS, Scene, said
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_a_topic_stays_where_its_messages_went_though_one_of_them_was_given_up(is_heard: bool) -> None:
+    scene = Scene()
+    scene.claim("s1", "a")
+    scene.claim("s2")
+    assert isinstance(scene.ask(1, m.Put("bob", "new", 1, b"x"))[-1], Ask)
+    scene.pass_time(350 * MILLISECOND)
+    (ask,) = scene.ask(2, m.Put("ann", "new", 1, b"x"))
+    assert isinstance(ask, Ask)
+    assert ask.address == "s2"
+    if is_heard:
+        scene.answer(ask.token)
+    ((peer, status, _),) = said([e for e in scene.pass_time(60 * MILLISECOND) if isinstance(e, Answer)])
+    assert (peer, status) == (1, "SERVER_UNAVAILABLE")
+    if not is_heard:
+        scene.answer(ask.token)
+    scene.claim("s1", "a", "new")
+    (ask,) = scene.ask(3, m.Put("ann", "new", 2, b"x"))
+    assert isinstance(ask, Ask)
+    assert ask.address == "s2", "what it puts is to stay in order"
+
+
+def test_who_subscribed_and_left_is_not_subscribed_by_an_earlier_question_that_is_asked_again() -> None:
+    scene = Scene()
+    scene.claim("s1", "a")
+    (lost,) = scene.ask(1, m.Subscribe("alice", "a"))
+    (again,) = scene.ask(2, m.Subscribe("alice", "a"))
+    (others,) = scene.ask(3, m.Subscribe("bob", "a"))
+    assert isinstance(lost, Ask)
+    assert isinstance(again, Ask)
+    assert isinstance(others, Ask)
+    scene.answer(again.token)
+    (left,) = scene.ask(4, m.Unsubscribe("alice", "a"))
+    assert isinstance(left, Ask)
+    scene.answer(left.token)
+    effects = scene.pass_time(150 * MILLISECOND)
+    assert [effect.token for effect in effects if isinstance(effect, Ask)] == [others.token]
+    text = "alice has asked to subscribe to a, or not to be subscribed, since"
+    assert said([e for e in effects if isinstance(e, Answer)]) == [(1, "SERVER_UNAVAILABLE", text)]
+
+
+def test_nobody_is_told_that_it_is_not_subscribed_while_a_listed_server_is_away() -> None:
+    scene = Scene(replace(SETTINGS, learning_ns=6 * SECOND, servers=("s1", "s2", "s3")))
+    scene.claim("s2")
+    scene.pass_time(7 * SECOND)
+    away = "s2 has no such subscription to a, and s1, s3 may have it and is away: try again, or list it no longer"
+    for peer, question in enumerate((m.Get("alice", "a", "-1"), m.Unsubscribe("alice", "a")), 1):
+        assert [effect.address for effect in scene.ask(peer, question) if isinstance(effect, Ask)] == ["s2"]
+        assert said(scene.answer(peer, "NOT_SUBSCRIBED")) == [(peer, "SERVER_UNAVAILABLE", away)]
+    scene.ask(3, m.Unsubscribe("alice", "a"))
+    assert scene.answer(3)[0] == Answer(3, b"STATUS s OK\r\n\r\n"), "it has left, wherever it was subscribed"
+    scene.claim("s3")
+    scene.claim("s1")
+    scene.ask(4, m.Unsubscribe("alice", "a"))
+    assert scene.answer(4, "NOT_SUBSCRIBED")[0] == Answer(4, b"STATUS s NOT_SUBSCRIBED\r\n\r\n")
+
+
+def test_a_question_is_asked_again_three_times_and_then_answered_with_who_is_silent() -> None:
+    scene = Scene()
+    scene.claim("s1", "a")
+    (ask,) = scene.ask(1, m.Put("bob", "a", 1, b"x"))
+    *again, last = scene.pass_time(SECOND)
+    assert again == [ask] * 3
+    ((peer, status, text),) = said([last])
+    assert (peer, status) == (1, "SERVER_UNAVAILABLE")
+    assert text == "s1, which has the topic a, has not answered for 0.0 s: try again"
+    assert scene.notes == ["server-silent"]
+    assert scene.answer(1) == [], "too late: the peer was answered"
+
+
+def test_while_a_server_is_silent_few_are_let_through_and_the_others_hear_at_once_since_when() -> None:
+    scene = Scene()
+    scene.claim("s1", "a")
+    scene.ask(1, m.Get("alice", "a", "-1"))
+    scene.pass_time(2 * SECOND)
+    (probe,) = scene.ask(2, m.Get("alice", "a", "-1"))
+    assert isinstance(probe, Ask)
+    ((peer, status, text),) = said(scene.ask(3, m.Get("carol", "a", "-1")))
+    assert (peer, status) == (3, "SERVER_UNAVAILABLE")
+    assert text == "s1, which has the topic a, has not answered for 1.6 s: try again"
+    assert len(scene.answer(probe.token)) == 1
+    assert isinstance(scene.ask(4, m.Get("carol", "a", "-1"))[0], Ask), "it answers again"
+    assert scene.notes == ["server-silent", "server-answers-again"]
+
+
+def test_a_server_that_answers_others_is_asked_again_once_and_is_not_taken_for_silent() -> None:
+    scene = Scene()
+    scene.claim("s1", "prices", "news")
+    scene.ask(1, m.Get("alice", "prices", "-1"))
+    effects: list[Effect] = []
+    for turn in range(8):
+        effects += scene.pass_time(50 * MILLISECOND)
+        scene.ask(10 + turn, m.Get("bob", "news", "-1"))
+        scene.answer(2 + turn)
+    (answer,) = [effect for effect in effects if isinstance(effect, Answer)]
+    again = [effect for effect in effects if isinstance(effect, Ask)]
+    assert b"s1, which has the topic prices, answers others and not this in time: try again" in answer.data
+    assert ([ask.token for ask in again], scene.proxy.silent) == ([1], {})
