@@ -5,13 +5,14 @@
 
 Whoever asks may be a REQ, as the page has it, or anything that sends an envelope and takes it back. A DEALER takes
 nothing while the other is not connected: what nobody waits for any more is not said when it comes back.
-Source: seed 000, section 3; the design, section 4 (the socket's file descriptor instead of zmq.asyncio).
+Source: seed 000, section 3.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import structlog
 import zmq
@@ -20,14 +21,16 @@ from cursus.kernel.errors import Unavailable
 from cursus.kernel.octets import Octets
 from cursus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
 
-MESSAGES_PER_TURN_MAX = 256
+from .zeromq_io import SocketReader, receive, send
+
 ENVELOPE_SIZE_MAX = 4096
 """What is kept of a question's way until it is answered: a few bytes for each hop."""
 _TOKEN_SIZE = 8
-_NOT_WAITING = int(zmq.NOBLOCK)
-_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
-_EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
-"""As plain numbers: enumerations cost more to join than a part costs to send."""
+
+
+class _Watched(NamedTuple):
+    socket: zmq.Socket[bytes]
+    reader: SocketReader
 
 
 class TopicsSockets:
@@ -49,44 +52,42 @@ class TopicsSockets:
         self._tell = tell
         self._on_closed = on_closed
         self._log = structlog.get_logger("cursus")
-        self._loop = asyncio.get_running_loop()
         self._context = zmq.Context()
         self._message_size_max = message_size_max
         self._is_closed = False
         try:
-            self._front = self._socket(zmq.ROUTER, address)
-            self._front.bind(f"tcp://{address}")
+            front = self._socket(zmq.ROUTER, address)
+            front.bind(f"tcp://{address}")
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
             raise Unavailable("port-in-use", f"cannot listen at {address} ({error}): choose another address") from None
-        self.address = self._front.getsockopt_string(zmq.LAST_ENDPOINT).removeprefix("tcp://")
-        self._backs: dict[str, zmq.Socket[bytes] | None] = {}
+        self.address = front.getsockopt_string(zmq.LAST_ENDPOINT).removeprefix("tcp://")
+        self._backs: dict[str, _Watched | None] = {}
         """By address; None where it is none."""
         self._envelopes: dict[int, Sequence[bytes]] = {}
         self._last_peer = 0
         self._is_paused = False
-        self._looking: dict[zmq.Socket[bytes], None] = {}
-        self._watch(self._front)
+        self._front = _Watched(front, SocketReader(front, partial(self._read_question, front)))
 
     def close(self) -> None:
         """Close every socket; what was answered has half a second to leave."""
         if self._is_closed:
             return
         self._is_closed = True
-        for socket in (self._front, *(back for back in self._backs.values() if back is not None)):
-            self._loop.remove_reader(int(socket.getsockopt(zmq.FD)))
-            socket.close(linger=500 if socket is self._front else 0)
+        for socket, reader in (self._front, *(back for back in self._backs.values() if back is not None)):
+            reader.close()
+            socket.close(linger=500 if socket is self._front.socket else 0)
         self._context.term()
         self._on_closed()
 
     def carry_out(self, order: Answer | Ask | Meet) -> None:
         """Do what the engine ordered."""
         if isinstance(order, Answer):
-            self._send(self._front, self._envelopes.pop(order.peer), order.data)
+            self._send(self._front, *self._envelopes.pop(order.peer), order.data)
         elif isinstance(order, Ask):
             back = self._meet(order.address)
             if back is not None:
-                self._send(back, (order.token.to_bytes(_TOKEN_SIZE), b""), order.data)
+                self._send(back, order.token.to_bytes(_TOKEN_SIZE), b"", order.data)
         else:
             self._meet(order.address)
 
@@ -101,7 +102,7 @@ class TopicsSockets:
     def resume_reading(self) -> None:
         """Take questions again."""
         self._is_paused = False
-        self._look(self._front)
+        self._front.reader.look()
 
     # ── sockets ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -112,39 +113,17 @@ class TopicsSockets:
             socket.setsockopt(zmq.IPV6, 1)
         return socket
 
-    def _watch(self, socket: zmq.Socket[bytes]) -> None:
-        self._loop.add_reader(int(socket.getsockopt(zmq.FD)), self._read, socket)
-        self._look(socket)
+    def _read_question(self, front: zmq.Socket[bytes]) -> bool:
+        parts = None if self._is_paused else receive(front)
+        if parts is not None:
+            self._take_question(parts)
+        return parts is not None
 
-    # The descriptor is edge-triggered, and sending may swallow the edge: after it one looks again.
-    def _look(self, socket: zmq.Socket[bytes]) -> None:
-        if socket not in self._looking:
-            self._looking[socket] = None
-            self._loop.call_soon(self._look_again, socket)
-
-    def _look_again(self, socket: zmq.Socket[bytes]) -> None:
-        del self._looking[socket]
-        if not self._is_closed and int(socket.getsockopt(_EVENTS)) & _POLLIN:
-            self._read(socket)
-
-    def _read(self, socket: zmq.Socket[bytes]) -> None:
-        is_front = socket is self._front
-        take = self._take_question if is_front else self._take_answer
-        recv = socket.recv
-        for _ in range(MESSAGES_PER_TURN_MAX):
-            if self._is_closed or (is_front and self._is_paused):
-                return
-            try:
-                # A frame says whether another follows; to ask the socket costs as much as to receive three.
-                frame = recv(_NOT_WAITING, False)
-            except zmq.Again:
-                return
-            parts = [frame.bytes]
-            while frame.more:
-                frame = recv(_NOT_WAITING, False)
-                parts.append(frame.bytes)
-            take(parts)
-        self._look(socket)
+    def _read_answer(self, back: zmq.Socket[bytes]) -> bool:
+        parts = receive(back)
+        if parts is not None:
+            self._take_answer(parts)
+        return parts is not None
 
     def _take_question(self, parts: list[bytes]) -> None:
         data = parts.pop()
@@ -161,7 +140,7 @@ class TopicsSockets:
         else:
             self._log.warning("answer-without-token", sizes=[len(part) for part in parts])
 
-    def _meet(self, address: str) -> zmq.Socket[bytes] | None:
+    def _meet(self, address: str) -> _Watched | None:
         if address not in self._backs:
             try:
                 back = self._socket(zmq.DEALER, address)
@@ -172,7 +151,7 @@ class TopicsSockets:
             self._backs[address] = self._connected(back, address)
         return self._backs[address]
 
-    def _connected(self, back: zmq.Socket[bytes], address: str) -> zmq.Socket[bytes] | None:
+    def _connected(self, back: zmq.Socket[bytes], address: str) -> _Watched | None:
         back.setsockopt(zmq.IMMEDIATE, 1)
         try:
             back.connect(f"tcp://{address}")
@@ -180,15 +159,12 @@ class TopicsSockets:
             self._log.warning("topics-address-wrong", address=address, error=str(error))
             back.close(linger=0)
             return None
-        self._watch(back)
-        return back
+        return _Watched(back, SocketReader(back, partial(self._read_answer, back)))
 
-    def _send(self, socket: zmq.Socket[bytes], envelope: Sequence[bytes], data: bytes) -> None:
+    def _send(self, to: _Watched, *parts: bytes) -> None:
         """Send, or leave it: whoever is not there, or takes no more, asks again or is asked again."""
         try:
-            for part in envelope:
-                socket.send(part, _MORE)
-            socket.send(data, _NOT_WAITING)
+            send(to.socket, *parts)
         except zmq.ZMQError as error:
             self._log.debug("message-not-sent", error=str(error))
-        self._look(socket)
+        to.reader.look()

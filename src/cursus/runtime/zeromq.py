@@ -1,9 +1,6 @@
 """A ZeroMQ ROUTER socket whose peers are links of a host: one frame in is one command, one `Send` out is one frame.
 
-The socket is drained with NOBLOCK when its file descriptor becomes readable, many frames at a time. A ROUTER does not
-say when a peer has gone:
-the protocol's heartbeats do. Source: seed 004; the design, section 4 (the socket's file descriptor instead of
-zmq.asyncio).
+A ROUTER does not say when a peer has gone: the protocol's heartbeats do. Source: seed 004.
 """
 
 from __future__ import annotations
@@ -19,8 +16,8 @@ from cursus.kernel.events import LinkCongested, LinkDrained, Received
 from cursus.kernel.octets import Octets
 
 from .host import Host
+from .zeromq_io import SocketReader, receive, send
 
-FRAMES_PER_TURN_MAX = 512
 WAITING_FRAMES_MAX = 1024
 RETRY_S = 0.01
 
@@ -85,36 +82,21 @@ class Router:
             self._context.destroy(linger=0)
             raise Unavailable("port-in-use", f"cannot bind ZeroMQ to {address} ({error}): see [listen]") from None
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        self._fd = int(self._socket.getsockopt(zmq.FD))
-        self._loop.add_reader(self._fd, self._on_readable)
-        self._is_looking = False
-        self._look()
+        self._reader = SocketReader(self._socket, self._read)
 
     def close(self) -> None:
         """Close the socket; what was sent has half a second to leave."""
-        self._loop.remove_reader(self._fd)
+        self._reader.close()
         if self._timer is not None:
             self._timer.cancel()
         self._socket.close()
         self._context.term()
 
-    # The descriptor is edge-triggered, and sending may swallow the edge: after either one looks again.
-    def _look(self) -> None:
-        if not self._is_looking:
-            self._is_looking = True
-            self._loop.call_soon(self._on_readable)
-
-    def _on_readable(self) -> None:
-        self._is_looking = False
-        if self._socket.closed or self._paused:
-            return
-        for _ in range(FRAMES_PER_TURN_MAX):
-            try:
-                parts = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
+    def _read(self) -> bool:
+        parts = None if self._paused else receive(self._socket)
+        if parts is not None:
             self._take(parts)
-        self._look()
+        return parts is not None
 
     def _take(self, parts: list[bytes]) -> None:
         identity, *frames = parts
@@ -132,7 +114,7 @@ class Router:
         """Send what waits for this peer, as far as its pipe has room."""
         while link.waiting:
             try:
-                self._socket.send_multipart((link.identity, link.waiting[0]), zmq.NOBLOCK)
+                send(self._socket, link.identity, link.waiting[0])
             except zmq.Again:
                 self._block(link)
                 return
@@ -140,7 +122,7 @@ class Router:
                 self._drop(link, str(error))
                 return
             link.waiting.popleft()
-            self._look()
+            self._reader.look()
         self._blocked.pop(link.identity, None)
         if link.is_congested:
             link.is_congested = False
@@ -177,4 +159,4 @@ class Router:
         """Link `number` is held back no more."""
         self._paused.pop(number, None)
         if not self._paused:
-            self._look()
+            self._reader.look()

@@ -5,7 +5,7 @@
 To a proxy each question looks like one of a REQ socket's of its own. An answer finds its question by the token, so a
 late one to a question that was forgotten is nobody's. A monitor tells at once when there is no connection, or no more;
 libzmq itself would try again for ever.
-Source: seed 000, section 3; the design, section 4 (the socket's file descriptor instead of zmq.asyncio).
+Source: seed 000, section 3.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from functools import partial
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from cursus.runtime.zeromq_io import SocketReader, receive, send
+
 _TOKEN_SIZE = 8
-_EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
-_MESSAGES_PER_TURN_MAX = 256
 _UNANSWERED_MAX = 3
 _GONE = zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
 _WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | _GONE
@@ -33,6 +33,8 @@ class _Link:
     address: str
     socket: zmq.Socket[bytes]
     monitor: zmq.Socket[bytes]
+    readers: tuple[SocketReader, ...] = ()
+    """Of the socket and of its monitor, once it is connecting."""
     is_connected: bool = False
     has_answered: bool = False
     counted_token: int = 0
@@ -56,7 +58,6 @@ class ProxySockets:
         self._context = zmq.Context()
         self._links: dict[str, _Link] = {}
         self._link_of: dict[int, _Link] = {}
-        self._looking: dict[zmq.Socket[bytes], None] = {}
         self._newest_token = 0
 
     def close(self) -> None:
@@ -98,11 +99,11 @@ class ProxySockets:
         link.asked[token] = data
         self._link_of[token] = link
         try:
-            link.socket.send_multipart((token.to_bytes(_TOKEN_SIZE), b"", data), zmq.NOBLOCK)
+            send(link.socket, token.to_bytes(_TOKEN_SIZE), b"", data)
         except zmq.Again:
             # The proxy takes no more for now: it is asked again if it does not answer in time.
             return
-        self._look(link.socket, partial(self._read_answers, link))
+        link.readers[0].look()
 
     # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -119,8 +120,10 @@ class ProxySockets:
             self._close(link)
             return f"is no address that can be connected to ({zmq.strerror(error.errno or 0)}): write HOST:PORT"
         self._links[address] = link
-        self._watch(link.socket, partial(self._read_answers, link))
-        self._watch(link.monitor, partial(self._read_monitor, link))
+        link.readers = (
+            SocketReader(link.socket, partial(self._read_answer, link)),
+            SocketReader(link.monitor, partial(self._read_monitor, link)),
+        )
         return link
 
     def _replace(self, link: _Link) -> _Link | str:
@@ -138,8 +141,8 @@ class ProxySockets:
         del self._links[link.address]
         for token in link.asked:
             del self._link_of[token]
-        for socket in (link.socket, link.monitor):
-            self._loop.remove_reader(int(socket.getsockopt(zmq.FD)))
+        for reader in link.readers:
+            reader.close()
         self._close(link)
 
     def _close(self, link: _Link) -> None:
@@ -149,31 +152,9 @@ class ProxySockets:
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _watch(self, socket: zmq.Socket[bytes], read: Callable[[], bool]) -> None:
-        self._loop.add_reader(int(socket.getsockopt(zmq.FD)), self._read, socket, read)
-        self._look(socket, read)
-
-    # The descriptor is edge-triggered, and sending may swallow the edge: after it one looks again.
-    def _look(self, socket: zmq.Socket[bytes], read: Callable[[], bool]) -> None:
-        if socket not in self._looking:
-            self._looking[socket] = None
-            self._loop.call_soon(self._look_again, socket, read)
-
-    def _look_again(self, socket: zmq.Socket[bytes], read: Callable[[], bool]) -> None:
-        del self._looking[socket]
-        if not socket.closed and int(socket.getsockopt(_EVENTS)) & _POLLIN:
-            self._read(socket, read)
-
-    def _read(self, socket: zmq.Socket[bytes], read: Callable[[], bool]) -> None:
-        for _ in range(_MESSAGES_PER_TURN_MAX):
-            if socket.closed or not read():
-                return
-        self._look(socket, read)
-
-    def _read_answers(self, link: _Link) -> bool:
-        try:
-            parts = link.socket.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
+    def _read_answer(self, link: _Link) -> bool:
+        parts = receive(link.socket)
+        if parts is None:
             return False
         link.has_answered = True
         link.unanswered_count = 0
@@ -184,11 +165,10 @@ class ProxySockets:
         return True
 
     def _read_monitor(self, link: _Link) -> bool:
-        try:
-            event = parse_monitor_message(link.monitor.recv_multipart(zmq.NOBLOCK))["event"]
-        except zmq.Again:
+        parts = receive(link.monitor)
+        if parts is None:
             return False
-        if event & _GONE:
+        if parse_monitor_message(parts)["event"] & _GONE:
             self._be_gone(link)
             return False
         link.is_connected = True
@@ -196,7 +176,7 @@ class ProxySockets:
 
     def _be_gone(self, link: _Link) -> None:
         # What came before the connection was lost counts.
-        while self._read_answers(link):
+        while self._read_answer(link):
             pass
         if link.has_answered and link.asked:
             self._replace(link)
