@@ -148,5 +148,5 @@ def test_a_bug_that_wants_a_rare_moment_is_found_where_worlds_lean_to_it(
     plant_bug: Callable[[pytest.MonkeyPatch], None], leaning: type[Leaning], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant_bug(monkeypatch)
-    leaning_so = [seed for seed in range(1, 201) if type(drawn_leaning(Dice(seed).die("leaning/topics"))) is leaning]
+    leaning_so = [seed for seed in range(1, 1001) if type(drawn_leaning(Dice(seed).die("leaning/topics"))) is leaning]
     assert any(run_seed(seed, TOPICS).violation for seed in leaning_so)
