@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -100,6 +101,24 @@ def test_what_a_late_copy_brought_to_a_second_server_lies_before_what_that_takes
     judge(told_of_two_puts(("server-2", "server-1")), rows, ())
     with pytest.raises(Violation, match=r"the stream has the 1\. put of client-1 to topic-1 behind the 2\."):
         judge(told_of_two_puts(("server-2",)), rows, ())
+
+
+@pytest.mark.parametrize(
+    ("server_count", "streams", "is_excused"), [(2, "ab", False), (3, "aa", False), (3, "ab", True)]
+)
+def test_what_is_published_to_one_servers_stream_may_be_overtaken_by_the_next_one_only_among_three(
+    server_count: int, streams: str, is_excused: bool
+) -> None:
+    world = World(1)
+    told = Told(world, ("topic-1",))
+    told.servers |= {f"server-{number}": Clock(world, 0.0, 0) for number in range(1, server_count + 1)}
+    for number, stream in enumerate(streams, 1):
+        put = told.begins_put("topic-1", "sensor-1", number, b"sensor-1|%d" % number)
+        put.stream = stream.encode()
+        told.taken(put)
+    rows = {"topic-1": [b"sensor-1|2", b"sensor-1|1"]}
+    with nullcontext() if is_excused else pytest.raises(Violation, match=r"1\. put of sensor-1"):
+        judge(told, rows, ())
 
 
 # ── planted bugs ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -131,7 +131,7 @@ class Sensor(Solo[SensorProcess]):
             for _ in range(min(self.die.between(1, self._batch_max), self._total - self._count)):
                 self._count += 1
                 body = f"{self.name}|{self._count}|{self.topic}".encode()
-                self.told.begins_put(self.topic, self.name, self._count, body).is_native = True
+                self.told.begins_put(self.topic, self.name, self._count, body).stream = incarnation
                 bodies.append(body)
         return taken + 1, bodies[taken : taken + self._batch_max]
 

@@ -62,8 +62,8 @@ class PutTold:
     """Which ones were asked for it."""
     talk_count: int = 0
     route: Route | None = None
-    is_native: bool = False
-    """Whether it was published to one server's stream by another door: each of that server's comes in order."""
+    stream: bytes = b""
+    """The incarnation of one server's stream to which it was published by another door; of a put there is none."""
 
     @property
     def may_be_twin(self) -> bool:
@@ -360,6 +360,9 @@ def _judge_order(told: Told, whose: str, topic: str, bodies: Sequence[bytes], is
     While several servers have a topic, that holds for what went by one proxy, and in the stream: who subscribed at two
     servers may have got the later part of one of them before. What a copy that was late brought to a second server is
     in no order: a keeper has it before all that it takes over, and who subscribed at both may get it behind anything.
+
+    What was published to one server's stream goes one way with it, and stays in order. Among three servers the next
+    incarnation of that stream may go another way, and arrive before.
     """
     by_putter: dict[str, list[tuple[PutTold, int]]] = {}
     for place, body in enumerate(bodies):
@@ -373,14 +376,16 @@ def _judge_order(told: Told, whose: str, topic: str, bodies: Sequence[bytes], is
 
 
 def _is_ordered(told: Told, first: PutTold, second: PutTold, is_stream: bool) -> bool:
+    if first.stream and is_stream:
+        return len(told.servers) <= 2 or first.stream == second.stream
     if not first.told_ns or not second.told_ns or first.told_ns > second.begun_ns:
-        return first.is_native and is_stream
+        return False
     is_late = second.may_be_twin or (first.may_be_twin and not is_stream)
     if is_late and told.has_conflict(first.topic, first.begun_ns):
         return False
     if not told.had_conflict(first.topic, first.begun_ns, second.told_ns):
         return True
     one, other = first.route, second.route
-    if first.is_native or one is None or other is None or len(told.servers) > 2:
-        return first.is_native and is_stream
+    if one is None or other is None or len(told.servers) > 2:
+        return False
     return (one.proxy, one.life) == (other.proxy, other.life) and one.is_claimed and is_stream
