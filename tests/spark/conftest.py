@@ -44,22 +44,14 @@ def stream() -> str:
     return f"stream-{next(_numbers)}"
 
 
-class Rig:
-    """What a test does with one stream from both ends."""
+class SparkEnd:
+    """What a test does with one stream from Spark's end."""
 
-    def __init__(self, spark: SparkSession, node: Embedded, stream: str, directory: Path) -> None:
+    def __init__(self, spark: SparkSession, address: str, stream: str, directory: Path) -> None:
         self.spark = spark
-        self.node = node
+        self.address = address
         self.stream = stream
-        self.address = node.served.address
         self.directory = directory
-
-    def publish(self, count: int, source: str = "desk", first: int = 0, **attributes: list[object]) -> None:
-        """Publish bodies `first` and so on, keys `k0` to `k9` in turn."""
-        with self.node.publisher(self.stream, source=source) as publisher:
-            for index in range(count):
-                values = {name: column[index] for name, column in attributes.items()}
-                publisher.publish(f"k{index % 10}", str(first + index), attributes=values or None)
 
     def options(self, **options: object) -> dict[str, str]:
         """These options, and where the stream is."""
@@ -99,6 +91,25 @@ class Rig:
             raise AssertionError("the query did not end")
         return query
 
+    def parquet(self) -> DataFrame:
+        """What a query wrote to Parquet."""
+        return self.spark.read.parquet(str(self.directory / "parquet"))
+
+
+class Rig(SparkEnd):
+    """What a test does with one stream from both ends."""
+
+    def __init__(self, spark: SparkSession, node: Embedded, stream: str, directory: Path) -> None:
+        super().__init__(spark, node.served.address, stream, directory)
+        self.node = node
+
+    def publish(self, count: int, source: str = "desk", first: int = 0, **attributes: list[object]) -> None:
+        """Publish bodies `first` and so on, keys `k0` to `k9` in turn."""
+        with self.node.publisher(self.stream, source=source) as publisher:
+            for index in range(count):
+                values = {name: column[index] for name, column in attributes.items()}
+                publisher.publish(f"k{index % 10}", str(first + index), attributes=values or None)
+
     def bodies(self, stream: str | None = None) -> list[str]:
         """The bodies of a stream, read by the client, in order."""
         name = stream or self.stream
@@ -106,9 +117,10 @@ class Rig:
         with self.node.subscribe(name, start=cursus.beginning(), until=head + 1) as subscription:
             return [publication.body.decode() for publication in subscription]
 
-    def parquet(self) -> DataFrame:
-        """What a query wrote to Parquet."""
-        return self.spark.read.parquet(str(self.directory / "parquet"))
+
+def numbered(end: SparkEnd, count: int, parts: int = 2) -> DataFrame:
+    """`count` rows whose bodies are their numbers, in so many partitions."""
+    return end.spark.range(0, count, 1, parts).selectExpr("cast(id as string) as body", "concat('k', id % 10) as key")
 
 
 @pytest.fixture

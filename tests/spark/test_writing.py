@@ -5,20 +5,14 @@ import shutil
 import pytest
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException, StreamingQueryException
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType
 
 import cursus
 
-from .conftest import Rig
+from .conftest import Rig, numbered
 
 pytestmark = pytest.mark.spark
-
-
-def numbered(rig: Rig, count: int, parts: int = 2) -> DataFrame:
-    """`count` rows whose bodies are their numbers, in so many partitions."""
-    return rig.spark.range(0, count, 1, parts).selectExpr("cast(id as string) as body", "concat('k', id % 10) as key")
 
 
 def once(bodies: list[str], count: int) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cursus.client.blocking import Node, connect
-from tests.processes import Child, free_port
+from tests.processes import LIFE_S, Child, free_port
 
 START_TIMEOUT_S = 20.0
 
@@ -25,6 +25,7 @@ class ServedNode:
         settings: Mapping[str, str] | None = None,
         descriptors_max: int = 0,
         environment: Mapping[str, str] | None = None,
+        life_s: float = LIFE_S,
     ) -> None:
         """A node over `directory`, not started yet; `settings` are CURSUS_* variables without the prefix."""
         self.directory = directory
@@ -33,6 +34,7 @@ class ServedNode:
         self.process: Child | None = None
         self.log = directory.parent / f"{directory.name}.log"
         self._descriptors_max = descriptors_max
+        self._life_s = life_s
         self._environment = {
             "CURSUS_NODE_DIRECTORY": str(directory),
             "CURSUS_LISTEN_TCP": f"127.0.0.1:{self.port}",
@@ -61,6 +63,7 @@ class ServedNode:
         with self.log.open("ab") as log:
             self.process = Child(
                 [sys.executable, "-m", "cursus", "serve"],
+                life_s=self._life_s,
                 env={**os.environ, **self._environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,11 +20,10 @@ import zmq
 
 from cursus.cli.exits import Exit
 from tests.processes import Child, ended, free_port
+from tests.system.serving_topics import PROXY_COMMAND, WAIT_MS, ServedProxy
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-m", "cursus", "proxy"]
-WAIT_MS = 10_000
 SLOW = ("--set", "topics.answer=2s")
 """What is asked before the proxy is connected to a server is asked again then, and nothing else is."""
 QUICK = ("--set", "topics.answer=50ms", "--set", "topics.period=10ms")
@@ -38,59 +35,6 @@ while True:
     server.recv()
     server.send(f"STATUS {sys.argv[1]} OK\\r\\n\\r\\n".encode())
 """
-
-
-class ServedProxy:
-    """Owns one `cursus proxy` process, and its log."""
-
-    def __init__(self, directory: Path, *arguments: str, descriptors_max: int = 0) -> None:
-        """A proxy that is started with these arguments too, and not started yet."""
-        self.address = f"127.0.0.1:{free_port()}"
-        self.process: Child | None = None
-        self._log = directory / f"{self.address}.log"
-        self._arguments = arguments
-        self._descriptors_max = descriptors_max
-
-    def start(self) -> None:
-        """Start the process, and wait until it is ready."""
-
-        def limit() -> None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (self._descriptors_max, self._descriptors_max))
-
-        said = len(self.said())
-        with self._log.open("ab") as log:
-            self.process = Child(
-                [*COMMAND, "--listen", self.address, "--set", "log.format=json", *self._arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                preexec_fn=limit if self._descriptors_max else None,
-            )
-        self.wait_for(lambda: any(line["event"] == "proxy-ready" for line in self.said()[said:]))
-
-    def said(self) -> list[dict[str, object]]:
-        """The lines of its log."""
-        return [json.loads(line) for line in self._log.read_bytes().splitlines()] if self._log.exists() else []
-
-    def wait_for(self, is_so: Callable[[], bool]) -> None:
-        """Until something is so, while the process lives."""
-        assert self.process is not None
-        deadline = time.monotonic() + WAIT_MS / 1000
-        while not is_so():
-            assert self.process.poll() is None, self.said()
-            assert time.monotonic() < deadline, self.said()
-            time.sleep(0.01)
-
-    def stop(self) -> None:
-        """SIGTERM, and wait until it is seen."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGTERM)
-        self.wait_for(lambda: any(line["event"] == "proxy-stopping" for line in self.said()))
-
-    def end(self) -> None:
-        """SIGKILL."""
-        if self.process is not None:
-            self.process.end()
 
 
 class Around:
@@ -197,7 +141,7 @@ def test_a_proxy_that_is_killed_with_requests_under_way_learns_the_map_before_it
 
 def test_of_two_proxies_at_one_address_the_second_is_refused_and_the_first_goes_on(around: Around) -> None:
     proxy = around.start_proxy()
-    second = ended([*COMMAND, "--listen", proxy.address])
+    second = ended([*PROXY_COMMAND, "--listen", proxy.address])
     assert second.returncode == Exit.UNAVAILABLE
     assert f"cannot listen at {proxy.address}" in second.stderr
     assert "[port-in-use]" in second.stderr
@@ -318,7 +262,9 @@ def test_where_a_proxy_listens_is_the_flag_then_the_setting_then_the_only_proxy_
         (f'[topics]\nproxies = ["{only}"]\nlisten = "{listen}"\n', ("--listen", flag), flag),
     ):
         config.write_text(text)
-        with Child([*COMMAND, *arguments], env={**os.environ, "CURSUS_SETTINGS": str(config)}, stderr=-1) as process:
+        with Child(
+            [*PROXY_COMMAND, *arguments], env={**os.environ, "CURSUS_SETTINGS": str(config)}, stderr=-1
+        ) as process:
             assert process.stderr is not None
             ready = json.loads(process.stderr.readline())
             assert (ready["event"], ready["address"]) == ("proxy-ready", address)

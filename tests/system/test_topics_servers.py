@@ -6,88 +6,22 @@ import json
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import pytest
 import zmq
 
 from tests.processes import ended
-from tests.system.serving import ServedNode
+from tests.system.serving_topics import ANSWER_MS, Said, Server, said
 
 pytestmark = pytest.mark.slow
 
-ANSWER_MS = 10_000
 CLIENTS_COUNT = 200
 PUTTERS_COUNT = 40
-
-
-class Said(NamedTuple):
-    """A STATUS, taken apart as the page has it."""
-
-    server: str
-    status: str
-    message_id: str
-    body: bytes
-
-
-def said(data: bytes) -> Said:
-    header, separator, body = data.partition(b"\r\n\r\n")
-    assert separator, data
-    name, server, status, *more = header.decode().split(" ")
-    assert name == "STATUS"
-    return Said(server, status, more[0] if more else "", body)
-
-
-class Server:
-    """A node that serves topics, and the sockets of those that ask it."""
-
-    def __init__(self, directory: Path) -> None:
-        self.served = ServedNode(directory, {"TOPICS_LISTEN": "127.0.0.1:0", "TOPICS_PROXIES": ""})
-        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self.address = ""
-
-    def start(self) -> None:
-        self.served.start().close()
-        ready = [json.loads(line) for line in self.served.said().splitlines() if '"node-ready"' in line]
-        self.address = ready[-1]["topics"]
-
-    def end(self) -> None:
-        self.served.kill()
-        self.context.destroy(linger=0)
-
-    def kill(self) -> None:
-        """SIGKILL, and another process over the same journal."""
-        self.served.kill()
-        self.start()
-
-    def socket(self, kind: int = zmq.REQ) -> zmq.Socket[bytes]:
-        opened = self.context.socket(kind)
-        opened.linger = 0
-        opened.connect(f"tcp://{self.address}")
-        return opened
-
-    def ask(self, question: str, body: bytes = b"") -> Said:
-        """Ask on a REQ socket of its own."""
-        with self.socket() as asking:
-            asking.send(question.encode() + b"\r\n\r\n" + body)
-            return self.hear(asking)
-
-    def hear(self, asked: zmq.Socket[bytes]) -> Said:
-        assert asked.poll(ANSWER_MS), "no answer"
-        return said(asked.recv())
-
-    def get_all(self, client: str, topic: str) -> list[bytes]:
-        """GET until there are no messages, each naming the one before."""
-        bodies: list[bytes] = []
-        last = "-1"
-        while (told := self.ask(f"GET {client} {topic} {last}")).status == "OK":
-            assert told.message_id not in ("", "-1", last)
-            last = told.message_id
-            bodies.append(told.body)
-        assert told.status == "NO_MESSAGES", told
-        return bodies
 
 
 @pytest.fixture
@@ -260,3 +194,34 @@ def test_two_hundred_clients_at_once_each_get_every_message_once(server: Server)
         assert got[client].index(f"{client}-1".encode()) < got[client].index(f"{client}-2".encode())
     for asking in sockets:
         asking.close()
+
+
+def test_the_journals_of_servers_can_be_looked_into_after_a_merge_and_kills(server: Server, tmp_path: Path) -> None:
+    other = Server(tmp_path / "other")
+    try:
+        other.start()
+        keeper, giver = sorted((server, other), key=lambda one: one.address)
+        for one, client in ((keeper, "bob"), (giver, "carol")):
+            assert one.ask("SUBSCRIBE alice prices").status == "OK"
+            assert one.ask(f"PUT {client} prices 1", client.encode()).status == "OK"
+            assert one.ask("GET alice prices -1").body == client.encode()
+        assert giver.ask(f"MERGE 127.0.0.1:1 prices {keeper.address}").status == "OK"
+        while '"topic-given"' not in giver.served.said():
+            assert giver.served.process is not None
+            assert giver.served.process.poll() is None
+            time.sleep(0.01)
+    finally:
+        other.end()
+    server.served.kill()
+    facts: dict[str, dict[str, Any]] = {}
+    for directory in (giver.served.directory, keeper.served.directory):
+        look = [sys.executable, "-m", "cursus", "journal"]
+        verified = ended([*look, "verify", str(directory), "-o", "json"])
+        assert (verified.returncode, json.loads(verified.stdout)["holds"]) == (0, "streams"), verified.stderr
+        dumped = ended([*look, "dump", str(directory), "-o", "jsonl"])
+        assert dumped.returncode == 0, dumped.stderr
+        told = [json.loads(line)["fact"] for line in dumped.stdout.splitlines()]
+        facts |= {fact["type"]: fact for fact in told if fact is not None}
+    assert facts["delete"] == {"type": "delete", "stream_id": 1}
+    assert facts["raise"]["sources"] == [[2, "carol", 1, blake2b(b"carol", digest_size=16).hexdigest()]]
+    assert facts["commit"]["stages"] == [[1, 1, 2, 1]]

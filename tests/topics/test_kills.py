@@ -7,12 +7,14 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from time import sleep
 
 import pytest
 
+from cursus.cli import cursus
+from cursus.cli.exits import Exit, run
 from tests.processes import Child
 from tests.topics.paper_server import Scene, scene
 
@@ -110,6 +112,22 @@ def test_a_client_that_is_killed_at_any_write_or_sync_and_run_again_loses_and_do
             lives.check()
         # How many steps there are depends on whether a mark of its own comes before the next save.
         assert killed_count >= step_count - 5
+
+
+def test_what_a_client_leaves_that_is_killed_at_any_write_or_sync_is_sound_to_those_who_look_into_it(
+    zygote: Child, tmp_path: Path
+) -> None:
+    with scene() as around:
+        for step in count(1):
+            around.server.topics.clear()
+            (tmp_path / str(step)).mkdir()
+            lives = Lives(zygote, around, tmp_path / str(step))
+            end = lives.live(step, "torn")
+            for command in ("verify", "dump"):
+                assert run(cursus, ["journal", command, str(lives.directory / "client_alice")]) == Exit.OK
+            if end != KILLED:
+                break
+        assert step > 15
 
 
 @pytest.mark.parametrize("is_heard", [False, True])

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,24 @@ def test_a_second_process_of_a_client_is_refused_with_the_number_of_the_first(tm
             f"client alice is in use by process {first.pid} (in {tmp_path}/client_alice): end that, or take another id"
         )
     assert remembered(tmp_path) == {}
+
+
+def test_what_was_handed_over_of_messages_that_damage_took_is_passed_over(tmp_path: Path) -> None:
+    got = Got("s-1..4", pack_numbered([b"1", b"lost", b"3"], [1, 2, 4]), True)
+
+    async def hand_over(states: States) -> None:
+        await states.save("alice", "u", ClientState("1"))
+        await states.save("alice", "t", ClientState("s-1..4", got=got))
+        await states.save("alice", "t", ClientState("s-1..4", got=replace(got, done_count=2)))
+        await states.save("alice", "v", ClientState("2"))
+
+    run(tmp_path / "before", hand_over)
+    left = crashed(tmp_path / "before", tmp_path / "after")
+    (segment,) = segments(left)
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"lost")] ^= 1
+    segment.write_bytes(data)
+    assert remembered(left) == {"u": ClientState("1"), "v": ClientState("2")}
 
 
 def test_what_finds_no_room_is_not_remembered_and_what_comes_when_there_is_room_again_is(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ VERBS = {
     "subscription": ("cursus.cli.subscriptions:subscriptions", "List, show and remove durable subscriptions."),
     "topics": ("cursus.cli.topics:topics", "Subscribe, unsubscribe, get and put, through the topic service's proxies."),
     "token": ("cursus.cli.tokens:tokens", "Make, list and remove the tokens of peers."),
-    "journal": ("cursus.cli.journal:journal", "Verify and dump a journal while no node uses it."),
+    "journal": ("cursus.cli.journal:journal", "Verify and dump a journal while nobody uses it."),
     "bench": ("cursus.cli.bench:bench", "Measure a node: throughput, then latency."),
     "sim": ("cursus.cli.sim:sim", "Hold every guarantee in simulated worlds."),
     "chaos": ("cursus.cli.chaos:chaos", "Let real processes fail on purpose, then audit."),

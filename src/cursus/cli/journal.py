@@ -1,4 +1,4 @@
-"""`cursus journal`: looks into the directory of a journal that no node uses, and changes nothing in it."""
+"""`cursus journal`: looks into the directory of a journal that nobody uses, and changes nothing in it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ if TYPE_CHECKING:
     from cursus.journal.verify import DumpedRecord, Report
     from cursus.kernel.effects import Note
     from cursus.runtime.directory import Directory
+    from cursus.streams.engine import StreamsEngine
+    from cursus.topics.facts import Fact, Snapshot
 
 SEGMENT_COLUMNS = ("segment", "state", "size", "groups", "batches", "staged", "facts", "rows", "streams", "damage")
 RECORD_COLUMNS = ("segment", "offset", "size", "kind", "stream", "first_sequence", "count", "append_time", "fact")
 GROUP = "group"
 """The record that opens each group: of use to recovery alone."""
+_WHICH = "the directory of a node, or of a client of topics"
 _directory_argument = click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 
 
 @click.group()
 def journal() -> None:
-    """Verify and dump a journal while no node uses it."""
+    """Verify and dump a journal while nobody uses it: a node's, or that of clients of topics."""
 
 
 @journal.command("verify")
@@ -43,19 +46,20 @@ def verify(directory: Path, output: str) -> None:
     from cursus.journal.verify import verify as look_through
     from cursus.runtime.disk import drive_steps
 
-    tables = _Tables()
+    contents = _Contents()
     with looked_at(directory) as opened:
-        report = drive_steps(opened, look_through(opened.listing(), LogSettings()), tables.take)
-    report.notes += tables.orphans(report)
+        report = drive_steps(opened, look_through(opened.listing(), LogSettings()), contents.take)
+    report.notes += contents.orphans(report)
     if output == TABLE:
         write_rows(_segments_of(report), output, SEGMENT_COLUMNS)
     else:
-        write_one(_described(report) | {"segments": _segments_of(report)}, output)
+        write_one({"holds": contents.kind} | _described(report) | {"segments": _segments_of(report)}, output)
     for found in report.notes:
         note_down(found)
     for segment in report.segments:
         for damage in segment.damage:
             note(f"damage: {_fields(damage)}")
+    contents.say()
     note("sound" if report.is_sound else "the journal has damage")
     if not report.is_sound:
         raise Ended(Exit.DAMAGED)
@@ -71,7 +75,10 @@ def verify(directory: Path, output: str) -> None:
 def dump(
     directory: Path, stream: str | None, segments: tuple[int, ...], first: int, count: int | None, output: str
 ) -> None:
-    """List the records of the journal in DIRECTORY: batches, rows of open stages, and facts with what they say."""
+    """List the records of the journal in DIRECTORY: batches, rows of open stages, and facts with what they say.
+
+    Facts of clients of topics are of the stream that has their topic's name.
+    """
     from cursus.journal.verify import dump as list_records
     from cursus.runtime.disk import drive_steps
 
@@ -135,12 +142,13 @@ class _Dumping:
 
     def _row(self, found: DumpedRecord, fact: dict[str, object] | None) -> dict[str, object]:
         stream_id = found.stream_id if fact is None else fact.get("stream_id", 0)
+        topic = None if fact is None else fact.get("topic")
         return {
             "segment": found.segment,
             "offset": found.offset,
             "size": found.size,
             "kind": found.kind,
-            "stream": self._names.get(int(str(stream_id)), f"#{stream_id}" if stream_id else None),
+            "stream": topic or self._names.get(int(str(stream_id)), f"#{stream_id}" if stream_id else None),
             "first_sequence": found.first_sequence or None,
             "count": found.count or None,
             "append_time": time_text(found.append_time_us) if found.append_time_us else None,
@@ -149,30 +157,63 @@ class _Dumping:
         }
 
 
-class _Tables:
-    """Owns the tables of the node whose journal this is, as far as they can be had."""
+class _Contents:
+    """Owns what the journal holds, as far as it can be had: the tables of a node, or what clients of topics remember.
+
+    The first thing that is found says which; the other kind behind it is refused.
+    """
 
     def __init__(self) -> None:
-        from cursus.streams.engine import StreamsEngine
-        from cursus.streams.exchange import Durability
-        from cursus.streams.tables import StreamsLimits
-
-        self._floor = StreamsEngine(StreamsLimits(), Durability.GROUP, bytes, lambda *_: False, lambda _: 0)
+        self._floor: StreamsEngine | None = None
+        self._states: Snapshot | None = None
 
     def take(self, found: Any) -> None:
-        """What recovery hands out."""
+        """What recovery hands out. Raises `Refused`: `wrong-journal`, `newer-format`."""
+        from cursus.delivery.record import RecordKind
         from cursus.journal.steps import CheckpointLoaded
+        from cursus.topics import facts
 
-        if isinstance(found, CheckpointLoaded):
-            self._floor.load(found.state)
-        else:
-            self._floor.replay(found.view)
+        is_snapshot = isinstance(found, CheckpointLoaded)
+        is_fact = not is_snapshot and found.view.envelope.kind == RecordKind.FACT
+        if self._floor is None and self._states is None:
+            if (is_snapshot and facts.is_snapshot(found.state)) or (is_fact and facts.is_fact(found.view.payload)):
+                self._states = {}
+            else:
+                self._floor = _empty_floor()
+        if self._states is not None:
+            if is_snapshot:
+                self._states.update(facts.decode_snapshot(found.state))
+            elif is_fact:
+                facts.apply_fact(self._states, facts.decode_fact(found.view.payload))
+        elif self._floor is not None:
+            if is_snapshot:
+                self._floor.load(found.state)
+            else:
+                self._floor.replay(found.view)
+
+    @property
+    def kind(self) -> str:
+        """What the journal holds, in a word."""
+        return "clients" if self._states is not None else "streams" if self._floor is not None else "nothing"
+
+    def say(self) -> None:
+        """Say to a person whose journal it is, where that is no node's."""
+        if self._states is None:
+            return
+        from cursus.topics.facts import names_in
+
+        clients = {client for client, _ in map(names_in, self._states)}
+        remember = "client of topics remembers" if len(clients) == 1 else "clients of topics remember"
+        topics = "topic" if len(self._states) == 1 else "topics"
+        note(f"holds what {len(clients)} {remember}, of {len(self._states)} {topics}")
 
     def orphans(self, report: Report) -> Iterator[Note]:
         """What is kept of streams that no table knows: damage took the facts that made them."""
         from cursus.journal.exchange import StreamDropped
         from cursus.kernel.effects import Note
 
+        if self._floor is None:
+            return
         orders = self._floor.finish_recovery(is_clean=True)
         known = {order.stream_id for order in orders if isinstance(order, StreamDropped)}
         known |= self._floor.tables.streams_by_id.keys()
@@ -183,24 +224,50 @@ class _Tables:
                 yield Note("error", "stream-orphaned", {**fields, "size": extent.size})
 
 
+def _empty_floor() -> StreamsEngine:
+    from cursus.streams.engine import StreamsEngine
+    from cursus.streams.exchange import Durability
+    from cursus.streams.tables import StreamsLimits
+
+    return StreamsEngine(StreamsLimits(), Durability.GROUP, bytes, lambda *_: False, lambda _: 0)
+
+
 @contextmanager
 def looked_at(path: Path) -> Iterator[Directory]:
-    """The directory, held against a node's start meanwhile. Raises `Refused("journal-locked")` when a node has it."""
-    from cursus.kernel.errors import Refused
-    from cursus.runtime.directory import LOCK_NAME, Directory
+    """The directory, held against whoever would use it meanwhile.
 
+    Raises `Refused`: `no-journal`, and `journal-locked` while a process uses it.
+    """
+    from cursus.kernel.errors import Refused
+    from cursus.runtime.directory import LOCK_NAME, Directory, holder_of
+
+    if not _has_journal(path):
+        below = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and _has_journal(entry))
+        which = f"one of those below it: {', '.join(below)}" if below else _WHICH
+        raise Refused("no-journal", f"there is no journal in {path}: name {which}", path=str(path))
     lock_file = path / LOCK_NAME
     lock = os.open(lock_file if lock_file.exists() else path, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
+        holder = holder_of(lock) if lock_file.exists() else 0
         os.close(lock)
-        raise Refused("journal-locked", f"a node uses the journal in {path}: stop it first", path=str(path)) from None
+        said = f"process {holder} uses the journal in {path}: end that first"
+        raise Refused("journal-locked", said, path=str(path), pid=holder) from None
     directory = Directory(path, lock)
     try:
         yield directory
     finally:
         directory.close()
+
+
+def _has_journal(path: Path) -> bool:
+    """Whether a journal was begun in the directory."""
+    from cursus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
+    from cursus.runtime.directory import LOCK_NAME
+
+    is_begun = any((path / name).is_file() for name in (LOCK_NAME, CHECKPOINT_NAME, COPY_NAME))
+    return is_begun or any(path.glob("*.segment"))
 
 
 def note_down(found: Any) -> None:
@@ -247,23 +314,53 @@ def _fact_of(found: DumpedRecord) -> dict[str, object] | None:
         return None
     import msgspec
 
+    from cursus.kernel.errors import Refused
+    from cursus.topics import facts
+
     try:
-        decoded = msgspec.msgpack.decode(found.payload)
-    except msgspec.DecodeError:
+        if facts.is_fact(found.payload):
+            return _in_words(facts.decode_fact(found.payload))
+        decoded = msgspec.msgpack.decode(found.payload, type=dict[str, object])
+    except (msgspec.DecodeError, Refused):
         return {"type": "unreadable", "payload": found.payload.hex()}
-    return {key: value.hex() if isinstance(value, bytes) else value for key, value in decoded.items()}
+    return {name: _in_hex(value) for name, value in decoded.items()}
+
+
+def _in_words(fact: Fact) -> dict[str, object]:
+    """What a client of topics remembers from this fact on."""
+    from dataclasses import asdict
+
+    from cursus.topics.facts import names_in
+
+    client, topic = names_in(fact.key)
+    whose = {"client": client, "topic": topic}
+    if isinstance(fact.change, int):
+        return {"type": "handed-over", **whose, "done_count": fact.change}
+    return {"type": "remembered", **whose, **{name: _in_hex(value) for name, value in asdict(fact.change).items()}}
+
+
+def _in_hex(value: object) -> object:
+    """The value, bytes anywhere in it as text."""
+    match value:
+        case bytes():
+            return value.hex()
+        case dict():
+            return {name: _in_hex(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_in_hex(part) for part in value]
+        case _:
+            return value
 
 
 def _names_in_checkpoint(directory: Directory) -> dict[int, str]:
+    """The names of a node's streams, by their ids."""
     from cursus.journal.checkpoint import CHECKPOINT_NAME, decode_checkpoint
-    from cursus.streams.engine import StreamsEngine
-    from cursus.streams.exchange import Durability
-    from cursus.streams.tables import StreamsLimits
+    from cursus.topics.facts import is_snapshot
 
     size = directory.listing().get(CHECKPOINT_NAME)
     checkpoint = decode_checkpoint(directory.read(CHECKPOINT_NAME, 0, size)) if size else None
-    if checkpoint is None or not checkpoint.state:
+    if checkpoint is None or not checkpoint.state or is_snapshot(checkpoint.state):
         return {}
-    floor = StreamsEngine(StreamsLimits(), Durability.GROUP, bytes, lambda *_: False, lambda _: 0)
+    floor = _empty_floor()
     floor.load(checkpoint.state)
     return {stream.stream_id: stream.name for stream in floor.tables.streams.values()}

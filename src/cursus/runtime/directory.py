@@ -95,6 +95,12 @@ def _numbered(name: str) -> Iterable[str]:
         number += 1
 
 
+def holder_of(lock: int) -> int:
+    """The process that holds a lock file, as that says itself; 0 where it does not."""
+    holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+    return int(holder) if holder.isdigit() else 0
+
+
 def open_directory(path: Path) -> Directory:
     """Take the directory for this process, making it if there is none, and remove what unfinished writes left.
 
@@ -110,9 +116,8 @@ def open_directory(path: Path) -> Directory:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+        pid = holder_of(lock)
         os.close(lock)
-        pid = int(holder) if holder.isdigit() else 0
         message = f"the journal in {str(path)!r} is in use by process {pid}: stop that node, or name another directory"
         raise Refused("journal-locked", message, path=str(path), pid=pid) from None
     # In this order, for a full disk may have no block to give once the one that is there was let go.

@@ -18,6 +18,7 @@ from cursus.delivery.record import RecordKind, RecordView
 from cursus.journal.exchange import StreamDropped
 from cursus.kernel.effects import Note
 from cursus.kernel.errors import Refused
+from cursus.kernel.octets import Octets
 
 from .committing import Committing
 from .creating import Creating
@@ -188,8 +189,11 @@ class Replay:
         """Streams whose end was replayed: what was on its way to them then is no orphan."""
 
     def load(self, state: bytes) -> None:
-        """Take a snapshot. Raises `Refused("newer-format")` for one that a later version wrote."""
-        taken = _decode(state)
+        """Take a snapshot. Raises `Refused`: `newer-format` for one that a later version wrote, `wrong-journal`."""
+        try:
+            taken = _decode(state)
+        except msgspec.DecodeError as error:
+            raise _not_known("the snapshot", state, "version", error) from None
         if taken.version != SNAPSHOT_VERSION:
             raise Refused(
                 "newer-format",
@@ -243,8 +247,7 @@ class Replay:
             try:
                 fact = decode_fact(view.payload)
             except msgspec.DecodeError as error:
-                message = f"a fact in the journal is not known to this version ({error}): use a newer cursus"
-                raise Refused("newer-format", message) from None
+                raise _not_known("a fact", view.payload, "type", error) from None
             self._apply(fact)
         elif kind == RecordKind.BATCH:
             self._take_batch(view)
@@ -378,3 +381,16 @@ class Replay:
             for subscription in stream.subscriptions.values():
                 if subscription.is_attached:
                     subscription.pushed_to = max(subscription.pushed_to, stream.head_durable)
+
+
+def _not_known(what: str, data: Octets, mark: str, error: msgspec.DecodeError) -> Refused:
+    """Why a fact or snapshot cannot be taken: those of this floor are maps with a mark, in whichever version."""
+    try:
+        taken = msgspec.msgpack.decode(data)
+    except msgspec.DecodeError:
+        taken = {mark: None}
+    if isinstance(taken, dict) and mark in taken:
+        message = f"{what} in the journal is not known to this version ({error}): use a newer cursus"
+        return Refused("newer-format", message)
+    message = f"the journal holds no streams of a node, but what clients of topics remember: {what} in it is theirs"
+    return Refused("wrong-journal", f"{message}; name another directory")

@@ -1,15 +1,10 @@
 """What clients remember of their topics, on disk: a journal of their own, with one fact for each state that was saved.
 
-    <directory>/client_<id>/     of one client, <directory>/clients/ of many: docs/reference/journal-format.md
-    a fact                       msgpack: (key, state), or (key, how many of the messages got are handed over)
-    the state of a checkpoint    msgpack: {key: state}
+    <directory>/client_<id>/     of one client, <directory>/clients/ of many
 
-A key is a client's id, a space, and a topic: no id has a space.
-
-A fact holds all of a topic's state, so the last one of a topic counts; but for that of a client that hands over, one
-by one, what it got at once, which would be written as often. Saves that come together are written and synced
-together. One that is not synced is in the system's memory when it is answered, where it survives the process; it comes
-to the platter with the next one that is, or a tenth of a second later.
+What the facts say: cursus.topics.facts. Saves that come together are written and synced together. One that is not
+synced is in the system's memory when it is answered, where it survives the process; it comes to the platter with the
+next one that is, or a tenth of a second later.
 
 Invariants
     (1) `of` gives what is in the journal, and only that, but for what was `held`.
@@ -25,12 +20,9 @@ import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
-
-import msgspec
 
 from cursus.delivery.record import RecordKind
 from cursus.journal import exchange as journal
@@ -41,9 +33,21 @@ from cursus.kernel.effects import Note
 from cursus.kernel.engine import Now
 from cursus.kernel.errors import Refused, Unavailable
 from cursus.kernel.events import DeadlineReached
-from cursus.protocols.topics.client_state import ClientState, end_hand_over
+from cursus.protocols.topics.client_state import ClientState
 from cursus.runtime.directory import Directory, open_directory, sync_directory
 from cursus.runtime.disk import Disk, drive_recovery
+
+from .facts import (
+    Snapshot,
+    apply_fact,
+    decode_fact,
+    decode_snapshot,
+    encode_fact,
+    encode_snapshot,
+    key_of,
+    names_in,
+    remember,
+)
 
 SETTINGS = LogSettings(
     segment_size=256 << 10, sync=journal.SyncMode.INTERVAL, checkpoint_interval_size=1 << 20, free_count_max=1
@@ -52,9 +56,6 @@ SETTINGS = LogSettings(
 BALLAST_SIZE = 64 << 10
 _NAME_SIZE_MAX = 200
 _NOT_IN_A_NAME = re.compile(rb"[^a-z0-9_.+=@~-]")
-_encode = msgspec.msgpack.Encoder().encode
-_decode_fact = msgspec.msgpack.Decoder(tuple[str, ClientState | int]).decode
-_decode_snapshot = msgspec.msgpack.Decoder(dict[str, ClientState]).decode
 _NEW = ClientState()
 
 
@@ -65,14 +66,6 @@ def directory_name(client: str) -> str:
         digest = blake2b(client.encode(), digest_size=16).hexdigest()
         name = f"{name[: _NAME_SIZE_MAX - len(digest)]}%%{digest}"
     return f"client_{name}"
-
-
-def _change(before: ClientState, state: ClientState) -> ClientState | int:
-    """What has to be written for `state` to follow from the one before."""
-    got, was = state.got, before.got
-    if got is None or was is None or got.done_count <= was.done_count:
-        return state
-    return got.done_count if state == replace(before, got=replace(was, done_count=got.done_count)) else state
 
 
 class _Save(NamedTuple):
@@ -89,7 +82,7 @@ class States:
         """In the directory `path`; `owner` is who remembers, in words. Nothing is opened yet."""
         self.path = path
         self._owner = owner
-        self._states: dict[str, ClientState] = {}
+        self._states: Snapshot = {}
         self._saves: dict[int, _Save] = {}
         self._last_token = 0
         self._unsynced_key: str | None = None
@@ -111,23 +104,23 @@ class States:
 
     def of(self, client: str, topic: str) -> ClientState:
         """What a client remembers of a topic."""
-        return self._states.get(f"{client} {topic}", _NEW)
+        return self._states.get(key_of(client, topic), _NEW)
 
     @property
     def keys(self) -> Sequence[tuple[str, str]]:
         """Clients and topics of which anything is remembered."""
-        return [tuple(key.split(" ")) for key in self._states]  # type: ignore[misc]
+        return [names_in(key) for key in self._states]
 
     def hold(self, client: str, topic: str, state: ClientState) -> None:
         """Remember this for as long as the process lives."""
-        self._states[f"{client} {topic}"] = state
+        self._states[key_of(client, topic)] = state
 
     def save(self, client: str, topic: str, state: ClientState, is_synced: bool = True) -> asyncio.Future[None]:
         """Remember this for good, which it is when this is done; unless `is_synced`, a power failure may still take it.
 
         Fails with `Unavailable` (`disk-full`, `journal-failed`): then it is as it was before.
         """
-        return self._save(f"{client} {topic}", state, is_synced)
+        return self._save(key_of(client, topic), state, is_synced)
 
     def _save(self, key: str, state: ClientState, is_synced: bool) -> asyncio.Future[None]:
         saved = self._loop.create_future()
@@ -136,8 +129,8 @@ class States:
             return saved
         self._last_token += 1
         self._saves[self._last_token] = _Save(key, state, is_synced, saved)
-        fact = (key, _change(self._states.get(key, _NEW), state))
-        entry = journal.fact_entry(_encode(fact), time.time_ns() // 1000)
+        fact = encode_fact(key, self._states.get(key, _NEW), state)
+        entry = journal.fact_entry(fact, time.time_ns() // 1000)
         self._tell(journal.AppendRequested(self._last_token, (entry,), is_synced))
         return saved
 
@@ -178,20 +171,11 @@ class States:
     def _take(self, found: Found) -> None:
         match found:
             case CheckpointLoaded(state):
-                self._states = _decode_snapshot(state)
+                self._states = decode_snapshot(state)
             case Replayed(view) if view.envelope.kind == RecordKind.FACT:
-                key, change = _decode_fact(view.payload)
-                if isinstance(change, int):
-                    change = end_hand_over(self._states.get(key, _NEW), change)
-                self._remember(key, change)
+                apply_fact(self._states, decode_fact(view.payload))
             case Note():
                 self._log(found)
-
-    def _remember(self, key: str, state: ClientState) -> None:
-        if state == _NEW:
-            self._states.pop(key, None)
-        else:
-            self._states[key] = state
 
     # ── the journal ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -210,7 +194,7 @@ class States:
                 self._carry_out(effect)
             if is_checkpoint_wanted:
                 self._checkpointed = self._loop.create_future()
-                self._tell(journal.CheckpointRequested(_encode(self._states)))
+                self._tell(journal.CheckpointRequested(encode_snapshot(self._states)))
         self._wake_in_time()
 
     def _wake_in_time(self) -> None:
@@ -262,7 +246,7 @@ class States:
 
     def _appended(self, save: _Save) -> None:
         # Here and not in `save`: a checkpoint holds exactly what was answered before it.
-        self._remember(save.key, save.state)
+        remember(self._states, save.key, save.state)
         self._unsynced_key = None if save.is_synced else save.key
         self._answer(save, None)
 
