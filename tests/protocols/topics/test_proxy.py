@@ -36,6 +36,7 @@ def test_a_new_topic_goes_to_the_server_with_the_fewest_and_stays_there() -> Non
     subscribe = encode_message(m.Subscribe("alice", "new"))
     assert scene.tell(Asked(1, subscribe)) == [Ask("s2", 1, subscribe)]
     scene.claim("s2", "c")
+    scene.answer(1)
     assert scene.tell(Asked(2, subscribe)) == [Ask("s2", 2, subscribe)]
     assert scene.notes == ["topic-assigned"]
 
@@ -200,7 +201,7 @@ def test_who_unsubscribes_in_a_conflict_hears_of_a_server_that_does_not_answer()
     assert isinstance(ask, Ask)
     (probe,) = scene.answer(ask.token)
     assert isinstance(probe, Ask), "now and then it is asked all the same"
-    (ask,) = scene.tell(Asked(9, UNSUBSCRIBE))
+    (ask,) = scene.ask(9, m.Unsubscribe("bob", "t"))
     assert isinstance(ask, Ask)
     assert said(scene.answer(ask.token))[0][:2] == (9, "SERVER_UNAVAILABLE"), "at once"
 
@@ -253,10 +254,14 @@ def test_who_is_not_listed_where_servers_are_is_none() -> None:
 def test_no_more_requests_are_on_their_way_than_may_be() -> None:
     scene = Scene(replace(SETTINGS, requests_max=3))
     scene.claim("s1", "t")
-    for peer in range(3):
-        assert isinstance(scene.ask(peer, m.Get("a", "t", "-1"))[0], Ask)
-    ((peer, status, _),) = said(scene.ask(3, m.Get("a", "t", "-1")))
-    assert (peer, status) == (3, "SERVER_UNAVAILABLE")
+    for peer, client in enumerate("ab"):
+        assert isinstance(scene.ask(peer, m.Get(client, "t", "-1"))[0], Ask)
+    assert scene.ask(2, m.Get("a", "t", "-1")) == []
+    for client in "ac":
+        ((peer, status, _),) = said(scene.ask(3, m.Get(client, "t", "-1")))
+        assert (peer, status) == (3, "SERVER_UNAVAILABLE")
+    assert len(scene.answer(1)) == 2
+    assert isinstance(scene.ask(4, m.Get("c", "t", "-1"))[0], Ask)
 
 
 class Said(NamedTuple):

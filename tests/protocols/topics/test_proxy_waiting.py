@@ -6,6 +6,7 @@ import pytest
 
 from cursus.protocols.topics import messages as m
 from cursus.protocols.topics.exchange import Answer, Ask
+from cursus.protocols.topics.messages import encode_message
 from cursus.protocols.topics.proxy import MILLISECOND, Effect
 
 from .proxy_scene import SECOND, SETTINGS, Scene, said
@@ -37,12 +38,9 @@ def test_who_subscribed_and_left_is_not_subscribed_by_an_earlier_question_that_i
     scene = Scene()
     scene.claim("s1", "a")
     (lost,) = scene.ask(1, m.Subscribe("alice", "a"))
-    (again,) = scene.ask(2, m.Subscribe("alice", "a"))
     (others,) = scene.ask(3, m.Subscribe("bob", "a"))
     assert isinstance(lost, Ask)
-    assert isinstance(again, Ask)
     assert isinstance(others, Ask)
-    scene.answer(again.token)
     (left,) = scene.ask(4, m.Unsubscribe("alice", "a"))
     assert isinstance(left, Ask)
     scene.answer(left.token)
@@ -50,6 +48,32 @@ def test_who_subscribed_and_left_is_not_subscribed_by_an_earlier_question_that_i
     assert [effect.token for effect in effects if isinstance(effect, Ask)] == [others.token]
     text = "alice has asked to subscribe to a, or not to be subscribed, since"
     assert said([e for e in effects if isinstance(e, Answer)]) == [(1, "SERVER_UNAVAILABLE", text)]
+
+
+@pytest.mark.parametrize(
+    "question", [m.Get("alice", "a", "-1"), m.Put("alice", "a", 1, b"x"), m.Subscribe("alice", "a")]
+)
+def test_a_copy_of_what_is_on_its_way_is_not_asked_but_answered_with_it(question: m.Message) -> None:
+    scene = Scene()
+    scene.claim("s1", "a")
+    (ask,) = scene.ask(1, question)
+    assert isinstance(ask, Ask)
+    assert scene.ask(2, question) == scene.ask(3, question) == []
+    assert scene.answer(ask.token) == [Answer(peer, b"STATUS s OK\r\n\r\n") for peer in (1, 2, 3)]
+    (anew,) = scene.ask(4, question)
+    assert isinstance(anew, Ask), "nothing like it is on its way any more"
+    assert scene.ask(5, question) == []
+    assert [peer for peer, *_ in said([e for e in scene.pass_time(SECOND) if isinstance(e, Answer)])] == [4, 5]
+
+
+def test_what_differs_is_asked_at_once_whoever_asked_what_before() -> None:
+    scene = Scene()
+    scene.claim("s1", "a", "b")
+    bob, other, alice = ("bob", "a"), ("alice", "b"), ("alice", "a")
+    puts = [m.Put(*alice, 1, b"x"), m.Put(*alice, 1, b"y"), m.Put(*alice, 2, b"x"), m.Put(*bob, 1, b"x")]
+    others = [m.Put(*other, 1, b"x"), m.Get(*alice, "-1"), m.Subscribe(*alice), m.Unsubscribe(*alice)]
+    for peer, question in enumerate((*puts, *others), 1):
+        assert scene.ask(peer, question) == [Ask("s1", peer, encode_message(question))]
 
 
 def test_nobody_is_told_that_it_is_not_subscribed_while_a_listed_server_is_away() -> None:

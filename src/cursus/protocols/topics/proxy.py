@@ -4,6 +4,9 @@
                         │                     └─ not in time: asked again, a few times, then SERVER_UNAVAILABLE
                         └─ none: assigned, or PROXY_DOES_NOT_KNOW_ANY_SERVER
 
+Whoever hears nothing in time asks again, and a server that has much to do would have more: so a copy of what is on its
+way is not asked too, but answered with it.
+
 It keeps nothing but its map, which servers tell it. A proxy that has just begun assigns no topic before every server
 had time to claim its own: it would give away what another proxy has assigned. A server that did not answer is *silent*
 until it does; meanwhile one request in `answer_ns` is let through to it and the others are answered at once, so that
@@ -18,9 +21,10 @@ subscribed before each server that is listed has said which topics it has: one t
 Invariants
     (1) Each peer's question is answered exactly once.
     (2) A question is on its way to one server at a time.
-    (3) At most `requests_max` questions, and `MERGES_MAX` requests to merge, are on their way.
+    (3) At most `requests_max` peers wait, and `MERGES_MAX` requests to merge are on their way.
     (4) Questions stand in the order in which their answers are due: every answer is waited for equally long.
     (5) Of what one sender wishes of one topic, to be subscribed or not, only the newest is asked again.
+    (6) What is on its way from one sender differs, but for what came between two copies.
 Source: seed 000, sections 3 ("Communication Protocol"), 3.1.5, 3.1.6 and 4; docs/decisions/0012.
 """
 
@@ -66,6 +70,7 @@ _IN_CONFLICT = ("UNSUBSCRIBE", "GET", "GET_MANY")
 """What is asked of other servers too while several claim a topic."""
 _WISHES = ("SUBSCRIBE", "UNSUBSCRIBE")
 """Of these one does not tell a copy that comes late from a new one."""
+_WISH = "wish"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,8 @@ Effect: TypeAlias = Answer | Ask | Meet | Note
 class _Question:
     """What is on its way to a server. Without a peer it is the proxy's own, to merge `conflict`."""
 
-    peer: int | None
+    peers: list[int]
+    """Who waits for the answer: a peer, and one more for each copy that came meanwhile."""
     name: str
     sender: str
     topic: str
@@ -122,8 +128,10 @@ class Proxy:
         self.topics = TopicMap()
         self._questions: OrderedDict[int, _Question] = OrderedDict()
         """By token."""
-        self._wishes: dict[tuple[str, str], _Question] = {}
-        """By sender and topic, the newest one to subscribe or to be subscribed no longer that is on its way."""
+        self._newest: dict[tuple[str, str, str], _Question] = {}
+        """By what it is, sender and topic, the newest one that is on its way; to subscribe or not to is one `_WISH`."""
+        self.peer_count = 0
+        """How many peers wait for an answer."""
         self._last_token = 0
         self._began_ns: int | None = None
         self._has_learned = False
@@ -166,11 +174,6 @@ class Proxy:
     def silent(self) -> dict[str, int]:
         """Servers that do not answer, and since when (wall clock, nanoseconds)."""
         return {server: since for server, (since, _) in self._silent.items()}
-
-    @property
-    def peer_count(self) -> int:
-        """How many peers wait for an answer."""
-        return len(self._questions) - len(self._merging)
 
     # ── what peers say ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -230,9 +233,15 @@ class Proxy:
         return False
 
     def _dispatch(self, peer: int, name: str, sender: str, topic: str, data: bytes) -> None:
-        if len(self._questions) >= self.settings.requests_max:
-            said = f"{len(self._questions)} requests are on their way, as many as may be: try again"
+        if self.peer_count >= self.settings.requests_max:
+            said = f"{self.peer_count} requests are on their way, as many as may be: try again"
             self._say(peer, StatusWord.SERVER_UNAVAILABLE, said)
+            return
+        key = _key(name, sender, topic)
+        before = self._newest.get(key)
+        if before is not None and before.data == data:
+            before.peers.append(peer)
+            self.peer_count += 1
             return
         server = self.topics.choose(topic)
         if server in self._silent:
@@ -246,18 +255,13 @@ class Proxy:
                 self._say(peer, StatusWord.PROXY_DOES_NOT_KNOW_ANY_SERVER, refusal.message)
                 return
         rivals = self.topics.rivals_of(topic) if name in _IN_CONFLICT else ()
-        question = _Question(peer, name, sender, topic, data, server, rivals)
-        if name in _WISHES:
-            self._outdate(question)
-        self._ask_or_say(question)
-
-    def _outdate(self, newest: _Question) -> None:
-        """What the same sender wished of the topic before is asked no further: it would come behind this one."""
-        key = (newest.sender, newest.topic)
-        before = self._wishes.get(key)
-        if before is not None:
+        question = _Question([peer], name, sender, topic, data, server, rivals)
+        if before is not None and name in _WISHES:
+            # It would come behind this one.
             before.is_outdated = True
-        self._wishes[key] = newest
+        self._newest[key] = question
+        self.peer_count += 1
+        self._ask_or_say(question)
 
     def _assign(self, topic: str) -> str:
         missing = self._missing()
@@ -388,7 +392,7 @@ class Proxy:
             self._merging[conflict] = None
             self._effects.append(Note("warning", "topic-conflict", conflict._asdict()))
             data = encode_message(Merge(self.settings.proxy_id, conflict.topic, conflict.keeper))
-            self._ask(_Question(None, "MERGE", "", conflict.topic, data, conflict.giver, conflict=conflict))
+            self._ask(_Question([], "MERGE", "", conflict.topic, data, conflict.giver, conflict=conflict))
 
     def _end_merge(self, conflict: Conflict) -> None:
         del self._merging[conflict]
@@ -397,10 +401,11 @@ class Proxy:
     # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _answer(self, question: _Question, data: bytes) -> None:
-        assert question.peer is not None
-        self._effects.append(Answer(question.peer, data))
-        if question.name in _WISHES and self._wishes.get((question.sender, question.topic)) is question:
-            del self._wishes[question.sender, question.topic]
+        self._effects += [Answer(peer, data) for peer in question.peers]
+        self.peer_count -= len(question.peers)
+        key = _key(question.name, question.sender, question.topic)
+        if self._newest.get(key) is question:
+            del self._newest[key]
 
     def _put_off(self, question: _Question, text: str) -> None:
         self._answer(question, self._status(StatusWord.SERVER_UNAVAILABLE, text))
@@ -429,14 +434,20 @@ class Proxy:
         """The invariants of the module hold."""
         self.topics.check()
         questions = list(self._questions.values())
-        assert len(questions) <= self.settings.requests_max + MERGES_MAX, "(3)"
+        assert self.peer_count == sum(len(question.peers) for question in questions), "(3)"
+        assert self.peer_count <= self.settings.requests_max, "(3)"
         assert len(self._merging) <= MERGES_MAX, "(3)"
         asked = [question.conflict for question in questions if question.conflict is not None]
         assert sorted(asked) == sorted(self._merging), "(3)"
-        assert all(any(wish is question for question in questions) for wish in self._wishes.values()), "(5)"
-        assert all((question.peer is None) == (question.conflict is not None) for question in questions), "(1)"
+        assert all(any(newest is question for question in questions) for newest in self._newest.values()), "(5), (6)"
+        assert all(bool(question.peers) == (question.conflict is None) for question in questions), "(1)"
         due_ns = [question.due_ns for question in questions]
         assert due_ns == sorted(due_ns), "(4)"
+
+
+def _key(name: str, sender: str, topic: str) -> tuple[str, str, str]:
+    """Under which the newest question of its kind is found."""
+    return _WISH if name in _WISHES else name, sender, topic
 
 
 def _status_of(data: bytes) -> str:
