@@ -37,8 +37,9 @@ class Service:
         first, second = sorted(f"127.0.0.1:{free_port()}" for _ in range(2))
         options = ("--set", "topics.period=100ms", "--set", f"topics.servers={first}")
         self.proxy = ServedProxy(directory, *options, life_s=LIFE_S)
-        self.server = Server(directory / "first", first, self.proxy.address, LIFE_S)
-        self.other = Server(directory / "second", second, life_s=LIFE_S)
+        settings = {"TOPICS_LISTEN": first, "TOPICS_PROXIES": self.proxy.address}
+        self.server = Server(directory / "first", settings, life_s=LIFE_S)
+        self.other = Server(directory / "second", {"TOPICS_LISTEN": second}, life_s=LIFE_S)
 
     def start(self) -> None:
         for served in (self.server.served, self.other.served):

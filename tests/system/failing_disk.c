@@ -1,5 +1,6 @@
 /* The next write or sync of a journal segment fails with EIO, once, when the file named by FAILING_DISK says "write" or
-   "sync"; the file is gone then. Whoever tries again what has failed succeeds, and is found out. */
+   "sync"; the file is gone then. Whoever tries again what has failed succeeds, and is found out.
+   For as long as the file says "space", there is no space for another segment. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -19,7 +20,8 @@ static int fails(int descriptor, const char *call) {
     if (file < 0) return 0;
     size = read(file, said, sizeof said - 1);
     close(file);
-    return size > 0 && !strncmp(said, call, strlen(call)) && !unlink(getenv("FAILING_DISK"));
+    if (size <= 0 || strncmp(said, call, strlen(call))) return 0;
+    return !strcmp(call, "space") || !unlink(getenv("FAILING_DISK"));
 }
 
 #define FAIL(name) if (fails(descriptor, name)) { errno = EIO; return -1; }
@@ -48,4 +50,14 @@ ssize_t pwritev2(int descriptor, const struct iovec *parts, int count, off_t off
 ssize_t pwritev64v2(int descriptor, const struct iovec *parts, int count, off64_t offset, int flags) {
     FAIL("write")
     return NEXT(ssize_t (*)(int, const struct iovec *, int, off64_t, int))(descriptor, parts, count, offset, flags);
+}
+
+int posix_fallocate(int descriptor, off_t offset, off_t size) {
+    if (fails(descriptor, "space")) return ENOSPC;
+    return NEXT(int (*)(int, off_t, off_t))(descriptor, offset, size);
+}
+
+int posix_fallocate64(int descriptor, off64_t offset, off64_t size) {
+    if (fails(descriptor, "space")) return ENOSPC;
+    return NEXT(int (*)(int, off64_t, off64_t))(descriptor, offset, size);
 }

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,8 @@ from tests.system.serving import START_TIMEOUT_S, ServedNode
 ANSWER_MS = 10_000
 WAIT_MS = 10_000
 PROXY_COMMAND = [sys.executable, "-m", "cursus", "proxy"]
+QUICK = ("--set", "topics.answer=50ms", "--set", "topics.period=10ms")
+"""A proxy that waits neither long for answers nor for servers."""
 
 
 class Said(NamedTuple):
@@ -43,10 +45,16 @@ def said(data: bytes) -> Said:
 class Server:
     """A node that serves topics, and the sockets of those that ask it."""
 
-    def __init__(self, directory: Path, listen: str = "127.0.0.1:0", proxies: str = "", life_s: float = LIFE_S) -> None:
-        """A server over `directory`, not started yet, which says to `proxies` what it has."""
-        settings = {"TOPICS_LISTEN": listen, "TOPICS_PROXIES": proxies, "TOPICS_PERIOD": "100ms"}
-        self.served = ServedNode(directory, settings, life_s=life_s)
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        life_s: float = LIFE_S,
+    ) -> None:
+        """A server over `directory`, not started yet; `settings` are CURSUS_* variables without the prefix."""
+        given = {"TOPICS_LISTEN": "127.0.0.1:0", "TOPICS_PROXIES": "", "TOPICS_PERIOD": "100ms", **(settings or {})}
+        self.served = ServedNode(directory, given, environment=environment, life_s=life_s)
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.address = ""
 

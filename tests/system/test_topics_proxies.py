@@ -20,13 +20,12 @@ import zmq
 
 from cursus.cli.exits import Exit
 from tests.processes import Child, ended, free_port
-from tests.system.serving_topics import PROXY_COMMAND, WAIT_MS, ServedProxy
+from tests.system.serving_topics import PROXY_COMMAND, QUICK, WAIT_MS, ServedProxy
 
 pytestmark = pytest.mark.slow
 
 SLOW = ("--set", "topics.answer=2s")
 """What is asked before the proxy is connected to a server is asked again then, and nothing else is."""
-QUICK = ("--set", "topics.answer=50ms", "--set", "topics.period=10ms")
 SERVER = """
 import sys, zmq
 server = zmq.Context().socket(zmq.REP)

@@ -68,10 +68,7 @@ class Administration:
         """`stream.create` {name, config?}: the stream's description; idempotent if equally configured."""
         name = _text(event, "name")
         self._tables.check_may(event.principal, "create", name)
-        try:
-            config = msgspec.convert(event.arguments.get("config") or {}, StreamConfig)
-        except msgspec.ValidationError as error:
-            raise Refused("bad-config", f"the configuration of stream {name!r} is not right: {error}") from None
+        config = _config(name, event.arguments.get("config") or {})
 
         def created(stream: Stream, _: Now) -> None:
             self._answer(event, self.described(stream))
@@ -296,6 +293,19 @@ def _text(event: AdminRequested, name: str) -> str:
     if not isinstance(value, str) or not value:
         raise Refused("bad-request", f"{event.verb} needs a text {name!r}")
     return value
+
+
+def _config(stream: str, given: object) -> StreamConfig:
+    """How a stream is to be kept, every word of it understood: a fact that is read passes over unknown ones."""
+    known = StreamConfig.__struct_fields__
+    unknown = [str(name)[:40] for name in given if name not in known] if isinstance(given, dict) else []
+    try:
+        if not unknown:
+            return msgspec.convert(given, StreamConfig)
+        fault = f"there is no {unknown[0]!r}, but {', '.join(known)}"
+    except msgspec.ValidationError as error:
+        fault = str(error)
+    raise Refused("bad-config", f"the configuration of stream {stream!r} is not right: {fault}")
 
 
 def _number(event: AdminRequested, name: str) -> int:
