@@ -24,7 +24,7 @@ Invariants
     (3) At most `requests_max` peers wait, and `MERGES_MAX` requests to merge are on their way.
     (4) Questions stand in the order in which their answers are due: every answer is waited for equally long.
     (5) Of what one sender wishes of one topic, to be subscribed or not, only the newest is asked again.
-    (6) What is on its way from one sender differs, but for what came between two copies.
+    (6) What is like the newest question of its kind, sender and topic is not asked beside it.
 Source: seed 000, sections 3 ("Communication Protocol"), 3.1.5, 3.1.6 and 4; docs/decisions/0012.
 """
 
