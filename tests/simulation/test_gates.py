@@ -39,6 +39,20 @@ def test_an_earlier_stop_does_not_wake_who_was_stopped_for_longer_since() -> Non
     assert done == []
 
 
+def test_what_a_process_is_stopped_for_is_no_time_at_work() -> None:
+    world = World(1)
+    gate = Gate(world)
+    for begins_s, lasts_s in ((2, 3), (6, 1)):
+        world.run(begins_s * SECOND)
+        gate.stop(lasts_s * SECOND)
+    world.run(9 * SECOND)
+    at_work_since = [gate.at_work_since(seconds * SECOND) for seconds in (1, 2, 3, 4, 5, 9)]
+    assert at_work_since == [8 * SECOND, 7 * SECOND, 5 * SECOND, SECOND, 0, 0]
+    gate.stop(SECOND)
+    world.run(9 * SECOND + SECOND // 2)
+    assert gate.at_work_since(SECOND) == 8 * SECOND
+
+
 def test_what_waited_in_a_process_that_was_killed_never_happens() -> None:
     world, done = World(1), list[int]()
     gate = Gate(world)

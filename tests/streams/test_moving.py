@@ -136,6 +136,20 @@ def test_whoever_owns_a_subscription_that_a_commit_moves_is_fenced() -> None:
     assert rig.pushed(5) == [1, 2]
 
 
+def test_what_was_pushed_before_a_crash_may_be_settled_behind_a_commit_and_another_crash() -> None:
+    rig = Rig()
+    rig.publish(rig.attach(1), 1, 2)
+    rig.subscribe(5, "bob", **INDIVIDUAL)
+    assert rig.pushed(5) == [1, 2]
+    rig.restart()
+    run = open_run(rig)
+    (stage,) = staged(rig, run.epoch, 3)
+    commit(rig, run.epoch, stage, moved(stage, floor=0, start=1, kept_from=1))
+    for _ in range(2):
+        assert shown(rig)["pushed_to"] >= 2
+        rig.restart()
+
+
 def test_what_is_settled_while_a_commit_is_on_its_way_is_neither_lost_nor_undoes_it() -> None:
     rig = Rig()
     epoch, stage = committing(rig)

@@ -24,17 +24,24 @@ class Gate:
         self._waiting: deque[Action] = deque()
         self._stop_count = 0
         self.is_stopped = False
+        self._stopped_ns = 0
+        """When it was stopped last."""
+        self._stops: list[tuple[int, int]] = []
+        """From when to when it was stopped before, in this life of the process."""
 
     def stop(self, duration_ns: int) -> None:
         """Do nothing for so long, or until `resume`."""
         self._stop_count += 1
-        self.is_stopped = True
+        if not self.is_stopped:
+            self.is_stopped, self._stopped_ns = True, self._world.now_ns
         number = self._stop_count
         self._world.after(duration_ns, lambda: self.resume() if number == self._stop_count else None)
 
     def resume(self) -> None:
         """Go on, first with what waits."""
-        self.is_stopped = False
+        if self.is_stopped:
+            self.is_stopped = False
+            self._stops.append((self._stopped_ns, self._world.now_ns))
         while self._waiting and not self.is_stopped:
             self._waiting.popleft()()
 
@@ -49,4 +56,15 @@ class Gate:
         """The process is gone, and with it all that waited: another one begins."""
         self._stop_count += 1
         self._waiting.clear()
+        self._stops.clear()
         self.is_stopped = False
+
+    def at_work_since(self, duration_ns: int) -> int:
+        """The moment since which the process was at work for so long: what it is stopped for does not count."""
+        at_ns = self._stopped_ns if self.is_stopped else self._world.now_ns
+        for began_ns, ended_ns in reversed(self._stops):
+            if at_ns - ended_ns >= duration_ns:
+                break
+            duration_ns -= at_ns - ended_ns
+            at_ns = began_ns
+        return max(0, at_ns - duration_ns)

@@ -454,7 +454,7 @@ class Machine:
             return
         self.world.counts["fault.power-cut" if with_power else "fault.kill"] += 1
         if with_power and self._durable_ns is None:
-            self._durable_ns = max(0, self.world.now_ns - self._settings.durable_after_ns)
+            self._durable_ns = self.gate.at_work_since(self._settings.durable_after_ns)
         what = f"is {'without power' if with_power else 'killed'}, {why}"
         self._end(what, self.disk.cut_power if with_power else self.disk.kill)
 
