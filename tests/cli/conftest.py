@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,14 @@ class Ran:
 Cursus = Callable[..., Ran]
 
 
+def ran(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> Ran:
+    """Run a command of this process, and say how it ended."""
+    capfd.readouterr()
+    code = run(cursus, [str(argument) for argument in arguments])
+    shown = capfd.readouterr()
+    return Ran(code, shown.out, shown.err)
+
+
 @pytest.fixture
 def node() -> Iterator[Embedded]:
     """A node, and a connection to it."""
@@ -39,11 +48,4 @@ def node() -> Iterator[Embedded]:
 def run_cursus(node: Embedded, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cursus:
     """Runs a command against the node."""
     monkeypatch.setenv("CURSUS_ADDRESS", node.served.address)
-
-    def run_it(*arguments: str | Path) -> Ran:
-        capfd.readouterr()
-        code = run(cursus, [str(argument) for argument in arguments])
-        shown = capfd.readouterr()
-        return Ran(code, shown.out, shown.err)
-
-    return run_it
+    return partial(ran, capfd)

@@ -7,17 +7,17 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from cursus.cli import cursus
-from cursus.cli.exits import Exit, run
+from cursus.cli.exits import Exit
 from cursus.client.embedded import embedded
 from cursus.journal.checkpoint import CHECKPOINT_NAME
 from cursus.kernel.errors import Refused
 from cursus.topics import AsyncClientGroup, Client
-from tests.cli.conftest import Ran
+from tests.cli.conftest import Ran, ran
 from tests.processes import Child
 from tests.topics.paper_server import Scene, scene
 
@@ -35,14 +35,7 @@ def around() -> Iterator[Scene]:
 @pytest.fixture
 def journal(capfd: pytest.CaptureFixture[str]) -> Journal:
     """Runs `cursus journal` with a command and its arguments."""
-
-    def run_it(*arguments: str | Path) -> Ran:
-        capfd.readouterr()
-        code = run(cursus, ["journal", *map(str, arguments)])
-        shown = capfd.readouterr()
-        return Ran(code, shown.out, shown.err)
-
-    return run_it
+    return partial(ran, capfd, "journal")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from cursus.cli import cursus
 from cursus.cli.exits import Exit, run
 from cursus.runtime.logs import set_up_logs
-from tests.cli.conftest import Ran
+from tests.cli.conftest import Ran, ran
 from tests.processes import Child, free_port
 from tests.topics.paper_server import Scene, scene
 
@@ -40,14 +41,7 @@ def config(around: Scene, tmp_path: Path) -> Path:
 @pytest.fixture
 def run_as(config: Path, capfd: pytest.CaptureFixture[str]) -> Run:
     """Runs an operation of a client."""
-
-    def run_it(client: str, *arguments: str | Path) -> Ran:
-        capfd.readouterr()
-        code = run(cursus, ["topics", "--config", str(config), "--id", client, *map(str, arguments)])
-        shown = capfd.readouterr()
-        return Ran(code, shown.out, shown.err)
-
-    return run_it
+    return partial(ran, capfd, "topics", "--config", config, "--id")
 
 
 def test_the_four_operations_of_the_paper(run_as: Run, tmp_path: Path) -> None:

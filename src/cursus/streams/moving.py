@@ -85,9 +85,8 @@ def apply_move(stream: Stream, move: CursorMoved, unsettled_max: int) -> None:
     elif known is None:
         stream.subscriptions[key] = Subscription.moved_in(move, unsettled_max)
     else:
-        if known.is_attached:
-            # No fact tells what its owner was pushed before a crash: all that was durable, at the most.
-            known.pushed_to = max(known.pushed_to, stream.head_durable)
+        # There may have been a crash since: behind the next one it would not be known.
+        known.note_maybe_pushed(stream.head_durable)
         known.move(move, unsettled_max)
 
 

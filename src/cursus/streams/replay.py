@@ -379,8 +379,7 @@ class Replay:
             return
         for stream in self._tables.streams.values():
             for subscription in stream.subscriptions.values():
-                if subscription.is_attached:
-                    subscription.pushed_to = max(subscription.pushed_to, stream.head_durable)
+                subscription.note_maybe_pushed(stream.head_durable)
 
 
 def _not_known(what: str, data: Octets, mark: str, error: msgspec.DecodeError) -> Refused:

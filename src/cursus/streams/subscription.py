@@ -213,6 +213,11 @@ class Subscription:
         self.pushed_to = max(self.pushed_to, last)
         self.pushed_known = max(self.pushed_known, last)
 
+    def note_maybe_pushed(self, head: int) -> None:
+        """Its owner, if it has one, may have been pushed all up to `head`: no fact tells what it was pushed."""
+        if self.is_attached:
+            self.pushed_to = max(self.pushed_to, head)
+
     def refiltered(self, filter_: Filter, sequence: int) -> SubscriptionOpened:
         """The fact that another filter counts from `sequence` on. What the one before had pushed was not tried under
         this one: some of it may have been rejected.
