@@ -46,11 +46,11 @@ static: $(SET_UP) ## format, lint, types and import contract, changing nothing
 
 .PHONY: seeds
 seeds: $(SET_UP) ## simulated worlds: make seeds SEEDS=200
-	$(BIN)/cursus sim run --seeds $(SEEDS)
+	$(BIN)/veredus sim run --seeds $(SEEDS)
 
 .PHONY: campaign
 campaign: $(SET_UP) ## seeds for hours, gone on with where it ended: make campaign ARGS='--hours 8'
-	$(BIN)/cursus sim campaign --ledger docs/proof-ledger.json --page docs/proof.md $(ARGS)
+	$(BIN)/veredus sim campaign --ledger docs/proof-ledger.json --page docs/proof.md $(ARGS)
 
 .PHONY: mutants
 mutants: $(SET_UP) ## planted bugs, and which net catches which: make mutants ARGS='--only NAME'
@@ -77,14 +77,14 @@ demo-topics: $(SET_UP) ## 50 clients on topics, with kills and merges: make demo
 
 .PHONY: chaos
 chaos: $(SET_UP) ## real processes that fail on purpose: 20 runs of a minute, each audited
-	$(BIN)/cursus chaos --seed $(or $(SEED),1) --runs 20 --seconds 60 $(ARGS)
+	$(BIN)/veredus chaos --seed $(or $(SEED),1) --runs 20 --seconds 60 $(ARGS)
 
 .PHONY: bench-audit
 bench-audit: $(SET_UP) ## measure the audit: make bench-audit ARGS='--count 100000000'
 	$(BIN)/python -m benchmarks.audit $(ARGS)
 
 .PHONY: bench
-bench: $(SET_UP) ## measure Cursus beside its peers: make bench ARGS=--quick
+bench: $(SET_UP) ## measure Veredus beside its peers: make bench ARGS=--quick
 	$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: bench-peers

@@ -1,1 +1,1 @@
-"""Cursus beside what a Python user would pick instead, measured in turn in one run."""
+"""Veredus beside what a Python user would pick instead, measured in turn in one run."""

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The default action would leave servers behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     candidates = [options.workdir] if options.workdir else [Path(tempfile.gettempdir()), Path("/var/tmp"), _ROOT]
-    workdir = Path(tempfile.mkdtemp(prefix="cursus-bench-", dir=machine.disk_directory(candidates)))
+    workdir = Path(tempfile.mkdtemp(prefix="veredus-bench-", dir=machine.disk_directory(candidates)))
     try:
         effort, limit_s = (_QUICK, _QUICK_LIMIT_S) if options.quick else (_FULL, _FULL_LIMIT_S)
         harness = Harness(workdir, effort, limit_s * _LAST_START_SHARE, limit_s)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.audit`: how long `cursus audit` takes, and how much memory, for so many publications.
+"""`python -m benchmarks.audit`: how long `veredus audit` takes, and how much memory, for so many publications.
 
 Recordings of all sides are written first, as real sources, nodes and subscribers would order them: batches of many
 sources in turn, one subscription that takes everything. A publication is lost, one doubled and two are swapped in what
@@ -28,8 +28,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cursus.recording import SCHEMAS, Kind, Manifest
-from cursus.recording.conversion import write_manifest
+from veredus.recording import SCHEMAS, Kind, Manifest
+from veredus.recording.conversion import write_manifest
 
 _BATCH_COUNT: Final = 500
 _PART_COUNT: Final = 4 << 20
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--memory", default="3g", help="of Spark's driver")
     parser.add_argument("--workdir", type=Path, help="some 60 bytes a publication")
     options = parser.parse_args(argv)
-    directory = Path(tempfile.mkdtemp(prefix="cursus-audit-bench-", dir=options.workdir))
+    directory = Path(tempfile.mkdtemp(prefix="veredus-audit-bench-", dir=options.workdir))
     try:
         begun_s = time.monotonic()
         World(options.count, options.sources).write(directory / "recordings")
@@ -167,7 +167,7 @@ class World:
 
 def _audit(directory: Path, count: int, master: str, memory: str) -> int:
     """Run the audit; 0 if it found what was planted and nothing else."""
-    command = [sys.executable, "-m", "cursus", "audit", str(directory / "recordings"), "-o", "json"]
+    command = [sys.executable, "-m", "veredus", "audit", str(directory / "recordings"), "-o", "json"]
     command += ["--master", master, "--memory", memory, "--into", str(directory / "report")]
     local = {"SPARK_LOCAL_DIRS": str(directory / "spark")}
     begun_s = time.monotonic()

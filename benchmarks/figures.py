@@ -1,4 +1,4 @@
-"""The figures that Cursus has to reach, as data: one row each, with where its value is found in the results.
+"""The figures that Veredus has to reach, as data: one row each, with where its value is found in the results.
 
 A value that needs a subject which was not measured is not reached and says so; nothing is ever filled in.
 """
@@ -45,7 +45,7 @@ _RATE: Final = "rate_hz"
 _PUBSUB: Final = (("pyzmq-pubsub", "throughput-100", _RATE),)
 _REDIS: Final = (("redis-streams", "throughput-100", _RATE), ("redis-streams-xread", "throughput-100", _RATE))
 _NATS: Final = (("nats-jetstream", "throughput-100", _RATE), ("nats-jetstream-pull", "throughput-100", _RATE))
-_SMALL: Final = ("cursus", "throughput-100", _RATE)
+_SMALL: Final = ("veredus", "throughput-100", _RATE)
 
 
 def _latency(subject: str, metric: str) -> Place:
@@ -55,10 +55,10 @@ def _latency(subject: str, metric: str) -> Place:
 _NATS_P50: Final = (_latency("nats-jetstream", "p50_ns"), _latency("nats-jetstream-pull", "p50_ns"))
 _NATS_P99: Final = (_latency("nats-jetstream", "p99_ns"), _latency("nats-jetstream-pull", "p99_ns"))
 _REDIS_P50: Final = (_latency("redis-streams", "p50_ns"), _latency("redis-streams-xread", "p50_ns"))
-_NONE_P50: Final = _latency("cursus-none", "p50_ns")
-_NONE_P99: Final = _latency("cursus-none", "p99_ns")
-_GROUP_P50: Final = _latency("cursus", "p50_ns")
-_FRESH: Final = ("cursus-fresh", "throughput-1k", "bytes_per_s")
+_NONE_P50: Final = _latency("veredus-none", "p50_ns")
+_NONE_P99: Final = _latency("veredus-none", "p99_ns")
+_GROUP_P50: Final = _latency("veredus", "p50_ns")
+_FRESH: Final = ("veredus-fresh", "throughput-1k", "bytes_per_s")
 _RAW_ONCE: Final = (("raw-disk", "raw-disk", "fresh_bytes_per_s"),)
 _RAW_GROUPED: Final = (("raw-disk", "raw-disk", "fresh_grouped_bytes_per_s"),)
 
@@ -67,9 +67,9 @@ _FLOWS: Final = (
     Figure("the same, beside pyzmq PUB/SUB", 1, "×", _SMALL, _PUBSUB),
     Figure("the same, beside Redis Streams", 25, "×", _SMALL, _REDIS),
     Figure("the same, beside NATS JetStream", 50, "×", _SMALL, _NATS),
-    Figure("with three attributes", 2e6, "/s", ("cursus", "throughput-100-attributes", _RATE)),
-    Figure("Arrow batches at both ends", 8e6, "/s", ("cursus-arrow", "throughput-100", _RATE)),
-    Figure("1 KiB bodies, recycled segments", 700e6, "B/s", ("cursus", "throughput-1k", "bytes_per_s")),
+    Figure("with three attributes", 2e6, "/s", ("veredus", "throughput-100-attributes", _RATE)),
+    Figure("Arrow batches at both ends", 8e6, "/s", ("veredus-arrow", "throughput-100", _RATE)),
+    Figure("1 KiB bodies, recycled segments", 700e6, "B/s", ("veredus", "throughput-1k", "bytes_per_s")),
     Figure("1 KiB bodies, fresh segments, beside raw write, one fdatasync", 0.6, "×", _FRESH, _RAW_ONCE),
     Figure("1 KiB bodies, fresh segments, beside raw write, one every 8 MiB", 0.6, "×", _FRESH, _RAW_GROUPED),
     Figure("latency p50, sync none, beside JetStream", 1.1, "×", _NONE_P50, _NATS_P50, is_upper=True),
@@ -83,19 +83,19 @@ def _trial(what: str, bound: float, unit: str, name: str, metric: str, is_upper:
 
 
 _TRIALS: Final = (
-    _trial("historical replay, unfiltered, examined", 5e6, "/s", "cursus-replay", "examined_hz"),
-    _trial("historical replay, key prefix matching 1%", 10e6, "/s", "cursus-replay-filtered", "examined_hz"),
-    _trial("fan-out to 100 subscribers, deliveries", 3e6, "/s", "cursus-fanout", "deliveries_hz"),
-    _trial("stalled subscriber: rate kept by the live one", 0.95, "×", "cursus-stalled", "rate_kept"),
-    _trial("stalled subscriber: growth of the node", 64 * 2**20, "B", "cursus-stalled", "growth_size", True),
-    _trial("at rest, 10 GB journal: resident", 300 * 2**20, "B", "cursus-at-rest", "resident_size", True),
-    _trial("at rest: clean start", 2, "s", "cursus-at-rest", "clean_start_s", True),
-    _trial("at rest: start after SIGKILL", 5, "s", "cursus-at-rest", "killed_start_s", True),
-    _trial("10,000 streams once a second: sustained", 10_000, "/s", "cursus-many-streams", "rate_hz"),
-    _trial("10,000 streams once a second: p99 receipt", 0.1, "s", "cursus-many-streams", "receipt_p99_s", True),
-    _trial("Spark source → count and sum", 3e6, "rows/s", "cursus-spark", "count_rows_hz"),
-    _trial("Spark source → Parquet", 1e6, "rows/s", "cursus-spark", "parquet_rows_hz"),
-    _trial("Spark sink", 0.7e6, "rows/s", "cursus-spark", "sink_rows_hz"),
+    _trial("historical replay, unfiltered, examined", 5e6, "/s", "veredus-replay", "examined_hz"),
+    _trial("historical replay, key prefix matching 1%", 10e6, "/s", "veredus-replay-filtered", "examined_hz"),
+    _trial("fan-out to 100 subscribers, deliveries", 3e6, "/s", "veredus-fanout", "deliveries_hz"),
+    _trial("stalled subscriber: rate kept by the live one", 0.95, "×", "veredus-stalled", "rate_kept"),
+    _trial("stalled subscriber: growth of the node", 64 * 2**20, "B", "veredus-stalled", "growth_size", True),
+    _trial("at rest, 10 GB journal: resident", 300 * 2**20, "B", "veredus-at-rest", "resident_size", True),
+    _trial("at rest: clean start", 2, "s", "veredus-at-rest", "clean_start_s", True),
+    _trial("at rest: start after SIGKILL", 5, "s", "veredus-at-rest", "killed_start_s", True),
+    _trial("10,000 streams once a second: sustained", 10_000, "/s", "veredus-many-streams", "rate_hz"),
+    _trial("10,000 streams once a second: p99 receipt", 0.1, "s", "veredus-many-streams", "receipt_p99_s", True),
+    _trial("Spark source → count and sum", 3e6, "rows/s", "veredus-spark", "count_rows_hz"),
+    _trial("Spark source → Parquet", 1e6, "rows/s", "veredus-spark", "parquet_rows_hz"),
+    _trial("Spark sink", 0.7e6, "rows/s", "veredus-spark", "sink_rows_hz"),
 )
 
 

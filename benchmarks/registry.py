@@ -12,10 +12,10 @@ from typing import Final, cast
 from benchmarks.contender import Contender, Trial
 
 CONTENDERS: Final = (
-    "benchmarks.contenders.cursus:group",
-    "benchmarks.contenders.cursus:arrow",
-    "benchmarks.contenders.cursus:fresh",
-    "benchmarks.contenders.cursus:none",
+    "benchmarks.contenders.veredus:group",
+    "benchmarks.contenders.veredus:arrow",
+    "benchmarks.contenders.veredus:fresh",
+    "benchmarks.contenders.veredus:none",
     "benchmarks.peers.pyzmq_sockets:pub_sub",
     "benchmarks.peers.pyzmq_sockets:push_pull",
     "benchmarks.peers.nats_jetstream:push_consumer",

@@ -1,10 +1,10 @@
 """A whole node inside this process: publish, read everything, read some of it, and go on after a restart."""
 
-import cursus
+import veredus
 
 
 def main() -> None:
-    with cursus.embedded() as node:
+    with veredus.embedded() as node:
         with node.publisher("trades", source="desk-1") as publisher:
             for index in range(1_000):
                 publisher.publish("stock.SUN", b"100 shares", {"quote": 30 + index / 500})
@@ -23,7 +23,7 @@ def main() -> None:
             print(f"the stream has {publisher.last_number} publications of desk-1; the next one is number", end=" ")
             print(publisher.publish("stock.SUN", b"1 share"))
 
-        with node.subscribe("trades", start=cursus.tail(2), until=1_003) as subscription:
+        with node.subscribe("trades", start=veredus.tail(2), until=1_003) as subscription:
             print([(publication.sequence, publication.key) for publication in subscription])
 
 

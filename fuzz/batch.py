@@ -11,7 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 
-from cursus.delivery.batch import (
+from fuzz.driver import main
+from veredus.delivery.batch import (
     CODEC_FLAGS,
     BatchHeader,
     BatchLimits,
@@ -23,14 +24,13 @@ from cursus.delivery.batch import (
     token_of,
     verify_signature,
 )
-from cursus.delivery.columns import encode_columns
-from cursus.delivery.payload import columns_of, excerpt_record, read_columns, read_rows, verify_payload
-from cursus.delivery.publication import Rows
-from cursus.delivery.record import ENVELOPE_SIZE
-from cursus.delivery.rows import encode_rows
-from cursus.kernel.errors import PeerFault
-from cursus.kernel.octets import crc32c
-from fuzz.driver import main
+from veredus.delivery.columns import encode_columns
+from veredus.delivery.payload import columns_of, excerpt_record, read_columns, read_rows, verify_payload
+from veredus.delivery.publication import Rows
+from veredus.delivery.record import ENVELOPE_SIZE
+from veredus.delivery.rows import encode_rows
+from veredus.kernel.errors import PeerFault
+from veredus.kernel.octets import crc32c
 
 LIMITS = BatchLimits(batch_size_max=1 << 16, body_size_max=1 << 16)
 SIZES_OFFSET = 12

@@ -7,9 +7,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from cursus.kernel.errors import PeerFault
-from cursus.protocols.zeps import frames
 from fuzz.driver import main
+from veredus.kernel.errors import PeerFault
+from veredus.protocols.zeps import frames
 
 SIZE_MAX = 4096
 COMMANDS = (

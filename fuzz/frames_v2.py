@@ -7,14 +7,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from cursus.delivery.batch import BatchLimits
-from cursus.kernel.errors import PeerFault
-from cursus.matching import Filter
-from cursus.protocols.zeps import messages as m
-from cursus.protocols.zeps import native
-from cursus.protocols.zeps.native import Frame, FrameParser
 from fuzz.driver import main
 from fuzz.samples import columns_record, rows_record
+from veredus.delivery.batch import BatchLimits
+from veredus.kernel.errors import PeerFault
+from veredus.matching import Filter
+from veredus.protocols.zeps import messages as m
+from veredus.protocols.zeps import native
+from veredus.protocols.zeps.native import Frame, FrameParser
 
 SIZE_MAX = 1 << 20
 LIMITS = BatchLimits(batch_size_max=1 << 16, body_size_max=1 << 16)

@@ -7,18 +7,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from cursus.kernel.effects import CloseLink
-from cursus.kernel.engine import Now
-from cursus.kernel.events import LinkOpened, Received
-from cursus.protocols.zeps import frames, native
-from cursus.protocols.zeps import messages as m
-from cursus.protocols.zeps.attachment import NodeLink
-from cursus.protocols.zeps.client import ClientLink, ClientSettings
-from cursus.protocols.zeps.client_exchange import OpenRequested
-from cursus.protocols.zeps.orders import LinkLimits, PrincipalKnown
-from cursus.streams import exchange as x
 from fuzz import frames_v1, frames_v2
 from fuzz.driver import main
+from veredus.kernel.effects import CloseLink
+from veredus.kernel.engine import Now
+from veredus.kernel.events import LinkOpened, Received
+from veredus.protocols.zeps import frames, native
+from veredus.protocols.zeps import messages as m
+from veredus.protocols.zeps.attachment import NodeLink
+from veredus.protocols.zeps.client import ClientLink, ClientSettings
+from veredus.protocols.zeps.client_exchange import OpenRequested
+from veredus.protocols.zeps.orders import LinkLimits, PrincipalKnown
+from veredus.streams import exchange as x
 
 NOW = Now(1, 1)
 ME = bytes(16)

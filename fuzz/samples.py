@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from cursus.delivery.batch import CODEC_FLAGS, BatchHeader, Layout, compressed, signed_record
-from cursus.delivery.columns import encode_columns
-from cursus.delivery.payload import columns_of
-from cursus.delivery.publication import Rows
-from cursus.delivery.rows import encode_rows
+from veredus.delivery.batch import CODEC_FLAGS, BatchHeader, Layout, compressed, signed_record
+from veredus.delivery.columns import encode_columns
+from veredus.delivery.payload import columns_of
+from veredus.delivery.publication import Rows
+from veredus.delivery.rows import encode_rows
 
 ROWS = Rows(
     [b"EWR.LAX", b"", b"JFK.SFO"],

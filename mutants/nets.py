@@ -87,7 +87,7 @@ def tried(sources: Path, tests: Sequence[str], but: Sequence[str] = ()) -> Catch
     begun = time.monotonic()
     if not tests:
         return Catch(0, "", "", "", 0.0)
-    with TemporaryDirectory(prefix="cursus-mutant-") as storage:
+    with TemporaryDirectory(prefix="veredus-mutant-") as storage:
         arguments = [sys.executable, "-m", "pytest", "-q", "-x", "-rfE", "--tb=no", "-p", "no:cacheprovider", *tests]
         arguments += [f"--ignore={test}" for test in but]
         try:

@@ -20,7 +20,7 @@ ENGINES = ("kernel", "delivery", "matching", "journal", "streams", "protocols", 
 _HEAD = re.compile(r"what: (?P<what>\S.*)\nbreaks: (?P<breaks>[1-8])\n\n", re.ASCII)
 
 _TOPICS = "protocols/topics"
-_TOUCHED = re.compile(rf"^\+\+\+ b/src/cursus/(?P<floor>{_TOPICS}|[a-z]+)/", re.MULTILINE)
+_TOUCHED = re.compile(rf"^\+\+\+ b/src/veredus/(?P<floor>{_TOPICS}|[a-z]+)/", re.MULTILINE)
 
 
 class Mutant(NamedTuple):
@@ -69,7 +69,7 @@ def all_mutants(names: Sequence[str] = ()) -> list[Mutant]:
 @contextmanager
 def copied_sources() -> Iterator[Path]:
     """The sources of this moment, elsewhere: others may go on writing here."""
-    with TemporaryDirectory(prefix="cursus-mutant-") as top:
+    with TemporaryDirectory(prefix="veredus-mutant-") as top:
         copy = Path(top) / "src"
         shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
         yield copy
@@ -78,7 +78,7 @@ def copied_sources() -> Iterator[Path]:
 @contextmanager
 def planted(mutant: Mutant, sources: Path) -> Iterator[Path]:
     """A copy of these sources with the bug in it. Raises `PatchRefused` where the patch does not apply."""
-    with TemporaryDirectory(prefix="cursus-mutant-") as top:
+    with TemporaryDirectory(prefix="veredus-mutant-") as top:
         copy = Path(top) / "src"
         shutil.copytree(sources, copy)
         apply(mutant, copy)
@@ -102,6 +102,6 @@ def apply(mutant: Mutant, sources: Path) -> None:
 def digest_of(sources: Path) -> str:
     """What tells the engines in these sources from others."""
     digest = sha256()
-    for path in sorted(path for floor in ENGINES for path in (sources / "cursus" / floor).rglob("*.py")):
+    for path in sorted(path for floor in ENGINES for path in (sources / "veredus" / floor).rglob("*.py")):
         digest.update(f"{path.relative_to(sources)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]

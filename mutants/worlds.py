@@ -12,8 +12,8 @@ import signal
 import sys
 from dataclasses import replace
 
-from cursus.sim.running import run_seed
-from cursus.sim.topology import DRAWN
+from veredus.sim.running import run_seed
+from veredus.sim.topology import DRAWN
 
 WORLD_S = 60.0
 """Half of all worlds take a quarter of a second of the processor's time, and a long one takes nine: this one hangs."""

@@ -1,1 +1,1 @@
-"""Cursus under measurement, through its own client library."""
+"""Veredus under measurement, through its own client library."""

@@ -26,7 +26,7 @@ _PROCESSES: Final = multiprocessing.get_context("spawn")
 class Fanout:
     """One publisher, a hundred ephemeral subscribers, batches of 500 taken whole."""
 
-    name: str = "cursus-fanout"
+    name: str = "veredus-fanout"
     mode: str = (
         f"one publisher of batches of {BATCH_COUNT} (100-byte bodies), {PROCESSES_COUNT} × {SUBSCRIBERS_COUNT} "
         "subscribers in two processes, one connection each process, batches verified and not decoded"
@@ -44,13 +44,13 @@ class Fanout:
 
     def measure(self, workdir: Path, effort: Effort) -> Mapping[str, float]:
         """Deliveries, one publication to one subscriber each, a second."""
-        import cursus
+        import veredus
 
         count = round(_COUNT_PER_SECOND * effort.seconds) // BATCH_COUNT * BATCH_COUNT
         node = serving.start_node(workdir, workdir / "journal", {})
         processes = []
         try:
-            with cursus.connect(serving.url(node.address)) as connection:
+            with veredus.connect(serving.url(node.address)) as connection:
                 connection.streams.create("bench")
                 channels = []
                 for _ in range(PROCESSES_COUNT):
@@ -79,16 +79,16 @@ class Fanout:
 
 
 def _subscribe(channel: Connection, address: str, count: int) -> None:
-    import cursus
+    import veredus
 
-    async def take(subscription: cursus.AsyncSubscription) -> int:
+    async def take(subscription: veredus.AsyncSubscription) -> int:
         received_count = 0
         while received_count < count and (batch := await subscription.next_batch(IDLE_LIMIT_S)) is not None:
             received_count += len(batch)
         return received_count
 
     async def run() -> None:
-        async with cursus.connect_async(serving.url(address)) as node:
+        async with veredus.connect_async(serving.url(address)) as node:
             subscriptions = [await node.subscribe("bench") for _ in range(SUBSCRIBERS_COUNT)]
             channel.send("ready")
             channel.send(sum(await asyncio.gather(*map(take, subscriptions))))

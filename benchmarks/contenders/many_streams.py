@@ -15,7 +15,7 @@ from benchmarks.contender import Effort
 from benchmarks.contenders import serving
 
 if TYPE_CHECKING:
-    import cursus
+    import veredus
 
 STREAMS_COUNT: Final = 10_000
 _CONNECTIONS_COUNT: Final = 10
@@ -27,7 +27,7 @@ _BODY: Final = bytes(100)
 class ManyStreams:
     """One process with a source on each stream; a receipt is waited for behind every publication."""
 
-    name: str = "cursus-many-streams"
+    name: str = "veredus-many-streams"
     mode: str = (
         f"{STREAMS_COUNT:,} streams, one source on each, {_CONNECTIONS_COUNT} connections of one asyncio process; one "
         "100-byte publication a stream and second, evenly spread; `sync group`, every receipt waited for; that "
@@ -57,10 +57,10 @@ class ManyStreams:
 
 
 async def _measure(address: str, rounds_count: int) -> Mapping[str, float]:
-    import cursus
+    import veredus
 
-    nodes = [await cursus.connect_async(serving.url(address), timeout_s=60) for _ in range(_CONNECTIONS_COUNT)]
-    publishers: list[cursus.AsyncPublisher] = []
+    nodes = [await veredus.connect_async(serving.url(address), timeout_s=60) for _ in range(_CONNECTIONS_COUNT)]
+    publishers: list[veredus.AsyncPublisher] = []
     for start in range(0, STREAMS_COUNT, _CONNECTIONS_COUNT * 20):
         indices = range(start, start + _CONNECTIONS_COUNT * 20)
         publishers += await asyncio.gather(*[_attached(nodes[i % _CONNECTIONS_COUNT], i) for i in indices])
@@ -90,10 +90,10 @@ async def _measure(address: str, rounds_count: int) -> Mapping[str, float]:
     return {"rate_hz": rate_hz, "receipt_p50_s": float(p50), "receipt_p99_s": float(p99), "seconds": seconds}
 
 
-async def _attached(node: cursus.AsyncNode, index: int) -> cursus.AsyncPublisher:
+async def _attached(node: veredus.AsyncNode, index: int) -> veredus.AsyncPublisher:
     return await node.publisher(f"stream-{index:05}", source="bench")
 
 
-async def _published(publisher: cursus.AsyncPublisher, due_s: float, latencies_s: list[float]) -> None:
+async def _published(publisher: veredus.AsyncPublisher, due_s: float, latencies_s: list[float]) -> None:
     await publisher.wait(publisher.publish_nowait(b"key", _BODY))
     latencies_s.append(asyncio.get_running_loop().time() - due_s)

@@ -35,20 +35,20 @@ class Replay:
 
     def measure(self, workdir: Path, effort: Effort) -> Mapping[str, float]:
         """Publications examined and received a second."""
-        import cursus
+        import veredus
 
         node = serving.start_node(workdir, workdir / "journal", {})
         try:
-            with cursus.connect(serving.url(node.address)) as connection:
+            with veredus.connect(serving.url(node.address)) as connection:
                 count = serving.fill(connection, "bench", round(_COUNT_PER_SECOND * effort.seconds), _KEYS)
         finally:
             node.stop()
         node = serving.start_node(workdir, workdir / "journal", {})
         try:
-            with cursus.connect(serving.url(node.address)) as connection:
+            with veredus.connect(serving.url(node.address)) as connection:
                 start_s, received_count = time.perf_counter(), 0
                 subscription = connection.subscribe(
-                    "bench", keys=self.keys, start=cursus.beginning(), until=count + 1, window_size=16 << 20
+                    "bench", keys=self.keys, start=veredus.beginning(), until=count + 1, window_size=16 << 20
                 )
                 for batch in subscription.batches():
                     received_count += len(batch)
@@ -67,9 +67,9 @@ _MODE = "100-byte bodies, read from the journal (its pages cached) by one new su
 
 def whole() -> Replay:
     """Everything."""
-    return Replay("cursus-replay", f"{_MODE}, unfiltered, each batch verified", None)
+    return Replay("veredus-replay", f"{_MODE}, unfiltered, each batch verified", None)
 
 
 def filtered() -> Replay:
     """What a key prefix leaves: one in a hundred."""
-    return Replay("cursus-replay-filtered", f"{_MODE}, by a key prefix that matches one in a hundred", "prefix:hot.")
+    return Replay("veredus-replay-filtered", f"{_MODE}, by a key prefix that matches one in a hundred", "prefix:hot.")

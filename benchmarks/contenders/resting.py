@@ -17,7 +17,7 @@ from benchmarks.contender import Effort
 from benchmarks.contenders import serving
 
 if TYPE_CHECKING:
-    import cursus
+    import veredus
 
 JOURNAL_SIZE: Final = 10 * 10**9
 STREAMS_COUNT: Final = 10_000
@@ -31,7 +31,7 @@ _AT_ONCE_COUNT: Final = 200
 class AtRest:
     """Fills a journal, and starts a node on it after a clean stop and after SIGKILL."""
 
-    name: str = "cursus-at-rest"
+    name: str = "veredus-at-rest"
     mode: str = (
         f"{STREAMS_COUNT:,} streams, {SUBSCRIPTIONS_COUNT:,} durable subscriptions, a journal of 10 GB (scaled down "
         "where the effort is); a start is from the start of the process until it listens"
@@ -81,9 +81,9 @@ class AtRest:
 
 
 async def _populate(address: str) -> None:
-    import cursus
+    import veredus
 
-    async with cursus.connect_async(serving.url(address), timeout_s=60) as node:
+    async with veredus.connect_async(serving.url(address), timeout_s=60) as node:
         names = [f"stream-{index:05}" for index in range(STREAMS_COUNT)]
         for start in range(0, STREAMS_COUNT, _AT_ONCE_COUNT):
             await asyncio.gather(*[node.streams.create(name) for name in names[start : start + _AT_ONCE_COUNT]])
@@ -93,15 +93,15 @@ async def _populate(address: str) -> None:
             await asyncio.gather(*[subscription.close() for subscription in opened])
 
 
-async def _subscribed(node: cursus.AsyncNode, stream: str) -> cursus.AsyncSubscription:
+async def _subscribed(node: veredus.AsyncNode, stream: str) -> veredus.AsyncSubscription:
     return await node.subscribe(stream, subscriber="resting")
 
 
 def _fill(address: str, size: int) -> None:
-    import cursus
+    import veredus
 
     body = np.random.default_rng(0).bytes(_BODY_SIZE)
-    with cursus.connect(serving.url(address)) as connection:
+    with veredus.connect(serving.url(address)) as connection:
         publishers = [connection.publisher(f"stream-{index:05}") for index in range(16)]
         for index in range(size // len(body)):
             publishers[index % len(publishers)].publish(b"key", body)

@@ -15,7 +15,7 @@ from benchmarks.broker import Broker, free_port, serve
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    import cursus
+    import veredus
 
 TIMEOUT_S: Final = 20.0
 BODY_SIZE: Final = 100
@@ -33,7 +33,7 @@ def start_node(workdir: Path, directory: Path, settings: Mapping[str, str]) -> B
         "log.level": "warning",
         **settings,
     }
-    argv = [str(Path(sys.executable).with_name("cursus")), "serve"]
+    argv = [str(Path(sys.executable).with_name("veredus")), "serve"]
     for name, value in chosen.items():
         argv += ["--set", f"{name}={value}"]
     return serve(argv, port, workdir)
@@ -41,12 +41,12 @@ def start_node(workdir: Path, directory: Path, settings: Mapping[str, str]) -> B
 
 def url(address: str) -> str:
     """What the client library is given for a node at `address`."""
-    return f"cursus://{address}"
+    return f"veredus://{address}"
 
 
 def versions() -> Mapping[str, str]:
     """The version of the node and its client, which are one package."""
-    return {"cursus": importlib.metadata.version("cursus")}
+    return {"veredus": importlib.metadata.version("veredus")}
 
 
 def table(count: int, keys: list[bytes]) -> pa.RecordBatch:
@@ -60,7 +60,7 @@ def table(count: int, keys: list[bytes]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=["key", "body"])
 
 
-def fill(connection: cursus.Node, stream: str, count: int, keys: list[bytes]) -> int:
+def fill(connection: veredus.Node, stream: str, count: int, keys: list[bytes]) -> int:
     """Publish at least `count` publications with these keys in turn, wait until they are durable; how many they are."""
     rows = table(_FILL_COUNT, keys)
     published_count = 0

@@ -23,7 +23,7 @@ _KEYS: Final = [b"key.%02d" % index for index in range(100)]
 class Spark:
     """Batch queries on `local[2]`, the second run of each, beside the node on the same cores."""
 
-    name: str = "cursus-spark"
+    name: str = "veredus-spark"
     mode: str = (
         "PySpark on `local[2]`, batch reads and a batch write, 100-byte bodies; each query once to warm up, and then "
         "measured; count and sum: of sequence numbers and sizes of bodies"
@@ -39,16 +39,16 @@ class Spark:
         return None if java or shutil.which("java") else "a Java runtime (make setup; run it by make bench)"
 
     def versions(self) -> Mapping[str, str]:
-        """The versions of Spark and of Cursus."""
+        """The versions of Spark and of Veredus."""
         return {**serving.versions(), "pyspark": importlib.metadata.version("pyspark")}
 
     def measure(self, workdir: Path, effort: Effort) -> Mapping[str, float]:
         """Rows a second of each of three queries."""
-        import cursus
+        import veredus
 
         node = serving.start_node(workdir, workdir / "journal", {})
         try:
-            with cursus.connect(serving.url(node.address)) as connection:
+            with veredus.connect(serving.url(node.address)) as connection:
                 count = serving.fill(connection, "bench", round(_ROWS_PER_SECOND * effort.seconds), _KEYS)
             return _measure(workdir, serving.url(node.address), count)
         finally:
@@ -58,7 +58,7 @@ class Spark:
 def _measure(workdir: Path, address: str, count: int) -> Mapping[str, float]:
     from pyspark.sql import SparkSession, functions
 
-    from cursus.spark import register
+    from veredus.spark import register
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     spark: Any = builder.config("spark.local.dir", str(workdir / "spark")).getOrCreate()
@@ -66,7 +66,7 @@ def _measure(workdir: Path, address: str, count: int) -> Mapping[str, float]:
         register(spark)
 
         def rows() -> Any:
-            return spark.read.format("cursus").option("address", address).option("stream", "bench").load()
+            return spark.read.format("veredus").option("address", address).option("stream", "bench").load()
 
         def count_and_sum() -> None:
             sums = [functions.count("*"), functions.sum("sequence"), functions.sum(functions.length("body"))]
@@ -82,7 +82,7 @@ def _measure(workdir: Path, address: str, count: int) -> Mapping[str, float]:
         )
 
         def to_stream() -> None:
-            made.write.format("cursus").mode("append").option("address", address).option("stream", "written").save()
+            made.write.format("veredus").mode("append").option("address", address).option("stream", "written").save()
 
         return {
             "count_rows_hz": count / _seconds(count_and_sum),

@@ -22,7 +22,7 @@ _ORDER = (False, True, True, False, False, True)
 class Stalled:
     """The same load six times, each time to a new node: to the live subscriber alone, and beside a stalled one."""
 
-    name: str = "cursus-stalled"
+    name: str = "veredus-stalled"
     mode: str = (
         "Arrow batches of 100-byte bodies to one durable subscriber that settles; three times without and three times "
         "with a second durable subscriber that takes nothing, in turn; rate: the one median in parts of the other; "
@@ -63,11 +63,11 @@ def _run(workdir: Path, name: str, count: int, *, is_beside_stalled: bool) -> tu
 
 
 def _live_rate_hz(node: Broker, count: int, is_beside_stalled: bool) -> float:
-    import cursus
+    import veredus
 
     rows = serving.table(8_192, [b"bench.key"])
     url = serving.url(node.address)
-    with cursus.connect(url) as connection, cursus.connect(url) as other:
+    with veredus.connect(url) as connection, veredus.connect(url) as other:
         live = connection.subscribe("bench", subscriber="live")
         if is_beside_stalled:
             other.subscribe("bench", subscriber="stalled")

@@ -16,7 +16,7 @@ from benchmarks.contenders.topics_one import body_of
 from benchmarks.contenders.topics_service import BODY_SIZE, Service, tried
 
 if TYPE_CHECKING:
-    from cursus.topics import Client
+    from veredus.topics import Client
 
 AT_ONCE_COUNT: Final = 9_000
 """So many messages of this size, with their lengths, are a little less than a MiB."""
@@ -33,7 +33,7 @@ class TopicsBulk:
     name: str = "topics-bulk"
     mode: str = (
         f"one proxy, one server (`sync group`); messages of {BODY_SIZE} bytes, {AT_ONCE_COUNT:,} at once, by "
-        "`cursus.topics.Client`, which keeps on its own disk what it puts (synced) and got (synced): one client puts "
+        "`veredus.topics.Client`, which keeps on its own disk what it puts (synced) and got (synced): one client puts "
         "all and then gets all; then two at the same time, one puts and one gets, each in a process of its own"
     )
     rounds_max: int = 3
@@ -95,7 +95,7 @@ def _put(channel: Connection, proxy: str, workdir: Path, count: int) -> None:
 
 def client(client_id: str, proxy: str, workdir: Path) -> Client:
     """A client of the library, to be entered."""
-    from cursus.topics import Client
+    from veredus.topics import Client
 
     return Client(client_id, proxies=[proxy], directory=workdir / "clients", answer_s=_ANSWER_S)
 

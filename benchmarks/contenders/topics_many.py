@@ -29,7 +29,7 @@ from benchmarks.contenders.topics_service import AsyncPageClient, Service, tried
 if TYPE_CHECKING:
     import zmq
 
-    from cursus.topics import AsyncClientGroup, GroupClient
+    from veredus.topics import AsyncClientGroup, GroupClient
 
 CLIENTS_COUNT: Final = 200
 PROCESSES_COUNT: Final = 4
@@ -244,7 +244,7 @@ def _check(index: int, body: bytes, got_count: int) -> None:
 
 
 class GroupMember:
-    """A client of a `cursus.topics.AsyncClientGroup`, one of which each process has for each proxy."""
+    """A client of a `veredus.topics.AsyncClientGroup`, one of which each process has for each proxy."""
 
     _groups: ClassVar[dict[int, asyncio.Task[AsyncClientGroup]]] = {}
     _client: GroupClient
@@ -261,7 +261,7 @@ class GroupMember:
         await self._tried(partial(self._client.subscribe, self._place.own))
 
     async def _taken(self) -> GroupClient:
-        from cursus.topics import AsyncClientGroup
+        from veredus.topics import AsyncClientGroup
 
         first = self._place.index % len(self._proxies)
         group = GroupMember._groups.get(first)
@@ -299,10 +299,10 @@ class GroupMember:
 
 
 class LibraryMember(GroupMember):
-    """`cursus.topics.AsyncClient`, with a directory of its own."""
+    """`veredus.topics.AsyncClient`, with a directory of its own."""
 
     async def _taken(self) -> GroupClient:
-        from cursus.topics import AsyncClient
+        from veredus.topics import AsyncClient
 
         first = self._place.index % len(self._proxies)
         listed = self._proxies[first:] + self._proxies[:first]
@@ -394,7 +394,7 @@ def library() -> ManyClients:
     """Clients that keep what they must."""
     return ManyClients(
         "topics-many-clients",
-        f"{LOAD}; {_SERVICE}; `cursus.topics.AsyncClient`, each with a directory of its own, to which each put and "
+        f"{LOAD}; {_SERVICE}; `veredus.topics.AsyncClient`, each with a directory of its own, to which each put and "
         "each get is synced as well",
         "LibraryMember",
     )
@@ -404,7 +404,7 @@ def group() -> ManyClients:
     """Clients that keep what they must, together."""
     return ManyClients(
         "topics-many-group-clients",
-        f"{LOAD}; {_SERVICE}; clients of a `cursus.topics.AsyncClientGroup` in each process for each proxy, with a "
+        f"{LOAD}; {_SERVICE}; clients of a `veredus.topics.AsyncClientGroup` in each process for each proxy, with a "
         "directory for all of them, to which each put and each get is synced as well",
         "GroupMember",
     )

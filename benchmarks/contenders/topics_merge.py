@@ -163,11 +163,11 @@ def _logged(service: Service, addresses: list[str] | tuple[str, ...], event: str
 
 def _verify(service: Service, keeper: str, giver: str, count: int) -> None:
     """The keeper has all there was and came, once, and the giver nothing."""
-    import cursus
+    import veredus
 
     found = {}
     for server in (keeper, giver):
-        with cursus.connect(serving.url(service.running[server].address)) as node:
+        with veredus.connect(serving.url(service.running[server].address)) as node:
             found[server] = {stream["name"]: stream for stream in node.streams.list()}
     if _TOPIC in found[giver]:
         raise RuntimeError(f"the giver {giver} still has {found[giver][_TOPIC]}")

@@ -106,7 +106,7 @@ class OneClient:
 
 
 def _run_blocking(proxy: str, directory: Path, count: int) -> Mapping[str, float]:
-    from cursus.topics import Client
+    from veredus.topics import Client
 
     trips = Trips()
     with Client("bench", proxies=[proxy], directory=directory) as client:
@@ -123,7 +123,7 @@ def _run_blocking(proxy: str, directory: Path, count: int) -> Mapping[str, float
 def _run_async(proxy: str, directory: Path, count: int) -> Mapping[str, float]:
     import uvloop
 
-    from cursus.topics import AsyncClient
+    from veredus.topics import AsyncClient
 
     async def run() -> Mapping[str, float]:
         trips = Trips()
@@ -153,7 +153,7 @@ def blocking() -> OneClient:
     """The library without asyncio."""
     return OneClient(
         "topics-one-client",
-        f"{_SERVICE}; `cursus.topics.Client`, which keeps on its own disk what it puts (synced) and got (synced)",
+        f"{_SERVICE}; `veredus.topics.Client`, which keeps on its own disk what it puts (synced) and got (synced)",
         _run_blocking,
     )
 
@@ -162,7 +162,7 @@ def asynchronous() -> OneClient:
     """The library for asyncio."""
     return OneClient(
         "topics-one-async-client",
-        f"{_SERVICE}; `cursus.topics.AsyncClient`, which keeps on its own disk what it puts (synced) and got (synced)",
+        f"{_SERVICE}; `veredus.topics.AsyncClient`, which keeps on its own disk what it puts (synced) and got (synced)",
         _run_async,
     )
 

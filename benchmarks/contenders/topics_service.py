@@ -1,7 +1,7 @@
 """The topic service: servers, which are nodes, and proxies, each a process of its own, and clients from the page alone.
 
 The clients here speak the page's words over a plain ZeroMQ socket and keep nothing: whoever is killed may lose or
-double. `cursus.topics` keeps what it must on its own disk; the two are measured side by side.
+double. `veredus.topics` keeps what it must on its own disk; the two are measured side by side.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Service:
 
     def start_proxy(self, address: str, servers: Sequence[str] | None = None) -> Broker:
         """Start the proxy at `address`, which waits for `servers` to say what they have before it assigns."""
-        argv = [str(Path(sys.executable).with_name("cursus")), "proxy", "--listen", address]
+        argv = [str(Path(sys.executable).with_name("veredus")), "proxy", "--listen", address]
         for name, value in (("servers", ",".join(self.servers if servers is None else servers)), ("proxies", address)):
             argv += ["--set", f"topics.{name}={value}"]
         self.running[address] = serve(argv, int(address.rpartition(":")[2]), self._directory(address))
@@ -277,7 +277,7 @@ class AsyncPageClient:
 
 def tried(ask: Callable[[], T]) -> T:
     """Ask by the library until the service is able to answer; the same put again is the same put."""
-    from cursus.kernel.errors import Unavailable
+    from veredus.kernel.errors import Unavailable
 
     while True:
         with suppress(Unavailable):
@@ -286,7 +286,7 @@ def tried(ask: Callable[[], T]) -> T:
 
 async def tried_async(ask: Callable[[], Awaitable[T]]) -> tuple[T, int]:
     """The same on a loop; also how often it was told to try again."""
-    from cursus.kernel.errors import Unavailable
+    from veredus.kernel.errors import Unavailable
 
     refused_count = 0
     while True:

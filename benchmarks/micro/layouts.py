@@ -2,7 +2,7 @@
 
 Four steps are timed. *Encode* makes a payload out of the source's lists, *verify* is the node's, *read* gives a
 subscriber lists, and *filter* gives the node columns to try a predicate on. The crossover of encode + verify + read is
-what `ROWS_COUNT_MAX` in `cursus.delivery.payload` should be near; filter says what a filtered stream adds.
+what `ROWS_COUNT_MAX` in `veredus.delivery.payload` should be near; filter says what a filtered stream adds.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from cursus.delivery.batch import BatchHeader, BatchLimits, Layout, signed_record
-from cursus.delivery.columns import encode_columns
-from cursus.delivery.payload import columns_of, read_columns, read_rows, verify_payload
-from cursus.delivery.publication import AttributeValue, Rows
-from cursus.delivery.record import ENVELOPE_SIZE
-from cursus.delivery.rows import encode_rows
-from cursus.kernel.octets import Octets
+from veredus.delivery.batch import BatchHeader, BatchLimits, Layout, signed_record
+from veredus.delivery.columns import encode_columns
+from veredus.delivery.payload import columns_of, read_columns, read_rows, verify_payload
+from veredus.delivery.publication import AttributeValue, Rows
+from veredus.delivery.record import ENVELOPE_SIZE
+from veredus.delivery.rows import encode_rows
+from veredus.kernel.octets import Octets
 
 COUNTS: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 4096)
 STEPS: Final = ("encode", "verify", "read", "filter")

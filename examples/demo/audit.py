@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from flights import delay_statistics, series_of
 
-import cursus
+import veredus
 
 STATISTICS = ("origin", "hour", "flights", "cancelled", "delay_sum", "delay_max")
 
@@ -41,10 +41,10 @@ class Tally:
         self.wrong += other.wrong
 
 
-def read_stream(node: cursus.Node, stream: str) -> pa.Table:
+def read_stream(node: veredus.Node, stream: str) -> pa.Table:
     """All that the node keeps of a stream."""
     head = node.streams.show(stream)["head"]
-    with node.subscribe(stream, start=cursus.beginning(), until=head + 1) as subscription:
+    with node.subscribe(stream, start=veredus.beginning(), until=head + 1) as subscription:
         tables = [plain(batch.to_arrow()) for batch in subscription.batches()]
     return pa.concat_tables(tables, promote_options="default")
 
@@ -107,7 +107,7 @@ def tally_statistics(rows: pa.Table, flights: pa.Table) -> Tally:
 
 
 def audit_all(
-    node: cursus.Node, stream: str, statistics: str, directory: Path, flights: pa.Table, carriers: list[str]
+    node: veredus.Node, stream: str, statistics: str, directory: Path, flights: pa.Table, carriers: list[str]
 ) -> dict[str, tuple[Tally, int]]:
     """Every store's tally, and how many rows it must hold."""
     journal = read_stream(node, stream)

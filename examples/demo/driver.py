@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from cursus.spark import register
+from veredus.spark import register
 
 FLIGHT = """
     source string, number bigint, sequence bigint, key string, body string, event_time timestamp,
@@ -48,7 +48,7 @@ def new_session(directory: Path) -> SparkSession:
 def flights(spark: SparkSession, arguments: argparse.Namespace, columns: str) -> DataFrame:
     """The stream of flights, with the columns of the DDL `columns`."""
     return (
-        spark.readStream.format("cursus")
+        spark.readStream.format("veredus")
         .option("address", arguments.address)
         .option("stream", arguments.stream)
         .schema(columns)
@@ -95,7 +95,7 @@ def start_statistics(spark: SparkSession, arguments: argparse.Namespace) -> Stre
         "delay_max",
     )
     return (
-        named.writeStream.format("cursus")
+        named.writeStream.format("veredus")
         .queryName("statistics")
         .option("address", arguments.address)
         .option("stream", arguments.statistics)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from board import GATE, Board
 from flights import ATTRIBUTES, carriers_of, open_flights, series_of
 
-import cursus
+import veredus
 
 POLL_SECONDS = 0.1
 CHUNK_COUNT_MAX = 4096
@@ -33,7 +33,7 @@ class Series:
     carrier: str
     table: pa.Table
     times_us: npt.NDArray[np.int64]
-    publisher: cursus.Publisher
+    publisher: veredus.Publisher
     offered: int
 
     def offer(self, gate_us: int) -> None:
@@ -64,7 +64,7 @@ class Series:
         board.report(self.carrier, self.acknowledged, next_us)
 
 
-def opened(node: cursus.Node, stream: str, table: pa.Table, carrier: str) -> Series:
+def opened(node: veredus.Node, stream: str, table: pa.Table, carrier: str) -> Series:
     """The carrier's series, at the place that the node remembers."""
     flights = series_of(table, carrier)
     publisher = node.publisher(stream, source=carrier, resume="token")
@@ -82,7 +82,7 @@ def main() -> int:
     arguments = parser.parse_args()
     table = open_flights(arguments.directory / "flights.arrow")
     board = Board(arguments.directory / "board", carriers_of(table))
-    with cursus.connect(arguments.address) as node:
+    with veredus.connect(arguments.address) as node:
         all_series = [opened(node, arguments.stream, table, carrier) for carrier in arguments.carriers.split(",")]
         while not all(series.is_done for series in all_series):
             gate_us = board.read(GATE)

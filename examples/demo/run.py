@@ -29,7 +29,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 import audit
-import cursus
+import veredus
 
 STREAM, STATISTICS = "flights", "flight-delays"
 PUBLISH_SECONDS = 60.0
@@ -39,7 +39,7 @@ CLOSING_EVENT_TIME = CLOSING_TIME + 2 * WATERMARK
 PUBLISHERS_COUNT = 3
 POLL_SECONDS = 0.1
 LIMIT_SECONDS = 300.0
-MARKER = ".cursus-demo"
+MARKER = ".veredus-demo"
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -68,7 +68,7 @@ class Demo:
         self.first_us, self.span_us = first, last - first
         for carrier in self.carriers:
             self.board.report(carrier, 0, first)
-        self.address = f"cursus://127.0.0.1:{free_port()}"
+        self.address = f"veredus://127.0.0.1:{free_port()}"
         self.node = self.player("node", node_command(self.directory, self.address))
         self.driver = self.player(
             "driver", script("driver.py", *self.place(), "--stream", STREAM, "--statistics", STATISTICS)
@@ -158,7 +158,7 @@ class Demo:
 
     def close_year(self) -> int:
         """Publish what tells the watermark that the year is over; its sequence is the last of the stream."""
-        with cursus.connect(self.address) as node, node.publisher(STREAM, source="closing") as publisher:
+        with veredus.connect(self.address) as node, node.publisher(STREAM, source="closing") as publisher:
             number = publisher.publish(b"closing", b"", event_time=CLOSING_EVENT_TIME)
             return publisher.wait(number).sequence
 
@@ -182,7 +182,7 @@ class Demo:
     def judge(self, seconds: float) -> bool:
         """Count everything, print the table, and say whether all agrees."""
         total, kill_count = self.flights.num_rows, len(plan_kills(self.seed))
-        with cursus.connect(self.address) as node:
+        with veredus.connect(self.address) as node:
             audited = audit.audit_all(node, STREAM, STATISTICS, self.directory, self.flights, self.carriers)
         table = Table(title=f"flights of 2013, seed {self.seed}")
         for column in ("", "rows", "expected", "lost", "doubled", "out of order", "wrong", "agrees"):
@@ -222,14 +222,14 @@ def free_port() -> int:
 
 def node_command(directory: Path, address: str) -> list[str]:
     """How the node is started: its journal in the run's directory, one door."""
-    doors = ["--tcp", address.removeprefix("cursus://"), "--set", "listen.zeromq=", "--set", "listen.metrics="]
-    program = str(Path(sys.executable).with_name("cursus"))
+    doors = ["--tcp", address.removeprefix("veredus://"), "--set", "listen.zeromq=", "--set", "listen.metrics="]
+    program = str(Path(sys.executable).with_name("veredus"))
     return [program, "serve", "--directory", str(directory / "node"), *doors]
 
 
 def create_streams(address: str) -> None:
     """The two streams, so that Spark finds them before the first row does."""
-    with cursus.connect(address) as node:
+    with veredus.connect(address) as node:
         for stream in (STREAM, STATISTICS):
             node.streams.create(stream)
 
@@ -256,7 +256,7 @@ def main() -> int:
     draw(
         demo.timeline,
         picture,
-        f"Flights through Cursus and Spark, killed {len(demo.timeline.kills)} times (seed {seed})",
+        f"Flights through Veredus and Spark, killed {len(demo.timeline.kills)} times (seed {seed})",
     )
     console.print(f"picture: {picture}\n" + ("all agree" if agrees else "[red]something does not agree[/red]"))
     return 0 if agrees else 1

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from accounts import digest_of, index_of
 from first_demo import Member
 
-import cursus
+import veredus
 
 SERVERS_COUNT, PROXIES_COUNT = 3, 2
 PERIOD = "500ms"
@@ -66,17 +66,17 @@ class Cluster:
 
     def _player(self, name: str, arguments: list[str], settings: dict[str, str]) -> Member:
         flags = [flag for path, text in settings.items() for flag in ("--set", f"{path}={text}")]
-        return Member(name, [sys.executable, "-m", "cursus", *arguments, *flags], self.log_of(name))
+        return Member(name, [sys.executable, "-m", "veredus", *arguments, *flags], self.log_of(name))
 
     def log_of(self, name: str) -> Path:
         """Where a process says what it does."""
         return self.directory / f"{name}.log"
 
     def topics(self) -> Counter[str]:
-        """How many servers have each topic. Raises `cursus.Unavailable` while one of them does not answer."""
+        """How many servers have each topic. Raises `veredus.Unavailable` while one of them does not answer."""
         found: Counter[str] = Counter()
         for address in self.nodes.values():
-            with cursus.connect(f"cursus://{address}") as node:
+            with veredus.connect(f"veredus://{address}") as node:
                 found.update(stream["name"] for stream in node.streams.list())
         return found
 
@@ -84,7 +84,7 @@ class Cluster:
         """By topic, all rows of its streams, in the order in which they lie there."""
         rows: dict[str, list[Row]] = {}
         for name, address in self.nodes.items():
-            with cursus.connect(f"cursus://{address}") as node:
+            with veredus.connect(f"veredus://{address}") as node:
                 for topic in [stream["name"] for stream in node.streams.list()]:
                     rows.setdefault(topic, []).extend(read_stream(node, name, topic))
         return rows
@@ -92,7 +92,7 @@ class Cluster:
     def lags(self) -> int:
         """How many rows the subscriptions of all clients have not settled yet."""
         with ExitStack() as stack:
-            nodes = [stack.enter_context(cursus.connect(f"cursus://{a}")) for a in self.nodes.values()]
+            nodes = [stack.enter_context(veredus.connect(f"veredus://{a}")) for a in self.nodes.values()]
             return sum(one["lag"] for node in nodes for one in node.subscriptions.list(name=SUBSCRIPTION))
 
     def said(self, event: str) -> list[dict[str, str]]:
@@ -108,13 +108,13 @@ class Cluster:
         return found
 
 
-def read_stream(node: cursus.Node, server: str, topic: str) -> list[Row]:
+def read_stream(node: veredus.Node, server: str, topic: str) -> list[Row]:
     """All rows of one stream; who put a row that came from another server stands in its attributes."""
     shown = node.streams.show(topic)
     incarnation = bytes(shown["incarnation"])[:8].hex()
     rows: list[Row] = []
     if shown["head"]:
-        with node.subscribe(topic, start=cursus.beginning(), until=shown["head"] + 1) as subscription:
+        with node.subscribe(topic, start=veredus.beginning(), until=shown["head"] + 1) as subscription:
             for one in subscription:
                 attributes = one.attributes
                 client = attributes.get("put-client", one.source)

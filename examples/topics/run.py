@@ -31,7 +31,7 @@ from rich.table import Table
 from scene import END, OPEN, Scene, deal, store_flights
 from strikes import KILL, MEND, PROXY, SERVER, STOP, WORKER, Act, acts_of, plan_mending, plan_strikes
 
-import cursus
+import veredus
 
 CLIENTS_COUNT, WORKERS_COUNT = 50, 10
 FLIGHTS_COUNT = 4_334
@@ -43,7 +43,7 @@ LOOK_SECONDS = 0.5
 LIMIT_SECONDS = 120.0
 """So long may anything take that is waited for."""
 DONE = {KILL: "killed", STOP: "stopped", MEND: "killed, then heard by all"}
-MARKER = ".cursus-demo-topics"
+MARKER = ".veredus-demo-topics"
 WORKER_SCRIPT = Path(__file__).with_name("worker.py")
 
 
@@ -177,7 +177,7 @@ class Demo:
         """Whether no topic is at several servers."""
         try:
             return max(self.cluster.topics().values()) == 1
-        except cursus.Unavailable:
+        except veredus.Unavailable:
             return False
 
     def wait_until(self, is_so: Callable[[], bool], what: str) -> None:

@@ -19,8 +19,8 @@ from typing import TypeVar
 from accounts import FAILED, GOT, PUT, SUBSCRIBED, Account, body_of, digest_of, index_of, read_account
 from scene import END, OPEN, Scene, load_scene, read_flights
 
-from cursus.kernel.errors import Refused, Unavailable
-from cursus.topics import AsyncClient
+from veredus.kernel.errors import Refused, Unavailable
+from veredus.topics import AsyncClient
 
 AGAIN_SECONDS = 0.1
 WAIT_SECONDS = 0.5

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-import cursus
-from cursus import Embedded
-from cursus.audit import CLAIMS, VIOLATIONS, Evidence, NodeJournal, Outcome, audit
-from cursus.kernel.errors import Refused
-from cursus.recording import Kind, Recording, to_parquet
+import veredus
 from tests.audit.oracle import Found, found_in
 from tests.audit.worlds import LATER_LIFE, World, sound_world
+from veredus import Embedded
+from veredus.audit import CLAIMS, VIOLATIONS, Evidence, NodeJournal, Outcome, audit
+from veredus.kernel.errors import Refused
+from veredus.recording import Kind, Recording, to_parquet
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 RANDOM_COUNT = 80
@@ -25,7 +25,7 @@ SAMPLES = 100_000
 
 @pytest.fixture(scope="module")
 def audited_node() -> Iterator[Embedded]:
-    with cursus.embedded(journal={"sync": "none"}) as node:
+    with veredus.embedded(journal={"sync": "none"}) as node:
         yield node
 
 
@@ -217,7 +217,7 @@ def test_what_a_node_and_its_peers_did_is_proved_from_their_recordings(
         recording.acknowledged(stream, "desk", 1, count, 1)
     with (
         Recording(tmp_path / "raw", "main") as recording,
-        audited_node.subscribe(stream, subscriber="main", start=cursus.beginning(), until=count + 1) as subscription,
+        audited_node.subscribe(stream, subscriber="main", start=veredus.beginning(), until=count + 1) as subscription,
     ):
         for row in subscription:
             place = ([row.sequence], [row.source], [row.number])

@@ -1,4 +1,4 @@
-"""`cursus audit` finds its evidence, says what it lacks before Spark starts, and ends with the code of its verdict."""
+"""`veredus audit` finds its evidence, says what it lacks before Spark starts, and ends with the code of its verdict."""
 
 import json
 import subprocess
@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cursus.audit import CLAIMS, NodeJournal
-from cursus.audit import session as sessions
-from cursus.audit.verdict import Count, Verdict, judge
-from cursus.cli import cursus
-from cursus.cli.audit import _evidence, _say
-from cursus.cli.exits import Ended, Exit, run
-from cursus.client.embedded import embedded
-from cursus.recording import Kind, Recording
 from tests.audit.worlds import sound_world
 from tests.processes import free_port
+from veredus.audit import CLAIMS, NodeJournal
+from veredus.audit import session as sessions
+from veredus.audit.verdict import Count, Verdict, judge
+from veredus.cli import veredus
+from veredus.cli.audit import _evidence, _say
+from veredus.cli.exits import Ended, Exit, run
+from veredus.client.embedded import embedded
+from veredus.recording import Kind, Recording
 
 WHOLE: dict[Kind, tuple[str, ...]] = dict.fromkeys(Kind, ())
 
@@ -39,9 +39,9 @@ def test_raw_recordings_are_brought_together_and_a_journal_beside_them_is_taken(
 def test_a_node_is_told_from_a_directory_and_wants_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ExitStack() as stack:
         covers = (("trades", "risk", "number > 5"),)
-        monkeypatch.delenv("CURSUS_TOKEN", raising=False)
-        evidence = _evidence(stack, None, "cursus://127.0.0.1:7071", ("trades",), covers, {"pushed": str(tmp_path)})
-        assert evidence.journal == NodeJournal("cursus://127.0.0.1:7071", ("trades",))
+        monkeypatch.delenv("VEREDUS_TOKEN", raising=False)
+        evidence = _evidence(stack, None, "veredus://127.0.0.1:7071", ("trades",), covers, {"pushed": str(tmp_path)})
+        assert evidence.journal == NodeJournal("veredus://127.0.0.1:7071", ("trades",))
         assert evidence.covers == {("trades", "risk"): "number > 5"}
         assert evidence.pushed == str(tmp_path)
         for directory in (str(tmp_path), "hdfs://store/journal"):
@@ -52,14 +52,14 @@ def test_a_node_is_told_from_a_directory_and_wants_streams(tmp_path: Path, monke
     ("arguments", "words"),
     [
         ([], "there is nothing to judge"),
-        (["--journal", "cursus://127.0.0.1:7071"], "name the streams of the node"),
+        (["--journal", "veredus://127.0.0.1:7071"], "name the streams of the node"),
         (["."], "has neither recordings"),
     ],
 )
 def test_what_makes_no_sense_ends_before_spark_starts(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(cursus, ["audit", *arguments]) == Exit.USAGE
+    assert run(veredus, ["audit", *arguments]) == Exit.USAGE
     said = capsys.readouterr()
     assert words in said.err
     assert "starting Spark" not in said.err
@@ -69,13 +69,13 @@ def test_what_makes_no_sense_ends_before_spark_starts(
 def test_a_node_that_is_not_there_or_lacks_the_stream_ends_before_spark_starts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cursus.cli.audit.NODE_TIMEOUT_S", 0.5)
-    absent = f"cursus://127.0.0.1:{free_port()}"
-    assert run(cursus, ["audit", "--journal", absent, "--stream", "trades"]) == Exit.UNAVAILABLE
+    monkeypatch.setattr("veredus.cli.audit.NODE_TIMEOUT_S", 0.5)
+    absent = f"veredus://127.0.0.1:{free_port()}"
+    assert run(veredus, ["audit", "--journal", absent, "--stream", "trades"]) == Exit.UNAVAILABLE
     said = capsys.readouterr()
-    assert absent.removeprefix("cursus://") in said.err
+    assert absent.removeprefix("veredus://") in said.err
     with embedded() as node:
-        assert run(cursus, ["audit", "--journal", node.served.address, "--stream", "trades"]) == Exit.REFUSED
+        assert run(veredus, ["audit", "--journal", node.served.address, "--stream", "trades"]) == Exit.REFUSED
     said_of_stream = capsys.readouterr()
     assert "there is no stream 'trades'" in said_of_stream.err
     assert "starting Spark" not in said.err + said_of_stream.err
@@ -84,12 +84,12 @@ def test_a_node_that_is_not_there_or_lacks_the_stream_ends_before_spark_starts(
 def test_a_node_that_wants_to_know_who_asks_is_told_by_the_variables_of_all_commands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("CURSUS_TOKEN", "secret")
-    monkeypatch.setenv("CURSUS_AUTHORITIES", "/ca.pem")
+    monkeypatch.setenv("VEREDUS_TOKEN", "secret")
+    monkeypatch.setenv("VEREDUS_AUTHORITIES", "/ca.pem")
     with ExitStack() as stack:
-        evidence = _evidence(stack, None, "cursus://127.0.0.1:7071", ("trades",), (), {})
+        evidence = _evidence(stack, None, "veredus://127.0.0.1:7071", ("trades",), (), {})
     assert evidence.journal == NodeJournal(
-        "cursus://127.0.0.1:7071", ("trades",), {"token": "secret", "caFile": "/ca.pem"}
+        "veredus://127.0.0.1:7071", ("trades",), {"token": "secret", "caFile": "/ca.pem"}
     )
 
 
@@ -136,7 +136,7 @@ def test_the_whole_command_names_what_was_planted_and_writes_a_report(
     monkeypatch.setattr(sessions, "session", lambda *_: shared(spark))
     arguments = [f"--{side}={evidence / side}" for side in ("offered", "acknowledged", "journal")]
     asked = ["--claim", "kept/journal", "--claim", "order/journal", "--into", str(tmp_path / "report")]
-    assert run(cursus, ["audit", *arguments, *asked]) == Exit.VIOLATED
+    assert run(veredus, ["audit", *arguments, *asked]) == Exit.VIOLATED
     assert [line.split()[:4] for line in capsys.readouterr().out.splitlines()] == [
         ["claim", "outcome", "violations", "reported"],
         ["kept/journal", "refuted", "1", "0"],
@@ -172,7 +172,7 @@ def test_where_spark_does_not_start_its_reason_is_said_in_one_line(tmp_path: Pat
 
 
 def audit_in_a_process(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cursus", "audit", "--master", "local[1]", *arguments]
+    command = [sys.executable, "-m", "veredus", "audit", "--master", "local[1]", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -184,8 +184,8 @@ def audit_in_a_process(*arguments: str) -> subprocess.CompletedProcess[str]:
             "java.io.IOException: full",
         ),
         (
-            "Failed to read: Traceback (most recent):\n  File x\ncursus.kernel.errors.Refused: no stream 'nope'\n",
-            "cursus.kernel.errors.Refused: no stream 'nope'",
+            "Failed to read: Traceback (most recent):\n  File x\nveredus.kernel.errors.Refused: no stream 'nope'\n",
+            "veredus.kernel.errors.Refused: no stream 'nope'",
         ),
         (
             "\n[PARSE_SYNTAX_ERROR] Syntax error.\n\nJVM stacktrace:\nx.SomeException: y",

@@ -7,12 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from cursus.audit import CLAIMS, Evidence, Outcome, audit
-from cursus.audit.evidence import side_of
-from cursus.audit.report import NotWritten
-from cursus.kernel.errors import Refused
-from cursus.recording import SCHEMAS, Kind
 from tests.audit.worlds import sound_world
+from veredus.audit import CLAIMS, Evidence, Outcome, audit
+from veredus.audit.evidence import side_of
+from veredus.audit.report import NotWritten
+from veredus.kernel.errors import Refused
+from veredus.recording import SCHEMAS, Kind
 
 pytestmark = pytest.mark.spark
 

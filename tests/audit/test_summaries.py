@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.audit.summaries import (
+from veredus.audit.summaries import (
     BUCKET_BITS,
     Table,
     expanded,

@@ -5,10 +5,10 @@ from html import escape
 
 import pytest
 
-from cursus.audit import CLAIMS, VIOLATIONS, Outcome
-from cursus.audit.page import SHOWN_MAX, page_of
-from cursus.audit.verdict import Count, Verdict, judge
-from cursus.recording import Kind
+from veredus.audit import CLAIMS, VIOLATIONS, Outcome
+from veredus.audit.page import SHOWN_MAX, page_of
+from veredus.audit.verdict import Count, Verdict, judge
+from veredus.recording import Kind
 
 WHOLE: dict[Kind, tuple[str, ...]] = dict.fromkeys(Kind, ())
 

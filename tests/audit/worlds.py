@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cursus.recording import SCHEMAS, Kind, Manifest
-from cursus.recording.conversion import write_manifest
+from veredus.recording import SCHEMAS, Kind, Manifest
+from veredus.recording.conversion import write_manifest
 
 Row = dict[str, Any]
 LIFE = "00000000000000000001-main"

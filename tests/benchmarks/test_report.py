@@ -78,7 +78,7 @@ def test_a_report_names_who_is_missing_and_what_went_wrong() -> None:
 
 
 def test_json_carries_every_sample_and_every_figure() -> None:
-    document = json.loads(to_json(results_of(flow("cursus", 4e6), flow("b", 10, is_verified=False))))
+    document = json.loads(to_json(results_of(flow("veredus", 4e6), flow("b", 10, is_verified=False))))
     assert [sample["is_verified"] for sample in document["samples"]] == [True, False]
     assert len(document["figures"]) == len(FIGURES)
     assert document["figures"][0]["is_reached"] is True

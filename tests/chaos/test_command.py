@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from cursus.chaos import netem
-from cursus.chaos.plan import draw, faults_of
-from cursus.cli import cursus
-from cursus.cli.exits import Exit, run
+from veredus.chaos import netem
+from veredus.chaos.plan import draw, faults_of
+from veredus.cli import veredus
+from veredus.cli.exits import Exit, run
 
 
 def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["chaos", "--plan", "--seed", "4", "--seconds", "20", "--faults", "kill,flip", "--directory"]
-    assert run(cursus, [*arguments, str(tmp_path / "none")]) == Exit.OK
+    assert run(veredus, [*arguments, str(tmp_path / "none")]) == Exit.OK
     said = capsys.readouterr().out
     plan = draw(4, 20, ("kill", "flip"))
     assert said.startswith(f"seed 4, 20 s, {len(plan.strikes)} strikes\n")
@@ -41,7 +41,7 @@ def test_what_cannot_be_run_is_refused_before_anything_is_made(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     directory = tmp_path / "none"
-    assert run(cursus, ["chaos", "--directory", str(directory), *arguments]) == Exit.USAGE
+    assert run(veredus, ["chaos", "--directory", str(directory), *arguments]) == Exit.USAGE
     captured = capsys.readouterr()
     assert said in captured.err
     assert captured.out == ""
@@ -53,8 +53,8 @@ def test_without_spark_it_says_what_to_install_and_runs_nothing(
 ) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyspark" else real(name))
-    assert run(cursus, ["chaos", "--directory", str(tmp_path / "none")]) == Exit.REFUSED
-    assert "pip install 'cursus[spark]'" in capsys.readouterr().err
+    assert run(veredus, ["chaos", "--directory", str(tmp_path / "none")]) == Exit.REFUSED
+    assert "pip install 'veredus[spark]'" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
 
 
@@ -62,7 +62,7 @@ def test_a_directory_that_holds_another_run_is_refused(tmp_path: Path, capsys: p
     pytest.importorskip("pyspark")
     (tmp_path / "seed-1").mkdir()
     (tmp_path / "seed-1" / "plan.json").touch()
-    assert run(cursus, ["chaos", "--faults", "kill", "--directory", str(tmp_path)]) == Exit.USAGE
+    assert run(veredus, ["chaos", "--faults", "kill", "--directory", str(tmp_path)]) == Exit.USAGE
     assert "is not empty" in capsys.readouterr().err
 
 
@@ -72,7 +72,7 @@ def test_packets_are_never_spoiled_outside_of_a_namespace_of_the_run_s_own(monke
     for is_marked in (False, True):
         if is_marked:
             # Marked, but with interfaces beside loopback: whatever this is, it is not the run's own.
-            monkeypatch.setenv("CURSUS_CHAOS_NAMESPACE", "1")
+            monkeypatch.setenv("VEREDUS_CHAOS_NAMESPACE", "1")
             monkeypatch.setattr(netem.socket, "if_nameindex", lambda: [(1, "lo"), (2, "eth0")])
         with pytest.raises(RuntimeError, match="namespace of the run's own"):
             netem.begin("loss", 10)
@@ -114,11 +114,11 @@ def test_a_run_that_is_killed_leaves_no_process_and_no_mount_behind(tmp_path: Pa
     if not netem.may_mount():
         pytest.skip("this user may have no mounts of its own")
     name = f"run-of-{os.getpid()}"
-    command = [sys.executable, "-m", "cursus", "chaos", "--seconds", "60", "--faults", "full,pause"]
+    command = [sys.executable, "-m", "veredus", "chaos", "--seconds", "60", "--faults", "full,pause"]
     with subprocess.Popen([*command, "--directory", str(tmp_path / name)], stderr=subprocess.DEVNULL) as running:
         try:
             wait_until(lambda: len(processes_of(name)) > 3)
-            assert "cursus-chaos" in mounts_of(running.pid)
+            assert "veredus-chaos" in mounts_of(running.pid)
             assert str(tmp_path) not in mounts_of("self")
         finally:
             running.kill()

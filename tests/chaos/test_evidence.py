@@ -8,14 +8,14 @@ from random import Random
 
 import pytest
 
-import cursus
-from cursus.chaos.content import body_of, key_of
-from cursus.chaos.evidence import READER, Range, gather, sizes_of, unexplained_gaps
-from cursus.chaos.flipping import Struck, flip
-from cursus.chaos.layout import Layout
-from cursus.chaos.plan import Plan, draw
-from cursus.recording import Recording
+import veredus
 from tests.system.serving import ServedNode
+from veredus.chaos.content import body_of, key_of
+from veredus.chaos.evidence import READER, Range, gather, sizes_of, unexplained_gaps
+from veredus.chaos.flipping import Struck, flip
+from veredus.chaos.layout import Layout
+from veredus.chaos.plan import Plan, draw
+from veredus.recording import Recording
 
 pytestmark = pytest.mark.slow
 COUNT = 1_500
@@ -84,7 +84,7 @@ def test_rows_of_a_sink_are_known_by_their_bodies(layout: Layout, served: Served
         gather(plan(), layout, node)
     rows = [*_rows(layout, "journal")]
     assert [(row["source"], row["number"], row["sequence"]) for row in rows] == [("sink-1", 1, 1)]
-    assert cursus.recording.digest_of(key_of("sink-1", 1), body_of("sink-1", 1)) == rows[0]["digest"]
+    assert veredus.recording.digest_of(key_of("sink-1", 1), body_of("sink-1", 1)) == rows[0]["digest"]
 
 
 def _rows(layout: Layout, kind: str) -> list[dict[str, object]]:

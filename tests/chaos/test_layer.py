@@ -11,19 +11,19 @@ from random import Random
 
 import pytest
 
-from cursus.chaos.layer import Switches, write_switches
-from cursus.chaos.platter import cut_power
+from veredus.chaos.layer import Switches, write_switches
+from veredus.chaos.platter import cut_power
 
 BEGINNING = """
 import errno, json, os, sys, time
 from pathlib import Path
-from cursus.chaos.layer import Layer
-from cursus.chaos.platter import Platter
+from veredus.chaos.layer import Layer
+from veredus.chaos.platter import Platter
 place = Path(sys.argv[1])
 root = place / "root"
 layer = Layer(root, Platter(root, place / "undo.log", place / "kept"))
 layer.install()
-from cursus.runtime.directory import open_directory, replace_file, sync_data, sync_directory, write_at
+from veredus.runtime.directory import open_directory, replace_file, sync_data, sync_directory, write_at
 """
 
 
@@ -115,7 +115,7 @@ def test_the_wall_clock_steps_and_comes_back_and_no_other_clock_does(place: Path
     said = run_in(
         place,
         """
-from cursus.chaos.layer import Switches, write_switches
+from veredus.chaos.layer import Switches, write_switches
 switches = place / "switches"
 before, steady = time.time(), time.monotonic()
 layer.follow(switches)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from cursus.chaos.leash import PARENT
+from veredus.chaos.leash import PARENT
 
 BEGINS = """
 import os, subprocess, sys, time
-from cursus.chaos.leash import PARENT
+from veredus.chaos.leash import PARENT
 os.environ[PARENT] = str(os.getpid())
 child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
 child.stdout.readline()
@@ -24,7 +24,7 @@ time.sleep(60)
 """
 LIVES = """
 import time
-from cursus.chaos.leash import end_with_parent
+from veredus.chaos.leash import end_with_parent
 end_with_parent()
 print("lives", flush=True)
 time.sleep(60)

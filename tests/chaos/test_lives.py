@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-import cursus
-from cursus.chaos import conductor
-from cursus.chaos import lives as lifes
-from cursus.chaos.conductor import Outcome
-from cursus.chaos.layout import Layout
-from cursus.chaos.lives import Life, Lives
-from cursus.chaos.plan import NODE, Member, draw
+import veredus
+from veredus.chaos import conductor
+from veredus.chaos import lives as lifes
+from veredus.chaos.conductor import Outcome
+from veredus.chaos.layout import Layout
+from veredus.chaos.lives import Life, Lives
+from veredus.chaos.plan import NODE, Member, draw
 
 ASLEEP = ["timeit", "-n1", "-r1", "import time; time.sleep(60)"]
 FAILED = ["json.tool", "no-such-file"]
@@ -60,9 +60,9 @@ def test_a_member_that_ends_though_nobody_struck_it_is_a_surprise_and_lives_agai
 def test_a_life_has_no_settings_of_whoever_runs_this_and_the_door_goes_with_the_node(
     lives: Lives, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CURSUS_CHAOS_NAMESPACE", "1")
-    monkeypatch.setenv("CURSUS_LISTEN_TCP", "127.0.0.1:1")
-    code = "import os; print(sorted(name for name in os.environ if name.startswith('CURSUS_')))"
+    monkeypatch.setenv("VEREDUS_CHAOS_NAMESPACE", "1")
+    monkeypatch.setenv("VEREDUS_LISTEN_TCP", "127.0.0.1:1")
+    code = "import os; print(sorted(name for name in os.environ if name.startswith('VEREDUS_')))"
     life = begun(lives, "one", ["timeit", "-n1", "-r1", code])
     assert ended(life) == 0
     assert life.log.read_text().startswith("[]")
@@ -76,7 +76,7 @@ def test_a_node_that_does_not_begin_is_told_with_what_it_said_last(
 ) -> None:
     monkeypatch.setattr(conductor, "START_S", 3.0)
     monkeypatch.setitem(lifes.NODE_SETTINGS, "JOURNAL_SEGMENT_SIZE", "nonsense")
-    with pytest.raises(cursus.Unavailable, match=r"the node ended with 2 before .*node\.log: .*nonsense"):
+    with pytest.raises(veredus.Unavailable, match=r"the node ended with 2 before .*node\.log: .*nonsense"):
         asyncio.run(conductor.run(draw(2, 3, ("kill",)), Layout(tmp_path / "run"), lambda _: None))
 
 
@@ -136,7 +136,7 @@ def test_a_subscription_that_never_settles_is_stuck_and_says_what_it_waits_for(
 
     async def story() -> list[str]:
         async with (
-            cursus.embedded_async() as node,
+            veredus.embedded_async() as node,
             node.publisher("s", source="p") as publisher,
             node.subscribe("s", subscriber="desk", name="main") as subscription,
         ):
@@ -170,7 +170,7 @@ def test_a_source_that_cannot_reach_a_node_is_stuck_and_everybody_is_ended(
         begun(lives, "source-1", ASLEEP)
         begun(lives, NODE, ASLEEP)
         monkeypatch.setattr(conductor, "_wait_settled", _nothing)
-        async with cursus.embedded_async(listen={"tcp": "127.0.0.1:0"}) as node:
+        async with veredus.embedded_async(listen={"tcp": "127.0.0.1:0"}) as node:
             lives.node_address = node.served.address
             await conductor._come_to_an_end(lives, _Healer(), outcome, lambda _: None)  # type: ignore[arg-type]
         await lives.end()

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from cursus.chaos.content import body_of, identity_in, key_of
-from cursus.chaos.plan import FAULTS, NODE, SUNK, Plan, decoded, draw, encoded, faults_of
-from cursus.kernel.errors import Misuse
+from veredus.chaos.content import body_of, identity_in, key_of
+from veredus.chaos.plan import FAULTS, NODE, SUNK, Plan, decoded, draw, encoded, faults_of
+from veredus.kernel.errors import Misuse
 
 
 def plans() -> list[Plan]:
@@ -18,7 +18,7 @@ def plans() -> list[Plan]:
 
 
 def test_the_same_seed_gives_the_same_plan_in_every_process() -> None:
-    asked = "from cursus.chaos.plan import *; print(encoded(draw(7, 20, FAULTS)).decode(), end='')"
+    asked = "from veredus.chaos.plan import *; print(encoded(draw(7, 20, FAULTS)).decode(), end='')"
     elsewhere = subprocess.run(
         [sys.executable, "-c", asked], env={**os.environ, "PYTHONHASHSEED": "5"}, capture_output=True, check=True
     )

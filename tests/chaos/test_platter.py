@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from cursus.chaos import platter as module
-from cursus.chaos.platter import SECTOR_SIZE, Lost, Platter, cut_power
+from veredus.chaos import platter as module
+from veredus.chaos.platter import SECTOR_SIZE, Lost, Platter, cut_power
 
 
 class Disk:

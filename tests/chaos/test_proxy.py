@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from cursus.chaos.proxy import Proxy
-from cursus.chaos.striking import spoil
+from veredus.chaos.proxy import Proxy
+from veredus.chaos.striking import spoil
 
 PATIENCE_S = 5.0
 A_WHILE_S = 0.15

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cursus.chaos.campaign import Judge, Judged, run_and_judge
-from cursus.chaos.evidence import sizes_of
-from cursus.chaos.layout import Layout
-from cursus.chaos.plan import FAULTS, decoded, draw, faults_of
+from veredus.chaos.campaign import Judge, Judged, run_and_judge
+from veredus.chaos.evidence import sizes_of
+from veredus.chaos.layout import Layout
+from veredus.chaos.plan import FAULTS, decoded, draw, faults_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.xdist_group("chaos")]
 SECONDS = 8

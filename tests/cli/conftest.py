@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cursus.cli import cursus
-from cursus.cli.exits import run
-from cursus.client.embedded import Embedded, embedded
+from veredus.cli import veredus
+from veredus.cli.exits import run
+from veredus.client.embedded import Embedded, embedded
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Ran:
         return self.out.splitlines()
 
 
-Cursus = Callable[..., Ran]
+Veredus = Callable[..., Ran]
 
 
 def ran(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> Ran:
     """Run a command of this process, and say how it ended."""
     capfd.readouterr()
-    code = run(cursus, [str(argument) for argument in arguments])
+    code = run(veredus, [str(argument) for argument in arguments])
     shown = capfd.readouterr()
     return Ran(code, shown.out, shown.err)
 
@@ -45,7 +45,7 @@ def node() -> Iterator[Embedded]:
 
 
 @pytest.fixture
-def run_cursus(node: Embedded, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cursus:
+def run_veredus(node: Embedded, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Veredus:
     """Runs a command against the node."""
-    monkeypatch.setenv("CURSUS_ADDRESS", node.served.address)
+    monkeypatch.setenv("VEREDUS_ADDRESS", node.served.address)
     return partial(ran, capfd)

@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 import pytest
 
-from cursus.cli import VERBS, LazyGroup, cursus
-from cursus.cli.exits import Ended, Exit, run
-from cursus.kernel.errors import Fenced, Misuse, Refused, Unavailable
 from tests.processes import Child, ended
+from veredus.cli import VERBS, LazyGroup, veredus
+from veredus.cli.exits import Ended, Exit, run
+from veredus.kernel.errors import Fenced, Misuse, Refused, Unavailable
 
 HEAVY = (
     "asyncio",
@@ -28,7 +28,7 @@ HEAVY = (
 
 def test_help_imports_nothing_heavy() -> None:
     script = (
-        "import sys\nfrom cursus.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit as end:\n"
+        "import sys\nfrom veredus.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit as end:\n"
         "    print(end.code, [name for name in sys.argv[1].split(',') if name in sys.modules], file=sys.stderr)\n"
     )
     asked = ended([sys.executable, "-c", script, ",".join(HEAVY)])
@@ -37,14 +37,14 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_every_verb_can_be_imported_and_explains_itself(capfd: pytest.CaptureFixture[str]) -> None:
-    assert isinstance(cursus, LazyGroup)
+    assert isinstance(veredus, LazyGroup)
     for verb in VERBS:
-        assert run(cursus, [verb, "--help"]) == Exit.OK
-        assert f"cursus {verb}" in capfd.readouterr().out
+        assert run(veredus, [verb, "--help"]) == Exit.OK
+        assert f"veredus {verb}" in capfd.readouterr().out
 
 
 def test_an_unknown_verb_is_a_usage_error_with_the_nearest_one(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(cursus, ["strem"]) == Exit.USAGE
+    assert run(veredus, ["strem"]) == Exit.USAGE
     assert "Did you mean 'stream'?" in capfd.readouterr().err
 
 
@@ -60,7 +60,7 @@ def raising(error: BaseException) -> click.Command:
     ("error", "code"),
     [
         (Refused("unknown-stream", "there is no stream"), Exit.REFUSED),
-        (Refused("bad-settings", "cursus.toml:1:1: no"), Exit.USAGE),
+        (Refused("bad-settings", "veredus.toml:1:1: no"), Exit.USAGE),
         (Misuse("bad-address", "no address"), Exit.USAGE),
         (Fenced("fenced", "a newer one took over"), Exit.FENCED),
         (Unavailable("unreachable", "no node"), Exit.UNAVAILABLE),
@@ -81,12 +81,12 @@ def test_each_kind_of_end_has_its_exit_code_and_no_traceback(
 
 def test_an_error_is_told_with_its_code_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
     run(raising(Refused("forbidden", "desk-1 may not publish 'trades'")), [])
-    assert capfd.readouterr().err == "cursus: desk-1 may not publish 'trades' [forbidden]\n"
+    assert capfd.readouterr().err == "veredus: desk-1 may not publish 'trades' [forbidden]\n"
 
 
 def test_a_reader_that_has_had_enough_is_no_failure() -> None:
     script = (
-        "import sys\nfrom cursus.cli import cursus\nfrom cursus.cli.exits import run\nimport click\n"
+        "import sys\nfrom veredus.cli import veredus\nfrom veredus.cli.exits import run\nimport click\n"
         "@click.command()\ndef loud():\n    while True:\n        click.echo('x' * 1000)\n"
         "sys.exit(run(loud, []))\n"
     )
@@ -105,7 +105,7 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def run_verb(capfd: pytest.CaptureFixture[str]) -> Run:
     def run_it(*arguments: str) -> tuple[int, str, str]:
-        code = run(cursus, list(arguments))
+        code = run(veredus, list(arguments))
         shown = capfd.readouterr()
         return code, shown.out, shown.err
 
@@ -113,7 +113,7 @@ def run_verb(capfd: pytest.CaptureFixture[str]) -> Run:
 
 
 def test_serve_check_explains_every_setting_and_its_origin(run_verb: Run, tmp_path: Path) -> None:
-    file = tmp_path / "cursus.toml"
+    file = tmp_path / "veredus.toml"
     file.write_text('[journal]\nsync = "none"\n[stream.trades]\nretention_age = "1h"\n')
     code, out, _ = run_verb("serve", "--settings", str(file), "--tcp", "127.0.0.1:0", "--check", "-o", "json")
     rows = {row["setting"]: row for row in json.loads(out)}
@@ -132,7 +132,7 @@ def test_serve_check_explains_every_setting_and_its_origin(run_verb: Run, tmp_pa
 
 
 def test_serve_refuses_bad_settings_with_their_places(run_verb: Run, tmp_path: Path) -> None:
-    file = tmp_path / "cursus.toml"
+    file = tmp_path / "veredus.toml"
     file.write_text("[journal]\nsegment_sise = 5\n")
     code, out, err = run_verb("serve", "--settings", str(file), "--check")
     assert (code, out) == (Exit.USAGE, "")

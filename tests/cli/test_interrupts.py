@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from cursus.cli.interrupts import SAME_S, Interrupts
+from veredus.cli.interrupts import SAME_S, Interrupts
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

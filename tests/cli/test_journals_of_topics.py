@@ -1,4 +1,4 @@
-"""`cursus journal` on what clients of topics remember, and on directories that hold no journal."""
+"""`veredus journal` on what clients of topics remember, and on directories that hold no journal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from cursus.cli.exits import Exit
-from cursus.client.embedded import embedded
-from cursus.journal.checkpoint import CHECKPOINT_NAME
-from cursus.kernel.errors import Refused
-from cursus.topics import AsyncClientGroup, Client
 from tests.cli.conftest import Ran, ran
 from tests.processes import Child
 from tests.topics.paper_server import Scene, scene
+from veredus.cli.exits import Exit
+from veredus.client.embedded import embedded
+from veredus.journal.checkpoint import CHECKPOINT_NAME
+from veredus.kernel.errors import Refused
+from veredus.topics import AsyncClientGroup, Client
 
 BODY = bytes(range(256)) * 400
 """A dozen of them bring a checkpoint about."""
@@ -34,7 +34,7 @@ def around() -> Iterator[Scene]:
 
 @pytest.fixture
 def journal(capfd: pytest.CaptureFixture[str]) -> Journal:
-    """Runs `cursus journal` with a command and its arguments."""
+    """Runs `veredus journal` with a command and its arguments."""
     return partial(ran, capfd, "journal")
 
 
@@ -129,7 +129,7 @@ def test_a_checkpoint_of_what_a_client_remembers_is_read_too(journal: Journal, a
 def test_a_client_that_is_killed_in_the_middle_of_a_put_leaves_what_can_be_read(
     journal: Journal, around: Scene, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "cursus", "topics", "--id", "bob", "--proxy", around.addresses[0]]
+    command = [sys.executable, "-m", "veredus", "topics", "--id", "bob", "--proxy", around.addresses[0]]
     with Child([*command, "--directory", str(tmp_path), "put", "t"], stdin=-1) as putting:
         refused: list[Ran] = []
 
@@ -173,11 +173,11 @@ def test_a_directory_without_a_journal_is_refused_and_those_in_it_that_have_one_
     above, empty = journal(command, tmp_path), journal(command, tmp_path / "empty")
     assert (above.code, above.out) == (empty.code, empty.out) == (Exit.REFUSED, "")
     assert above.err == (
-        f"cursus: there is no journal in {tmp_path}: name one of those below it: client_alice, client_bob"
+        f"veredus: there is no journal in {tmp_path}: name one of those below it: client_alice, client_bob"
         " [no-journal]\n"
     )
     assert empty.err == (
-        f"cursus: there is no journal in {tmp_path}/empty: name the directory of a node, or of a client of topics"
+        f"veredus: there is no journal in {tmp_path}/empty: name the directory of a node, or of a client of topics"
         " [no-journal]\n"
     )
 

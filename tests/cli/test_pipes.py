@@ -10,12 +10,12 @@ from typing import BinaryIO
 
 import pytest
 
-from cursus.cli.exits import Exit
-from cursus.client.embedded import Embedded
-from tests.cli.conftest import Cursus
+from tests.cli.conftest import Veredus
 from tests.processes import Child, beside
+from veredus.cli.exits import Exit
+from veredus.client.embedded import Embedded
 
-COMMAND = [sys.executable, "-c", "from cursus.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from veredus.cli import main; main()"]
 
 
 def started(*arguments: str) -> Child:
@@ -35,20 +35,20 @@ def written(directory: Path, *lines: str, name: str = "input") -> Path:
     return file
 
 
-def test_lines_go_in_and_come_out_in_order(run_cursus: Cursus, tmp_path: Path) -> None:
+def test_lines_go_in_and_come_out_in_order(run_veredus: Veredus, tmp_path: Path) -> None:
     file = written(tmp_path, *(f"line {index}" for index in range(10_000)))
-    assert run_cursus("pub", "trades", "--file", file).code == Exit.OK
-    read = run_cursus("sub", "trades", "--no-follow")
+    assert run_veredus("pub", "trades", "--file", file).code == Exit.OK
+    read = run_veredus("sub", "trades", "--no-follow")
     assert (read.code, read.out) == (Exit.OK, file.read_text())
 
 
-def test_standard_input_is_read_when_no_file_is_named(run_cursus: Cursus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_is_read_when_no_file_is_named(run_veredus: Veredus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
-    assert run_cursus("pub", "trades").code == Exit.OK
-    assert run_cursus("sub", "trades", "--no-follow").lines == ["one", "two"]
+    assert run_veredus("pub", "trades").code == Exit.OK
+    assert run_veredus("sub", "trades", "--no-follow").lines == ["one", "two"]
 
 
-def test_keys_attributes_and_times_survive_a_json_pipe(run_cursus: Cursus, tmp_path: Path) -> None:
+def test_keys_attributes_and_times_survive_a_json_pipe(run_veredus: Veredus, tmp_path: Path) -> None:
     record = {
         "key": "stock.SUN",
         "body": "31.5",
@@ -60,133 +60,133 @@ def test_keys_attributes_and_times_survive_a_json_pipe(run_cursus: Cursus, tmp_p
         },
         "event_time": "2013-07-01T05:00:00.000000Z",
     }
-    run_cursus("pub", "trades", "--format", "json", "--file", written(tmp_path, json.dumps(record)))
-    (line,) = run_cursus("sub", "trades", "--no-follow", "--format", "json").lines
+    run_veredus("pub", "trades", "--format", "json", "--file", written(tmp_path, json.dumps(record)))
+    (line,) = run_veredus("sub", "trades", "--no-follow", "--format", "json").lines
     shown = json.loads(line)
     assert {name: shown[name] for name in record} == record
     assert (shown["sequence"], shown["number"], shown["source"]) == (1, 1, "")
     copied = written(tmp_path, line, name="copied")
-    assert run_cursus("pub", "copy", "--format", "json", "--file", copied).code == Exit.OK
-    again = json.loads(run_cursus("sub", "copy", "--no-follow", "--format", "json").out)
+    assert run_veredus("pub", "copy", "--format", "json", "--file", copied).code == Exit.OK
+    again = json.loads(run_veredus("sub", "copy", "--no-follow", "--format", "json").out)
     assert {name: again[name] for name in record} == record
 
 
-def test_bodies_with_line_breaks_go_through_a_prefixed_pipe(run_cursus: Cursus, tmp_path: Path) -> None:
+def test_bodies_with_line_breaks_go_through_a_prefixed_pipe(run_veredus: Veredus, tmp_path: Path) -> None:
     file = tmp_path / "input"
     file.write_bytes(b"\x00\x00\x00\x03a\nb\x00\x00\x00\x00")
-    run_cursus("pub", "trades", "--format", "prefixed", "--file", file)
-    assert run_cursus("sub", "trades", "--no-follow", "--format", "prefixed").out == "\0\0\0\3a\nb\0\0\0\0"
+    run_veredus("pub", "trades", "--format", "prefixed", "--file", file)
+    assert run_veredus("sub", "trades", "--no-follow", "--format", "prefixed").out == "\0\0\0\3a\nb\0\0\0\0"
 
 
-def test_key_and_condition_are_evaluated_by_the_node(run_cursus: Cursus, tmp_path: Path) -> None:
+def test_key_and_condition_are_evaluated_by_the_node(run_veredus: Veredus, tmp_path: Path) -> None:
     file = written(tmp_path, "EWR.LAX\tone", "JFK.LAX\ttwo", "EWR.SFO\tthree")
-    run_cursus("pub", "flights", "--key-separator", "\\t", "--attribute", "delay=40", "--file", file)
-    read = run_cursus("sub", "flights", "--no-follow", "--key", "prefix:EWR.", "--key-separator", "\\t")
+    run_veredus("pub", "flights", "--key-separator", "\\t", "--attribute", "delay=40", "--file", file)
+    read = run_veredus("sub", "flights", "--no-follow", "--key", "prefix:EWR.", "--key-separator", "\\t")
     assert read.lines == ["EWR.LAX\tone", "EWR.SFO\tthree"]
-    assert run_cursus("sub", "flights", "--no-follow", "--where", "delay < 40").lines == []
-    refused = run_cursus("sub", "flights", "--no-follow", "--where", "delay <")
+    assert run_veredus("sub", "flights", "--no-follow", "--where", "delay < 40").lines == []
+    refused = run_veredus("sub", "flights", "--no-follow", "--where", "delay <")
     assert (refused.code, "[bad-predicate]" in refused.err) == (Exit.REFUSED, True)
 
 
-def test_an_attribute_has_the_type_that_its_text_shows(run_cursus: Cursus, tmp_path: Path) -> None:
+def test_an_attribute_has_the_type_that_its_text_shows(run_veredus: Veredus, tmp_path: Path) -> None:
     texts = {"whole": "-3", "decimal": "2.5e1", "switch": "true", "text": "Infinity", "quoted": '"7"'}
     given = [part for name, text in texts.items() for part in ("--attribute", f"{name}={text}")]
-    run_cursus("pub", "trades", *given, "--file", written(tmp_path, "one"))
-    shown = json.loads(run_cursus("sub", "trades", "--no-follow", "--format", "json").out)
+    run_veredus("pub", "trades", *given, "--file", written(tmp_path, "one"))
+    shown = json.loads(run_veredus("sub", "trades", "--no-follow", "--format", "json").out)
     assert shown["attributes"] == {"whole": -3, "decimal": 25.0, "switch": True, "text": "Infinity", "quoted": "7"}
 
 
-def test_a_command_begins_where_it_is_told(run_cursus: Cursus, tmp_path: Path) -> None:
-    run_cursus("pub", "trades", "--source", "desk", "--file", written(tmp_path, *map(str, range(1, 11))))
-    assert run_cursus("sub", "trades", "--no-follow", "--from", "9").lines == ["9", "10"]
-    assert run_cursus("sub", "trades", "--no-follow", "--from", "tail:3").lines == ["8", "9", "10"]
-    assert run_cursus("sub", "trades", "--no-follow", "--from", "head").lines == []
-    assert run_cursus("sub", "trades", "--no-follow", "--from", "after:desk").lines == []
-    assert run_cursus("sub", "trades", "--from", "2013-07-01T00:00:00Z", "--count", "2").lines == ["1", "2"]
-    assert run_cursus("sub", "trades", "--from", "yesterday").code == Exit.USAGE
-    assert "time zone" in run_cursus("sub", "trades", "--from", "2013-07-01T00:00:00").err
+def test_a_command_begins_where_it_is_told(run_veredus: Veredus, tmp_path: Path) -> None:
+    run_veredus("pub", "trades", "--source", "desk", "--file", written(tmp_path, *map(str, range(1, 11))))
+    assert run_veredus("sub", "trades", "--no-follow", "--from", "9").lines == ["9", "10"]
+    assert run_veredus("sub", "trades", "--no-follow", "--from", "tail:3").lines == ["8", "9", "10"]
+    assert run_veredus("sub", "trades", "--no-follow", "--from", "head").lines == []
+    assert run_veredus("sub", "trades", "--no-follow", "--from", "after:desk").lines == []
+    assert run_veredus("sub", "trades", "--from", "2013-07-01T00:00:00Z", "--count", "2").lines == ["1", "2"]
+    assert run_veredus("sub", "trades", "--from", "yesterday").code == Exit.USAGE
+    assert "time zone" in run_veredus("sub", "trades", "--from", "2013-07-01T00:00:00").err
 
 
-def test_a_part_of_the_input_is_published_when_that_is_asked_for(run_cursus: Cursus, tmp_path: Path) -> None:
+def test_a_part_of_the_input_is_published_when_that_is_asked_for(run_veredus: Veredus, tmp_path: Path) -> None:
     file = written(tmp_path, *map(str, range(1, 11)))
-    run_cursus("pub", "trades", "--file", file, "--from", "4", "--count", "3")
-    assert run_cursus("sub", "trades", "--no-follow").lines == ["4", "5", "6"]
+    run_veredus("pub", "trades", "--file", file, "--from", "4", "--count", "3")
+    assert run_veredus("sub", "trades", "--no-follow").lines == ["4", "5", "6"]
 
 
-def test_the_same_file_published_again_under_its_source_adds_nothing(run_cursus: Cursus, tmp_path: Path) -> None:
+def test_the_same_file_published_again_under_its_source_adds_nothing(run_veredus: Veredus, tmp_path: Path) -> None:
     file = written(tmp_path, *map(str, range(9_000)))
     for _ in range(2):
-        assert run_cursus("pub", "trades", "--source", "desk", "--file", file).code == Exit.OK
-    assert run_cursus("sub", "trades", "--no-follow").out == file.read_text()
+        assert run_veredus("pub", "trades", "--source", "desk", "--file", file).code == Exit.OK
+    assert run_veredus("sub", "trades", "--no-follow").out == file.read_text()
     with file.open("a") as more:
         more.write("new\n")
-    run_cursus("pub", "trades", "--source", "desk", "--file", file)
-    assert run_cursus("sub", "trades", "--no-follow").out == file.read_text()
+    run_veredus("pub", "trades", "--source", "desk", "--file", file)
+    assert run_veredus("sub", "trades", "--no-follow").out == file.read_text()
 
 
-def test_another_file_under_the_same_source_is_refused_unless_it_is_meant(run_cursus: Cursus, tmp_path: Path) -> None:
-    run_cursus("pub", "trades", "--source", "desk", "--file", written(tmp_path, "one", "two"))
+def test_another_file_under_the_same_source_is_refused_unless_it_is_meant(run_veredus: Veredus, tmp_path: Path) -> None:
+    run_veredus("pub", "trades", "--source", "desk", "--file", written(tmp_path, "one", "two"))
     other = written(tmp_path, "three", "four", "five", name="other")
-    refused = run_cursus("pub", "trades", "--source", "desk", "--file", other)
+    refused = run_veredus("pub", "trades", "--source", "desk", "--file", other)
     assert (refused.code, "[other-input]" in refused.err) == (Exit.REFUSED, True)
-    assert run_cursus("pub", "trades", "--source", "desk", "--no-resume", "--file", other).code == Exit.OK
-    assert run_cursus("sub", "trades", "--no-follow").lines == ["one", "two", "three", "four", "five"]
+    assert run_veredus("pub", "trades", "--source", "desk", "--no-resume", "--file", other).code == Exit.OK
+    assert run_veredus("sub", "trades", "--no-follow").lines == ["one", "two", "three", "four", "five"]
 
 
-def test_a_source_that_never_said_from_where_is_not_resumed(run_cursus: Cursus, tmp_path: Path) -> None:
+def test_a_source_that_never_said_from_where_is_not_resumed(run_veredus: Veredus, tmp_path: Path) -> None:
     file = written(tmp_path, "one", "two")
-    run_cursus("pub", "trades", "--source", "desk", "--no-resume", "--file", file)
-    refused = run_cursus("pub", "trades", "--source", "desk", "--file", file)
+    run_veredus("pub", "trades", "--source", "desk", "--no-resume", "--file", file)
+    refused = run_veredus("pub", "trades", "--source", "desk", "--file", file)
     assert (refused.code, "[other-input]" in refused.err) == (Exit.REFUSED, True)
 
 
-def test_what_is_right_before_a_bad_record_is_published(run_cursus: Cursus, tmp_path: Path) -> None:
+def test_what_is_right_before_a_bad_record_is_published(run_veredus: Veredus, tmp_path: Path) -> None:
     file = written(tmp_path, '{"body":"one"}', "{]", '{"body":"three"}')
-    ended = run_cursus("pub", "trades", "--format", "json", "--file", file)
+    ended = run_veredus("pub", "trades", "--format", "json", "--file", file)
     assert ended.code == Exit.USAGE
     assert "the record at byte 15" in ended.err
     assert "go on with --from 2" in ended.err
-    assert run_cursus("sub", "trades", "--no-follow").lines == ["one"]
+    assert run_veredus("sub", "trades", "--no-follow").lines == ["one"]
 
 
-def test_a_subscriber_goes_on_behind_what_it_printed(run_cursus: Cursus, tmp_path: Path) -> None:
-    run_cursus("pub", "trades", "--file", written(tmp_path, *map(str, range(1, 7))))
-    assert run_cursus("sub", "trades", "--subscriber", "risk", "--count", "4").lines == ["1", "2", "3", "4"]
-    assert run_cursus("sub", "trades", "--subscriber", "risk", "--count", "2").lines == ["5", "6"]
+def test_a_subscriber_goes_on_behind_what_it_printed(run_veredus: Veredus, tmp_path: Path) -> None:
+    run_veredus("pub", "trades", "--file", written(tmp_path, *map(str, range(1, 7))))
+    assert run_veredus("sub", "trades", "--subscriber", "risk", "--count", "4").lines == ["1", "2", "3", "4"]
+    assert run_veredus("sub", "trades", "--subscriber", "risk", "--count", "2").lines == ["5", "6"]
 
 
-def test_a_subscriber_that_does_not_follow_has_settled_what_it_printed(run_cursus: Cursus, tmp_path: Path) -> None:
-    run_cursus("pub", "trades", "--file", written(tmp_path, "one", "two"))
-    assert run_cursus("sub", "trades", "--subscriber", "risk", "--no-follow").lines == ["one", "two"]
-    assert run_cursus("sub", "trades", "--subscriber", "risk", "--no-follow").lines == []
-    run_cursus("pub", "trades", "--file", written(tmp_path, "three"))
-    assert run_cursus("sub", "trades", "--subscriber", "risk", "--no-follow").lines == ["three"]
+def test_a_subscriber_that_does_not_follow_has_settled_what_it_printed(run_veredus: Veredus, tmp_path: Path) -> None:
+    run_veredus("pub", "trades", "--file", written(tmp_path, "one", "two"))
+    assert run_veredus("sub", "trades", "--subscriber", "risk", "--no-follow").lines == ["one", "two"]
+    assert run_veredus("sub", "trades", "--subscriber", "risk", "--no-follow").lines == []
+    run_veredus("pub", "trades", "--file", written(tmp_path, "three"))
+    assert run_veredus("sub", "trades", "--subscriber", "risk", "--no-follow").lines == ["three"]
 
 
-def test_a_gap_is_told_and_has_an_exit_code_of_its_own(run_cursus: Cursus, tmp_path: Path) -> None:
-    run_cursus("pub", "trades", "--file", written(tmp_path, *map(str, range(1, 11))))
-    run_cursus("sub", "trades", "--subscriber", "risk", "--count", "1")
-    assert run_cursus("stream", "trim", "trades", "--keep", "2").code == Exit.OK
-    read = run_cursus("sub", "trades", "--subscriber", "risk", "--count", "2")
+def test_a_gap_is_told_and_has_an_exit_code_of_its_own(run_veredus: Veredus, tmp_path: Path) -> None:
+    run_veredus("pub", "trades", "--file", written(tmp_path, *map(str, range(1, 11))))
+    run_veredus("sub", "trades", "--subscriber", "risk", "--count", "1")
+    assert run_veredus("stream", "trim", "trades", "--keep", "2").code == Exit.OK
+    read = run_veredus("sub", "trades", "--subscriber", "risk", "--count", "2")
     assert (read.code, read.lines) == (Exit.GAP, ["9", "10"])
     assert "gap: sequences 2 to 8 cannot be had" in read.err
-    below = run_cursus("sub", "trades", "--from", "3")
+    below = run_veredus("sub", "trades", "--from", "3")
     assert (below.code, "[below-floor]" in below.err) == (Exit.REFUSED, True)
 
 
-def test_an_interrupted_reader_says_from_where_to_go_on(run_cursus: Cursus, tmp_path: Path) -> None:
-    run_cursus("pub", "trades", "--file", written(tmp_path, "one", "two"))
+def test_an_interrupted_reader_says_from_where_to_go_on(run_veredus: Veredus, tmp_path: Path) -> None:
+    run_veredus("pub", "trades", "--file", written(tmp_path, "one", "two"))
     with started("sub", "trades") as reading:
         assert reading.stdout.readline() + reading.stdout.readline() == b"one\ntwo\n"
         reading.send_signal(signal.SIGINT)
         assert (reading.wait(), reading.stdout.read()) == (Exit.INTERRUPTED, b"")
-        assert b"go on with: cursus sub trades --from 3" in reading.stderr.read()
+        assert b"go on with: veredus sub trades --from 3" in reading.stderr.read()
 
 
 def test_an_interrupted_subscriber_has_settled_what_it_printed(
-    run_cursus: Cursus, node: Embedded, tmp_path: Path
+    run_veredus: Veredus, node: Embedded, tmp_path: Path
 ) -> None:
-    run_cursus("pub", "trades", "--file", written(tmp_path, "one", "two"))
+    run_veredus("pub", "trades", "--file", written(tmp_path, "one", "two"))
     with started("sub", "trades", "--subscriber", "risk") as reading:
         assert reading.stdout.readline() + reading.stdout.readline() == b"one\ntwo\n"
         reading.send_signal(signal.SIGTERM)
@@ -195,7 +195,7 @@ def test_an_interrupted_subscriber_has_settled_what_it_printed(
 
 
 def test_an_interrupted_publisher_waits_for_receipts_and_says_from_where_to_go_on(
-    run_cursus: Cursus, node: Embedded
+    run_veredus: Veredus, node: Embedded
 ) -> None:
     node.streams.create("trades")
     with started("pub", "trades") as publishing:
@@ -205,11 +205,11 @@ def test_an_interrupted_publisher_waits_for_receipts_and_says_from_where_to_go_o
         publishing.send_signal(signal.SIGINT)
         assert publishing.wait() == Exit.INTERRUPTED
         assert b"go on with --from 3" in publishing.stderr.read()
-    assert run_cursus("sub", "trades", "--no-follow").lines == ["one", "two"]
+    assert run_veredus("sub", "trades", "--no-follow").lines == ["one", "two"]
 
 
-def test_a_node_that_is_not_there_is_named(run_cursus: Cursus, tmp_path: Path) -> None:
-    ended = run_cursus("stream", "ls", "--address", f"unix://{tmp_path}/nowhere", "--timeout", "0.2s")
+def test_a_node_that_is_not_there_is_named(run_veredus: Veredus, tmp_path: Path) -> None:
+    ended = run_veredus("stream", "ls", "--address", f"unix://{tmp_path}/nowhere", "--timeout", "0.2s")
     assert (ended.code, "[unreachable]" in ended.err) == (Exit.UNAVAILABLE, True)
 
 
@@ -223,7 +223,7 @@ def feed(into: BinaryIO, data: bytes) -> None:
 
 @pytest.mark.slow
 def test_a_publisher_that_is_killed_and_started_again_loses_and_doubles_nothing(
-    node: Embedded, run_cursus: Cursus, tmp_path: Path
+    node: Embedded, run_veredus: Veredus, tmp_path: Path
 ) -> None:
     file = written(tmp_path, *(f"line {index:06}" for index in range(90_000)))
     node.streams.create("log")
@@ -235,5 +235,5 @@ def test_a_publisher_that_is_killed_and_started_again_loses_and_doubles_nothing(
                 wait_for_head(node, "log", fed_count - 20_000)
                 publishing.kill()
     assert 40_000 <= node.streams.show("log")["head"] <= 60_000
-    assert run_cursus("pub", "log", "--source", "archive", "--file", file).code == Exit.OK
-    assert run_cursus("sub", "log", "--no-follow").out == file.read_text()
+    assert run_veredus("pub", "log", "--source", "archive", "--file", file).code == Exit.OK
+    assert run_veredus("sub", "log", "--no-follow").out == file.read_text()

@@ -1,21 +1,21 @@
-"""`cursus proxy` says where it could listen, and keeps shut what should be."""
+"""`veredus proxy` says where it could listen, and keeps shut what should be."""
 
 from pathlib import Path
 
 import pytest
 
-from cursus.cli import cursus
-from cursus.cli.exits import Exit, run
-from cursus.cli.proxy import proxy_settings
-from cursus.node.settings import TopicsSection
-from cursus.protocols.topics.proxy import ProxySettings
+from veredus.cli import veredus
+from veredus.cli.exits import Exit, run
+from veredus.cli.proxy import proxy_settings
+from veredus.node.settings import TopicsSection
+from veredus.protocols.topics.proxy import ProxySettings
 
 OPEN = "0.0.0.0:7081"
 
 
 def refusal(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     """What is said about settings with which no proxy starts."""
-    assert run(cursus, ["proxy", *arguments]) == Exit.USAGE
+    assert run(veredus, ["proxy", *arguments]) == Exit.USAGE
     said = capfd.readouterr().err
     assert "[bad-settings]" in said
     return said
@@ -46,7 +46,7 @@ def test_what_is_set_wrongly_is_told_with_its_place(capfd: pytest.CaptureFixture
     config = tmp_path / "topics.toml"
     config.write_text('[topics]\nanswer = "0ms"\n')
     assert f"{config}:2:1: topics.answer" in refusal(capfd, "--config", str(config))
-    assert run(cursus, ["proxy", "--set", "topics.listen"]) == Exit.USAGE
+    assert run(veredus, ["proxy", "--set", "topics.listen"]) == Exit.USAGE
     assert "is not SECTION.NAME=VALUE" in capfd.readouterr().err
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.cli.records import (
+from veredus.cli.records import (
     JSON,
     LINES,
     PREFIXED,
@@ -21,7 +21,7 @@ from cursus.cli.records import (
     write_lines,
     write_prefixed,
 )
-from cursus.kernel.errors import Misuse
+from veredus.kernel.errors import Misuse
 
 
 class Cut:

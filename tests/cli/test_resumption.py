@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.cli.records import LINES, read_chunks
-from cursus.cli.resumption import CHECKED_SIZE_MAX, RememberingInput
-from cursus.kernel.errors import Refused
+from veredus.cli.records import LINES, read_chunks
+from veredus.cli.resumption import CHECKED_SIZE_MAX, RememberingInput
+from veredus.kernel.errors import Refused
 
 
 class Pipe(io.BytesIO):

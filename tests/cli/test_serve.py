@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-import cursus
-from cursus.cli.exits import Exit
-from cursus.node.figures import FIGURES
+import veredus
 from tests.processes import Child, ended, free_port
+from veredus.cli.exits import Exit
+from veredus.node.figures import FIGURES
 
-COMMAND = [sys.executable, "-c", "from cursus.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from veredus.cli import main; main()"]
 
 
 class Served:
@@ -29,7 +29,7 @@ class Served:
 
     @property
     def address(self) -> str:
-        return f"cursus://{self.ready['tcp']}"
+        return f"veredus://{self.ready['tcp']}"
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def serve_in_vain(*arguments: str) -> subprocess.CompletedProcess[str]:
     return ended([*COMMAND, "serve", *arguments])
 
 
-def wait_for_head(node: cursus.Node, head: int) -> None:
+def wait_for_head(node: veredus.Node, head: int) -> None:
     deadline = time.monotonic() + 30
     while not any(stream["head"] > head for stream in node.streams.list()):
         assert time.monotonic() < deadline, f"no stream came to {head}"
@@ -57,13 +57,13 @@ def wait_for_head(node: cursus.Node, head: int) -> None:
 
 def test_a_node_drains_on_sigterm_and_what_it_took_is_there_at_the_next_start(tmp_path: Path) -> None:
     with served(tmp_path) as first:
-        with cursus.connect(first.address) as node, node.publisher("trades", source="desk") as publisher:
+        with veredus.connect(first.address) as node, node.publisher("trades", source="desk") as publisher:
             publisher.publish("key", b"body")
         first.process.send_signal(signal.SIGTERM)
         assert first.process.wait() == Exit.OK
     with served(tmp_path) as second:
         assert second.ready["was_clean"] is True
-        with cursus.connect(second.address) as node:
+        with veredus.connect(second.address) as node:
             assert node.streams.show("trades")["head"] == 1
 
 
@@ -76,7 +76,7 @@ def test_two_nodes_on_one_directory_or_one_port_are_told_apart(tmp_path: Path) -
 
 
 def test_a_running_node_shows_every_figure_and_is_alive_and_ready(tmp_path: Path) -> None:
-    with served(tmp_path) as own, cursus.connect(own.address) as node:
+    with served(tmp_path) as own, veredus.connect(own.address) as node:
         with node.publisher("trades") as publisher:
             publisher.publish("key", b"body")
         with node.subscribe("trades", subscriber="risk") as subscription:
@@ -88,18 +88,18 @@ def test_a_running_node_shows_every_figure_and_is_alive_and_ready(tmp_path: Path
 
             page = get("/metrics")
             assert [figure.name for figure in FIGURES if f"\n{figure.name}" not in page] == []
-            assert "cursus_publications_total 1.0" in page
-            assert 'cursus_stream_head{stream="trades"} 1.0' in page
+            assert "veredus_publications_total 1.0" in page
+            assert 'veredus_stream_head{stream="trades"} 1.0' in page
             assert (get("/livez"), get("/readyz")) == ("ok\n", "ok\n")
 
 
 @pytest.mark.slow
 def test_nothing_is_lost_doubled_or_reordered_while_the_node_is_killed_again_and_again(tmp_path: Path) -> None:
     tcp = f"127.0.0.1:{free_port()}"
-    verify = ["verify", "--count", "24000", "--rate", "8000", "--address", f"cursus://{tcp}", "-o", "json"]
+    verify = ["verify", "--count", "24000", "--rate", "8000", "--address", f"veredus://{tcp}", "-o", "json"]
     with Child([*COMMAND, *verify], stdout=-1, stderr=-1) as judging:
         for head in (2_000, 6_000, 12_000):
-            with served(tmp_path, tcp=tcp) as again, cursus.connect(again.address) as node:
+            with served(tmp_path, tcp=tcp) as again, veredus.connect(again.address) as node:
                 wait_for_head(node, head)
         with served(tmp_path, tcp=tcp) as last:
             out, err = judging.communicate()

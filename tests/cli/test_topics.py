@@ -1,4 +1,4 @@
-"""`cursus topics`: section 2 of the paper on the command line, against a server written from it."""
+"""`veredus topics`: section 2 of the paper on the command line, against a server written from it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from cursus.cli import cursus
-from cursus.cli.exits import Exit, run
-from cursus.runtime.logs import set_up_logs
 from tests.cli.conftest import Ran, ran
 from tests.processes import Child, free_port
 from tests.topics.paper_server import Scene, scene
+from veredus.cli import veredus
+from veredus.cli.exits import Exit, run
+from veredus.runtime.logs import set_up_logs
 
-COMMAND = [sys.executable, "-c", "from cursus.cli import main; main()", "topics"]
+COMMAND = [sys.executable, "-c", "from veredus.cli import main; main()", "topics"]
 Run = Callable[..., Ran]
 
 
@@ -54,7 +54,7 @@ def test_the_four_operations_of_the_paper(run_as: Run, tmp_path: Path) -> None:
     assert run_as("alice", "unsubscribe", "prices") == Ran(Exit.OK, "", "")
     said = run_as("alice", "get", "prices")
     assert said == Ran(
-        Exit.REFUSED, "", "cursus: client alice is not subscribed to prices: subscribe first [not-subscribed]\n"
+        Exit.REFUSED, "", "veredus: client alice is not subscribed to prices: subscribe first [not-subscribed]\n"
     )
 
 
@@ -137,10 +137,10 @@ def test_flags_are_stronger_than_the_file(run_as: Run, around: Scene, tmp_path: 
     dead = f"127.0.0.1:{free_port()}"
     told = ["--proxy", dead, "--directory", str(tmp_path / "other")]
     assert run_as("alice", "subscribe", "t").code == Exit.OK
-    code = run(cursus, ["topics", "--config", str(config), "--id", "alice", *told, "subscribe", "t"])
+    code = run(veredus, ["topics", "--config", str(config), "--id", "alice", *told, "subscribe", "t"])
     assert code == Exit.UNAVAILABLE
     told += ["--proxy", around.addresses[0]]
-    code = run(cursus, ["topics", "--config", str(config), "--id", "alice", *told, "subscribe", "t"])
+    code = run(veredus, ["topics", "--config", str(config), "--id", "alice", *told, "subscribe", "t"])
     assert code == Exit.OK
     assert (tmp_path / "other" / "client_alice").is_dir()
 
@@ -150,11 +150,11 @@ def test_where_no_proxy_is_there_that_is_said_in_one_sentence(
 ) -> None:
     dead = f"127.0.0.1:{free_port()}"
     code = run(
-        cursus, ["topics", "--id", "alice", "--proxy", dead, "--directory", str(tmp_path), "put", "t", "/dev/null"]
+        veredus, ["topics", "--id", "alice", "--proxy", dead, "--directory", str(tmp_path), "put", "t", "/dev/null"]
     )
     assert code == Exit.IN_DOUBT
     assert capfd.readouterr().err == (
-        f"cursus: no proxy was of help: {dead} takes no connection. See that one runs, and try again (nobody knows"
+        f"veredus: no proxy was of help: {dead} takes no connection. See that one runs, and try again (nobody knows"
         " whether the message was put; the same put again never puts it twice) [no-proxy]\n"
     )
 
@@ -162,17 +162,17 @@ def test_where_no_proxy_is_there_that_is_said_in_one_sentence(
 def test_a_client_needs_an_id_and_its_settings_make_sense(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, run_as: Run
 ) -> None:
-    assert run(cursus, ["topics", "get", "t"]) == Exit.USAGE
+    assert run(veredus, ["topics", "get", "t"]) == Exit.USAGE
     assert "--id" in capfd.readouterr().err
     file = tmp_path / "wrong.toml"
     file.write_text("[topics]\nproxy = 1\n")
-    assert run(cursus, ["topics", "--config", str(file), "--id", "a", "get", "t"]) == Exit.USAGE
+    assert run(veredus, ["topics", "--config", str(file), "--id", "a", "get", "t"]) == Exit.USAGE
     assert "did you mean proxies?" in capfd.readouterr().err
     assert run_as("two words", "get", "t").code == Exit.REFUSED
     large = tmp_path / "large"
     large.write_bytes(bytes((1 << 20) + 1))
     assert run_as("alice", "put", "t", large).err == (
-        f"cursus: {large} has more than 1048576 bytes (topics.body_size_max) [too-large]\n"
+        f"veredus: {large} has more than 1048576 bytes (topics.body_size_max) [too-large]\n"
     )
 
 

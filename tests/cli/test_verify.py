@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.cli.verify import Witness
+from veredus.cli.verify import Witness
 
 
 def witness_of(numbers: list[int]) -> Witness:

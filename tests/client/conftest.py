@@ -5,15 +5,15 @@ from itertools import count
 
 import pytest
 
-import cursus
-from cursus.client.embedded import Embedded
+import veredus
+from veredus.client.embedded import Embedded
 
 _numbers = count(1)
 
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Embedded]:
-    with cursus.embedded(journal={"sync": "none"}) as node:
+    with veredus.embedded(journal={"sync": "none"}) as node:
         yield node
 
 

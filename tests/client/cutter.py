@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cursus.client.loops import LoopThread
+from veredus.client.loops import LoopThread
 
 
 class Cutter:
@@ -22,7 +22,7 @@ class Cutter:
         self.limits = list(limits or [])
         self.connection_count = 0
         self.is_open = True
-        self._directory = tempfile.TemporaryDirectory(prefix="cursus-")
+        self._directory = tempfile.TemporaryDirectory(prefix="veredus-")
         self.path = Path(self._directory.name) / "relay.socket"
         self.address = f"unix://{self.path}"
         self._thread = LoopThread("cutter")

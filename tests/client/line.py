@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from cursus.client.connection import ConnectionSettings
+from veredus.client.connection import ConnectionSettings
 
 
 class Line:

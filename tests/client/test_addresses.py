@@ -2,18 +2,18 @@
 
 import pytest
 
-from cursus.client.addresses import Address, parse_address, parse_addresses
-from cursus.kernel.errors import Misuse
+from veredus.client.addresses import Address, parse_address, parse_addresses
+from veredus.kernel.errors import Misuse
 
 
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        ("cursus://example.org:9000", Address("cursus://example.org:9000", "example.org", 9000)),
-        ("cursus://example.org", Address("cursus://example.org", "example.org", 7071)),
-        ("cursus://[::1]:80", Address("cursus://[::1]:80", "::1", 80)),
+        ("veredus://example.org:9000", Address("veredus://example.org:9000", "example.org", 9000)),
+        ("veredus://example.org", Address("veredus://example.org", "example.org", 7071)),
+        ("veredus://[::1]:80", Address("veredus://[::1]:80", "::1", 80)),
         ("127.0.0.1:7000", Address("127.0.0.1:7000", "127.0.0.1", 7000)),
-        ("cursus+tls://h:1", Address("cursus+tls://h:1", "h", 1, is_tls=True)),
+        ("veredus+tls://h:1", Address("veredus+tls://h:1", "h", 1, is_tls=True)),
         ("unix:///run/node", Address("unix:///run/node", path="/run/node")),
     ],
 )
@@ -22,7 +22,7 @@ def test_an_address_names_a_place(text: str, address: Address) -> None:
     assert str(address) == text
 
 
-@pytest.mark.parametrize("text", ["http://h:1", "cursus://", "cursus://h:port", "cursus://h:1/path", "unix://h/p"])
+@pytest.mark.parametrize("text", ["http://h:1", "veredus://", "veredus://h:port", "veredus://h:1/path", "unix://h/p"])
 def test_what_names_no_place_is_refused_with_its_text(text: str) -> None:
     with pytest.raises(Misuse, match="bad-address"):
         parse_address(text)

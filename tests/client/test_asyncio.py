@@ -4,22 +4,22 @@ import asyncio
 
 import pytest
 
-import cursus
-from cursus.client.embedded import Embedded
+import veredus
+from veredus.client.embedded import Embedded
 
 pytestmark = pytest.mark.asyncio
 
 
 async def test_publishing_and_subscribing_in_one_loop(node: Embedded, stream: str) -> None:
     async with (
-        cursus.connect_async(node.served.address) as far,
+        veredus.connect_async(node.served.address) as far,
         far.publisher(stream, source="a") as publisher,
         far.subscribe(stream, subscriber="s", until=5_001) as subscription,
     ):
         for index in range(5_000):
             await publisher.publish("k", b"%d" % index, attributes={"n": index})
         receipt = await publisher.flush()
-        assert receipt == cursus.Receipt(5_000, 5_000, cursus.Durability.NONE, False)
+        assert receipt == veredus.Receipt(5_000, 5_000, veredus.Durability.NONE, False)
         got = []
         async for publication in subscription:
             got.append(publication.attributes["n"])
@@ -31,7 +31,7 @@ async def test_publishing_and_subscribing_in_one_loop(node: Embedded, stream: st
 
 
 async def test_what_is_opened_may_be_awaited_as_well_as_entered(node: Embedded, stream: str) -> None:
-    far = await cursus.connect_async(node.served.address)
+    far = await veredus.connect_async(node.served.address)
     publisher = await far.publisher(stream, source="a")
     number = publisher.publish_nowait("k", b"x")
     assert (await publisher.wait(number)).sequence == 1
@@ -47,10 +47,10 @@ async def test_what_is_opened_may_be_awaited_as_well_as_entered(node: Embedded, 
 
 async def test_with_a_full_outbox_publish_waits_and_publish_nowait_does_not(node: Embedded, stream: str) -> None:
     async with (
-        cursus.connect_async(node.served.address) as far,
+        veredus.connect_async(node.served.address) as far,
         far.publisher(stream, source="a", outbox_size_max=100_000, batch_size=10_000) as publisher,
     ):
-        with pytest.raises(cursus.Unavailable, match="outbox-full"):
+        with pytest.raises(veredus.Unavailable, match="outbox-full"):
             _ = [publisher.publish_nowait("k", b"x" * 1_000) for _ in range(1_000)]
         for _ in range(1_000):
             await publisher.publish("k", b"x" * 1_000)
@@ -62,7 +62,7 @@ async def test_with_a_full_outbox_publish_waits_and_publish_nowait_does_not(node
 async def test_lists_tables_and_tokens_work_as_they_do_without_asyncio(node: Embedded, stream: str) -> None:
     import pyarrow as pa
 
-    async with cursus.connect_async(node.served.address) as far:
+    async with veredus.connect_async(node.served.address) as far:
         async with far.publisher(stream, source="a", resume="token") as publisher:
             await publisher.publish_many(["k"] * 3, [b"1", b"2", b"3"])
             await publisher.publish_table(pa.table({"k": ["a"], "b": [b"4"]}), key="k", body="b")
@@ -72,7 +72,7 @@ async def test_lists_tables_and_tokens_work_as_they_do_without_asyncio(node: Emb
 
 
 async def test_a_batch_at_a_time_and_many_subscribers_beside_one_another(node: Embedded, stream: str) -> None:
-    async with cursus.connect_async(node.served.address) as far:
+    async with veredus.connect_async(node.served.address) as far:
 
         async def count() -> int:
             async with far.subscribe(stream, until=3_001) as subscription:
@@ -85,7 +85,7 @@ async def test_a_batch_at_a_time_and_many_subscribers_beside_one_another(node: E
 
 
 async def test_sinks_commit_as_they_do_without_asyncio(node: Embedded, stream: str) -> None:
-    async with cursus.connect_async(node.served.address) as far:
+    async with veredus.connect_async(node.served.address) as far:
         await far.streams.create(stream)
         async with await far.sink(stream).open_run() as run:
             stage = await run.stage(stream)
@@ -99,20 +99,20 @@ async def test_sinks_commit_as_they_do_without_asyncio(node: Embedded, stream: s
 
 
 async def test_a_fenced_source_says_so_and_stops(node: Embedded, stream: str) -> None:
-    async with cursus.connect_async(node.served.address) as far:
+    async with veredus.connect_async(node.served.address) as far:
         older = await far.publisher(stream, source="a")
         async with far.publisher(stream, source="a"):
-            with pytest.raises(cursus.Fenced):
+            with pytest.raises(veredus.Fenced):
                 await older.wait(await older.publish("k", b"x"))
-            with pytest.raises(cursus.Fenced):
+            with pytest.raises(veredus.Fenced):
                 await older.publish("k", b"y")
             await older.close()
 
 
 async def test_an_embedded_node_is_gone_when_it_was_left() -> None:
-    async with cursus.embedded_async(journal={"sync": "none"}) as node:
+    async with veredus.embedded_async(journal={"sync": "none"}) as node:
         address = node.served.address
         async with node.publisher("s", source="a") as publisher:
             assert (await publisher.wait(await publisher.publish("k", b"x"))).sequence == 1
-    with pytest.raises(cursus.Unavailable, match="unreachable"):
-        await cursus.connect_async(address, timeout_s=0.05)
+    with pytest.raises(veredus.Unavailable, match="unreachable"):
+        await veredus.connect_async(address, timeout_s=0.05)

@@ -20,10 +20,10 @@ sys.meta_path.insert(0, Watch())
 
 import datetime
 
-import cursus
+import veredus
 
 now = datetime.datetime.now(datetime.UTC)
-with cursus.embedded() as node:
+with veredus.embedded() as node:
     node.streams.create("s")
     with node.publisher("s", source="a") as publisher:
         for index in range(600):

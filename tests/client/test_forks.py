@@ -5,13 +5,13 @@ import pickle
 import signal
 import traceback
 
-import cursus
-from cursus.client.embedded import Embedded
+import veredus
+from veredus.client.embedded import Embedded
 
 CHILD_LIFE_S = 30
 
 
-def in_child(node: Embedded, stream: str, publisher: cursus.Publisher, subscription: cursus.Subscription) -> object:
+def in_child(node: Embedded, stream: str, publisher: veredus.Publisher, subscription: veredus.Subscription) -> object:
     codes = []
     for use in (
         lambda: publisher.publish("k", b"child"),
@@ -24,11 +24,11 @@ def in_child(node: Embedded, stream: str, publisher: cursus.Publisher, subscript
         try:
             use()
             codes.append("used")
-        except cursus.CursusError as error:
+        except veredus.VeredusError as error:
             codes.append(error.code)
     publisher.close()
     subscription.close()
-    with cursus.connect(node.served.address) as anew, anew.publisher(stream, source="child") as mine:
+    with veredus.connect(node.served.address) as anew, anew.publisher(stream, source="child") as mine:
         codes.append(str(mine.wait(mine.publish("k", b"anew")).number))
     return codes
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.client.intake import PUBLICATION_SIZE, Intake
-from cursus.delivery.batch import BatchLimits
-from cursus.delivery.cutting import Listed, Publications, Tabled
-from cursus.delivery.payload import columns_of
-from cursus.delivery.publication import Rows
-from cursus.kernel.errors import Fenced, Misuse, Unavailable
 from tests.processes import beside
+from veredus.client.intake import PUBLICATION_SIZE, Intake
+from veredus.delivery.batch import BatchLimits
+from veredus.delivery.cutting import Listed, Publications, Tabled
+from veredus.delivery.payload import columns_of
+from veredus.delivery.publication import Rows
+from veredus.kernel.errors import Fenced, Misuse, Unavailable
 
 
 def rows_in(publications: Publications) -> list[tuple[object, object, dict[str, object], int | None]]:

@@ -1,31 +1,31 @@
-"""`import cursus` is cheap, and its names are what they say."""
+"""`import veredus` is cheap, and its names are what they say."""
 
 import sys
 
 import pytest
 
-import cursus
-from cursus.client.embedded import Embedded
-from cursus.client.pytest_plugin import cursus_node  # noqa: F401
+import veredus
 from tests.processes import ended
+from veredus.client.embedded import Embedded
+from veredus.client.pytest_plugin import veredus_node  # noqa: F401
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
     heavy = ("pyarrow", "numpy", "msgspec", "asyncio")
-    script = f"import sys, cursus; print([name for name in {heavy} if name in sys.modules])"
+    script = f"import sys, veredus; print([name for name in {heavy} if name in sys.modules])"
     done = ended([sys.executable, "-c", script])
     assert done.stdout.strip() == "[]"
 
 
 def test_every_public_name_can_be_had_and_no_other() -> None:
-    for name in cursus.__all__:
-        assert getattr(cursus, name).__name__ == name
-    assert set(cursus.__all__) <= set(dir(cursus))
+    for name in veredus.__all__:
+        assert getattr(veredus, name).__name__ == name
+    assert set(veredus.__all__) <= set(dir(veredus))
     with pytest.raises(AttributeError, match="nothing"):
-        _ = cursus.nothing  # type: ignore[attr-defined]
+        _ = veredus.nothing  # type: ignore[attr-defined]
 
 
-def test_the_fixture_is_a_fresh_node_for_one_test(cursus_node: Embedded) -> None:  # noqa: F811
-    assert cursus_node.streams.list() == []
-    with cursus_node.publisher("s", source="a") as publisher:
+def test_the_fixture_is_a_fresh_node_for_one_test(veredus_node: Embedded) -> None:  # noqa: F811
+    assert veredus_node.streams.list() == []
+    with veredus_node.publisher("s", source="a") as publisher:
         assert publisher.wait(publisher.publish("k", b"x")).sequence == 1

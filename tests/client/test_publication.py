@@ -6,15 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cursus.client.publication import Batch, Interest, Publication, UnpackedPublication, batches_in
-from cursus.delivery.batch import BatchHeader, Layout, read_header, signed_record
-from cursus.delivery.columns import encode_columns
-from cursus.delivery.joining import joined_columns
-from cursus.delivery.payload import columns_of, excerpt_record
-from cursus.delivery.publication import AttributeValue, Rows
-from cursus.delivery.record import ENVELOPE_SIZE, Envelope, RecordKind, write_envelope
-from cursus.delivery.rows import encode_rows
-from cursus.kernel.errors import PeerFault
+from veredus.client.publication import Batch, Interest, Publication, UnpackedPublication, batches_in
+from veredus.delivery.batch import BatchHeader, Layout, read_header, signed_record
+from veredus.delivery.columns import encode_columns
+from veredus.delivery.joining import joined_columns
+from veredus.delivery.payload import columns_of, excerpt_record
+from veredus.delivery.publication import AttributeValue, Rows
+from veredus.delivery.record import ENVELOPE_SIZE, Envelope, RecordKind, write_envelope
+from veredus.delivery.rows import encode_rows
+from veredus.kernel.errors import PeerFault
 
 FIRST, NUMBER, APPENDED_US = 1_000, 77, 1_700_000_000_000_000
 

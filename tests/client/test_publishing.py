@@ -6,9 +6,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-import cursus
-from cursus.client.embedded import Embedded
-from cursus.client.publication import Publication
+import veredus
+from veredus.client.embedded import Embedded
+from veredus.client.publication import Publication
 
 
 def taken(node: Embedded, stream: str, count: int) -> list[Publication]:
@@ -21,7 +21,7 @@ def test_a_number_is_given_at_once_and_its_receipt_says_what_it_bought(node: Emb
     with node.publisher(stream, source="a") as publisher:
         number = publisher.publish("key", b"body")
         assert number == 1
-        assert publisher.wait(number) == cursus.Receipt(1, 1, cursus.Durability.NONE, False)
+        assert publisher.wait(number) == veredus.Receipt(1, 1, veredus.Durability.NONE, False)
         assert publisher.taken_number == 1
 
 
@@ -115,21 +115,21 @@ def test_a_source_that_publishes_again_from_its_token_doubles_nothing(node: Embe
         for row in rows[int(publisher.resume_token) :]:
             publisher.publish("k", row)
         receipt = publisher.flush(resume_token=b"300")
-    assert receipt == cursus.Receipt(300, 300, cursus.Durability.NONE, False)
+    assert receipt == veredus.Receipt(300, 300, veredus.Durability.NONE, False)
     assert [publication.body for publication in taken(node, stream, 300)] == rows
 
 
 def test_a_token_closes_what_was_published_since_the_last_one(node: Embedded, stream: str) -> None:
     with node.publisher(stream, source="a", resume="token") as publisher:
-        with pytest.raises(cursus.Misuse, match="nothing-to-close"):
+        with pytest.raises(veredus.Misuse, match="nothing-to-close"):
             publisher.flush(resume_token=b"t")
         publisher.publish_many(["k"] * 5, [b"x"] * 5)
         publisher.flush(resume_token=b"five")
-        with pytest.raises(cursus.Misuse, match="nothing-to-close"):
+        with pytest.raises(veredus.Misuse, match="nothing-to-close"):
             publisher.flush(resume_token=b"t")
     with node.publisher(stream, source="a") as publisher:
         assert (publisher.resume_token, publisher.resume_number) == (b"five", 5)
-        with pytest.raises(cursus.Misuse, match="no-tokens"):
+        with pytest.raises(veredus.Misuse, match="no-tokens"):
             publisher.flush(resume_token=b"t")
 
 
@@ -138,9 +138,9 @@ def test_an_older_incarnation_of_a_source_is_fenced_once_and_stops(node: Embedde
     older.wait(older.publish("k", b"1"))
     with node.publisher(stream, source="a") as newer:
         newer.wait(newer.publish("k", b"2"))
-        with pytest.raises(cursus.Fenced, match="taken over"):
+        with pytest.raises(veredus.Fenced, match="taken over"):
             older.wait(older.publish("k", b"3"))
-        with pytest.raises(cursus.Fenced):
+        with pytest.raises(veredus.Fenced):
             older.publish("k", b"4")
         older.close()
         newer.wait(newer.publish("k", b"5"))
@@ -171,7 +171,7 @@ def test_what_cannot_be_published_is_refused_before_anything_changes(
     node: Embedded, stream: str, key: str, body: bytes, attributes: dict[str, int] | None, event_time: object
 ) -> None:
     with node.publisher(stream, source="a") as publisher:
-        with pytest.raises(cursus.Misuse):
+        with pytest.raises(veredus.Misuse):
             publisher.publish(key, body, attributes=attributes, event_time=event_time)  # type: ignore[arg-type]
         with pytest.raises(TypeError):
             publisher.publish("k", None)  # type: ignore[arg-type]
@@ -186,11 +186,11 @@ def test_an_attribute_of_no_known_type_is_named_and_what_came_before_is_kept(
     publisher = node.publisher(stream, source="a")
     publisher.wait(publisher.publish("k", b"1", attributes={"x": 1}))
     number = publisher.publish("k", b"2", attributes={"x": value})  # type: ignore[dict-item]
-    with pytest.raises(cursus.Misuse, match="publication 2"):
+    with pytest.raises(veredus.Misuse, match="publication 2"):
         publisher.wait(number)
-    with pytest.raises(cursus.Misuse, match="publication 2"):
+    with pytest.raises(veredus.Misuse, match="publication 2"):
         publisher.publish("k", b"3")
-    with pytest.raises(cursus.Misuse):
+    with pytest.raises(veredus.Misuse):
         publisher.flush()
     publisher.close()
     assert [publication.body for publication in taken(node, stream, 1)] == [b"1"]
@@ -198,7 +198,7 @@ def test_an_attribute_of_no_known_type_is_named_and_what_came_before_is_kept(
 
 def test_a_number_that_was_never_given_cannot_be_waited_for(node: Embedded, stream: str) -> None:
     with node.publisher(stream, source="a") as publisher:
-        with pytest.raises(cursus.Misuse, match="unknown-number"):
+        with pytest.raises(veredus.Misuse, match="unknown-number"):
             publisher.wait(1)
         assert publisher.flush() is None
 
@@ -208,7 +208,7 @@ def test_a_closed_publisher_says_so(node: Embedded, stream: str) -> None:
     publisher.publish("k", b"1")
     publisher.close()
     publisher.close()
-    with pytest.raises(cursus.Misuse, match="closed"):
+    with pytest.raises(veredus.Misuse, match="closed"):
         publisher.publish("k", b"2")
 
 

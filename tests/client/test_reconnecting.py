@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-import cursus
-from cursus.client.connection import Connection
-from cursus.client.embedded import Embedded
-from cursus.client.loops import LoopThread
-from cursus.delivery.batch import BatchLimits
-from cursus.protocols.zeps import messages as m
-from cursus.protocols.zeps import native
-from cursus.protocols.zeps.frames import ATTACH_OK
+import veredus
 from tests.client.cutter import Cutter
+from veredus.client.connection import Connection
+from veredus.client.embedded import Embedded
+from veredus.client.loops import LoopThread
+from veredus.delivery.batch import BatchLimits
+from veredus.protocols.zeps import messages as m
+from veredus.protocols.zeps import native
+from veredus.protocols.zeps.frames import ATTACH_OK
 
 
 @pytest.mark.parametrize("up_max", [3, 20, 100, 300, 5_000, 60_000, 400_000])
@@ -25,7 +25,7 @@ def test_a_source_whose_link_is_cut_after_so_many_bytes_loses_and_doubles_nothin
     limits = [(up_max + 997 * cut, 1 << 60) for cut in range(4)]
     with (
         Cutter(node.served.address, limits) as cutter,
-        cursus.connect(cutter.address) as far,
+        veredus.connect(cutter.address) as far,
         far.publisher(stream, source="a", batch_size=8192) as publisher,
     ):
         for body in bodies:
@@ -44,7 +44,7 @@ def test_a_source_whose_receipts_are_cut_off_offers_again_what_is_in_doubt(
     limits = [(1 << 60, down_max + 13 * cut) for cut in range(6)]
     with (
         Cutter(node.served.address, limits) as cutter,
-        cursus.connect(cutter.address) as far,
+        veredus.connect(cutter.address) as far,
         far.publisher(stream, source="a", batch_size=1024) as publisher,
     ):
         numbers = [publisher.publish("k", b"%d" % index) for index in range(5_000)]
@@ -64,7 +64,7 @@ def test_a_subscriber_whose_link_is_cut_gets_every_publication_once(
     got: list[int] = []
     with (
         Cutter(node.served.address, limits) as cutter,
-        cursus.connect(cutter.address) as far,
+        veredus.connect(cutter.address) as far,
         far.subscribe(stream, subscriber="s" if is_durable else "", until=5_001, window_size=100_000) as subscription,
     ):
         for publication in subscription:
@@ -75,13 +75,13 @@ def test_a_subscriber_whose_link_is_cut_gets_every_publication_once(
     assert got == list(range(1, 5_001))
 
 
-def read(node: cursus.Node, stream: str, count: int) -> list[cursus.Publication]:
+def read(node: veredus.Node, stream: str, count: int) -> list[veredus.Publication]:
     with node.subscribe(stream, until=count + 1) as subscription:
         return list(subscription)
 
 
 def test_a_node_that_stops_and_starts_again_is_found_and_nothing_is_missing() -> None:
-    with cursus.embedded() as node:
+    with veredus.embedded() as node:
         served = node.served
         with (
             node.publisher("s", source="a") as publisher,
@@ -102,7 +102,7 @@ def test_a_node_that_stops_and_starts_again_is_found_and_nothing_is_missing() ->
 
 
 def test_while_no_node_is_there_the_policy_says_what_publishing_does() -> None:
-    with cursus.embedded(journal={"sync": "none"}) as node:
+    with veredus.embedded(journal={"sync": "none"}) as node:
         waiting = node.publisher("s", source="w")
         failing = node.publisher("s", source="f", on_gone="fail")
         dropping = node.publisher("s", source="d", on_gone="drop")
@@ -111,12 +111,12 @@ def test_while_no_node_is_there_the_policy_says_what_publishing_does() -> None:
         node.served.stop()
         wait_until_gone(failing)
         assert waiting.publish("k", b"1") == 2
-        with pytest.raises(cursus.Unavailable, match="link-lost"):
+        with pytest.raises(veredus.Unavailable, match="link-lost"):
             failing.publish("k", b"1")
         wait_until_gone(dropping)
         assert dropping.publish("k", b"1") == 0
         assert dropping.dropped_count == 1
-        with pytest.raises(cursus.Unavailable) as doubt:
+        with pytest.raises(veredus.Unavailable) as doubt:
             waiting.wait(2, timeout_s=0)
         assert doubt.value.code == "in-doubt"
         node.served.start()
@@ -127,7 +127,7 @@ def test_while_no_node_is_there_the_policy_says_what_publishing_does() -> None:
             publisher.close()
 
 
-def wait_until_gone(publisher: cursus.Publisher) -> None:
+def wait_until_gone(publisher: veredus.Publisher) -> None:
     """The stop is told to the client's loop; wait for it there."""
     for _ in itertools.count():
         if publisher.is_gone:
@@ -139,19 +139,19 @@ async def one_turn() -> None:
     """The loop has gone round once."""
 
 
-def published_again(publisher: cursus.Publisher) -> int:
+def published_again(publisher: veredus.Publisher) -> int:
     """The number of what is published once the policy lets it be."""
     while True:
         try:
             if number := publisher.publish("k", b"2"):
                 return number
-        except cursus.Unavailable:
+        except veredus.Unavailable:
             publisher._thread.run(one_turn())
 
 
 @pytest.mark.parametrize("policy", ["fail", "drop", "wait"])
 def test_a_full_outbox_waits_fails_or_drops_as_it_was_told(policy: str) -> None:
-    with cursus.embedded(journal={"sync": "none"}) as node:
+    with veredus.embedded(journal={"sync": "none"}) as node:
         publisher = node.publisher("s", source="a", on_full=policy, outbox_size_max=200_000, batch_size=20_000)  # type: ignore[arg-type]
         publisher.wait(publisher.publish("k", b"0"))
         node.served.stop()
@@ -162,7 +162,7 @@ def test_a_full_outbox_waits_fails_or_drops_as_it_was_told(policy: str) -> None:
             node.served.start()
             published += [publisher.publish("k", b"x" * 1000) for _ in range(1000)]
         elif policy == "fail":
-            with pytest.raises(cursus.Unavailable, match="outbox-full"):
+            with pytest.raises(veredus.Unavailable, match="outbox-full"):
                 published += [publisher.publish("k", b"x" * 1000) for _ in range(1000)]
             node.served.start()
         else:
@@ -178,22 +178,22 @@ def test_a_full_outbox_waits_fails_or_drops_as_it_was_told(policy: str) -> None:
 
 def test_any_of_several_addresses_will_do(node: Embedded, stream: str) -> None:
     with (
-        cursus.connect("cursus://127.0.0.1:1", "unix:///nowhere/at/all", node.served.address) as far,
+        veredus.connect("veredus://127.0.0.1:1", "unix:///nowhere/at/all", node.served.address) as far,
         far.publisher(stream, source="a") as publisher,
     ):
         assert publisher.wait(publisher.publish("k", b"x")).sequence == 1
 
 
 def test_where_nobody_answers_it_is_said_with_the_addresses_that_were_tried() -> None:
-    with pytest.raises(cursus.Unavailable, match=r"unix:///nowhere/at/all") as error:
-        cursus.connect("unix:///nowhere/at/all", timeout_s=0.05)
+    with pytest.raises(veredus.Unavailable, match=r"unix:///nowhere/at/all") as error:
+        veredus.connect("unix:///nowhere/at/all", timeout_s=0.05)
     assert error.value.code == "unreachable"
 
 
 def test_a_request_is_asked_again_after_the_link_was_lost(node: Embedded, stream: str) -> None:
     with (
         Cutter(node.served.address, [(1 << 60, 150), (1 << 60, 151)]) as cutter,
-        cursus.connect(cutter.address) as far,
+        veredus.connect(cutter.address) as far,
     ):
         assert far.streams.create(stream)["name"] == stream
         assert far.streams.show(stream)["head"] == 0
@@ -201,17 +201,17 @@ def test_a_request_is_asked_again_after_the_link_was_lost(node: Embedded, stream
 
 
 def test_a_closed_connection_ends_what_hangs_on_it(node: Embedded, stream: str) -> None:
-    far = cursus.connect(node.served.address)
+    far = veredus.connect(node.served.address)
     publisher = far.publisher(stream, source="a")
     subscription = far.subscribe(stream)
     connection: Connection = far._node.connection
     far.close()
     far.close()
-    with pytest.raises(cursus.Misuse, match="closed"):
+    with pytest.raises(veredus.Misuse, match="closed"):
         publisher.publish("k", b"x")
-    with pytest.raises(cursus.Misuse, match="closed"):
+    with pytest.raises(veredus.Misuse, match="closed"):
         subscription.next_batch(timeout_s=1)
-    with pytest.raises(cursus.Misuse, match="closed"):
+    with pytest.raises(veredus.Misuse, match="closed"):
         far.streams.list()
     assert connection.failure is not None
     publisher.close()
@@ -231,8 +231,8 @@ async def _find_fault(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 def test_a_node_that_finds_fault_each_time_is_given_up_with_its_reason(tmp_path: Path) -> None:
     thread = LoopThread("fault-finder")
     server = thread.run(asyncio.start_unix_server(_find_fault, str(tmp_path / "socket")))
-    far = cursus.connect(f"unix://{tmp_path}/socket")
-    with pytest.raises(cursus.Refused, match="this is no batch"):
+    far = veredus.connect(f"unix://{tmp_path}/socket")
+    with pytest.raises(veredus.Refused, match="this is no batch"):
         far.streams.list()
     far.close()
     thread.call(server.close)

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
-from cursus.client.sinks import RunChannel
-from cursus.protocols.zeps import messages as m
-from cursus.protocols.zeps.client_exchange import MessageRequested, TellMessage, TellOpened
 from tests.client.line import Line
+from veredus.client.sinks import RunChannel
+from veredus.protocols.zeps import messages as m
+from veredus.protocols.zeps.client_exchange import MessageRequested, TellMessage, TellOpened
 
 
 async def _commit_between_links() -> None:

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from cursus.client.subscribing import SubscriptionChannel, Wanted
-from cursus.kernel.errors import Unavailable
-from cursus.matching import Filter
-from cursus.protocols.zeps import messages as m
-from cursus.protocols.zeps.client_exchange import SettleRequested, TellMessage, TellOpened, TellSettled
-from cursus.streams.exchange import SettleMode
 from tests.client.line import Line
+from veredus.client.subscribing import SubscriptionChannel, Wanted
+from veredus.kernel.errors import Unavailable
+from veredus.matching import Filter
+from veredus.protocols.zeps import messages as m
+from veredus.protocols.zeps.client_exchange import SettleRequested, TellMessage, TellOpened, TellSettled
+from veredus.streams.exchange import SettleMode
 
 GRANT = m.Subscribed(1, b"i" * 16, 1, 1, 1, 1, 100)
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from cursus.client.ends import Signal
-from cursus.client.loops import LoopThread
+from veredus.client.ends import Signal
+from veredus.client.loops import LoopThread
 
 LIMIT_S = 5.0
 

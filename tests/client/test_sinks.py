@@ -2,18 +2,18 @@
 
 import pytest
 
-import cursus
-from cursus.client.embedded import Embedded
+import veredus
 from tests.client.cutter import Cutter
+from veredus.client.embedded import Embedded
 
 
-def bodies(node: cursus.Node, stream: str) -> list[bytes]:
+def bodies(node: veredus.Node, stream: str) -> list[bytes]:
     head = node.streams.show(stream)["head"]
     with node.subscribe(stream, until=head + 1) as subscription:
         return [publication.body for publication in subscription]
 
 
-def staged(run: cursus.Run, stream: str, rows: list[bytes]) -> cursus.Stage:
+def staged(run: veredus.Run, stream: str, rows: list[bytes]) -> veredus.Stage:
     stage = run.stage(stream)
     for row in rows:
         stage.publish("k", row)
@@ -29,7 +29,7 @@ def test_staged_rows_are_unseen_until_one_commit_shows_them_all(node: Embedded, 
         second = staged(run, stream, [b"3"])
         assert bodies(node, stream) == []
         done = run.commit(0, [first, second.stage])
-    assert done == cursus.Committed(0, False, ((stream, 1, 3),))
+    assert done == veredus.Committed(0, False, ((stream, 1, 3),))
     assert bodies(node, stream) == [b"1", b"2", b"3"]
 
 
@@ -39,7 +39,7 @@ def test_a_commit_that_is_asked_for_again_answers_as_before_and_does_nothing(nod
         stage = staged(run, stream, [b"1"])
         run.commit(7, [stage])
         again = run.commit(7, [stage])
-    assert again == cursus.Committed(7, True, ((stream, 1, 1),))
+    assert again == veredus.Committed(7, True, ((stream, 1, 1),))
     with node.sink(stream).open_run() as run:
         assert (run.commit_id, run.streams) == (7, ((stream, 1, 1),))
     assert bodies(node, stream) == [b"1"]
@@ -51,9 +51,9 @@ def test_a_newer_run_fences_the_older_and_drops_what_it_left_open(node: Embedded
     stage = staged(older, stream, [b"old"])
     newer = node.sink(stream).open_run()
     assert newer.epoch == older.epoch + 1
-    with pytest.raises(cursus.Fenced):
+    with pytest.raises(veredus.Fenced):
         older.commit(0, [stage])
-    with pytest.raises(cursus.Fenced):
+    with pytest.raises(veredus.Fenced):
         node.sink(stream).join_run(older.epoch)
     newer.commit(0, [staged(newer, stream, [b"new"])])
     assert bodies(node, stream) == [b"new"]
@@ -62,7 +62,7 @@ def test_a_newer_run_fences_the_older_and_drops_what_it_left_open(node: Embedded
 
 def test_tasks_elsewhere_join_a_run_by_its_epoch(node: Embedded, stream: str) -> None:
     node.streams.create(stream)
-    with node.sink(stream).open_run() as driver, cursus.connect(node.served.address) as elsewhere:
+    with node.sink(stream).open_run() as driver, veredus.connect(node.served.address) as elsewhere:
         with elsewhere.sink(stream).join_run(driver.epoch) as task:
             number = staged(task, stream, [b"1", b"2"]).stage
         driver.commit(0, [number])
@@ -74,7 +74,7 @@ def test_dropped_stages_are_gone_and_cannot_be_committed(node: Embedded, stream:
     with node.sink(stream).open_run() as run:
         stage = staged(run, stream, [b"1"])
         run.drop([stage])
-        with pytest.raises(cursus.Refused):
+        with pytest.raises(veredus.Refused):
             run.commit(0, [stage])
     assert bodies(node, stream) == []
 
@@ -89,7 +89,7 @@ def test_a_commit_whose_answer_is_cut_off_is_asked_for_again_and_done_once(
     limits = [(1 << 60, down_max + 31 * cut) for cut in range(3)]
     with (
         Cutter(node.served.address, limits) as cutter,
-        cursus.connect(cutter.address) as far,
+        veredus.connect(cutter.address) as far,
         far.sink(stream).join_run(run.epoch) as joined,
     ):
         for commit_id, stage in enumerate(stages):
@@ -102,12 +102,12 @@ def test_a_removed_sink_is_forgotten_and_what_it_committed_stays(node: Embedded,
     sink = node.sink(stream)
     with sink.open_run() as run:
         stage = staged(run, stream, [b"1"])
-        with pytest.raises(cursus.Refused) as refused:
+        with pytest.raises(veredus.Refused) as refused:
             sink.remove()
         assert refused.value.code == "sink-in-use"
         run.commit(7, [stage])
     sink.remove()
-    with pytest.raises(cursus.Refused) as refused:
+    with pytest.raises(veredus.Refused) as refused:
         sink.remove()
     assert refused.value.code == "unknown-sink"
     with sink.open_run() as anew:

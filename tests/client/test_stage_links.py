@@ -2,13 +2,13 @@
 
 import pytest
 
-import cursus
-from cursus import Embedded
+import veredus
+from veredus import Embedded
 
 
 def bodies_of(node: Embedded, stream: str) -> list[bytes]:
     head = node.streams.show(stream)["head"]
-    with node.subscribe(stream, start=cursus.beginning(), until=head + 1) as subscription:
+    with node.subscribe(stream, start=veredus.beginning(), until=head + 1) as subscription:
         return [publication.body for publication in subscription]
 
 
@@ -38,6 +38,6 @@ def test_a_stage_that_was_dropped_while_its_link_was_lost_does_not_go_on(node: E
         node.served.stop()
         node.served.start()
         stage.publish(b"k", b"second")
-        with pytest.raises(cursus.CursusError) as caught:
+        with pytest.raises(veredus.VeredusError) as caught:
             stage.flush(timeout_s=20)
         assert caught.value.code == "lost"

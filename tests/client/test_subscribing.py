@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-import cursus
-from cursus.client.embedded import Embedded
+import veredus
 from tests.processes import beside
+from veredus.client.embedded import Embedded
 
 
 def fill(node: Embedded, stream: str, count: int, source: str = "a") -> None:
@@ -16,8 +16,8 @@ def fill(node: Embedded, stream: str, count: int, source: str = "a") -> None:
             publisher.publish(f"k.{index % 3}", b"%d" % index, attributes={"n": index})
 
 
-def bodies_of(subscription: cursus.Subscription, count: int) -> list[bytes]:
-    rows: Iterator[cursus.Publication] = iter(subscription)
+def bodies_of(subscription: veredus.Subscription, count: int) -> list[bytes]:
+    rows: Iterator[veredus.Publication] = iter(subscription)
     return [next(rows).body for _ in range(count)]
 
 
@@ -25,16 +25,16 @@ def bodies_of(subscription: cursus.Subscription, count: int) -> list[bytes]:
     ("start", "first"),
     [
         (None, 1),
-        (cursus.beginning(), 1),
-        (cursus.at(7), 7),
-        (cursus.tail(3), 8),
-        (cursus.tail(100), 1),
-        (cursus.since(datetime.now(UTC) - timedelta(days=1)), 1),
-        (cursus.after("nobody"), 1),
+        (veredus.beginning(), 1),
+        (veredus.at(7), 7),
+        (veredus.tail(3), 8),
+        (veredus.tail(100), 1),
+        (veredus.since(datetime.now(UTC) - timedelta(days=1)), 1),
+        (veredus.after("nobody"), 1),
     ],
 )
 def test_a_start_is_where_the_first_publication_comes_from(
-    node: Embedded, stream: str, start: cursus.Start | None, first: int
+    node: Embedded, stream: str, start: veredus.Start | None, first: int
 ) -> None:
     fill(node, stream, 10)
     with node.subscribe(stream, start=start, until=11) as subscription:
@@ -45,7 +45,7 @@ def test_a_start_is_where_the_first_publication_comes_from(
 
 def test_from_the_head_only_what_comes_is_given(node: Embedded, stream: str) -> None:
     fill(node, stream, 10)
-    with node.subscribe(stream, start=cursus.head()) as subscription:
+    with node.subscribe(stream, start=veredus.head()) as subscription:
         assert subscription.next_batch(timeout_s=0) is None
         fill(node, stream, 2)
         assert [publication.sequence for publication in subscription.batches().__next__()] == [11, 12]
@@ -54,8 +54,8 @@ def test_from_the_head_only_what_comes_is_given(node: Embedded, stream: str) -> 
 def test_a_start_that_is_gone_is_refused_with_the_floor(node: Embedded, stream: str) -> None:
     fill(node, stream, 10)
     node.streams.trim(stream, 5)
-    with pytest.raises(cursus.Refused) as refusal:
-        node.subscribe(stream, start=cursus.at(2))
+    with pytest.raises(veredus.Refused) as refusal:
+        node.subscribe(stream, start=veredus.at(2))
     assert refusal.value.code == "below-floor"
     assert refusal.value.details["floor"] == 5
 
@@ -73,7 +73,7 @@ def test_filters_by_key_and_by_attribute_give_what_matches_with_its_numbers(node
 
 def test_a_filter_that_does_not_parse_is_refused_with_the_place(node: Embedded, stream: str) -> None:
     fill(node, stream, 1)
-    with pytest.raises(cursus.Refused, match="position 7") as refusal:
+    with pytest.raises(veredus.Refused, match="position 7") as refusal:
         node.subscribe(stream, where="quote >")
     assert refusal.value.code == "bad-predicate"
 
@@ -119,7 +119,7 @@ def test_an_ephemeral_subscription_has_nothing_to_settle(node: Embedded, stream:
     fill(node, stream, 1)
     with node.subscribe(stream, until=2) as subscription:
         (publication,) = subscription
-        with pytest.raises(cursus.Refused, match="not-durable"):
+        with pytest.raises(veredus.Refused, match="not-durable"):
             subscription.settle(publication)
 
 
@@ -129,14 +129,14 @@ def test_a_second_owner_fences_the_first_which_stops(node: Embedded, stream: str
     assert len(bodies_of(first, 2)) == 2
     with node.subscribe(stream, subscriber="s") as second:
         assert bodies_of(second, 1) == [b"0"]
-        with pytest.raises(cursus.Fenced):
+        with pytest.raises(veredus.Fenced):
             list(first)
     first.close()
 
 
 def test_one_that_waits_gets_what_is_published_later(node: Embedded, stream: str) -> None:
     fill(node, stream, 1)
-    with node.subscribe(stream, start=cursus.head()) as subscription, beside(fill, node, stream, 3):
+    with node.subscribe(stream, start=veredus.head()) as subscription, beside(fill, node, stream, 3):
         assert bodies_of(subscription, 3) == [b"0", b"1", b"2"]
 
 
@@ -163,15 +163,15 @@ def test_trimmed_sequences_are_reported_as_a_gap_by_name(node: Embedded, stream:
         subscription.wait_settled()
     node.streams.trim(stream, 6)
     with node.subscribe(stream, subscriber="s", until=11) as subscription:
-        with pytest.raises(cursus.Unavailable) as gap:
+        with pytest.raises(veredus.Unavailable) as gap:
             next(iter(subscription))
         assert gap.value.code == "gap"
         assert gap.value.details == {"first_sequence": 2, "next_sequence": 6, "cause": "trimmed"}
         assert [publication.sequence for publication in subscription] == [6, 7, 8, 9, 10]
-    gaps: list[cursus.Gap] = []
+    gaps: list[veredus.Gap] = []
     with node.subscribe(stream, subscriber="s", until=11, on_gap=gaps.append) as subscription:
         assert [publication.sequence for publication in subscription][-5:] == [6, 7, 8, 9, 10]
-    assert gaps in ([], [cursus.Gap(2, 6, "trimmed")])
+    assert gaps in ([], [veredus.Gap(2, 6, "trimmed")])
 
 
 def test_a_deleted_stream_ends_its_subscriptions(node: Embedded, stream: str) -> None:
@@ -179,14 +179,14 @@ def test_a_deleted_stream_ends_its_subscriptions(node: Embedded, stream: str) ->
     subscription = node.subscribe(stream)
     assert bodies_of(subscription, 2) == [b"0", b"1"]
     node.streams.delete(stream)
-    with pytest.raises(cursus.Refused, match="stream-deleted"):
+    with pytest.raises(veredus.Refused, match="stream-deleted"):
         subscription.next_batch(timeout_s=5)
     subscription.close()
 
 
 def test_a_filter_can_be_changed_on_the_way(node: Embedded, stream: str) -> None:
     fill(node, stream, 3)
-    with node.subscribe(stream, keys="k.0", start=cursus.head()) as subscription:
+    with node.subscribe(stream, keys="k.0", start=veredus.head()) as subscription:
         position = subscription.change_filter(keys="k.2")
         assert position == 4
         fill(node, stream, 6, source="b")
@@ -214,5 +214,5 @@ def test_a_batch_becomes_an_arrow_table_with_all_that_is_known(node: Embedded, s
 def test_what_cannot_be_meant_is_refused_before_the_node_is_asked(
     node: Embedded, stream: str, options: dict[str, object], code: str
 ) -> None:
-    with pytest.raises(cursus.Misuse, match=code):
+    with pytest.raises(veredus.Misuse, match=code):
         node.subscribe(stream, **options)  # type: ignore[arg-type]

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from cursus.client.tables import tables_of
-from cursus.delivery.batch import BatchLimits
-from cursus.delivery.publication import TIMESTAMP, Columns
-from cursus.kernel.errors import Misuse
+from veredus.client.tables import tables_of
+from veredus.delivery.batch import BatchLimits
+from veredus.delivery.publication import TIMESTAMP, Columns
+from veredus.kernel.errors import Misuse
 
 LIMITS = BatchLimits(body_size_max=100, attributes_max=4)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cursus.client.addresses import parse_address
-from cursus.client.transport import NodeSocket, open_socket
+from veredus.client.addresses import parse_address
+from veredus.client.transport import NodeSocket, open_socket
 
 ATTEMPTS_COUNT = 15_000
 

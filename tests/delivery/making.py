@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from cursus.delivery.batch import (
+from veredus.delivery.batch import (
     CODEC_FLAGS,
     BatchHeader,
     BatchLimits,
@@ -20,11 +20,11 @@ from cursus.delivery.batch import (
     signed_record,
     verify_signature,
 )
-from cursus.delivery.columns import encode_columns
-from cursus.delivery.payload import columns_of, verify_payload
-from cursus.delivery.publication import AttributeValue, Columns, Rows, microseconds_of
-from cursus.delivery.record import ENVELOPE_SIZE
-from cursus.delivery.rows import encode_rows
+from veredus.delivery.columns import encode_columns
+from veredus.delivery.payload import columns_of, verify_payload
+from veredus.delivery.publication import AttributeValue, Columns, Rows, microseconds_of
+from veredus.delivery.record import ENVELOPE_SIZE
+from veredus.delivery.rows import encode_rows
 
 LIMITS = BatchLimits()
 HEADER = BatchHeader(

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from cursus.delivery.batch import BatchHeader, BatchLimits, read_header, token_of, verify_signature
-from cursus.delivery.outbox import BatchRejected, Granted, Taken
-from cursus.delivery.payload import read_rows, verify_payload
-from cursus.delivery.record import ENVELOPE_SIZE
+from veredus.delivery.batch import BatchHeader, BatchLimits, read_header, token_of, verify_signature
+from veredus.delivery.outbox import BatchRejected, Granted, Taken
+from veredus.delivery.payload import read_rows, verify_payload
+from veredus.delivery.record import ENVELOPE_SIZE
 
 STREAM_ID, SOURCE_ID, GROUP = 7, 3, 0
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.delivery.arrays import (
+from tests.delivery.making import INT64, VALUES
+from veredus.delivery.arrays import (
     constant_octets,
     constant_time,
     filled_numbers_of,
@@ -23,8 +24,7 @@ from cursus.delivery.arrays import (
     typed_array,
     validity_of,
 )
-from cursus.delivery.publication import TIMESTAMP
-from tests.delivery.making import INT64, VALUES
+from veredus.delivery.publication import TIMESTAMP
 
 TYPES = {
     "bool": pa.bool_(),

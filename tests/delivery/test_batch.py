@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.delivery.batch import (
+from tests.delivery.making import HEADER, LIMITS, accept, batch_in, batch_of, read_header_of, same, signed
+from veredus.delivery.batch import (
     HEADER_SIZE,
     BatchFlags,
     BatchHeader,
@@ -26,15 +27,14 @@ from cursus.delivery.batch import (
     token_of,
     verify_signature,
 )
-from cursus.delivery.columns import encode_columns
-from cursus.delivery.payload import columns_of, excerpt_record, read_columns, read_rows
-from cursus.delivery.publication import Rows
-from cursus.delivery.record import ENVELOPE_SIZE
-from cursus.delivery.rows import encode_rows
-from cursus.kernel.errors import PeerFault
-from cursus.kernel.names import U63_MAX
-from cursus.kernel.octets import aligned, crc32c
-from tests.delivery.making import HEADER, LIMITS, accept, batch_in, batch_of, read_header_of, same, signed
+from veredus.delivery.columns import encode_columns
+from veredus.delivery.payload import columns_of, excerpt_record, read_columns, read_rows
+from veredus.delivery.publication import Rows
+from veredus.delivery.record import ENVELOPE_SIZE
+from veredus.delivery.rows import encode_rows
+from veredus.kernel.errors import PeerFault
+from veredus.kernel.names import U63_MAX
+from veredus.kernel.octets import aligned, crc32c
 
 ATTRIBUTES = [{"text": "ä", "int": 1, "float": 1.5, "bool": True, "octets": b"\x00"}, {}, {"text": "b"}]
 SMALL = Rows([b"key", b"", b"key"], [b"body", b"", b"x"], [5, 7, 6], ATTRIBUTES)  # type: ignore[list-item]

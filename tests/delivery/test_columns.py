@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cursus.delivery.batch import Layout
-from cursus.delivery.columns import Encoding, Role, decode_columns, encode_columns, lengths_of
-from cursus.delivery.payload import read_rows, rows_of
-from cursus.delivery.publication import TIMESTAMP, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, Columns
-from cursus.kernel.errors import PeerFault
 from tests.delivery.making import LIMITS, accept, plain_columns, signed
+from veredus.delivery.batch import Layout
+from veredus.delivery.columns import Encoding, Role, decode_columns, encode_columns, lengths_of
+from veredus.delivery.payload import read_rows, rows_of
+from veredus.delivery.publication import TIMESTAMP, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, Columns
+from veredus.kernel.errors import PeerFault
 
 BYTES, TEXT, BOOL, INT64, FLOAT64, TIME, UINT32 = range(7)
 

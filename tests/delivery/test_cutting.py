@@ -3,10 +3,10 @@
 import pyarrow as pa
 import pytest
 
-from cursus.delivery.batch import BatchHeader, BatchLimits, Layout
-from cursus.delivery.cutting import Cutting, Listed
-from cursus.delivery.payload import list_of, read_columns, verify_payload
-from cursus.delivery.record import ENVELOPE_SIZE
+from veredus.delivery.batch import BatchHeader, BatchLimits, Layout
+from veredus.delivery.cutting import Cutting, Listed
+from veredus.delivery.payload import list_of, read_columns, verify_payload
+from veredus.delivery.record import ENVELOPE_SIZE
 
 COUNT = 200
 

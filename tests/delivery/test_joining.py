@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.delivery.batch import Layout
-from cursus.delivery.joining import Signed, joined_columns
-from cursus.delivery.payload import excerpt_record, read_columns
-from cursus.delivery.publication import AttributeValue, Columns, Rows, microseconds_of
-from cursus.kernel.errors import PeerFault
 from tests.delivery.making import accept, batch_in, batch_of, publications, read_header_of
+from veredus.delivery.batch import Layout
+from veredus.delivery.joining import Signed, joined_columns
+from veredus.delivery.payload import excerpt_record, read_columns
+from veredus.delivery.publication import AttributeValue, Columns, Rows, microseconds_of
+from veredus.kernel.errors import PeerFault
 
 EVENT_TIME_US = 5
 """Of all rows of a batch that has no event times of its own."""

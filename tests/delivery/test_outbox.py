@@ -5,9 +5,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cursus.delivery.batch import BatchLimits
-from cursus.delivery.cutting import Listed
-from cursus.delivery.outbox import (
+from tests.delivery.model_node import GROUP, SOURCE_ID, STREAM_ID, ModelNode
+from veredus.delivery.batch import BatchLimits
+from veredus.delivery.cutting import Listed
+from veredus.delivery.outbox import (
     BatchRejected,
     Delay,
     Demand,
@@ -24,10 +25,9 @@ from cursus.delivery.outbox import (
     Stopped,
     Taken,
 )
-from cursus.kernel.engine import Now
-from cursus.kernel.errors import Misuse
-from cursus.kernel.events import DeadlineReached
-from tests.delivery.model_node import GROUP, SOURCE_ID, STREAM_ID, ModelNode
+from veredus.kernel.engine import Now
+from veredus.kernel.errors import Misuse
+from veredus.kernel.events import DeadlineReached
 
 MS = 1_000_000
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.delivery.batch import BatchFlags, Layout, token_of, verify_signature
-from cursus.delivery.columns import encode_columns
-from cursus.delivery.payload import (
+from tests.delivery.making import accept, batch_in, batch_of, plain_columns, publications, read_header_of, same, signed
+from veredus.delivery.batch import BatchFlags, Layout, token_of, verify_signature
+from veredus.delivery.columns import encode_columns
+from veredus.delivery.payload import (
     ROWS_COUNT_MAX,
     Unpacked,
     attribute_columns,
@@ -19,9 +20,8 @@ from cursus.delivery.payload import (
     read_rows,
     rows_of,
 )
-from cursus.delivery.publication import Columns, Rows
-from cursus.kernel.errors import PeerFault
-from tests.delivery.making import accept, batch_in, batch_of, plain_columns, publications, read_header_of, same, signed
+from veredus.delivery.publication import Columns, Rows
+from veredus.kernel.errors import PeerFault
 
 LAYOUTS = st.sampled_from(Layout)
 CODECS = st.sampled_from([None, "zstd", "lz4"])

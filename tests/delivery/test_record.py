@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.delivery.record import (
+from veredus.delivery.record import (
     ENVELOPE_SIZE,
     RECORD_MAGIC,
     Envelope,
@@ -16,7 +16,7 @@ from cursus.delivery.record import (
     sealed_record,
     write_envelope,
 )
-from cursus.kernel.octets import aligned, crc32c
+from veredus.kernel.octets import aligned, crc32c
 
 U64 = st.integers(0, (1 << 64) - 1)
 SALT = 0xFEEDBEEF

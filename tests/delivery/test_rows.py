@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta, timezone
 import msgspec
 import pytest
 
-from cursus.delivery.batch import Layout
-from cursus.delivery.payload import read_columns, read_rows, rows_of
-from cursus.delivery.publication import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, Rows, datetime_of, microseconds_of
-from cursus.delivery.rows import decode_rows, encode_rows
-from cursus.kernel.errors import PeerFault
 from tests.delivery.making import accept, signed
+from veredus.delivery.batch import Layout
+from veredus.delivery.payload import read_columns, read_rows, rows_of
+from veredus.delivery.publication import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, Rows, datetime_of, microseconds_of
+from veredus.delivery.rows import decode_rows, encode_rows
+from veredus.kernel.errors import PeerFault
 
 PLAIN = b"\x95\x91\xc4\x01k\x91\xc4\x01b"
 NIL = b"\xc0"

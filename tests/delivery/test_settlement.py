@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.delivery.settlement import Ledger, Range
+from veredus.delivery.settlement import Ledger, Range
 
 STEPS = st.lists(
     st.tuples(st.just("push"), st.integers(0, 3), st.integers(1, 6))

@@ -61,8 +61,8 @@ def test_every_exception_still_names_something_that_exists() -> None:
 
 
 def test_the_checks_of_layout_find_what_they_look_for() -> None:
-    assert names_that_say_nothing(Source("src/cursus/streams/utils.py", "")) == ["utils"]
-    assert names_that_say_nothing(Source("src/cursus/core/record.py", "")) == ["core"]
+    assert names_that_say_nothing(Source("src/veredus/streams/utils.py", "")) == ["utils"]
+    assert names_that_say_nothing(Source("src/veredus/core/record.py", "")) == ["core"]
     body = "    pass\n" * FUNCTION_LINES_MAX
     assert len(long_functions(Source("long.py", f"def long():\n{body}"))) == 1
     assert long_functions(Source("explained.py", f'def f():\n    """One.\n{body}    """\n    pass\n')) == []

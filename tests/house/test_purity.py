@@ -12,7 +12,7 @@ from tests.house.tree import PACKAGE, PURE_FLOORS, Source, functions_in, place, 
 IMPURE_PACKAGES = {"runtime", "sim", "client", "recording", "spark", "audit", "chaos", "cli", "dashboard", "topics"}
 LIBRARIES_FOR_PURE_WORK = {
     "crc32c",
-    "cursus",
+    "veredus",
     "lz4",
     "msgspec",
     "numpy",

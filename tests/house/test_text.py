@@ -6,7 +6,7 @@ import re
 from tests.house.tree import PACKAGE, ROOT, TEXT_SUFFIXES, Source, files_under, place, sources_under
 
 # The command line may print; all else returns, logs or raises.
-MAY_PRINT = ("src/cursus/cli/",)
+MAY_PRINT = ("src/veredus/cli/",)
 HOME = re.compile(r"/(?:home|Users)/[A-Za-z0-9_.-]+/|(?<![\w.~-])/[r]oot/|[A-Z]:[\\]Users[\\]")
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-PACKAGE = ROOT / "src" / "cursus"
+PACKAGE = ROOT / "src" / "veredus"
 PURE_FLOORS = ("kernel", "delivery", "journal", "matching", "streams", "protocols", "overlay", "routers", "node")
 TEXT_SUFFIXES = {".py", ".pyi", ".md", ".toml", ".txt", ".cfg", ".ini", ".yaml", ".yml", ".json", ".sh", ".in", ""}
 MADE_BY_TOOLS = {"__pycache__", "artifacts", "build", "dist", "spark-warehouse"}

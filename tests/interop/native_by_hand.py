@@ -1,4 +1,4 @@
-"""A native client written from docs/reference/wire/native.md alone: sockets, `struct`, msgpack, and no Cursus."""
+"""A native client written from docs/reference/wire/native.md alone: sockets, `struct`, msgpack, and no Veredus."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ import asyncio
 import threading
 from pathlib import Path
 
-from cursus.node.settings import JournalSection, ListenSection, NodeSection, NodeSettings
-from cursus.runtime.serve import Node
+from veredus.node.settings import JournalSection, ListenSection, NodeSection, NodeSettings
+from veredus.runtime.serve import Node
 
 TIMEOUT_S = 30
 

@@ -1,4 +1,4 @@
-"""A ZEPS version 1 client that was written from the protocol's page alone: `struct`, sockets, and nothing of Cursus.
+"""A ZEPS version 1 client that was written from the protocol's page alone: `struct`, sockets, and nothing of Veredus.
 
 Over TCP commands follow one another; over ZeroMQ each is one message of a DEALER.
 """

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cursus.delivery.batch import BatchHeader, signed_record
-from cursus.delivery.record import RecordKind, RecordView
-from cursus.journal.exchange import (
+from veredus.delivery.batch import BatchHeader, signed_record
+from veredus.delivery.record import RecordKind, RecordView
+from veredus.journal.exchange import (
     Appended,
     AppendRequested,
     BytesFailed,
@@ -30,9 +30,9 @@ from cursus.journal.exchange import (
     WriteFile,
     WriteGroup,
 )
-from cursus.journal.layout import index_name, segment_name
-from cursus.journal.log import Log
-from cursus.journal.recovery import (
+from veredus.journal.layout import index_name, segment_name
+from veredus.journal.log import Log
+from veredus.journal.recovery import (
     CheckpointLoaded,
     CutFile,
     ReadFile,
@@ -42,10 +42,10 @@ from cursus.journal.recovery import (
     SyncFile,
     recover,
 )
-from cursus.journal.settings import LogSettings, Recovered, empty_journal
-from cursus.kernel.effects import Note
-from cursus.kernel.engine import Now
-from cursus.kernel.events import DeadlineReached
+from veredus.journal.settings import LogSettings, Recovered, empty_journal
+from veredus.kernel.effects import Note
+from veredus.kernel.engine import Now
+from veredus.kernel.events import DeadlineReached
 
 JOURNAL_ID = bytes(range(16))
 DiskOrder = WriteGroup | CreateSegment | ReadBytes | WriteFile | RemoveSegment

@@ -2,7 +2,8 @@
 
 import pytest
 
-from cursus.journal.exchange import (
+from tests.journal.rig import Rig, batch_entry, recover_from, staged_entry
+from veredus.journal.exchange import (
     CheckpointRequested,
     FileFailed,
     Located,
@@ -12,10 +13,9 @@ from cursus.journal.exchange import (
     StreamTrimmed,
     WriteFile,
 )
-from cursus.journal.layout import ordinal_of
-from cursus.journal.settings import LogSettings
-from cursus.kernel.effects import Note
-from tests.journal.rig import Rig, batch_entry, recover_from, staged_entry
+from veredus.journal.layout import ordinal_of
+from veredus.journal.settings import LogSettings
+from veredus.kernel.effects import Note
 
 SMALL = LogSettings(segment_size=32 << 10, checkpoint_interval_size=1 << 30, free_count_max=1)
 QUIET = range(100, 110)

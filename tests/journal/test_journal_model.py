@@ -10,8 +10,9 @@ import random
 
 import pytest
 
-from cursus.delivery.record import ENVELOPE_SIZE, RecordKind, RecordView
-from cursus.journal.exchange import (
+from tests.journal.rig import DiskOrder, MemoryDisk, Rig, batch_entry, recover_from, staged_entry
+from veredus.delivery.record import ENVELOPE_SIZE, RecordKind, RecordView
+from veredus.journal.exchange import (
     Appended,
     AppendRequested,
     CheckpointRequested,
@@ -28,9 +29,8 @@ from cursus.journal.exchange import (
     WriteGroup,
     fact_entry,
 )
-from cursus.journal.layout import segment_name
-from cursus.journal.settings import LogSettings
-from tests.journal.rig import DiskOrder, MemoryDisk, Rig, batch_entry, recover_from, staged_entry
+from veredus.journal.layout import segment_name
+from veredus.journal.settings import LogSettings
 
 SECTOR = 512
 
@@ -389,7 +389,7 @@ class World:
 
 
 def envelope_of(memory: memoryview) -> object:
-    from cursus.delivery.record import read_envelope
+    from veredus.delivery.record import read_envelope
 
     return read_envelope(memory)
 

@@ -4,10 +4,11 @@ from itertools import pairwise
 
 import pytest
 
-from cursus.delivery.record import read_envelope
-from cursus.journal.appending import Phase
-from cursus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
-from cursus.journal.exchange import (
+from tests.journal.rig import DiskOrder, Rig, batch_entry
+from veredus.delivery.record import read_envelope
+from veredus.journal.appending import Phase
+from veredus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
+from veredus.journal.exchange import (
     Appended,
     AppendFailed,
     CheckpointRequested,
@@ -24,8 +25,7 @@ from cursus.journal.exchange import (
     WriteGroup,
     fact_entry,
 )
-from cursus.journal.settings import LogSettings
-from tests.journal.rig import DiskOrder, Rig, batch_entry
+from veredus.journal.settings import LogSettings
 
 SMALL = LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30)
 

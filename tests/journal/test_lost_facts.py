@@ -3,17 +3,17 @@
 import msgspec
 import pytest
 
-from cursus.delivery.batch import BatchHeader
-from cursus.delivery.record import RecordKind, RecordView
-from cursus.journal.layout import SEGMENT_HEADER_SIZE, batch_ids, index_name, salt_of, segment_name
-from cursus.journal.scan import last_trace, walk
-from cursus.journal.settings import LogSettings
-from cursus.kernel.effects import Note
-from cursus.sim.content import Identity, batch_record
-from cursus.sim.ports import batch_offered
-from cursus.streams import exchange as x
 from tests.journal.rig import JOURNAL_ID, MemoryDisk
 from tests.streams.rig import Rig, incarnation
+from veredus.delivery.batch import BatchHeader
+from veredus.delivery.record import RecordKind, RecordView
+from veredus.journal.layout import SEGMENT_HEADER_SIZE, batch_ids, index_name, salt_of, segment_name
+from veredus.journal.scan import last_trace, walk
+from veredus.journal.settings import LogSettings
+from veredus.kernel.effects import Note
+from veredus.sim.content import Identity, batch_record
+from veredus.sim.ports import batch_offered
+from veredus.streams import exchange as x
 
 
 def records(disk: MemoryDisk) -> list[RecordView]:

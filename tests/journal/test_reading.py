@@ -4,8 +4,9 @@ from bisect import bisect_left
 
 import pytest
 
-from cursus.delivery.record import RecordKind, is_body_sound, read_envelope
-from cursus.journal.exchange import (
+from tests.journal.rig import Rig, batch_entry, staged_entry
+from veredus.delivery.record import RecordKind, is_body_sound, read_envelope
+from veredus.journal.exchange import (
     BytesFailed,
     Located,
     LocateRequested,
@@ -18,10 +19,9 @@ from cursus.journal.exchange import (
     StreamDropped,
     StreamTrimmed,
 )
-from cursus.journal.layout import index_name, segment_name
-from cursus.journal.settings import LogSettings
-from cursus.kernel.effects import Note
-from tests.journal.rig import Rig, batch_entry, staged_entry
+from veredus.journal.layout import index_name, segment_name
+from veredus.journal.settings import LogSettings
+from veredus.kernel.effects import Note
 
 SMALL = LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30, rows_cache_size_max=200)
 

@@ -5,8 +5,9 @@ import struct
 
 import pytest
 
-from cursus.delivery.record import RecordKind, RecordView, read_envelope
-from cursus.journal.exchange import (
+from tests.journal.rig import JOURNAL_ID, MemoryDisk, Rig, batch_entry, batch_record, recover_from, staged_entry
+from veredus.delivery.record import RecordKind, RecordView, read_envelope
+from veredus.journal.exchange import (
     AppendFailed,
     CheckpointRequested,
     PlacedRecord,
@@ -18,12 +19,11 @@ from cursus.journal.exchange import (
     WriteGroup,
     fact_entry,
 )
-from cursus.journal.layout import SEGMENT_HEADER_SIZE, Position, batch_ids, encode_group, salt_of, segment_name
-from cursus.journal.scan import group_at, groups_from, last_trace, walk
-from cursus.journal.settings import LogSettings
-from cursus.kernel.errors import Refused
-from cursus.kernel.octets import crc32c
-from tests.journal.rig import JOURNAL_ID, MemoryDisk, Rig, batch_entry, batch_record, recover_from, staged_entry
+from veredus.journal.layout import SEGMENT_HEADER_SIZE, Position, batch_ids, encode_group, salt_of, segment_name
+from veredus.journal.scan import group_at, groups_from, last_trace, walk
+from veredus.journal.settings import LogSettings
+from veredus.kernel.errors import Refused
+from veredus.kernel.octets import crc32c
 
 SMALL = LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30)
 

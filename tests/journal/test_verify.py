@@ -3,13 +3,13 @@
 from collections.abc import Generator
 from typing import Any
 
-from cursus.journal.exchange import fact_entry
-from cursus.journal.layout import index_name, segment_name
-from cursus.journal.recovery import CheckpointLoaded, ReadFile, Replayed
-from cursus.journal.settings import LogSettings
-from cursus.journal.verify import DumpedRecord, Report, dump, verify
-from cursus.kernel.effects import Note
 from tests.journal.rig import MemoryDisk, Rig, batch_entry, staged_entry
+from veredus.journal.exchange import fact_entry
+from veredus.journal.layout import index_name, segment_name
+from veredus.journal.recovery import CheckpointLoaded, ReadFile, Replayed
+from veredus.journal.settings import LogSettings
+from veredus.journal.verify import DumpedRecord, Report, dump, verify
+from veredus.kernel.effects import Note
 
 SMALL = LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30)
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.kernel.deadlines import Deadlines
+from veredus.kernel.deadlines import Deadlines
 
 NAMES = st.sampled_from("abcde")
 STEPS = st.lists(

@@ -1,6 +1,6 @@
 """The two clocks as an engine gets them."""
 
-from cursus.kernel.engine import Now
+from veredus.kernel.engine import Now
 
 
 def test_wall_time_in_microseconds_is_rounded_down() -> None:

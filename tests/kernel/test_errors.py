@@ -4,13 +4,13 @@ import pickle
 
 import pytest
 
-from cursus.kernel.errors import CursusError, Fenced, InvariantBroken, Misuse, PeerFault, Refused, Unavailable
+from veredus.kernel.errors import Fenced, InvariantBroken, Misuse, PeerFault, Refused, Unavailable, VeredusError
 
 KINDS = (Misuse, Refused, Fenced, Unavailable, PeerFault)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_survives_the_way_to_another_process(kind: type[CursusError]) -> None:
+def test_an_error_survives_the_way_to_another_process(kind: type[VeredusError]) -> None:
     error = kind("number-gap", "number 7 does not follow 4: offer 5 next", last=4)
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind
@@ -19,7 +19,7 @@ def test_an_error_survives_the_way_to_another_process(kind: type[CursusError]) -
 
 
 def test_a_broken_invariant_is_not_caught_with_the_errors_of_others() -> None:
-    assert not issubclass(InvariantBroken, CursusError)
+    assert not issubclass(InvariantBroken, VeredusError)
 
 
 def test_each_kind_of_fault_is_told_apart() -> None:

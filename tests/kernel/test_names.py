@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.kernel.errors import Refused
-from cursus.kernel.names import NAME_SIZE_MAX, checked_name
+from veredus.kernel.errors import Refused
+from veredus.kernel.names import NAME_SIZE_MAX, checked_name
 
 LETTERS = "abcXYZ019_"
 SIGNS = ".:@/+=-"

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.kernel.errors import PeerFault
-from cursus.kernel.octets import ALIGNMENT, OctetsReader, aligned, crc32c, padding
+from veredus.kernel.errors import PeerFault
+from veredus.kernel.octets import ALIGNMENT, OctetsReader, aligned, crc32c, padding
 
 
 @pytest.mark.parametrize(

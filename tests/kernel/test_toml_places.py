@@ -5,7 +5,7 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.kernel.toml_places import Place, key_places
+from veredus.kernel.toml_places import Place, key_places
 
 DOCUMENT = '''# a comment with [brackets] and "quotes"
 top = "a # that is no comment"   # and one that is

@@ -1,4 +1,4 @@
-"""The laws that every engine keeps, each as one call; what they mean is said in `cursus.kernel.engine`."""
+"""The laws that every engine keeps, each as one call; what they mean is said in `veredus.kernel.engine`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Protocol
 
-from cursus.kernel.effects import Send
-from cursus.kernel.engine import Now
-from cursus.kernel.errors import Misuse
-from cursus.kernel.events import DeadlineReached, Received
+from veredus.kernel.effects import Send
+from veredus.kernel.engine import Now
+from veredus.kernel.errors import Misuse
+from veredus.kernel.events import DeadlineReached, Received
 
 START = Now(1_000_000_000_000, 1_700_000_000_000_000_000)
 DEADLINES_MAX = 1000

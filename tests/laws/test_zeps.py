@@ -7,15 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.kernel.engine import Now
-from cursus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
-from cursus.matching import Filter
-from cursus.protocols.links import DrainRequested, ReadingPaused, ReadingResumed, session_of
-from cursus.protocols.zeps import frames, native
-from cursus.protocols.zeps import messages as m
-from cursus.protocols.zeps.attachment import NodeLink
-from cursus.protocols.zeps.client import ClientLink, ClientSettings
-from cursus.protocols.zeps.client_exchange import (
+from tests.laws import kit
+from tests.processes import ended
+from tests.protocols.zeps.place import batch
+from veredus.kernel.engine import Now
+from veredus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
+from veredus.matching import Filter
+from veredus.protocols.links import DrainRequested, ReadingPaused, ReadingResumed, session_of
+from veredus.protocols.zeps import frames, native
+from veredus.protocols.zeps import messages as m
+from veredus.protocols.zeps.attachment import NodeLink
+from veredus.protocols.zeps.client import ClientLink, ClientSettings
+from veredus.protocols.zeps.client_exchange import (
     CloseRequested,
     CreditRequested,
     LeaveRequested,
@@ -24,12 +27,9 @@ from cursus.protocols.zeps.client_exchange import (
     OpenRequested,
     SettleRequested,
 )
-from cursus.protocols.zeps.orders import LinkLimits, PrincipalKnown
-from cursus.streams import exchange as x
-from cursus.streams.exchange import Durability
-from tests.laws import kit
-from tests.processes import ended
-from tests.protocols.zeps.place import batch
+from veredus.protocols.zeps.orders import LinkLimits, PrincipalKnown
+from veredus.streams import exchange as x
+from veredus.streams.exchange import Durability
 
 LINK = 1
 SOURCE, SUBSCRIPTION = session_of(LINK, 1), session_of(LINK, 2)

@@ -6,7 +6,7 @@ A value is `(kind, python value)` or None for null; a condition is True, False, 
 import operator
 from collections.abc import Mapping
 
-from cursus.matching.syntax import (
+from veredus.matching.syntax import (
     Arithmetic,
     Between,
     Call,

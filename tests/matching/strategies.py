@@ -5,7 +5,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from cursus.matching.syntax import (
+from tests.matching.reference import Cell
+from veredus.matching.syntax import (
     Arithmetic,
     Between,
     Call,
@@ -24,7 +25,6 @@ from cursus.matching.syntax import (
     Truth,
     Value,
 )
-from tests.matching.reference import Cell
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 EDGES = [0, 1, -1, 2, 7, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, 2**63 - 2, -(2**63), -(2**63) + 1]

@@ -5,12 +5,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from cursus.kernel.errors import Misuse
-from cursus.matching import compile_predicate
-from cursus.matching.evaluation import evaluate
-from cursus.matching.syntax import Condition
 from tests.matching.reference import Cell, answer
 from tests.matching.strategies import CONDITIONS, TESTS, batches
+from veredus.kernel.errors import Misuse
+from veredus.matching import compile_predicate
+from veredus.matching.evaluation import evaluate
+from veredus.matching.syntax import Condition
 
 Batch = tuple[dict[str, pa.Array], list[dict[str, Cell]]]
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.kernel.errors import Refused
-from cursus.matching import PATTERN_COUNT_MAX, Filter, compile_filter, compile_pattern, union_of
-from cursus.matching.filters import ONE_BY_ONE_COUNT_MAX
 from tests.matching.test_patterns import SCHEMED, SOME_KEYS
+from veredus.kernel.errors import Refused
+from veredus.matching import PATTERN_COUNT_MAX, Filter, compile_filter, compile_pattern, union_of
+from veredus.matching.filters import ONE_BY_ONE_COUNT_MAX
 
 KEYS = pa.array([b"EWR.LAX", b"EWR.SFO", b"JFK.LAX", b"LGA.BOS"])
 DELAY = pa.array([10, -3, 40, None])

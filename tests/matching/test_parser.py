@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cursus.kernel.errors import Refused
-from cursus.matching import DEPTH_MAX, PREDICATE_SIZE_MAX, TERM_COUNT_MAX, compile_predicate
-from cursus.matching.parser import LIKE_SIZE_MAX, parse
-from cursus.matching.syntax import (
+from tests.matching.strategies import CONDITIONS
+from veredus.kernel.errors import Refused
+from veredus.matching import DEPTH_MAX, PREDICATE_SIZE_MAX, TERM_COUNT_MAX, compile_predicate
+from veredus.matching.parser import LIKE_SIZE_MAX, parse
+from veredus.matching.syntax import (
     Arithmetic,
     Comparison,
     Condition,
@@ -21,7 +22,6 @@ from cursus.matching.syntax import (
     Truth,
     text_of,
 )
-from tests.matching.strategies import CONDITIONS
 
 WORDS = ["<>", "<=", "a", "b1", "AND", "or", "Not", "IN", "LIKE", "ESCAPE", "BETWEEN", "IS", "NULL", "TIMESTAMP"]
 VALUES = ["TRUE", "'x'", "''", "X'0a'", "x'", "1", "2.5", "1e999"]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cursus.kernel.errors import Misuse, Refused
-from cursus.matching import EVERY_KEY, PATTERN_SIZE_MAX, compile_pattern, prefix_text
+from veredus.kernel.errors import Misuse, Refused
+from veredus.matching import EVERY_KEY, PATTERN_SIZE_MAX, compile_pattern, prefix_text
 
 KEYS = [
     b"",

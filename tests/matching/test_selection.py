@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.kernel.errors import Misuse
-from cursus.matching.selection import binary_of, fixed_width, mask_of, spread, true_where_valid, validity_of
+from veredus.kernel.errors import Misuse
+from veredus.matching.selection import binary_of, fixed_width, mask_of, spread, true_where_valid, validity_of
 
 FLAGS = st.lists(st.booleans() | st.none(), max_size=40)
 

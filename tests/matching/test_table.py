@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from cursus.kernel.errors import Misuse
-from cursus.matching import PatternTable, compile_pattern
-from cursus.matching.table import PrefixTrie
+from veredus.kernel.errors import Misuse
+from veredus.matching import PatternTable, compile_pattern
+from veredus.matching.table import PrefixTrie
 
 WORDS = st.lists(st.sampled_from(["a", "b", "ab", "abc", ""]), min_size=1, max_size=3)
 TOKENS = st.lists(st.sampled_from(["a", "b", "*", ""]), min_size=1, max_size=3)

@@ -41,7 +41,7 @@ def test_every_patch_applies_to_the_source_and_leaves_it_python(mutant: Mutant, 
 
 
 def test_every_patch_changes_a_few_lines_of_the_engines_alone() -> None:
-    engines = tuple(f"src/cursus/{floor}/" for floor in ENGINES)
+    engines = tuple(f"src/veredus/{floor}/" for floor in ENGINES)
     assert [mutant.name for mutant in MUTANTS if not touched_by(mutant)] == []
     assert [name for mutant in MUTANTS for name in touched_by(mutant) if not name.startswith(engines)] == []
     assert [mutant.name for mutant in MUTANTS if not 0 < len(changed_lines(mutant)) <= CHANGED_LINES_MAX] == []

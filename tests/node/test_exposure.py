@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from cursus.kernel.errors import Refused
-from cursus.node.exposure import access_of, check_settings, faults_of, is_loopback
-from cursus.node.rules import ANONYMOUS, LOCAL, NOBODY, Rule
-from cursus.node.settings import (
+from veredus.kernel.errors import Refused
+from veredus.node.exposure import access_of, check_settings, faults_of, is_loopback
+from veredus.node.rules import ANONYMOUS, LOCAL, NOBODY, Rule
+from veredus.node.settings import (
     JournalSection,
     LimitsSection,
     ListenSection,

@@ -5,20 +5,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from cursus.delivery.batch import BatchHeader
-from cursus.journal import exchange as journal
-from cursus.journal.log import Log
-from cursus.journal.settings import LogSettings
-from cursus.kernel.effects import Send
-from cursus.kernel.engine import Now
-from cursus.kernel.events import DeadlineReached, LinkOpened, Received
-from cursus.node.engine import FloorOrdered, NodeEngine
-from cursus.sim.content import Identity, batch_record
-from cursus.sim.ports import PlainDoor, batch_offered
-from cursus.streams import exchange as x
-from cursus.streams.engine import StreamsEngine
-from cursus.streams.tables import StreamsLimits
 from tests.journal.rig import MemoryDisk, recover_from
+from veredus.delivery.batch import BatchHeader
+from veredus.journal import exchange as journal
+from veredus.journal.log import Log
+from veredus.journal.settings import LogSettings
+from veredus.kernel.effects import Send
+from veredus.kernel.engine import Now
+from veredus.kernel.events import DeadlineReached, LinkOpened, Received
+from veredus.node.engine import FloorOrdered, NodeEngine
+from veredus.sim.content import Identity, batch_record
+from veredus.sim.ports import PlainDoor, batch_offered
+from veredus.streams import exchange as x
+from veredus.streams.engine import StreamsEngine
+from veredus.streams.tables import StreamsLimits
 
 NOW = Now(1_000_000_000, 1_700_000_000_000_000_000)
 WHO = bytes(16)

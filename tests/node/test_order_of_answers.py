@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cursus.kernel.events import DeadlineReached
-from cursus.protocols.topics.exchange import Answer
-from cursus.protocols.topics.messages import Get, Put, Status, Subscribe, decode_message
 from tests.node.test_topics_door import Node, put
+from veredus.kernel.events import DeadlineReached
+from veredus.protocols.topics.exchange import Answer
+from veredus.protocols.topics.messages import Get, Put, Status, Subscribe, decode_message
 
 SIZE = 6_000
 """Ten of them leave some credit, and eleven do not."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.node.quantities import (
+from veredus.node.quantities import (
     format_duration,
     format_size,
     parse_count,

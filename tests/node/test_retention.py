@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cursus.journal.catalogue import Part
-from cursus.node.retention import floor_of
-from cursus.streams.facts import StreamConfig
+from veredus.journal.catalogue import Part
+from veredus.node.retention import floor_of
+from veredus.streams.facts import StreamConfig
 
 SECOND_US = 1_000_000
 PARTS = [Part(1 + 100 * n, 100 + 100 * n, 1000, n * SECOND_US, (n + 1) * SECOND_US) for n in range(5)]

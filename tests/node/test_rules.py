@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.kernel.errors import Refused
-from cursus.node.rules import EVERYTHING_ALLOWED, NOBODY, VERBS, Access, CompiledRule, Rule
+from veredus.kernel.errors import Refused
+from veredus.node.rules import EVERYTHING_ALLOWED, NOBODY, VERBS, Access, CompiledRule, Rule
 
 RULES = (
     Rule(principal="desk-*", may=("publish", "describe"), streams=("trades.>", "quotes.*")),

@@ -2,10 +2,10 @@
 
 import pytest
 
-from cursus.node.exposure import faults_of
-from cursus.node.settings import SECTIONS, SETTINGS, NodeSettings, Setting, Unit, split_address
-from cursus.streams.exchange import Durability
-from cursus.streams.tables import StreamsLimits
+from veredus.node.exposure import faults_of
+from veredus.node.settings import SECTIONS, SETTINGS, NodeSettings, Setting, Unit, split_address
+from veredus.streams.exchange import Durability
+from veredus.streams.tables import StreamsLimits
 
 BY_PATH = {setting.path: setting for setting in SETTINGS}
 

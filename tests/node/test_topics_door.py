@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, TypeVar
 
-from cursus.journal.log import Log
-from cursus.journal.settings import LogSettings
-from cursus.kernel.effects import CloseLink, Note, PauseReading, ResumeReading
-from cursus.kernel.engine import Now
-from cursus.kernel.events import DeadlineReached, LinkClosed, LinkOpened
-from cursus.node.engine import DrainRequested, FloorOrdered, NodeEngine
-from cursus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
-from cursus.protocols.topics.messages import (
+from tests.journal.rig import DiskOrder, MemoryDisk, recover_from
+from veredus.journal.log import Log
+from veredus.journal.settings import LogSettings
+from veredus.kernel.effects import CloseLink, Note, PauseReading, ResumeReading
+from veredus.kernel.engine import Now
+from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened
+from veredus.node.engine import DrainRequested, FloorOrdered, NodeEngine
+from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
+from veredus.protocols.topics.messages import (
     Get,
     Message,
     Periodic,
@@ -22,11 +23,10 @@ from cursus.protocols.topics.messages import (
     decode_message,
     encode_message,
 )
-from cursus.protocols.topics.server import Server, ServerSettings
-from cursus.streams import exchange as x
-from cursus.streams.engine import StreamsEngine
-from cursus.streams.tables import StreamsLimits
-from tests.journal.rig import DiskOrder, MemoryDisk, recover_from
+from veredus.protocols.topics.server import Server, ServerSettings
+from veredus.streams import exchange as x
+from veredus.streams.engine import StreamsEngine
+from veredus.streams.tables import StreamsLimits
 
 LINK = 7
 SERVER, PROXY = "127.0.0.1:9001", "127.0.0.1:9101"

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import xxhash64
 
-from cursus.recording import digest_of
+from veredus.recording import digest_of
 
 pytestmark = pytest.mark.spark
 

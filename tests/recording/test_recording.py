@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from cursus.kernel.errors import Misuse, Refused
-from cursus.recording import Kind, Recording, digest_of, manifest_of, to_parquet
 from tests.processes import Child
+from veredus.kernel.errors import Misuse, Refused
+from veredus.recording import Kind, Recording, digest_of, manifest_of, to_parquet
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_each_kind_is_written_down_as_it_was_told(raw: Path, tmp_path: Path) -> 
 
 KILLED = """
 import sys
-from cursus.recording import Recording
+from veredus.recording import Recording
 with Recording(sys.argv[1], "desk") as recording:
     number = 1
     while True:
@@ -200,8 +200,8 @@ def test_the_manifest_says_what_should_be_there(raw: Path, tmp_path: Path) -> No
 
 
 def test_a_large_recording_becomes_several_parts(raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cursus.recording.conversion._ROWS_PER_GROUP", 10)
-    monkeypatch.setattr("cursus.recording.conversion._ROWS_PER_PART", 40)
+    monkeypatch.setattr("veredus.recording.conversion._ROWS_PER_GROUP", 10)
+    monkeypatch.setattr("veredus.recording.conversion._ROWS_PER_PART", 40)
     with Recording(raw, "desk") as recording:
         for number in range(1, 100, 5):
             recording.offered("trades", "desk", number, [b"a"] * 5, [b"b"] * 5)

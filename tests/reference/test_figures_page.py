@@ -1,7 +1,7 @@
 """docs/how-to/observe.md lists the figures that a node shows."""
 
-from cursus.node.figures import FIGURES, Kind
 from tests.reference.pages import part_on_page, table_of
+from veredus.node.figures import FIGURES, Kind
 
 
 def made_table() -> str:

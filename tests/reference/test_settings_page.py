@@ -2,8 +2,8 @@
 
 import inspect
 
-from cursus.node.settings import SECTIONS, SETTINGS, STREAM_SETTINGS, Setting, Unit
 from tests.reference.pages import part_on_page, table_of
+from veredus.node.settings import SECTIONS, SETTINGS, STREAM_SETTINGS, Setting, Unit
 
 
 def unit_of(setting: Setting) -> str:

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from cursus.kernel.errors import Refused
-from cursus.node.settings import SETTINGS
-from cursus.runtime.configuration import Flag, read_configuration
+from veredus.kernel.errors import Refused
+from veredus.node.settings import SETTINGS
+from veredus.runtime.configuration import Flag, read_configuration
 
 
 def written(directory: Path, text: str) -> Path:
-    file = directory / "cursus.toml"
+    file = directory / "veredus.toml"
     file.write_text(text, encoding="utf-8")
     return file
 
@@ -25,12 +25,12 @@ def faults(directory: Path, text: str) -> list[str]:
 
 def test_each_layer_covers_the_one_below_and_says_so(tmp_path: Path) -> None:
     file = written(tmp_path, '[node]\nname = "file"\n[journal]\nsync = "none"\nsegment_size = "1 MiB"\n')
-    environment = {"CURSUS_JOURNAL_SYNC": "interval", "CURSUS_NODE_NAME": "variable", "HOME": "unread"}
+    environment = {"VEREDUS_JOURNAL_SYNC": "interval", "VEREDUS_NODE_NAME": "variable", "HOME": "unread"}
     read = read_configuration(file, environment, [Flag("node.name", "flag", "--name")])
     settings = read.settings
     assert (settings.node.name, settings.journal.sync, settings.journal.segment_size) == ("flag", "interval", 1 << 20)
     assert read.origin("node.name") == "flag --name"
-    assert read.origin("journal.sync") == "variable CURSUS_JOURNAL_SYNC"
+    assert read.origin("journal.sync") == "variable VEREDUS_JOURNAL_SYNC"
     assert read.origin("journal.segment_size") == f"{file}:5:1"
     assert read.origin("listen.tcp") == "default"
 
@@ -49,10 +49,10 @@ def test_every_setting_can_be_given_by_its_variable(setting) -> None:
 
 
 def test_paths_in_a_file_are_relative_to_the_file(tmp_path: Path) -> None:
-    file = written(tmp_path, '[node]\ndirectory = "data"\n[listen]\nunix = "/run/cursus.sock"\n')
-    settings = read_configuration(file, {"CURSUS_SECURITY_TOKENS": ""}).settings
+    file = written(tmp_path, '[node]\ndirectory = "data"\n[listen]\nunix = "/run/veredus.sock"\n')
+    settings = read_configuration(file, {"VEREDUS_SECURITY_TOKENS": ""}).settings
     assert settings.node.directory == str(tmp_path / "data")
-    assert settings.listen.unix == "/run/cursus.sock"
+    assert settings.listen.unix == "/run/veredus.sock"
     assert settings.security.tokens == ""
 
 
@@ -119,8 +119,8 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
 
 
 def test_an_unknown_variable_or_flag_is_refused_with_the_nearest() -> None:
-    with pytest.raises(Refused, match="did you mean CURSUS_JOURNAL_SYNC"):
-        read_configuration(None, {"CURSUS_JOURNAL_SINC": "group"})
+    with pytest.raises(Refused, match="did you mean VEREDUS_JOURNAL_SYNC"):
+        read_configuration(None, {"VEREDUS_JOURNAL_SINC": "group"})
     with pytest.raises(Refused, match=r"did you mean journal\.sync"):
         read_configuration(None, {}, [Flag("journal.sinc", "group", "--set")])
 

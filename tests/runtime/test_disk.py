@@ -11,7 +11,9 @@ from queue import SimpleQueue
 
 import pytest
 
-from cursus.journal.exchange import (
+from tests.journal.rig import JOURNAL_ID, batch_entry
+from tests.processes import Child, ended
+from veredus.journal.exchange import (
     Appended,
     AppendFailed,
     AppendRequested,
@@ -35,17 +37,15 @@ from cursus.journal.exchange import (
     WriteFile,
     WriteGroup,
 )
-from cursus.journal.layout import index_name, segment_name
-from cursus.journal.log import Log
-from cursus.journal.recovery import CheckpointLoaded, Replayed
-from cursus.journal.settings import LogSettings
-from cursus.kernel.engine import Now
-from cursus.kernel.errors import Refused, Unavailable
-from cursus.kernel.events import DeadlineReached
-from cursus.runtime.directory import Directory, open_directory
-from cursus.runtime.disk import BALLAST_NAME, Disk, create_segment, drive_recovery
-from tests.journal.rig import JOURNAL_ID, batch_entry
-from tests.processes import Child, ended
+from veredus.journal.layout import index_name, segment_name
+from veredus.journal.log import Log
+from veredus.journal.recovery import CheckpointLoaded, Replayed
+from veredus.journal.settings import LogSettings
+from veredus.kernel.engine import Now
+from veredus.kernel.errors import Refused, Unavailable
+from veredus.kernel.events import DeadlineReached
+from veredus.runtime.directory import Directory, open_directory
+from veredus.runtime.disk import BALLAST_NAME, Disk, create_segment, drive_recovery
 
 ORDERS = (WriteGroup, CreateSegment, ReadBytes, WriteFile, RemoveSegment)
 SMALL = LogSettings(segment_size=64 << 10, checkpoint_interval_size=1 << 30)
@@ -225,8 +225,8 @@ def test_removing_a_segment_takes_its_index_along(tmp_path: Path) -> None:
 def test_a_limit_on_file_size_is_a_full_disk_and_leaves_no_remains(tmp_path: Path) -> None:
     script = (
         "import resource, sys; from pathlib import Path\n"
-        "from cursus.journal.exchange import CreateSegment\n"
-        "from cursus.runtime.disk import code_of, create_segment\n"
+        "from veredus.journal.exchange import CreateSegment\n"
+        "from veredus.runtime.disk import code_of, create_segment\n"
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
         "try: create_segment(Path(sys.argv[1]), CreateSegment(1, 1, 1 << 21, bytes(4096)))\n"
@@ -318,7 +318,7 @@ def test_a_torn_journal_on_a_disk_without_any_space_says_what_it_needs_and_chang
 def test_a_second_node_is_refused_and_told_who_has_the_journal(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
-        "from cursus.runtime.directory import open_directory\n"
+        "from veredus.runtime.directory import open_directory\n"
         "open_directory(Path(sys.argv[1])); sys.stdout.write('held\\n'); sys.stdout.flush(); sys.stdin.read()\n"
     )
     with Child([sys.executable, "-c", script, str(tmp_path)], stdin=-1, stdout=-1) as holder:
@@ -372,7 +372,7 @@ def test_a_torn_tail_on_a_real_disk_is_kept_aside_and_cut(tmp_path: Path) -> Non
 
 
 def test_a_disk_failure_of_any_kind_has_a_stable_code() -> None:
-    from cursus.runtime.disk import code_of
+    from veredus.runtime.disk import code_of
 
     codes: Callable[[int], str] = lambda number: code_of(OSError(number, os.strerror(number)))  # noqa: E731
     assert codes(errno.ENOSPC) == codes(errno.EDQUOT) == "disk-full"

@@ -5,13 +5,13 @@ import json
 
 import structlog
 
-from cursus.runtime.logs import LINES_PER_SECOND_MAX, Throttle, set_up_logs
+from veredus.runtime.logs import LINES_PER_SECOND_MAX, Throttle, set_up_logs
 
 
 def test_a_machine_gets_one_json_object_for_each_line() -> None:
     target = io.StringIO()
     set_up_logs("info", "auto", target)
-    structlog.get_logger("cursus").log(20, "link_opened", peer=("127.0.0.1", 7), key=b"\xff\x00", why=ValueError("no"))
+    structlog.get_logger("veredus").log(20, "link_opened", peer=("127.0.0.1", 7), key=b"\xff\x00", why=ValueError("no"))
     line = json.loads(target.getvalue())
     assert (line["event"], line["level"], line["peer"], line["key"]) == (
         "link_opened",
@@ -25,7 +25,7 @@ def test_a_machine_gets_one_json_object_for_each_line() -> None:
 def test_a_person_gets_text_without_colour_codes_unless_on_a_terminal() -> None:
     target = io.StringIO()
     set_up_logs("info", "console", target)
-    structlog.get_logger("cursus").log(30, "disk_full", free_size=0)
+    structlog.get_logger("veredus").log(30, "disk_full", free_size=0)
     assert "disk_full" in target.getvalue()
     assert "free_size=0" in target.getvalue()
     assert "\x1b" not in target.getvalue()
@@ -34,7 +34,7 @@ def test_a_person_gets_text_without_colour_codes_unless_on_a_terminal() -> None:
 def test_what_is_below_the_level_is_not_written() -> None:
     target = io.StringIO()
     set_up_logs("warning", "json", target)
-    structlog.get_logger("cursus").log(20, "link_opened")
+    structlog.get_logger("veredus").log(20, "link_opened")
     assert target.getvalue() == ""
 
 

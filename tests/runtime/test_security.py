@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cursus.kernel.errors import Refused
-from cursus.node.settings import TlsSection
-from cursus.runtime.security import (
+from veredus.kernel.errors import Refused
+from veredus.node.settings import TlsSection
+from veredus.runtime.security import (
     TokenFile,
     add_token,
     client_context,

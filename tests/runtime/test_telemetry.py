@@ -7,14 +7,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from cursus.kernel.errors import Unavailable
-from cursus.node.figures import FIGURES, Kind, Reading
-from cursus.runtime.telemetry import CONNECTIONS_MAX, HEAD_SIZE_MAX, TelemetryServer
+from veredus.kernel.errors import Unavailable
+from veredus.node.figures import FIGURES, Kind, Reading
+from veredus.runtime.telemetry import CONNECTIONS_MAX, HEAD_SIZE_MAX, TelemetryServer
 
 READINGS = [
-    Reading("cursus_publications", 336_776),
-    Reading("cursus_stream_head", 7, ("trades.eu",)),
-    Reading("cursus_stream_head", 9, ('odd"name\n',)),
+    Reading("veredus_publications", 336_776),
+    Reading("veredus_stream_head", 7, ("trades.eu",)),
+    Reading("veredus_stream_head", 9, ('odd"name\n',)),
 ]
 
 
@@ -67,9 +67,9 @@ def test_the_figures_are_served_in_prometheus_text_format() -> None:
             for family in text_string_to_metric_families(body.decode())
             for sample in family.samples
         }
-        assert samples["cursus_publications_total",] == 336_776
-        assert samples["cursus_stream_head", "trades.eu"] == 7
-        assert samples["cursus_stream_head", 'odd"name\n'] == 9
+        assert samples["veredus_publications_total",] == 336_776
+        assert samples["veredus_stream_head", "trades.eu"] == 7
+        assert samples["veredus_stream_head", 'odd"name\n'] == 9
         assert samples["process_resident_memory_bytes",] > 0
 
     with_server(story)
@@ -144,7 +144,7 @@ def test_a_figure_that_cannot_be_read_costs_a_scrape_and_nothing_else() -> None:
         assert (await get(server.port, "/livez"))[0] == 200
 
     with capture_logs() as lines:
-        with_server(story, lambda: [Reading("cursus_unheard_of", 1)])
+        with_server(story, lambda: [Reading("veredus_unheard_of", 1)])
     assert [line["event"] for line in lines] == ["metrics-failed"]
 
 
@@ -160,5 +160,5 @@ def test_a_port_in_use_is_named_with_what_to_do() -> None:
 
 def test_every_figure_says_what_it_means_and_has_a_name_of_its_own() -> None:
     assert len({figure.name for figure in FIGURES}) == len(FIGURES)
-    assert all(figure.meaning and figure.name.startswith("cursus_") for figure in FIGURES)
+    assert all(figure.meaning and figure.name.startswith("veredus_") for figure in FIGURES)
     assert not [f.name for f in FIGURES if f.kind is Kind.COUNTER and f.name.endswith("_total")]

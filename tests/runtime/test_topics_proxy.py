@@ -11,11 +11,11 @@ from queue import SimpleQueue
 import pytest
 import zmq
 
-from cursus.protocols.topics.messages import message_size_max
-from cursus.protocols.topics.proxy import ProxySettings
-from cursus.runtime.topics_proxy import TopicsProxy
-from cursus.runtime.topics_sockets import ENVELOPE_SIZE_MAX
 from tests.processes import free_port
+from veredus.protocols.topics.messages import message_size_max
+from veredus.protocols.topics.proxy import ProxySettings
+from veredus.runtime.topics_proxy import TopicsProxy
+from veredus.runtime.topics_sockets import ENVELOPE_SIZE_MAX
 
 ANSWER_MS = 10_000
 

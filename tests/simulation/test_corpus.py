@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cursus.sim.running import run_seed
-from cursus.sim.topology import DRAWN
+from veredus.sim.running import run_seed
+from veredus.sim.topology import DRAWN
 
 CORPUS = tomllib.loads(Path(__file__).with_name("corpus.toml").read_text(encoding="utf-8"))["seed"]
 

@@ -1,7 +1,7 @@
 """What makes a world repeatable: dice by concern, time that only goes on, and a story with a digest."""
 
-from cursus.sim.dice import Dice
-from cursus.sim.world import SECOND, Clock, World
+from veredus.sim.dice import Dice
+from veredus.sim.world import SECOND, Clock, World
 
 
 def test_a_new_throw_of_one_concern_shifts_no_other() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cursus.journal.exchange import (
+from veredus.journal.exchange import (
     BytesFailed,
     BytesRead,
     CreateSegment,
@@ -18,9 +18,9 @@ from cursus.journal.exchange import (
     WriteFile,
     WriteGroup,
 )
-from cursus.journal.layout import segment_name
-from cursus.sim.disk import SECTOR_SIZE, DiskOrder, DiskTemper, SimDisk
-from cursus.sim.world import SECOND, World
+from veredus.journal.layout import segment_name
+from veredus.sim.disk import SECTOR_SIZE, DiskOrder, DiskTemper, SimDisk
+from veredus.sim.world import SECOND, World
 
 SIZE = 64 << 10
 HEADER = b"header" * 100

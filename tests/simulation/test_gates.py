@@ -1,7 +1,7 @@
 """A process that is stopped does nothing, and then what had waited, in its order."""
 
-from cursus.sim.gates import Gate
-from cursus.sim.world import SECOND, World
+from veredus.sim.gates import Gate
+from veredus.sim.world import SECOND, World
 
 
 def test_what_happens_to_a_stopped_process_waits_for_it_in_its_order() -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cursus.cli import cursus
-from cursus.cli.exits import Exit, run
-from cursus.kernel.errors import Refused
-from cursus.sim import ledger as ledgers
-from cursus.sim.campaign import run_seed
-from cursus.sim.ledger import BEGIN, END, Campaign, Failed, Ledger, go_on, read_ledger, show, write_ledger
-from cursus.streams.replay import Replay
+from veredus.cli import veredus
+from veredus.cli.exits import Exit, run
+from veredus.kernel.errors import Refused
+from veredus.sim import ledger as ledgers
+from veredus.sim.campaign import run_seed
+from veredus.sim.ledger import BEGIN, END, Campaign, Failed, Ledger, go_on, read_ledger, show, write_ledger
+from veredus.streams.replay import Replay
 
 
 def ignore(_: str) -> None:
@@ -144,7 +144,7 @@ def test_a_ledger_and_a_page_keep_their_mode_and_stay_where_a_link_leads(tmp_pat
 
 def test_workers_end_when_their_campaign_is_killed(tmp_path: Path) -> None:
     code = (
-        "from pathlib import Path\nfrom cursus.sim.ledger import go_on\ngo_on(Path('l'), 9999, 2, lambda: True, print)"
+        "from pathlib import Path\nfrom veredus.sim.ledger import go_on\ngo_on(Path('l'), 9999, 2, lambda: True, print)"
     )
     running = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, start_new_session=True)
     try:
@@ -198,15 +198,15 @@ def test_the_command_tells_of_a_page_without_a_place_before_the_first_seed_and_m
     page, ledger = tmp_path / "page.md", tmp_path / "ledger.json"
     page.write_text("no place")
     command = ["sim", "campaign", "--ledger", str(ledger), "--page", str(page)]
-    assert run(cursus, command) == Exit.REFUSED
+    assert run(veredus, command) == Exit.REFUSED
     assert "has no place for a ledger" in capsys.readouterr().err
     page.write_text(f"{BEGIN}{END}")
-    assert run(cursus, [*command, "--seeds", "0"]) == Exit.OK
+    assert run(veredus, [*command, "--seeds", "0"]) == Exit.OK
     assert "In all 0 seeds" in page.read_text()
     write_ledger(ledger, Ledger(campaigns=[Campaign("0123", last=700, failed=[Failed(17, "order: …")])]))
     # What other code broke is no news of this one's.
-    assert run(cursus, [*command, "--seeds", "0"]) == Exit.OK
-    assert run(cursus, [*command, "--hours", "-1"]) == Exit.USAGE
+    assert run(veredus, [*command, "--seeds", "0"]) == Exit.OK
+    assert run(veredus, [*command, "--hours", "-1"]) == Exit.USAGE
 
 
 def test_the_ledger_of_the_project_can_be_gone_on_with() -> None:

@@ -1,7 +1,7 @@
 """The simulated network keeps the promises of a stream, and no others."""
 
-from cursus.sim.network import Carelessness, End, Network, NetworkTemper
-from cursus.sim.world import MILLISECOND, SECOND, World
+from veredus.sim.network import Carelessness, End, Network, NetworkTemper
+from veredus.sim.world import MILLISECOND, SECOND, World
 
 
 class Scene:

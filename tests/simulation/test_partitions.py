@@ -1,7 +1,7 @@
 """The shapes of partitions: who hears whom no longer."""
 
-from cursus.sim.dice import Die
-from cursus.sim.partitions import halves, isolated, one_way, party_of, ring
+from veredus.sim.dice import Die
+from veredus.sim.partitions import halves, isolated, one_way, party_of, ring
 
 PARTIES = ["node-1", "source-1", "source-2", "subscriber-1", "subscriber-2", "sink-1"]
 PAIRS = [(a, b) for a in PARTIES for b in PARTIES if a != b]

@@ -1,8 +1,8 @@
 """A disk that spoils what lies at rest leaves what nobody could do without."""
 
-from cursus.sim.disk import SECTOR_SIZE, DiskTemper, SimDisk, SimFile
-from cursus.sim.rot import Rot
-from cursus.sim.world import World
+from veredus.sim.disk import SECTOR_SIZE, DiskTemper, SimDisk, SimFile
+from veredus.sim.rot import Rot
+from veredus.sim.world import World
 
 
 class Struck:

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from cursus.sim.campaign import run_seed, run_seeds
-from cursus.streams.cursors import Cursors
-from cursus.streams.source import SourceState, Verdict
 from tests.processes import ended
+from veredus.sim.campaign import run_seed, run_seeds
+from veredus.streams.cursors import Cursors
+from veredus.streams.source import SourceState, Verdict
 
 BROKEN_WITHIN = range(1, 41)
 
@@ -18,7 +18,7 @@ BROKEN_WITHIN = range(1, 41)
 def test_a_seed_tells_the_same_story_whatever_the_hash_seed() -> None:
     digests = {
         ended(
-            [sys.executable, "-m", "cursus.sim", "--seed", "7"],
+            [sys.executable, "-m", "veredus.sim", "--seed", "7"],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
         ).stdout.splitlines()[-1]
         for hash_seed in ("1", "2")

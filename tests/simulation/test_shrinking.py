@@ -4,11 +4,11 @@ from collections import Counter
 
 import pytest
 
-from cursus.sim import campaign
-from cursus.sim.running import Outcome, run_seed
-from cursus.sim.shrinking import RUN_COUNT_MAX, Shrinking
-from cursus.sim.workloads import Part
-from cursus.streams.replay import Replay
+from veredus.sim import campaign
+from veredus.sim.running import Outcome, run_seed
+from veredus.sim.shrinking import RUN_COUNT_MAX, Shrinking
+from veredus.sim.workloads import Part
+from veredus.streams.replay import Replay
 
 NAMES = ("source-1", "source-2", "subscriber-1", "sink-1")
 STRIKES = tuple((number, "kill") for number in range(1, 41))
@@ -52,5 +52,5 @@ def test_a_shrunk_world_says_how_to_run_it_again(monkeypatch: pytest.MonkeyPatch
     failing = next(seed for seed in range(1, 41) if run_seed(seed).violation.startswith("marked"))
     said: list[str] = []
     campaign.main(["--seed", str(failing)], said.append)
-    (again,) = (line for line in "".join(said).splitlines() if line.startswith("again: cursus sim run "))
+    (again,) = (line for line in "".join(said).splitlines() if line.startswith("again: veredus sim run "))
     assert campaign.main(again.split()[4:], said.append) == campaign.EXIT_VIOLATED

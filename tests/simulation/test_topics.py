@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from cursus.protocols.topics import keeping, placing
-from cursus.protocols.topics.desk import AdminThen
-from cursus.protocols.topics.server import Server
-from cursus.protocols.topics.transfer import Row
-from cursus.sim import campaign
-from cursus.sim.dice import Dice
-from cursus.sim.running import run_seed
-from cursus.sim.topics_leanings import Busy, Hasty, Leaning, drawn_leaning
-from cursus.sim.topics_told import Told, judge
-from cursus.sim.topology import DRAWN, topology_of
-from cursus.sim.witnesses import EVENTS
-from cursus.sim.workloads import Part
-from cursus.sim.world import Clock, Violation, World
+from veredus.protocols.topics import keeping, placing
+from veredus.protocols.topics.desk import AdminThen
+from veredus.protocols.topics.server import Server
+from veredus.protocols.topics.transfer import Row
+from veredus.sim import campaign
+from veredus.sim.dice import Dice
+from veredus.sim.running import run_seed
+from veredus.sim.topics_leanings import Busy, Hasty, Leaning, drawn_leaning
+from veredus.sim.topics_told import Told, judge
+from veredus.sim.topology import DRAWN, topology_of
+from veredus.sim.witnesses import EVENTS
+from veredus.sim.workloads import Part
+from veredus.sim.world import Clock, Violation, World
 
 TOPICS = replace(DRAWN, scene="topics")
 STREAMS = replace(DRAWN, scene="streams")

@@ -6,25 +6,25 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from cursus.journal import layout
-from cursus.journal.appending import Appending
-from cursus.kernel.engine import Now
-from cursus.node import retention
-from cursus.protocols.zeps import frames
-from cursus.protocols.zeps.interests import Interests
-from cursus.protocols.zeps.version1 import Version1
-from cursus.sim import campaign
-from cursus.sim.disk import SimDisk
-from cursus.sim.topology import DRAWN
-from cursus.streams.committing import Committing
-from cursus.streams.examine import Wanted
-from cursus.streams.exchange import BatchOffered, ConfirmFilter
-from cursus.streams.facts import SubscriptionOpened
-from cursus.streams.flow import Flow, Taken
-from cursus.streams.publishing import Publishing
-from cursus.streams.replay import Replay
-from cursus.streams.subscribing import Subscribing
-from cursus.streams.subscription import Subscription
+from veredus.journal import layout
+from veredus.journal.appending import Appending
+from veredus.kernel.engine import Now
+from veredus.node import retention
+from veredus.protocols.zeps import frames
+from veredus.protocols.zeps.interests import Interests
+from veredus.protocols.zeps.version1 import Version1
+from veredus.sim import campaign
+from veredus.sim.disk import SimDisk
+from veredus.sim.topology import DRAWN
+from veredus.streams.committing import Committing
+from veredus.streams.examine import Wanted
+from veredus.streams.exchange import BatchOffered, ConfirmFilter
+from veredus.streams.facts import SubscriptionOpened
+from veredus.streams.flow import Flow, Taken
+from veredus.streams.publishing import Publishing
+from veredus.streams.replay import Replay
+from veredus.streams.subscribing import Subscribing
+from veredus.streams.subscription import Subscription
 
 
 def test_the_story_of_a_world_is_told_line_by_line_and_changes_nothing() -> None:

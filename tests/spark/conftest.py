@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-import cursus
-from cursus import Embedded
+import veredus
+from veredus import Embedded
 
 _numbers = count(1)
 PATIENCE_SECONDS = 60
@@ -34,7 +34,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Embedded]:
-    with cursus.embedded(journal={"sync": "none"}) as node:
+    with veredus.embedded(journal={"sync": "none"}) as node:
         yield node
 
 
@@ -59,18 +59,18 @@ class SparkEnd:
 
     def read(self, schema: str | None = None, **options: object) -> DataFrame:
         """The stream as a DataFrame."""
-        reader = self.spark.read.format("cursus").options(**self.options(**options))
+        reader = self.spark.read.format("veredus").options(**self.options(**options))
         return (reader if schema is None else reader.schema(schema)).load()
 
     def read_stream(self, schema: str | None = None, **options: object) -> DataFrame:
         """The stream as a streaming DataFrame."""
-        reader = self.spark.readStream.format("cursus").options(**self.options(**options))
+        reader = self.spark.readStream.format("veredus").options(**self.options(**options))
         return (reader if schema is None else reader.schema(schema)).load()
 
     def write(self, rows: DataFrame, stream: str | None = None, mode: str = "append", **options: object) -> None:
         """Write a DataFrame to a stream."""
         given = self.options(**({"stream": stream or self.stream} | options))
-        rows.write.format("cursus").mode(mode).options(**given).save()
+        rows.write.format("veredus").mode(mode).options(**given).save()
 
     def start(
         self, rows: DataFrame, to: str | None = None, checkpoint: str = "checkpoint", **options: object
@@ -81,7 +81,7 @@ class SparkEnd:
         )
         if to is None:
             return writer.format("parquet").start(str(self.directory / "parquet"))
-        return writer.format("cursus").options(**self.options(**({"stream": to} | options))).start()
+        return writer.format("veredus").options(**self.options(**({"stream": to} | options))).start()
 
     def run(self, rows: DataFrame, to: str | None = None, **options: object) -> StreamingQuery:
         """As `start`, and wait for its end. Raises what ended it."""
@@ -114,7 +114,7 @@ class Rig(SparkEnd):
         """The bodies of a stream, read by the client, in order."""
         name = stream or self.stream
         head = self.node.streams.show(name)["head"]
-        with self.node.subscribe(name, start=cursus.beginning(), until=head + 1) as subscription:
+        with self.node.subscribe(name, start=veredus.beginning(), until=head + 1) as subscription:
             return [publication.body.decode() for publication in subscription]
 
 

@@ -19,10 +19,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from cursus.spark.options import WriteOptions, write_options
-from cursus.spark.source import CursusDataSource
-from cursus.spark.staging import StagedRows
-from cursus.spark.writer import StageStreamWriter
+from veredus.spark.options import WriteOptions, write_options
+from veredus.spark.source import VeredusDataSource
+from veredus.spark.staging import StagedRows
+from veredus.spark.writer import StageStreamWriter
 
 
 class DyingWriter(StageStreamWriter):
@@ -58,7 +58,7 @@ class DyingWriter(StageStreamWriter):
         self._reach("committed")
 
 
-class DyingSource(CursusDataSource):
+class DyingSource(VeredusDataSource):
     """The data source, with such a writer."""
 
     @classmethod
@@ -83,7 +83,7 @@ def main() -> None:
     spark.sparkContext.setLogLevel("OFF")
     spark.dataSource.register(DyingSource)
     rows = (
-        spark.readStream.format("cursus")
+        spark.readStream.format("veredus")
         .options(address=address, stream=stream, maxRowsPerTrigger=2048, rowsPerPartition=1024)
         .schema("key string, body string")
         .load()

@@ -4,17 +4,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import DataType, DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
-import cursus
-from cursus import Embedded
-from cursus.delivery.publication import AttributeValue
-from cursus.kernel.errors import Refused
-from cursus.spark.blocks import read_block, runs_of
-from cursus.spark.offsets import Block
-from cursus.spark.options import read_options
-from cursus.spark.source import CursusDataSource
+import veredus
+from veredus import Embedded
+from veredus.delivery.publication import AttributeValue
+from veredus.kernel.errors import Refused
+from veredus.spark.blocks import read_block, runs_of
+from veredus.spark.offsets import Block
+from veredus.spark.options import read_options
+from veredus.spark.source import VeredusDataSource
 
 
-def publish(node: Embedded, stream: str, source: str, *values: AttributeValue) -> list[cursus.Receipt]:
+def publish(node: Embedded, stream: str, source: str, *values: AttributeValue) -> list[veredus.Receipt]:
     """Publish one batch for each value: the value is its attribute."""
     receipts = []
     with node.publisher(stream, source=source) as publisher:
@@ -30,7 +30,7 @@ def read(
 ) -> list[pa.RecordBatch]:
     given = {"address": node.served.address, "stream": stream, **(options or {})}
     schema = StructType([StructField(name, kind) for name, kind in columns.items()])
-    reader = CursusDataSource(given).reader(schema)
+    reader = VeredusDataSource(given).reader(schema)
     return [batch for partition in reader.partitions() for batch in reader.read(partition)]
 
 
@@ -52,7 +52,7 @@ def test_batches_of_several_sources_come_as_one(node: Embedded, stream: str) -> 
 def test_each_row_keeps_the_times_of_its_batch(node: Embedded, stream: str) -> None:
     publish(node, stream, "desk", 1, 2, 3)
     (rows,) = read(node, stream, event_time=TimestampType(), append_time=TimestampType())
-    with node.subscribe(stream, start=cursus.beginning(), until=4) as subscription:
+    with node.subscribe(stream, start=veredus.beginning(), until=4) as subscription:
         alone = pa.Table.from_batches(batch.to_arrow() for batch in subscription.batches())
     assert rows.to_pydict() == alone.select(["event_time", "append_time"]).to_pydict()
     assert len(set(rows["append_time"].to_pylist())) == 3
@@ -92,7 +92,7 @@ def test_columns_are_made_once_for_many_small_batches(node: Embedded, stream: st
 
 def test_a_batch_that_is_not_wanted_whole_is_read_alone(node: Embedded, stream: str) -> None:
     publish_fours(node, stream, 16)
-    with node.subscribe(stream, start=cursus.beginning(), until=17) as subscription:
+    with node.subscribe(stream, start=veredus.beginning(), until=17) as subscription:
         batches = list(subscription.batches())
     batches[0].skip_to(3)
     runs = [[batch.first_sequence for batch in run] for run in runs_of(batches, until=15)]

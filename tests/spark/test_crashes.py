@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import cursus
-from cursus import Embedded
+import veredus
+from veredus import Embedded
 
 DRIVER = Path(__file__).with_name("dying_driver.py")
 BOUNDARIES = ("staging", "staged", "committing", "committed")
@@ -34,7 +34,7 @@ def run_driver(node: Embedded, directory: Path, boundary: str) -> int:
 
 @pytest.mark.timeout(420)
 def test_a_driver_killed_at_every_boundary_writes_each_row_once(tmp_path: Path) -> None:
-    with cursus.embedded(tmp_path / "node") as node:
+    with veredus.embedded(tmp_path / "node") as node:
         for index, boundary in enumerate(BOUNDARIES):
             with node.publisher("source", source=boundary) as publisher:
                 for number in range(ROWS_COUNT):
@@ -45,6 +45,6 @@ def test_a_driver_killed_at_every_boundary_writes_each_row_once(tmp_path: Path) 
                 node.served.start()
         assert run_driver(node, tmp_path, "none") == 0, (tmp_path / "driver-none.log").read_text()
         head = node.streams.show("target")["head"]
-        with node.subscribe("target", start=cursus.beginning(), until=head + 1) as subscription:
+        with node.subscribe("target", start=veredus.beginning(), until=head + 1) as subscription:
             bodies = sorted(int(publication.body) for publication in subscription)
     assert bodies == list(range(ROWS_COUNT * len(BOUNDARIES)))

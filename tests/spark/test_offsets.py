@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.kernel.errors import Refused
-from cursus.spark.offsets import Block, StreamOffset, blocks_of, check_range, limited_end, offset_of
+from veredus.kernel.errors import Refused
+from veredus.spark.offsets import Block, StreamOffset, blocks_of, check_range, limited_end, offset_of
 
 HERE = StreamOffset("trades", "00ff", 1)
 
@@ -24,7 +24,7 @@ def test_an_offset_survives_spark_letter_by_letter() -> None:
 
 @pytest.mark.parametrize("stored", [{}, {"sequence": 3}, {"stream": "trades", "incarnation": "00", "sequence": "3"}])
 def test_a_checkpoint_of_another_source_is_refused(stored: dict[str, object]) -> None:
-    with pytest.raises(Refused, match="no offset of a Cursus stream"):
+    with pytest.raises(Refused, match="no offset of a Veredus stream"):
         offset_of(stored)
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from cursus.kernel.errors import Refused
-from cursus.matching import Filter
-from cursus.spark import options
-from cursus.spark.options import StartAtHead, StartAtSequence, StartAtTime, read_options, write_options
+from veredus.kernel.errors import Refused
+from veredus.matching import Filter
+from veredus.spark import options
+from veredus.spark.options import StartAtHead, StartAtSequence, StartAtTime, read_options, write_options
 
 
 def refusal(**given: str) -> Refused:
@@ -16,7 +16,7 @@ def refusal(**given: str) -> Refused:
 
 def test_a_stream_is_all_that_must_be_said() -> None:
     read = read_options({"stream": "trades"})
-    assert read.node.addresses == ("cursus://127.0.0.1:7071",)
+    assert read.node.addresses == ("veredus://127.0.0.1:7071",)
     assert read.start == StartAtSequence(0)
     assert read.rows_per_trigger_max >= 500_000
     assert read.fails_on_data_loss

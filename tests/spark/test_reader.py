@@ -12,11 +12,11 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-import cursus
-from cursus import Embedded
-from cursus.kernel.errors import Refused
-from cursus.spark.reader import BlockPartition, BlockReader, BlockStreamReader
-from cursus.spark.source import CursusDataSource
+import veredus
+from veredus import Embedded
+from veredus.kernel.errors import Refused
+from veredus.spark.reader import BlockPartition, BlockReader, BlockStreamReader
+from veredus.spark.source import VeredusDataSource
 
 SCHEMA = StructType([StructField("sequence", LongType()), StructField("body", BinaryType())])
 Open = Callable[..., BlockStreamReader]
@@ -29,7 +29,7 @@ def reader(node: Embedded, stream: str) -> Open:
     def opened(**options: object) -> BlockStreamReader:
         given = {"address": node.served.address, "stream": stream}
         given |= {name.lower(): str(value) for name, value in options.items()}
-        return CursusDataSource(given).streamReader(SCHEMA)
+        return VeredusDataSource(given).streamReader(SCHEMA)
 
     return opened
 
@@ -243,14 +243,14 @@ def test_nobody_offers_to_push_filters_down() -> None:
 @pytest.fixture
 def own_node(tmp_path: Path) -> Iterator[Embedded]:
     """A node that the test may stop and start."""
-    with cursus.embedded(tmp_path / "node") as node:
+    with veredus.embedded(tmp_path / "node") as node:
         yield node
 
 
 def test_a_reader_is_patient_with_a_node_that_is_away(own_node: Embedded) -> None:
     publish(own_node, "trades", 50_000)
     options = {"address": own_node.served.address, "stream": "trades"}
-    one = CursusDataSource(options).streamReader(SCHEMA)
+    one = VeredusDataSource(options).streamReader(SCHEMA)
     start = one.initialOffset()
     end = one.latestOffset(start, ReadAllAvailable())
     (partition,) = one.partitions(start, end)
@@ -267,6 +267,6 @@ def test_a_reader_is_patient_with_a_node_that_is_away(own_node: Embedded) -> Non
 def test_a_node_that_stays_away_is_said_to_in_time(own_node: Embedded) -> None:
     options = {"address": own_node.served.address, "stream": "trades", "timeoutseconds": "1"}
     own_node.served.stop()
-    one = CursusDataSource(options).streamReader(SCHEMA)
-    with pytest.raises(cursus.Unavailable):
+    one = VeredusDataSource(options).streamReader(SCHEMA)
+    with pytest.raises(veredus.Unavailable):
         one.initialOffset()

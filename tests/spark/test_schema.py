@@ -21,9 +21,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from cursus.delivery.publication import TIMESTAMP, Columns
-from cursus.kernel.errors import Refused
-from cursus.spark.schema import ROWS_COUNT_MIN, Origin, Taken, check_written, projection_of, published
+from veredus.delivery.publication import TIMESTAMP, Columns
+from veredus.kernel.errors import Refused
+from veredus.spark.schema import ROWS_COUNT_MIN, Origin, Taken, check_written, projection_of, published
 
 EVERY_FIXED = StructType(
     [

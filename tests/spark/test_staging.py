@@ -6,12 +6,12 @@ from uuid import UUID
 import pyarrow as pa
 import pytest
 
-import cursus
-from cursus import Embedded
-from cursus.kernel.errors import Fenced, Refused
-from cursus.spark.options import WriteOptions, write_options
-from cursus.spark.staging import StagedRows, claim_place, commit_stages, sink_of, stage_rows
-from cursus.spark.writer import StageStreamWriter
+import veredus
+from veredus import Embedded
+from veredus.kernel.errors import Fenced, Refused
+from veredus.spark.options import WriteOptions, write_options
+from veredus.spark.staging import StagedRows, claim_place, commit_stages, sink_of, stage_rows
+from veredus.spark.writer import StageStreamWriter
 
 QUERY, ANOTHER = UUID(int=1 << 127), UUID(int=3 << 126)
 START, RESTART = bytes(15) + b"\x01", bytes(15) + b"\x02"
@@ -39,7 +39,7 @@ def staged(node: Embedded, options: WriteOptions, sink: str, *bodies: str, start
 
 def bodies(node: Embedded, stream: str) -> list[bytes]:
     head = node.streams.show(stream)["head"]
-    with node.subscribe(stream, start=cursus.beginning(), until=head + 1) as subscription:
+    with node.subscribe(stream, start=veredus.beginning(), until=head + 1) as subscription:
         return [publication.body for publication in subscription]
 
 

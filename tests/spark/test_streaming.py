@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from cursus.spark import register
+from veredus.spark import register
 
 from .conftest import PATIENCE_SECONDS, Rig
 
@@ -156,7 +156,7 @@ def test_a_query_that_starts_inserts_nothing_into_the_map_that_it_shares_with_ot
     register(rig.spark)
     assert dict(rig.spark.sparkContext.environment) == given
     manager = rig.spark._jsparkSession.sessionState().dataSourceManager()  # type: ignore[union-attr]
-    shared = manager.lookupDataSource("cursus").dataSourceCls().envVars()
+    shared = manager.lookupDataSource("veredus").dataSourceCls().envVars()
     names = set(shared)
     rig.publish(10)
     rig.run(rig.read_stream())

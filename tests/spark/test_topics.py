@@ -12,17 +12,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from cursus.kernel.errors import Unavailable
-from cursus.topics import Client
 from tests.processes import beside, free_port
 from tests.system.serving_topics import ServedProxy, Server
 from tests.transcripts.pages import blocks_in
+from veredus.kernel.errors import Unavailable
+from veredus.topics import Client
 
 from .conftest import PATIENCE_SECONDS, SparkEnd, numbered
 
 pytestmark = pytest.mark.spark
 
-PAGE, DOOR = "docs/how-to/topics.md", "cursus://127.0.0.1:46361"
+PAGE, DOOR = "docs/how-to/topics.md", "veredus://127.0.0.1:46361"
 LIFE_S = 300.0
 BUNDLE = 650
 """Two of them are more than fit into one of Spark's partitions here."""

@@ -8,7 +8,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType
 
-import cursus
+import veredus
 
 from .conftest import Rig, numbered
 
@@ -25,7 +25,7 @@ def test_columns_become_key_body_time_and_attributes(rig: Rig) -> None:
         " true as firm, cast(null as string) as venue, cast(2.5 as float) as ratio"
     )
     rig.write(rows)
-    with rig.node.subscribe(rig.stream, start=cursus.beginning(), until=2) as subscription:
+    with rig.node.subscribe(rig.stream, start=veredus.beginning(), until=2) as subscription:
         (publication,) = subscription
     assert (publication.key, publication.body) == (b"k", b"b")
     assert publication.event_time.isoformat() == "2024-05-01T12:00:00+00:00"
@@ -190,7 +190,7 @@ def test_two_queries_may_write_to_one_stream(rig: Rig) -> None:
 def test_complete_mode_is_refused(rig: Rig) -> None:
     rig.publish(10)
     counts = rig.read_stream("key string").groupBy("key").agg(f.count("*").cast("string").alias("body"))
-    writer = counts.writeStream.outputMode("complete").format("cursus").options(**rig.options(stream="counts"))
+    writer = counts.writeStream.outputMode("complete").format("veredus").options(**rig.options(stream="counts"))
     query = writer.option("checkpointLocation", str(rig.directory / "checkpoint")).trigger(availableNow=True).start()
     with pytest.raises(StreamingQueryException, match="use append"):
         query.awaitTermination()

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cursus.delivery.batch import BatchHeader
-from cursus.journal import exchange as journal
-from cursus.journal.log import Log
-from cursus.journal.settings import LogSettings
-from cursus.kernel.engine import Now
-from cursus.kernel.events import DeadlineReached
-from cursus.sim.content import Identity, batch_record, seen_rows
-from cursus.sim.ports import batch_offered
-from cursus.streams import exchange as x
-from cursus.streams.engine import StreamsEngine
-from cursus.streams.tables import StreamsLimits
 from tests.journal.rig import DiskOrder, MemoryDisk, recover_from
+from veredus.delivery.batch import BatchHeader
+from veredus.journal import exchange as journal
+from veredus.journal.log import Log
+from veredus.journal.settings import LogSettings
+from veredus.kernel.engine import Now
+from veredus.kernel.events import DeadlineReached
+from veredus.sim.content import Identity, batch_record, seen_rows
+from veredus.sim.ports import batch_offered
+from veredus.streams import exchange as x
+from veredus.streams.engine import StreamsEngine
+from veredus.streams.tables import StreamsLimits
 
 SMALL = LogSettings(segment_size=64 << 10, checkpoint_interval_size=1 << 30)
 _ANSWERS = (journal.Appended, journal.AppendFailed, journal.RecordsRead, journal.RangeMissing, journal.Located)

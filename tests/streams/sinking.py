@@ -1,10 +1,10 @@
 """A sink's steps at the streams floor, one call each."""
 
-from cursus.delivery.batch import BatchHeader
-from cursus.sim.content import Identity, batch_record
-from cursus.sim.ports import batch_offered
-from cursus.streams import exchange as x
 from tests.streams.rig import Rig, incarnation
+from veredus.delivery.batch import BatchHeader
+from veredus.sim.content import Identity, batch_record
+from veredus.sim.ports import batch_offered
+from veredus.streams import exchange as x
 
 RUN = 50
 

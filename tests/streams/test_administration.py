@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cursus.streams import exchange as x
 from tests.streams.rig import Rig
+from veredus.streams import exchange as x
 
 
 def create(rig: Rig, config: object) -> x.AnswerAdmin | x.Refuse:

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from cursus.matching import Filter
-from cursus.streams import exchange as x
-from cursus.streams.replay import snapshot
-from cursus.streams.subscription import Subscription
 from tests.streams.rig import Rig, incarnation
+from veredus.matching import Filter
+from veredus.streams import exchange as x
+from veredus.streams.replay import snapshot
+from veredus.streams.subscription import Subscription
 
 EVEN = Filter(where="even")
 ODD = Filter(where="NOT even")

@@ -1,10 +1,10 @@
 """What a checkpoint keeps of the tables, and what records behind it add: nothing that was given is given again."""
 
-from cursus.journal.exchange import StageDropped
-from cursus.streams import exchange as x
-from cursus.streams.engine import StreamsEngine
 from tests.streams.rig import Rig, incarnation
 from tests.streams.sinking import RUN, commit, open_run, open_stage, staged, write
+from veredus.journal.exchange import StageDropped
+from veredus.streams import exchange as x
+from veredus.streams.engine import StreamsEngine
 
 
 def test_a_checkpoint_knows_no_numbers_that_the_journal_then_refuses() -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from cursus.streams import exchange as x
-from cursus.streams.tables import StreamsLimits
 from tests.streams.rig import Rig, incarnation
 from tests.streams.sinking import RUN, commit, open_run, open_stage, staged, write
+from veredus.streams import exchange as x
+from veredus.streams.tables import StreamsLimits
 
 
 def test_rows_of_an_open_stage_are_unseen_and_hold_up_nobody() -> None:

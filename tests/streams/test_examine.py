@@ -2,17 +2,17 @@
 
 import pytest
 
-from cursus.delivery.batch import BatchHeader
-from cursus.delivery.record import Envelope, RecordKind, write_envelope
-from cursus.journal.exchange import PlacedRecord
-from cursus.matching import Filter
-from cursus.sim.content import Identity, batch_record
-from cursus.streams import examine
-from cursus.streams.examine import Examiner, wanted_by
-from cursus.streams.facts import StreamConfig, StreamCreated
-from cursus.streams.stream import Stream
-from cursus.streams.tail import TailBudget
 from tests.streams.rig import incarnation
+from veredus.delivery.batch import BatchHeader
+from veredus.delivery.record import Envelope, RecordKind, write_envelope
+from veredus.journal.exchange import PlacedRecord
+from veredus.matching import Filter
+from veredus.sim.content import Identity, batch_record
+from veredus.streams import examine
+from veredus.streams.examine import Examiner, wanted_by
+from veredus.streams.facts import StreamConfig, StreamCreated
+from veredus.streams.stream import Stream
+from veredus.streams.tail import TailBudget
 
 EVEN, ODD = wanted_by(Filter(where="even")), wanted_by(Filter(where="not even"))
 COUNT = 4

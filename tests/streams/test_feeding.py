@@ -1,15 +1,15 @@
 """Feeding: what a flow may examine now, how a reading becomes frames, and who is fed when room comes free."""
 
-from cursus.journal.exchange import ReadRequested
-from cursus.matching import Filter
-from cursus.streams import exchange as x
-from cursus.streams.examine import wanted_by
-from cursus.streams.facts import StreamConfig, StreamCreated
-from cursus.streams.flow import Flow
-from cursus.streams.stream import Stream
-from cursus.streams.tables import StreamsLimits
-from cursus.streams.tail import TailBudget
 from tests.streams.rig import Rig, incarnation
+from veredus.journal.exchange import ReadRequested
+from veredus.matching import Filter
+from veredus.streams import exchange as x
+from veredus.streams.examine import wanted_by
+from veredus.streams.facts import StreamConfig, StreamCreated
+from veredus.streams.flow import Flow
+from veredus.streams.stream import Stream
+from veredus.streams.tables import StreamsLimits
+from veredus.streams.tail import TailBudget
 
 EVEN = Filter(where="even")
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.delivery.settlement import Ledger
-from cursus.streams import exchange as x
-from cursus.streams.facts import CursorMoved
-from cursus.streams.ranges import cursor_of
-from cursus.streams.subscription import Subscription
 from tests.streams.rig import Rig, incarnation
 from tests.streams.sinking import RUN, open_run, staged
+from veredus.delivery.settlement import Ledger
+from veredus.streams import exchange as x
+from veredus.streams.facts import CursorMoved
+from veredus.streams.ranges import cursor_of
+from veredus.streams.subscription import Subscription
 
 INDIVIDUAL: dict[str, Any] = {"mode": x.SettleMode.INDIVIDUAL}
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from cursus.streams import exchange as x
 from tests.streams.rig import Rig
+from veredus.streams import exchange as x
 
 PARKING = {"attempts_max": 1, "parked_to": "parked"}
 

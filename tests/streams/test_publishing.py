@@ -2,8 +2,8 @@
 
 import pytest
 
-from cursus.streams import exchange as x
 from tests.streams.rig import Rig, incarnation
+from veredus.streams import exchange as x
 
 
 def test_nothing_is_confirmed_before_it_is_durable() -> None:

@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.delivery.settlement import Range
-from cursus.streams.ranges import between, common, cursor_of, joined, without
+from veredus.delivery.settlement import Range
+from veredus.streams.ranges import between, common, cursor_of, joined, without
 
 LAST = 40
 loose = st.lists(st.tuples(st.integers(1, LAST), st.integers(0, 6)).map(lambda t: (t[0], t[0] + t[1])), max_size=8)

@@ -5,14 +5,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cursus.delivery.batch import BatchHeader
-from cursus.matching import Filter
-from cursus.sim.content import Identity, batch_record
-from cursus.sim.ports import batch_offered
-from cursus.streams import exchange as x
-from cursus.streams.engine import StreamsEngine
-from cursus.streams.tables import StreamsLimits
 from tests.streams.rig import Rig, incarnation
+from veredus.delivery.batch import BatchHeader
+from veredus.matching import Filter
+from veredus.sim.content import Identity, batch_record
+from veredus.sim.ports import batch_offered
+from veredus.streams import exchange as x
+from veredus.streams.engine import StreamsEngine
+from veredus.streams.tables import StreamsLimits
 
 STREAMS = ("s", "t")
 NAMES = ("alpha", "beta")

@@ -2,11 +2,11 @@
 
 import pytest
 
-from cursus.kernel.errors import Refused
-from cursus.matching import Filter
-from cursus.streams import exchange as x
-from cursus.streams.tables import StreamsLimits
 from tests.streams.rig import Rig, incarnation
+from veredus.kernel.errors import Refused
+from veredus.matching import Filter
+from veredus.streams import exchange as x
+from veredus.streams.tables import StreamsLimits
 
 TINY = StreamsLimits(tail_size_max=700)
 EVEN = Filter(where="even")

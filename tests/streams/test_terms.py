@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import msgspec
 
-from cursus.journal.exchange import SyncMode
-from cursus.streams import exchange as x
-from cursus.streams.facts import StreamConfig, StreamCreated
-from cursus.streams.stream import TERMS_MAX, Stream
-from cursus.streams.tail import TailBudget
 from tests.streams.rig import Rig, incarnation
+from veredus.journal.exchange import SyncMode
+from veredus.streams import exchange as x
+from veredus.streams.facts import StreamConfig, StreamCreated
+from veredus.streams.stream import TERMS_MAX, Stream
+from veredus.streams.tail import TailBudget
 
 
 def stream() -> Stream:

@@ -10,14 +10,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cursus.client.blocking import Node, connect
 from tests.processes import LIFE_S, Child, free_port
+from veredus.client.blocking import Node, connect
 
 START_TIMEOUT_S = 20.0
 
 
 class ServedNode:
-    """Owns one `cursus serve` process and what it is started with."""
+    """Owns one `veredus serve` process and what it is started with."""
 
     def __init__(
         self,
@@ -27,27 +27,27 @@ class ServedNode:
         environment: Mapping[str, str] | None = None,
         life_s: float = LIFE_S,
     ) -> None:
-        """A node over `directory`, not started yet; `settings` are CURSUS_* variables without the prefix."""
+        """A node over `directory`, not started yet; `settings` are VEREDUS_* variables without the prefix."""
         self.directory = directory
         self.port = free_port()
-        self.address = f"cursus://127.0.0.1:{self.port}"
+        self.address = f"veredus://127.0.0.1:{self.port}"
         self.process: Child | None = None
         self.log = directory.parent / f"{directory.name}.log"
         self._descriptors_max = descriptors_max
         self._life_s = life_s
         self._environment = {
-            "CURSUS_NODE_DIRECTORY": str(directory),
-            "CURSUS_LISTEN_TCP": f"127.0.0.1:{self.port}",
-            "CURSUS_LISTEN_ZEROMQ": "",
-            "CURSUS_LISTEN_METRICS": "",
-            "CURSUS_LOG_FORMAT": "json",
-            **{f"CURSUS_{name}": value for name, value in (settings or {}).items()},
+            "VEREDUS_NODE_DIRECTORY": str(directory),
+            "VEREDUS_LISTEN_TCP": f"127.0.0.1:{self.port}",
+            "VEREDUS_LISTEN_ZEROMQ": "",
+            "VEREDUS_LISTEN_METRICS": "",
+            "VEREDUS_LOG_FORMAT": "json",
+            **{f"VEREDUS_{name}": value for name, value in (settings or {}).items()},
             **(environment or {}),
         }
 
     def setting(self, name: str) -> str:
-        """What it is started with: the CURSUS_* variable without the prefix."""
-        return self._environment[f"CURSUS_{name}"]
+        """What it is started with: the VEREDUS_* variable without the prefix."""
+        return self._environment[f"VEREDUS_{name}"]
 
     def start(self) -> Node:
         """Start the process, and connect to it once it answers."""
@@ -62,7 +62,7 @@ class ServedNode:
 
         with self.log.open("ab") as log:
             self.process = Child(
-                [sys.executable, "-m", "cursus", "serve"],
+                [sys.executable, "-m", "veredus", "serve"],
                 life_s=self._life_s,
                 env={**os.environ, **self._environment},
                 stdin=subprocess.DEVNULL,

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import zmq
 
-from cursus.client.blocking import connect
 from tests.processes import LIFE_S, Child, free_port
 from tests.system.serving import START_TIMEOUT_S, ServedNode
+from veredus.client.blocking import connect
 
 ANSWER_MS = 10_000
 WAIT_MS = 10_000
-PROXY_COMMAND = [sys.executable, "-m", "cursus", "proxy"]
+PROXY_COMMAND = [sys.executable, "-m", "veredus", "proxy"]
 QUICK = ("--set", "topics.answer=50ms", "--set", "topics.period=10ms")
 """A proxy that waits neither long for answers nor for servers."""
 
@@ -52,7 +52,7 @@ class Server:
         environment: Mapping[str, str] | None = None,
         life_s: float = LIFE_S,
     ) -> None:
-        """A server over `directory`, not started yet; `settings` are CURSUS_* variables without the prefix."""
+        """A server over `directory`, not started yet; `settings` are VEREDUS_* variables without the prefix."""
         given = {"TOPICS_LISTEN": "127.0.0.1:0", "TOPICS_PROXIES": "", "TOPICS_PERIOD": "100ms", **(settings or {})}
         self.served = ServedNode(directory, given, environment=environment, life_s=life_s)
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -106,7 +106,7 @@ class Server:
 
 
 class ServedProxy:
-    """Owns one `cursus proxy` process, and its log."""
+    """Owns one `veredus proxy` process, and its log."""
 
     def __init__(self, directory: Path, *arguments: str, descriptors_max: int = 0, life_s: float = LIFE_S) -> None:
         """A proxy that is started with these arguments too, and not started yet."""

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-import cursus
-from cursus.client.blocking import connect
-from cursus.kernel.octets import crc32c
+import veredus
 from tests.system.serving import ServedNode
+from veredus.client.blocking import connect
+from veredus.kernel.octets import crc32c
 
 pytestmark = pytest.mark.slow
 
@@ -61,11 +61,11 @@ def test_a_full_disk_refuses_publishers_and_serves_readers_until_space_returns(s
     assert "disk-full" in (small_disk / "journal.log").read_text()
 
 
-def _publish_until_full(publisher: cursus.Publisher, body: bytes) -> int:
+def _publish_until_full(publisher: veredus.Publisher, body: bytes) -> int:
     deadline = time.monotonic() + 30
     number = 0
     while time.monotonic() < deadline:
-        with contextlib.suppress(cursus.Unavailable):
+        with contextlib.suppress(veredus.Unavailable):
             number = publisher.publish("k", body)
             continue
         if number and publisher.taken_number == _after(publisher, 0.5):
@@ -73,12 +73,12 @@ def _publish_until_full(publisher: cursus.Publisher, body: bytes) -> int:
     raise AssertionError("the disk never became full")
 
 
-def _after(publisher: cursus.Publisher, seconds: float) -> int:
+def _after(publisher: veredus.Publisher, seconds: float) -> int:
     time.sleep(seconds)
     return publisher.taken_number
 
 
-def _wait_until_still(publisher: cursus.Publisher) -> int:
+def _wait_until_still(publisher: veredus.Publisher) -> int:
     taken = publisher.taken_number
     while (now := _after(publisher, 0.3)) != taken:
         taken = now
@@ -91,9 +91,9 @@ def test_of_two_publishers_with_one_name_the_older_is_fenced_once_and_stops(serv
         older.wait(older.publish("k", b"1"))
         with second_node.publisher("s", source="p") as newer:
             newer.wait(newer.publish("k", b"2"))
-            with pytest.raises(cursus.Fenced):
+            with pytest.raises(veredus.Fenced):
                 older.wait(older.publish("k", b"3"), timeout_s=10)
-            with pytest.raises(cursus.Fenced):
+            with pytest.raises(veredus.Fenced):
                 older.publish("k", b"4")
             newer.wait(newer.publish("k", b"5"))
         with second_node.subscribe("s", until=4) as subscription:
@@ -108,7 +108,7 @@ def test_a_stream_deleted_and_created_again_under_a_reader_is_told_to_it(served:
         assert next(iter(subscription)).body == b"1"
         node.streams.delete("s")
         node.streams.create("s")
-        with pytest.raises(cursus.Refused) as refused:
+        with pytest.raises(veredus.Refused) as refused:
             subscription.next_batch(timeout_s=10)
         assert refused.value.code in ("stream-deleted", "stream-replaced")
 
@@ -118,15 +118,15 @@ def test_a_start_below_the_retained_floor_is_refused_with_the_floor(served: Serv
         with node.publisher("s", source="p") as publisher:
             publisher.publish_many([b"k"] * 10, [b"x"] * 10)
         node.streams.trim("s", 6)
-        with pytest.raises(cursus.Refused) as refused:
-            node.subscribe("s", start=cursus.at(3))
+        with pytest.raises(veredus.Refused) as refused:
+            node.subscribe("s", start=veredus.at(3))
         assert refused.value.code == "below-floor"
         assert refused.value.details["floor"] == 6
 
 
 def test_a_filter_that_does_not_parse_is_refused_with_its_position(served: ServedNode) -> None:
     with served.start() as node:
-        with pytest.raises(cursus.Refused) as refused:
+        with pytest.raises(veredus.Refused) as refused:
             node.subscribe("s", where="quote > ")
         assert refused.value.code == "bad-predicate"
         assert "position" in refused.value.details
@@ -134,7 +134,7 @@ def test_a_filter_that_does_not_parse_is_refused_with_its_position(served: Serve
 
 def test_a_body_over_the_limit_is_refused_where_it_is_published(served: ServedNode) -> None:
     with served.start() as node, node.publisher("s", source="p") as publisher:
-        with pytest.raises((cursus.Misuse, cursus.Refused)) as error:
+        with pytest.raises((veredus.Misuse, veredus.Refused)) as error:
             publisher.publish("k", bytes(17 * MIB))
         assert error.value.code == "too-large"
         publisher.wait(publisher.publish("k", b"small"))
@@ -251,4 +251,4 @@ def test_poison_publications_are_parked_after_their_last_attempt(served: ServedN
             parked = list(dead)
         assert [(publication.key, publication.body) for publication in parked] == [(b"b", b"2")]
         assert parked[0].attributes["n"] == 2
-        assert parked[0].attributes["cursus.sequence"] == 2
+        assert parked[0].attributes["veredus.sequence"] == 2

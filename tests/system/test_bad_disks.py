@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import cursus
-from cursus.cli.exits import Exit
+import veredus
 from tests.system.serving import ServedNode
+from veredus.cli.exits import Exit
 
 pytestmark = [
     pytest.mark.slow,
@@ -94,7 +94,7 @@ def test_a_segment_that_cannot_be_read_is_a_gap_by_name_and_the_node_goes_on(tmp
             # The kernel itself answers reads at these places with EIO.
             oldest.unlink()
             oldest.symlink_to("/proc/self/mem")
-            gaps: list[cursus.Gap] = []
+            gaps: list[veredus.Gap] = []
             with node.subscribe("s", until=9, on_gap=gaps.append) as subscription:
                 got = [publication.sequence for publication in subscription]
             assert {gap.code for gap in gaps} == {"damaged"}

@@ -13,12 +13,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import cursus
-from cursus.client.blocking import Node
+import veredus
 from tests.interop import native_by_hand as hand
 from tests.interop import zeps1_by_hand as zeps1
 from tests.interop.native_by_hand import Client, record, record_of, rows_of
 from tests.system.serving import ServedNode
+from veredus.client.blocking import Node
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedNode]:
 @pytest.fixture
 def node(served: ServedNode) -> Iterator[Node]:
     """A well-behaved client, which is served before and after."""
-    with cursus.connect(served.address) as node:
+    with veredus.connect(served.address) as node:
         yield node
         node.streams.list()
 
@@ -308,14 +308,14 @@ def narrow(tmp_path: Path) -> Iterator[ServedNode]:
 
 
 def test_a_principal_has_no_more_streams_and_sources_than_it_may(narrow: ServedNode) -> None:
-    with cursus.connect(narrow.address) as node:
+    with veredus.connect(narrow.address) as node:
         node.streams.create("one")
         node.streams.create("two")
-        with pytest.raises(cursus.Refused) as streams:
+        with pytest.raises(veredus.Refused) as streams:
             node.streams.create("three")
         assert streams.value.code == "too-many-streams"
         held = [node.publisher("one", source="a"), node.publisher("two", source="b")]
-        with pytest.raises(cursus.Refused) as sources:
+        with pytest.raises(veredus.Refused) as sources:
             node.publisher("one", source="c")
         assert sources.value.code == "too-many-sources"
         for publisher in held:
@@ -329,7 +329,7 @@ def test_a_principal_has_no_more_connections_than_it_may(narrow: ServedNode) -> 
     with pytest.raises(AssertionError, match="too-many-connections"):
         Client("127.0.0.1", narrow.port)
     held.pop().close()
-    with cursus.connect(narrow.address, timeout_s=20) as node:
+    with veredus.connect(narrow.address, timeout_s=20) as node:
         node.streams.list()
     for client in held:
         client.close()
@@ -349,14 +349,14 @@ def test_a_stream_knows_no_more_sources_than_it_may_and_others_go_on(served: Ser
     node.streams.create("narrow", sources_max=2)
     node.streams.create("wide")
     held = {name: node.publisher("narrow", source=name) for name in ("a", "b")}
-    with cursus.connect(served.address) as late, pytest.raises(cursus.Refused) as refused:
+    with veredus.connect(served.address) as late, pytest.raises(veredus.Refused) as refused:
         late.publisher("narrow", source="c")
     assert (refused.value.code, refused.value.details["sources_max"]) == ("too-many-sources", 2)
     assert "'narrow'" in refused.value.message
     for name, publisher in held.items():
         publisher.wait(publisher.publish("k", name.encode()), timeout_s=20)
         publisher.close()
-    with pytest.raises(cursus.Refused), node.publisher("narrow", source="c"):
+    with pytest.raises(veredus.Refused), node.publisher("narrow", source="c"):
         pass
     for stream, source in (("narrow", "a"), ("narrow", ""), ("wide", "c")):
         with node.publisher(stream, source=source) as publisher:

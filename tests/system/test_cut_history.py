@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import cursus
-from cursus import embedded
-from cursus.client.blocking import Node
+import veredus
 from tests.system.serving import ServedNode
+from veredus import embedded
+from veredus.client.blocking import Node
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +28,7 @@ def flip_bit_at(directory: Path, text: bytes) -> None:
     segment.write_bytes(data)
 
 
-def lose_the_third(served: ServedNode, node: Node, subscription: cursus.Subscription) -> list[bytes]:
+def lose_the_third(served: ServedNode, node: Node, subscription: veredus.Subscription) -> list[bytes]:
     """Publish three, and have the node killed and the third one damaged once all were given; what was given."""
     publish_one_by_one(node, "s", "old", [b"1", b"2", b"the third"])
     given: list[bytes] = []
@@ -44,7 +44,7 @@ def lose_the_third(served: ServedNode, node: Node, subscription: cursus.Subscrip
 def test_a_subscriber_that_was_given_what_damage_took_is_told_and_given_what_takes_its_place(
     served: ServedNode,
 ) -> None:
-    gaps: list[cursus.Gap] = []
+    gaps: list[veredus.Gap] = []
     with (
         served.start() as node,
         node.subscribe("s", subscriber="me", on_gap=gaps.append) as subscription,
@@ -62,13 +62,13 @@ def test_a_subscriber_that_was_given_what_damage_took_is_told_and_given_what_tak
     assert "journal-damaged" in served.said()
     assert batch is not None, "what took the place of the lost one was passed over"
     assert [(publication.sequence, publication.body) for publication in batch] == [(3, b"another third")]
-    assert gaps == [cursus.Gap(3, 4, "lost")]
+    assert gaps == [veredus.Gap(3, 4, "lost")]
 
 
 def test_what_takes_the_place_of_the_lost_is_given_also_when_the_stream_has_grown_past_it_meanwhile(
     served: ServedNode,
 ) -> None:
-    gaps: list[cursus.Gap] = []
+    gaps: list[veredus.Gap] = []
     with served.start() as node, node.subscribe("s", on_gap=gaps.append) as subscription:
         lose_the_third(served, node, subscription)
         with embedded(served.directory) as unseen:
@@ -79,4 +79,4 @@ def test_what_takes_the_place_of_the_lost_is_given_also_when_the_stream_has_grow
         while len(new) < 4 and time.monotonic() < deadline:
             new += [publication.body for publication in subscription.next_batch(timeout_s=1) or []]
     assert new == [b"another third", b"4", b"5", b"6"]
-    assert gaps == [cursus.Gap(3, 4, "lost")]
+    assert gaps == [veredus.Gap(3, 4, "lost")]

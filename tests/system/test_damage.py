@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import cursus
-from cursus.client.blocking import Node
+import veredus
 from tests.system.serving import ServedNode
+from veredus.client.blocking import Node
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ def test_a_stream_whose_making_was_damaged_is_named_and_made_anew_by_the_next_wh
 
 
 def test_a_reader_of_a_stream_that_damage_took_a_part_of_gets_a_gap_and_the_rest(served: ServedNode) -> None:
-    gaps: list[cursus.Gap] = []
+    gaps: list[veredus.Gap] = []
     with served.start() as node:
         publish_one_by_one(node, "s", 5)
         served.kill()
@@ -54,5 +54,5 @@ def test_a_reader_of_a_stream_that_damage_took_a_part_of_gets_a_gap_and_the_rest
         served.spawn()
         with node.subscribe("s", until=6, on_gap=gaps.append) as subscription:
             assert [publication.sequence for publication in subscription] == [1, 2, 4, 5]
-    assert gaps == [cursus.Gap(3, 4, "damaged")]
+    assert gaps == [veredus.Gap(3, 4, "damaged")]
     assert "journal-damaged" in served.said()

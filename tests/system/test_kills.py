@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-import cursus
-from cursus.client.blocking import connect
+import veredus
 from tests.processes import Child, beside, ended
 from tests.system.serving import ServedNode
+from veredus.client.blocking import connect
 
 pytestmark = pytest.mark.slow
 
 PUBLISHER = """
-import sys, cursus
+import sys, veredus
 address, count = sys.argv[1], int(sys.argv[2])
-with cursus.connect(address) as node:
+with veredus.connect(address) as node:
     publisher = node.publisher("orders", source="till")
     for number in range(publisher.last_number + 1, count + 1):
         publisher.publish(f"till.{number % 7}", str(number).encode())
@@ -102,5 +102,5 @@ def test_the_directory_of_a_running_node_is_refused_to_a_second_one(served: Serv
     second = ServedNode(served.directory)
     assert second.spawn().wait(20) != 0
     assert "is in use by process" in second.said()
-    with pytest.raises(cursus.Refused):
-        cursus.embedded(served.directory)
+    with pytest.raises(veredus.Refused):
+        veredus.embedded(served.directory)

@@ -13,9 +13,9 @@ from tests.processes import ended
 
 SCRIPT = """
 import sys
-import cursus
+import veredus
 
-with cursus.embedded(journal={"sync": "none"}) as node:
+with veredus.embedded(journal={"sync": "none"}) as node:
     node.streams.create("dead")
     with node.publisher("s", source="a") as publisher:
         for number in range(300):
@@ -34,15 +34,15 @@ with cursus.embedded(journal={"sync": "none"}) as node:
     ]
     for keys in (None, ["prefix:k."], ["k.1", "k.2"], ["k.*"], ["regex:k.[01]"]):
         for where in wheres:
-            with node.subscribe("s", keys=keys, where=where, start=cursus.beginning(), until=606) as subscription:
+            with node.subscribe("s", keys=keys, where=where, start=veredus.beginning(), until=606) as subscription:
                 for publication in subscription:
                     publication.attributes, publication.key, publication.body, publication.event_time
     for count in (1, 0):
         options = {"mode": "individual", "attempts_max": 1, "parked_to": "dead", "until": 606}
         with node.subscribe("s", subscriber="x", **options) as pushed:
             assert len([publication for _, publication in zip(range(count), pushed)]) == count
-    with node.subscribe("dead", start=cursus.beginning(), until=2) as subscription:
-        assert next(iter(subscription)).attributes["cursus.stream"] == "s"
+    with node.subscribe("dead", start=veredus.beginning(), until=2) as subscription:
+        assert next(iter(subscription)).attributes["veredus.stream"] == "s"
 print([name for name in ("pandas",) if name in sys.modules])
 """
 

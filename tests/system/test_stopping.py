@@ -19,18 +19,18 @@ pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
 EMBEDDED = """
-import pathlib, sys, cursus
-node = cursus.embedded(sys.argv[1])
+import pathlib, sys, veredus
+node = veredus.embedded(sys.argv[1])
 publisher = node.publisher("s", source="p")
 publisher.wait(publisher.publish("k", b"1"))
 pathlib.Path(sys.argv[2]).write_text("sync")
 try:
     publisher.wait(publisher.publish("k", b"2"), timeout_s=1)
-except cursus.Unavailable as error:
+except veredus.Unavailable as error:
     print(error.code)
 try:
     node.close()
-except cursus.Unavailable as error:
+except veredus.Unavailable as error:
     print(error.code)
 """
 

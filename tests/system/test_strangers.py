@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-import cursus
-from cursus.runtime.security import add_token, client_context, remove_token
+import veredus
 from tests.processes import free_port
 from tests.runtime.test_security import AUTHORITY, DESK, DESK_KEY, NODE, NODE_KEY
 from tests.system.serving import ServedNode
+from veredus.runtime.security import add_token, client_context, remove_token
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[ServedNode]:
     """A node that wants tokens on its plain door; one rule lets desks publish."""
-    settings = tmp_path / "cursus.toml"
+    settings = tmp_path / "veredus.toml"
     settings.write_text(
         f'[security]\ntokens = "{tmp_path / "tokens"}"\n'
         '[[security.rules]]\nprincipal = "desk-*"\nmay = ["publish", "create"]\nstreams = ["trades.>"]\n'
@@ -34,27 +34,27 @@ def guarded(tmp_path: Path) -> Iterator[ServedNode]:
     served.kill()
 
 
-def connected(served: ServedNode, token: str) -> cursus.Node:
-    return cursus.connect(served.address, token=token, timeout_s=20)
+def connected(served: ServedNode, token: str) -> veredus.Node:
+    return veredus.connect(served.address, token=token, timeout_s=20)
 
 
 def test_a_bad_token_is_refused_at_once_and_a_good_one_is_let_in(guarded: ServedNode, tmp_path: Path) -> None:
     token, line = add_token(tmp_path / "tokens", "desk-1")
     with connected(guarded, token) as node:
         assert node.principal == "desk-1"
-    for wrong in ("", token[:-1] + ("A" if token[-1] != "A" else "B"), "cursus_00000000_x", "x" * 4096):
-        with pytest.raises(cursus.Refused) as refused:
+    for wrong in ("", token[:-1] + ("A" if token[-1] != "A" else "B"), "veredus_00000000_x", "x" * 4096):
+        with pytest.raises(veredus.Refused) as refused:
             connected(guarded, wrong)
         assert refused.value.code == "unauthenticated"
         assert not wrong or wrong not in guarded.said()
     remove_token(tmp_path / "tokens", line.id)
-    with pytest.raises(cursus.Refused):
+    with pytest.raises(veredus.Refused):
         connected(guarded, token)
 
 
 def test_a_token_that_has_expired_opens_no_further_connection(guarded: ServedNode, tmp_path: Path) -> None:
     gone, _ = add_token(tmp_path / "tokens", "desk-1", timedelta(seconds=-1))
-    with pytest.raises(cursus.Refused) as refused:
+    with pytest.raises(veredus.Refused) as refused:
         connected(guarded, gone)
     assert refused.value.code == "unauthenticated"
     short, line = add_token(tmp_path / "tokens", "desk-2", timedelta(seconds=2))
@@ -62,7 +62,7 @@ def test_a_token_that_has_expired_opens_no_further_connection(guarded: ServedNod
         assert node.principal == "desk-2"
     while not line.is_expired(time.time()):
         time.sleep(0.05)
-    with pytest.raises(cursus.Refused):
+    with pytest.raises(veredus.Refused):
         connected(guarded, short)
 
 
@@ -72,7 +72,7 @@ def test_what_no_rule_allows_is_forbidden_by_name(guarded: ServedNode, tmp_path:
         with node.publisher("trades.eu", source="p") as publisher:
             publisher.publish("k", b"allowed")
         for forbidden in (lambda: node.publisher("orders"), lambda: node.subscribe("trades.eu")):
-            with pytest.raises(cursus.Refused) as refused:
+            with pytest.raises(veredus.Refused) as refused:
                 forbidden()
             assert refused.value.code == "forbidden"
             assert "desk-1" in refused.value.message
@@ -81,7 +81,7 @@ def test_what_no_rule_allows_is_forbidden_by_name(guarded: ServedNode, tmp_path:
 @pytest.fixture
 def encrypted(tmp_path: Path) -> Iterator[ServedNode]:
     """A node with a TLS door that wants certificates."""
-    settings = tmp_path / "cursus.toml"
+    settings = tmp_path / "veredus.toml"
     settings.write_text('[[security.rules]]\nprincipal = "desk-*"\nmay = ["*"]\n')
     served = ServedNode(
         tmp_path / "journal",
@@ -95,7 +95,7 @@ def encrypted(tmp_path: Path) -> Iterator[ServedNode]:
             "TLS_CLIENT_CERTIFICATES": "required",
         },
     )
-    served.address = f"cursus+tls://localhost:{served.setting('LISTEN_TLS').rpartition(':')[2]}"
+    served.address = f"veredus+tls://localhost:{served.setting('LISTEN_TLS').rpartition(':')[2]}"
     served.spawn()
     yield served
     served.kill()
@@ -105,14 +105,14 @@ def test_a_bad_certificate_is_turned_away_on_either_side_and_a_good_one_names_it
     encrypted: ServedNode,
 ) -> None:
     def attempt(tls: ssl.SSLContext, timeout_s: float) -> str:
-        with cursus.connect(encrypted.address, tls=tls, timeout_s=timeout_s) as node:
+        with veredus.connect(encrypted.address, tls=tls, timeout_s=timeout_s) as node:
             return node.principal
 
     assert attempt(client_context(AUTHORITY, DESK, DESK_KEY), 20) == "desk-1"
-    with pytest.raises(cursus.Unavailable) as unknown:
+    with pytest.raises(veredus.Unavailable) as unknown:
         attempt(client_context(), 1)
     assert "certificate verify failed" in unknown.value.message
-    with pytest.raises(cursus.Unavailable):
+    with pytest.raises(veredus.Unavailable):
         attempt(client_context(AUTHORITY), 1)
     assert attempt(client_context(AUTHORITY, DESK, DESK_KEY), 20) == "desk-1"
 

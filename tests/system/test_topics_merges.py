@@ -21,13 +21,13 @@ from typing import TypeVar
 import pytest
 import zmq
 
-import cursus
-from cursus.kernel.errors import Unavailable
-from cursus.protocols.topics.messages import Transfer, decode_message
-from cursus.protocols.topics.transfer import decode_part
-from cursus.topics import Client
+import veredus
 from tests.processes import free_port
 from tests.system.serving_topics import QUICK, Said, ServedProxy, Server
+from veredus.kernel.errors import Unavailable
+from veredus.protocols.topics.messages import Transfer, decode_message
+from veredus.protocols.topics.transfer import decode_part
+from veredus.topics import Client
 
 pytestmark = [
     pytest.mark.slow,
@@ -175,7 +175,7 @@ class Scene:
     def full_disk(self, victim: str) -> Iterator[None]:
         """Not another byte comes to the journal of this server, neither rows nor the least that is said of them."""
         server, switch, filler = self.servers[victim], self._switch(victim), f"filler-of-{victim}"
-        with cursus.connect(server.served.address) as node:
+        with veredus.connect(server.served.address) as node:
             spares = [node.streams.create(f"spare-of-{victim}-{number}")["name"] for number in range(SPARES_COUNT)]
             switch.write_text("space")
             try:
@@ -275,11 +275,11 @@ class Topic:
             while messages := until_done(partial(client.get_many, self.name)):
                 got += [message.body for message in messages]
             self._judge(subscriber, got)
-        with cursus.connect(self._scene.servers[KEEPER].served.address) as node:
+        with veredus.connect(self._scene.servers[KEEPER].served.address) as node:
             head = node.streams.show(self.name)["head"]
-            with node.subscribe(self.name, start=cursus.beginning(), until=head + 1) as subscription:
+            with node.subscribe(self.name, start=veredus.beginning(), until=head + 1) as subscription:
                 self._judge(KEEPER, [one.body for one in subscription])
-        with cursus.connect(self._scene.servers[GIVER].served.address) as node:
+        with veredus.connect(self._scene.servers[GIVER].served.address) as node:
             assert self.name not in [stream["name"] for stream in node.streams.list()]
 
     def _judge(self, who: str, has: Sequence[bytes]) -> None:

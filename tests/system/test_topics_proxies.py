@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 import zmq
 
-from cursus.cli.exits import Exit
 from tests.processes import Child, ended, free_port
 from tests.system.serving_topics import PROXY_COMMAND, QUICK, WAIT_MS, ServedProxy
+from veredus.cli.exits import Exit
 
 pytestmark = pytest.mark.slow
 
@@ -262,7 +262,7 @@ def test_where_a_proxy_listens_is_the_flag_then_the_setting_then_the_only_proxy_
     ):
         config.write_text(text)
         with Child(
-            [*PROXY_COMMAND, *arguments], env={**os.environ, "CURSUS_SETTINGS": str(config)}, stderr=-1
+            [*PROXY_COMMAND, *arguments], env={**os.environ, "VEREDUS_SETTINGS": str(config)}, stderr=-1
         ) as process:
             assert process.stderr is not None
             ready = json.loads(process.stderr.readline())

@@ -85,7 +85,7 @@ def test_a_get_whose_answer_is_lost_with_the_server_is_given_again(server: Serve
 
 def command(server: Server, *arguments: str, file: Path | None = None) -> str:
     more = ["--file", str(file)] if file is not None else []
-    ran = ended([sys.executable, "-m", "cursus", *arguments, *more, "--address", server.served.address])
+    ran = ended([sys.executable, "-m", "veredus", *arguments, *more, "--address", server.served.address])
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
@@ -215,7 +215,7 @@ def test_the_journals_of_servers_can_be_looked_into_after_a_merge_and_kills(serv
     server.served.kill()
     facts: dict[str, dict[str, Any]] = {}
     for directory in (giver.served.directory, keeper.served.directory):
-        look = [sys.executable, "-m", "cursus", "journal"]
+        look = [sys.executable, "-m", "veredus", "journal"]
         verified = ended([*look, "verify", str(directory), "-o", "json"])
         assert (verified.returncode, json.loads(verified.stdout)["holds"]) == (0, "streams"), verified.stderr
         dumped = ended([*look, "dump", str(directory), "-o", "jsonl"])

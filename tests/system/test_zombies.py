@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-import cursus
-from cursus.client.blocking import Node
+import veredus
 from tests.system.serving import ServedNode
+from veredus.client.blocking import Node
 
 pytestmark = pytest.mark.slow
 
 
-def staged(run: cursus.Run, rows: list[bytes]) -> int:
+def staged(run: veredus.Run, rows: list[bytes]) -> int:
     with run.stage("target") as stage:
         for row in rows:
             stage.publish("k", row)
@@ -37,12 +37,12 @@ def test_an_old_run_that_commits_after_a_newer_one_began_is_fenced_though_the_no
         old = old_node.sink("job").open_run()
         stage = staged(old, [b"old"])
         restarted(served)
-        with cursus.connect(served.address, timeout_s=20) as new_node:
+        with veredus.connect(served.address, timeout_s=20) as new_node:
             with new_node.sink("job").open_run() as new:
                 restarted(served)
-                with pytest.raises(cursus.Fenced):
+                with pytest.raises(veredus.Fenced):
                     old.commit(0, [stage])
-                with pytest.raises(cursus.Fenced):
+                with pytest.raises(veredus.Fenced):
                     old_node.sink("job").join_run(old.epoch)
                 new.commit(0, [staged(new, [b"new"])])
             assert bodies_of(new_node, "target") == [b"new"]
@@ -50,12 +50,12 @@ def test_an_old_run_that_commits_after_a_newer_one_began_is_fenced_though_the_no
 
 @pytest.mark.parametrize("ask", ["commit", "stage"])
 def test_an_old_run_over_a_link_that_lives_is_fenced_when_it_asks_for_anything(served: ServedNode, ask: str) -> None:
-    with served.start() as old_node, cursus.connect(served.address, timeout_s=20) as new_node:
+    with served.start() as old_node, veredus.connect(served.address, timeout_s=20) as new_node:
         old_node.streams.create("target")
         old = old_node.sink("job").open_run()
         stage = staged(old, [b"old"])
         with new_node.sink("job").open_run() as new:
-            with pytest.raises(cursus.Fenced):
+            with pytest.raises(veredus.Fenced):
                 old.commit(0, [stage]) if ask == "commit" else staged(old, [b"late"])
             new.commit(0, [staged(new, [b"new"])])
         assert bodies_of(new_node, "target") == [b"new"]
@@ -102,10 +102,10 @@ def test_an_old_publisher_that_comes_back_over_a_killed_node_is_fenced_and_has_w
         old.publish("k", b"in doubt")
         assert old.taken_number == 1
         served.spawn()
-        with cursus.connect(served.address, timeout_s=20) as new_node, new_node.publisher("s", source="p") as new:
+        with veredus.connect(served.address, timeout_s=20) as new_node, new_node.publisher("s", source="p") as new:
             restarted(served)
             new.wait(new.publish("k", b"new"), timeout_s=20)
-            with pytest.raises(cursus.Fenced):
+            with pytest.raises(veredus.Fenced):
                 old.wait(old.publish("k", b"zombie"), timeout_s=20)
             bodies = bodies_of(new_node, "s")
         assert bodies in ([b"1", b"new"], [b"1", b"in doubt", b"new"])

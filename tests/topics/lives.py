@@ -52,8 +52,8 @@ os.fsync = struck(os.fsync)
 
 import asyncio  # noqa: E402
 
-from cursus.kernel.errors import Unavailable  # noqa: E402
-from cursus.topics import AsyncClient  # noqa: E402
+from veredus.kernel.errors import Unavailable  # noqa: E402
+from veredus.topics import AsyncClient  # noqa: E402
 
 
 async def die_at(mode: str) -> None:

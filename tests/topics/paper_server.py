@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import zmq
 
-from cursus.protocols.topics.many import pack_numbered, unpack
-from cursus.protocols.topics.proxy import ProxySettings
-from cursus.runtime.topics_proxy import TopicsProxy
+from veredus.protocols.topics.many import pack_numbered, unpack
+from veredus.protocols.topics.proxy import ProxySettings
+from veredus.runtime.topics_proxy import TopicsProxy
 
 BODY_SIZE_MAX = 8 << 20
 WAIT_MS = 5000

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-import cursus.topics
-from cursus.kernel.errors import CursusError, Misuse, Refused, Unavailable
-from cursus.topics import AsyncClient, Client, Message
+import veredus.topics
 from tests.processes import beside
 from tests.topics.paper_server import Scene, scene
+from veredus.kernel.errors import Misuse, Refused, Unavailable, VeredusError
+from veredus.topics import AsyncClient, Client, Message
 
 
 class Failed(Exception):
@@ -295,7 +295,7 @@ def test_a_get_whose_caller_left_gives_its_message_to_the_next_one(around: Scene
     ],
 )
 def test_each_word_of_an_answer_is_an_error_of_its_own_with_what_the_server_said(
-    opened: Callable[..., Client], around: Scene, words: str, kind: type[CursusError], code: str
+    opened: Callable[..., Client], around: Scene, words: str, kind: type[VeredusError], code: str
 ) -> None:
     server = around.server
     server.answer = lambda _: server.status(words, b"because")
@@ -426,6 +426,6 @@ def test_no_proxies_at_all_are_a_misuse_and_a_single_one_may_be_given_as_it_is(a
 
 
 def test_the_package_has_its_names_and_no_others() -> None:
-    assert {"AsyncClient", "Client", "Message"} <= set(dir(cursus.topics))
+    assert {"AsyncClient", "Client", "Message"} <= set(dir(veredus.topics))
     with pytest.raises(AttributeError):
-        cursus.topics.Whatever  # noqa: B018 - that is the test
+        veredus.topics.Whatever  # noqa: B018 - that is the test

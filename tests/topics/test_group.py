@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cursus.kernel.errors import Misuse, Refused
-from cursus.topics import AsyncClient, AsyncClientGroup, Message
 from tests.topics.paper_server import Scene, scene
+from veredus.kernel.errors import Misuse, Refused
+from veredus.topics import AsyncClient, AsyncClientGroup, Message
 
 NAMES = [f"c{number}" for number in range(20)]
 

@@ -13,10 +13,10 @@ from time import sleep
 
 import pytest
 
-from cursus.cli import cursus
-from cursus.cli.exits import Exit, run
 from tests.processes import Child
 from tests.topics.paper_server import Scene, scene
+from veredus.cli import veredus
+from veredus.cli.exits import Exit, run
 
 BODIES = ["one", "two", "three"]
 KILLED = -signal.SIGKILL
@@ -124,7 +124,7 @@ def test_what_a_client_leaves_that_is_killed_at_any_write_or_sync_is_sound_to_th
             lives = Lives(zygote, around, tmp_path / str(step))
             end = lives.live(step, "torn")
             for command in ("verify", "dump"):
-                assert run(cursus, ["journal", command, str(lives.directory / "client_alice")]) == Exit.OK
+                assert run(veredus, ["journal", command, str(lives.directory / "client_alice")]) == Exit.OK
             if end != KILLED:
                 break
         assert step > 15

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from cursus.kernel.errors import Misuse, Refused, Unavailable
-from cursus.protocols.topics.many import COUNT_MAX
-from cursus.topics import AsyncClient, Client, Message
-from cursus.topics.states import directory_name
 from tests.topics.paper_server import Scene, scene
+from veredus.kernel.errors import Misuse, Refused, Unavailable
+from veredus.protocols.topics.many import COUNT_MAX
+from veredus.topics import AsyncClient, Client, Message
+from veredus.topics.states import directory_name
 
 
 class Failed(Exception):

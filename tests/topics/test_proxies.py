@@ -17,11 +17,11 @@ from typing import Self
 import pytest
 import zmq
 
-from cursus.client.loops import LoopThread
-from cursus.kernel.errors import Unavailable
-from cursus.topics import Client, Message
 from tests.processes import beside, free_port
 from tests.topics.paper_server import scene
+from veredus.client.loops import LoopThread
+from veredus.kernel.errors import Unavailable
+from veredus.topics import Client, Message
 
 MANY_COUNT = 30
 

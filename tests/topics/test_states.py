@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cursus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
-from cursus.kernel.errors import Refused
-from cursus.protocols.topics.client_state import ClientState, Got, Putting
-from cursus.protocols.topics.many import pack_numbered
-from cursus.runtime.disk import BALLAST_SIZE
-from cursus.topics.states import SETTINGS, States, directory_name
 from tests.processes import Child, ended
+from veredus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
+from veredus.kernel.errors import Refused
+from veredus.protocols.topics.client_state import ClientState, Got, Putting
+from veredus.protocols.topics.many import pack_numbered
+from veredus.runtime.disk import BALLAST_SIZE
+from veredus.topics.states import SETTINGS, States, directory_name
 
 States_ = dict[str, ClientState]
 bodies = st.binary(max_size=40)
@@ -174,7 +174,7 @@ def test_a_topic_of_which_nothing_is_remembered_takes_no_place(tmp_path: Path) -
 
 def test_a_second_process_of_a_client_is_refused_with_the_number_of_the_first(tmp_path: Path) -> None:
     script = (
-        "import asyncio, sys\nfrom pathlib import Path\nfrom cursus.topics.states import States\n"
+        "import asyncio, sys\nfrom pathlib import Path\nfrom veredus.topics.states import States\n"
         "async def hold():\n    states = States(Path(sys.argv[1], 'client_alice'), 'client alice')\n"
         "    await states.open()\n"
         "    print('open', flush=True)\n    sys.stdin.read()\n    await states.close()\n"
@@ -213,8 +213,8 @@ def test_what_was_handed_over_of_messages_that_damage_took_is_passed_over(tmp_pa
 def test_what_finds_no_room_is_not_remembered_and_what_comes_when_there_is_room_again_is(tmp_path: Path) -> None:
     script = (
         "import asyncio, resource, sys\nfrom pathlib import Path\n"
-        "from cursus.kernel.errors import Unavailable\nfrom cursus.protocols.topics.client_state import *\n"
-        "from cursus.topics.states import States\n"
+        "from veredus.kernel.errors import Unavailable\nfrom veredus.protocols.topics.client_state import *\n"
+        "from veredus.topics.states import States\n"
         "async def fill():\n"
         "    states = States(Path(sys.argv[1], 'client_alice'), 'client alice')\n"
         "    await states.open()\n"
@@ -246,8 +246,8 @@ def test_a_sync_that_fails_ends_the_client_and_the_next_one_has_what_was_saved_b
         "def fdatasync(descriptor):\n"
         "    if is_broken:\n        raise OSError(5, 'Input/output error')\n    real(descriptor)\n"
         "os.fdatasync = fdatasync\n"
-        "from cursus.kernel.errors import Unavailable\nfrom cursus.protocols.topics.client_state import ClientState\n"
-        "from cursus.topics.states import States\n"
+        "from veredus.kernel.errors import Unavailable\nfrom veredus.protocols.topics.client_state import ClientState\n"
+        "from veredus.topics.states import States\n"
         "async def fail():\n"
         "    global is_broken\n"
         "    states = States(Path(sys.argv[1], 'client_alice'), 'client alice')\n"

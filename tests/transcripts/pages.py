@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 ELLIPSIS = "…"
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MASKS = (
-    (re.compile(r"cursus_[0-9a-f]{8}_[\w-]{43}"), "TOKEN"),
+    (re.compile(r"veredus_[0-9a-f]{8}_[\w-]{43}"), "TOKEN"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
     (re.compile(r"^[0-9a-f]{8}(?= )", re.MULTILINE), "ID"),
     (re.compile(r"^credit +-?\d+$", re.MULTILINE), "credit NUMBER"),

@@ -10,11 +10,11 @@ from pathlib import Path
 import click
 import pytest
 
-import cursus
-from cursus.cli import cursus as command_line
-from cursus.cli.exits import Exit
+import veredus
 from tests.transcripts.pages import ROOT, blocks_in
 from tests.transcripts.shell import check_block, typed
+from veredus.cli import veredus as command_line
+from veredus.cli.exits import Exit
 
 PAGE = "docs/reference/cli.md"
 OPTION = re.compile(r"(?<![\w-])(--?[a-z][a-z-]*)")
@@ -46,7 +46,7 @@ def options_of(command: click.Command) -> set[str]:
 def synopses() -> dict[str, str]:
     """What the page shows of how each command is typed, by its words."""
     text = "".join(sections().values())
-    typed = re.findall(r"^    cursus (.*(?:\n     .*)*)", text, re.MULTILINE)
+    typed = re.findall(r"^    veredus (.*(?:\n     .*)*)", text, re.MULTILINE)
     return {name: shown for shown in typed for name, _ in commands(command_line) if re.match(rf"{name}\b", shown)}
 
 
@@ -87,7 +87,7 @@ def test_the_options_of_simulated_worlds_are_those_that_its_help_lists(tmp_path:
     listed = {
         option
         for verb in ("run", "campaign")
-        for option in OPTION.findall(typed(f"cursus sim {verb} --help", tmp_path))
+        for option in OPTION.findall(typed(f"veredus sim {verb} --help", tmp_path))
     }
     assert set(OPTION.findall(without_blocks(sections()["sim"]))) == listed - {"-h", "--help"}
 
@@ -109,6 +109,6 @@ def test_what_is_typed_on_the_page_gives_what_it_shows(tmp_path: Path) -> None:
         pytest.skip("there is no jq")
     blocks = blocks_in(PAGE, "console")
     assert blocks
-    with cursus.embedded(journal={"sync": "none"}) as node:
+    with veredus.embedded(journal={"sync": "none"}) as node:
         for block in blocks:
-            check_block(block, tmp_path, CURSUS_ADDRESS=node.served.address)
+            check_block(block, tmp_path, VEREDUS_ADDRESS=node.served.address)

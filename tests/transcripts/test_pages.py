@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-import cursus
-from cursus.client.embedded import Embedded
-from cursus.runtime.security import add_token
+import veredus
 from tests.processes import ended, free_port
 from tests.runtime.test_security import AUTHORITY, NODE, NODE_KEY
 from tests.system.serving import ServedNode
 from tests.transcripts.pages import ROOT, blocks_in, is_as_shown
 from tests.transcripts.shell import check_block, typed
+from veredus.client.embedded import Embedded
+from veredus.runtime.security import add_token
 
 pytestmark = pytest.mark.slow
 
@@ -35,12 +35,12 @@ def test_the_ten_lines_of_the_readme_print_a_receipt_and_the_one_publication() -
 
 
 def test_the_shell_of_the_readme_serves_publishes_and_subscribes(tmp_path: Path) -> None:
-    block = next(block for block in blocks_in("README.md", "") if "cursus serve" in block)
+    block = next(block for block in blocks_in("README.md", "") if "veredus serve" in block)
     lines = [line for line in block.splitlines() if line not in FOR_THE_READER]
     assert len(lines) == 3
     address = f"127.0.0.1:{free_port()}"
-    doors = {"CURSUS_LISTEN_TCP": address, "CURSUS_LISTEN_ZEROMQ": "", "CURSUS_LISTEN_METRICS": ""}
-    said = typed("\n".join((*lines, "kill $!", "wait")), tmp_path, CURSUS_ADDRESS=address, **doors)
+    doors = {"VEREDUS_LISTEN_TCP": address, "VEREDUS_LISTEN_ZEROMQ": "", "VEREDUS_LISTEN_METRICS": ""}
+    said = typed("\n".join((*lines, "kill $!", "wait")), tmp_path, VEREDUS_ADDRESS=address, **doors)
     assert said == "1\n2\n3\n"
 
 
@@ -52,17 +52,17 @@ def test_tokens_are_made_and_listed_as_the_page_on_security_shows(tmp_path: Path
 def test_the_settings_of_the_page_on_security_are_understood_as_one_file(tmp_path: Path) -> None:
     text = "\n".join(blocks_in("docs/how-to/secure.md", "toml"))
     assert len(tomllib.loads(text)["security"]["rules"]) == 3
-    (tmp_path / "cursus.toml").write_text(text)
+    (tmp_path / "veredus.toml").write_text(text)
     for name, file in (("node.pem", NODE), ("node.key", NODE_KEY), ("authority.pem", AUTHORITY)):
         shutil.copy(file, tmp_path / name)
     add_token(tmp_path / "tokens", "desk-1")
-    rows = json.loads(typed("cursus serve --settings cursus.toml --check -o json", tmp_path))
+    rows = json.loads(typed("veredus serve --settings veredus.toml --check -o json", tmp_path))
     values = {row["setting"]: row["value"] for row in rows}
     assert values["listen.tls"] == "0.0.0.0:7074"
     assert values["security.rules[0]"] == "desk-* may publish, describe on trades.>"
 
 
-def slow_subscriber(node: Embedded) -> cursus.Subscription:
+def slow_subscriber(node: Embedded) -> veredus.Subscription:
     """One that has settled 336,000 publications and then asks for no more, while 776 have come."""
     subscription = node.subscribe("trades", subscriber="risk", window_size=1024)
     with node.publisher("trades", source="desk-1") as publisher:
@@ -82,8 +82,8 @@ def slow_subscriber(node: Embedded) -> cursus.Subscription:
 
 def test_a_subscription_is_shown_as_the_page_on_observing_shows_it(tmp_path: Path) -> None:
     (block,) = blocks_in("docs/how-to/observe.md", "console")
-    with cursus.embedded(journal={"sync": "none"}) as node, slow_subscriber(node):
-        check_block(block, tmp_path, CURSUS_ADDRESS=node.served.address)
+    with veredus.embedded(journal={"sync": "none"}) as node, slow_subscriber(node):
+        check_block(block, tmp_path, VEREDUS_ADDRESS=node.served.address)
 
 
 def test_a_line_of_the_log_has_the_fields_that_the_page_on_observing_shows(tmp_path: Path) -> None:
@@ -99,13 +99,13 @@ def test_a_line_of_the_log_has_the_fields_that_the_page_on_observing_shows(tmp_p
 
 
 def test_a_journal_is_looked_into_as_the_page_on_journals_says(tmp_path: Path) -> None:
-    with cursus.embedded(tmp_path / "journal") as node, node.publisher("trades") as publisher:
+    with veredus.embedded(tmp_path / "journal") as node, node.publisher("trades") as publisher:
         publisher.publish("k", b"1")
     page = (ROOT / "docs/how-to/journal.md").read_text(encoding="utf-8")
-    commands = [line.strip() for line in page.splitlines() if line.startswith("    cursus ")]
+    commands = [line.strip() for line in page.splitlines() if line.startswith("    veredus ")]
     assert commands
     for command in commands:
-        said = typed(command.replace("/var/lib/cursus", str(tmp_path / "journal")), tmp_path)
+        said = typed(command.replace("/var/lib/veredus", str(tmp_path / "journal")), tmp_path)
         assert "damage" in said.splitlines()[0]
 
 

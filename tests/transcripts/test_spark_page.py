@@ -10,15 +10,15 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from cursus import Embedded
 from tests.spark.conftest import node as node
 from tests.spark.conftest import spark as spark
 from tests.transcripts.pages import ROOT, blocks_in
+from veredus import Embedded
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PAGE = "docs/how-to/spark.md"
-FORMAT, ADDRESS = '.format("cursus")', "cursus://127.0.0.1:7071"
+FORMAT, ADDRESS = '.format("veredus")', "veredus://127.0.0.1:7071"
 
 
 class Shell:
@@ -79,7 +79,7 @@ def test_what_the_page_on_spark_types_does_what_it_says(
     finish_queries(spark)
     assert sorted(row.body for row in spark.read.parquet(str(tmp_path / "trades")).collect()) == ["1", "2", "3", "4"]
 
-    of_node = spark.readStream.format("cursus").options(address=shell.address, stream="trades")
+    of_node = spark.readStream.format("veredus").options(address=shell.address, stream="trades")
     shell.names["delays"] = of_node.schema("key string, body string").load()
     shell.type(writes)
     finish_queries(spark)

@@ -55,7 +55,7 @@ class Town:
         """The servers' native doors, as their logs name them."""
         logs = [(self.directory / f"log-{n}").read_text(encoding="utf-8") for n in range(len(self.running))]
         lines = [json.loads(line) for log in logs for line in log.splitlines() if '"node-ready"' in line]
-        return [f"cursus://{line['tcp']}" for line in lines]
+        return [f"veredus://{line['tcp']}" for line in lines]
 
 
 @pytest.fixture
@@ -82,8 +82,8 @@ def test_the_commands_of_the_page_on_topics_do_what_it_shows(town: Town) -> None
         wanted = exchange.command.replace("--loop", "--loop --wait 200ms")
         assert is_as_shown(typed(town.here(wanted), town.directory), exchange.shown), wanted
     addresses = " ".join(f"-a {door}" for door in town.doors())
-    shown = typed(f"cursus topics show {addresses} -o json", town.directory)
+    shown = typed(f"veredus topics show {addresses} -o json", town.directory)
     (row,) = json.loads(shown)
     assert (row["topic"], row["messages"], row["subscribers"], row["waiting"]) == ("prices", 1, 1, 0)
     header = blocks_in(PAGE, "console")[2].splitlines()[1].split()
-    assert typed(f"cursus topics show {addresses}", town.directory).split()[: len(header)] == header
+    assert typed(f"veredus topics show {addresses}", town.directory).split()[: len(header)] == header

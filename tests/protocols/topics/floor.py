@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from cursus.delivery.batch import read_header
-from cursus.delivery.payload import read_rows
-from cursus.delivery.record import records_in
-from cursus.kernel.effects import CloseLink, Note
-from cursus.kernel.events import DeadlineReached, LinkOpened
-from cursus.protocols.topics.exchange import Answer, Ask, Asked, Meet
-from cursus.protocols.topics.messages import Message, Status, decode_message, encode_message
-from cursus.protocols.topics.server import Server, ServerSettings
-from cursus.streams import exchange as x
-from cursus.streams.tables import StreamsLimits
 from tests.streams.rig import Rig, incarnation
+from veredus.delivery.batch import read_header
+from veredus.delivery.payload import read_rows
+from veredus.delivery.record import records_in
+from veredus.kernel.effects import CloseLink, Note
+from veredus.kernel.events import DeadlineReached, LinkOpened
+from veredus.protocols.topics.exchange import Answer, Ask, Asked, Meet
+from veredus.protocols.topics.messages import Message, Status, decode_message, encode_message
+from veredus.protocols.topics.server import Server, ServerSettings
+from veredus.streams import exchange as x
+from veredus.streams.tables import StreamsLimits
 
 E = TypeVar("E")
 K = TypeVar("K")

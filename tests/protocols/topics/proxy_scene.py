@@ -1,12 +1,12 @@
 """A proxy, told by hand what clients and servers say."""
 
-from cursus.kernel.effects import Note
-from cursus.kernel.engine import Now
-from cursus.kernel.events import DeadlineReached
-from cursus.protocols.topics import messages as m
-from cursus.protocols.topics.exchange import Answer, Answered, Asked, Meet
-from cursus.protocols.topics.messages import decode_message, encode_message
-from cursus.protocols.topics.proxy import MILLISECOND, Effect, Proxy, ProxySettings
+from veredus.kernel.effects import Note
+from veredus.kernel.engine import Now
+from veredus.kernel.events import DeadlineReached
+from veredus.protocols.topics import messages as m
+from veredus.protocols.topics.exchange import Answer, Answered, Asked, Meet
+from veredus.protocols.topics.messages import decode_message, encode_message
+from veredus.protocols.topics.proxy import MILLISECOND, Effect, Proxy, ProxySettings
 
 SETTINGS = ProxySettings("p1", learning_ns=0)
 SECOND = 1000 * MILLISECOND

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cursus.kernel.names import U63_MAX
-from cursus.protocols.topics.exchange import Asked
-from cursus.protocols.topics.messages import Get, Put, Subscribe
 from tests.protocols.topics.floor import LINK, SERVER, SETTINGS, ServerScene
+from veredus.kernel.names import U63_MAX
+from veredus.protocols.topics.exchange import Asked
+from veredus.protocols.topics.messages import Get, Put, Subscribe
 
 BODY_SIZE_MAX = 1000
 TOPIC = "prices"

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import pytest
 
-from cursus.protocols.topics.placing import Merged, Side, moves
-from cursus.protocols.topics.transfer import Standing
-from cursus.streams.exchange import CursorMove, Place
-from cursus.streams.facts import CursorMoved, Origin
-from cursus.streams.ranges import cursor_of
-from cursus.streams.subscription import Subscription
+from veredus.protocols.topics.placing import Merged, Side, moves
+from veredus.protocols.topics.transfer import Standing
+from veredus.streams.exchange import CursorMove, Place
+from veredus.streams.facts import CursorMoved, Origin
+from veredus.streams.ranges import cursor_of
+from veredus.streams.subscription import Subscription
 
 SERVERS = 3
 STEP_US = 1000

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from cursus.kernel.errors import Refused
-from cursus.protocols.topics import client_state as c
-from cursus.protocols.topics.client_state import ClientState
-from cursus.protocols.topics.messages import Get, Put, Status
+from veredus.kernel.errors import Refused
+from veredus.protocols.topics import client_state as c
+from veredus.protocols.topics.client_state import ClientState
+from veredus.protocols.topics.messages import Get, Put, Status
 
 
 class Server:

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.kernel.engine import Now
-from cursus.kernel.errors import Misuse
-from cursus.kernel.events import DeadlineReached
-from cursus.protocols.topics.conversation import (
+from veredus.kernel.engine import Now
+from veredus.kernel.errors import Misuse
+from veredus.kernel.events import DeadlineReached
+from veredus.protocols.topics.conversation import (
     AskProxy,
     Conversation,
     Effect,
@@ -17,7 +17,7 @@ from cursus.protocols.topics.conversation import (
     ProxyUnreachable,
     Tell,
 )
-from cursus.protocols.topics.messages import Status
+from veredus.protocols.topics.messages import Status
 
 MILLISECOND = 1_000_000
 OK = ProxyAnswered(b"STATUS s OK\r\n\r\n")

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from cursus.kernel.engine import Now
-from cursus.kernel.events import DeadlineReached
-from cursus.protocols.topics.conversation import AskProxy, Conversation, Effect, ProxyAnswered, Tell
-from cursus.protocols.topics.exchange import Answer, Answered, Ask, Asked
-from cursus.protocols.topics.messages import Get, Periodic, Status, StatusWord, encode_message
-from cursus.protocols.topics.proxy import MILLISECOND, Event, Proxy, ProxySettings
+from veredus.kernel.engine import Now
+from veredus.kernel.events import DeadlineReached
+from veredus.protocols.topics.conversation import AskProxy, Conversation, Effect, ProxyAnswered, Tell
+from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked
+from veredus.protocols.topics.messages import Get, Periodic, Status, StatusWord, encode_message
+from veredus.protocols.topics.proxy import MILLISECOND, Event, Proxy, ProxySettings
 
 from .proxy_scene import SECOND
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cursus.protocols.topics.getting import CREDIT_SIZE, GetEnded, Gets
-from cursus.protocols.topics.messages import Get, Subscribe, Unsubscribe
-from cursus.streams import exchange as x
 from tests.protocols.topics.floor import Floor
 from tests.streams.rig import incarnation
 from tests.streams.sinking import RUN, open_run, open_stage, write
+from veredus.protocols.topics.getting import CREDIT_SIZE, GetEnded, Gets
+from veredus.protocols.topics.messages import Get, Subscribe, Unsubscribe
+from veredus.streams import exchange as x
 
 ANSWER_SIZE_MAX = 1000
 

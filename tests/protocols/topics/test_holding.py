@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from cursus.kernel.effects import CloseLink
-from cursus.kernel.engine import Now
-from cursus.protocols.links import DrainRequested
-from cursus.protocols.topics.exchange import Answered, Ask
-from cursus.protocols.topics.messages import Get, Put, Status, Subscribe, encode_message
-from cursus.protocols.topics.server import HELD_NS
 from tests.protocols.topics.floor import LINK, MS, SERVER, SETTINGS, ServerScene
+from veredus.kernel.effects import CloseLink
+from veredus.kernel.engine import Now
+from veredus.protocols.links import DrainRequested
+from veredus.protocols.topics.exchange import Answered, Ask
+from veredus.protocols.topics.messages import Get, Put, Status, Subscribe, encode_message
+from veredus.protocols.topics.server import HELD_NS
 
 SECOND = 1000 * MS
 OTHER = "127.0.0.1:9002"

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cursus.protocols.topics.getting import CREDIT_SIZE, MANY_CREDIT_SIZE, WIDE_MAX
-from cursus.protocols.topics.many import pack, sequences_in, unpack
-from cursus.protocols.topics.messages import GetMany, Put, PutMany, Subscribe
-from cursus.streams import exchange as x
 from tests.protocols.topics import test_getting as getting
 from tests.protocols.topics import test_putting as putting
 from tests.protocols.topics.floor import ServerScene
 from tests.protocols.topics.test_getting import SUBSCRIBE, sequence_of
 from tests.protocols.topics.test_putting import BODY_SIZE_MAX
+from veredus.protocols.topics.getting import CREDIT_SIZE, MANY_CREDIT_SIZE, WIDE_MAX
+from veredus.protocols.topics.many import pack, sequences_in, unpack
+from veredus.protocols.topics.messages import GetMany, Put, PutMany, Subscribe
+from veredus.streams import exchange as x
 
 
 class Puts(putting.Scene):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.kernel.errors import Refused
-from cursus.protocols.topics.mapping import Conflict, TopicMap
+from veredus.kernel.errors import Refused
+from veredus.protocols.topics.mapping import Conflict, TopicMap
 
 
 def mapped(**claims: str) -> TopicMap:

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from cursus.protocols.topics import transfer as t
-from cursus.protocols.topics.exchange import Ask
-from cursus.protocols.topics.giving import address_of, name_of
-from cursus.protocols.topics.many import pack
-from cursus.protocols.topics.merging import GIVINGS_MAX
-from cursus.protocols.topics.messages import (
+from veredus.protocols.topics import transfer as t
+from veredus.protocols.topics.exchange import Ask
+from veredus.protocols.topics.giving import address_of, name_of
+from veredus.protocols.topics.many import pack
+from veredus.protocols.topics.merging import GIVINGS_MAX
+from veredus.protocols.topics.messages import (
     Get,
     Merge,
     Put,
@@ -23,8 +23,8 @@ from cursus.protocols.topics.messages import (
     decode_message,
     encode_message,
 )
-from cursus.protocols.topics.putting import digest_of
-from cursus.streams import exchange as x
+from veredus.protocols.topics.putting import digest_of
+from veredus.streams import exchange as x
 
 from .floor import MS, PROXY, SERVER, SETTINGS, ServerScene
 

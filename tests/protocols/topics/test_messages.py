@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.kernel.errors import PeerFault, Refused
-from cursus.protocols.topics import messages as m
-from cursus.protocols.topics.many import SEQUENCE_SIZE, count_of, pack, pack_numbered, sequences_in, unpack
-from cursus.protocols.topics.messages import HEADER_SIZE_MAX, decode_message, encode_message
 from tests.reference.pages import part_on_page
+from veredus.kernel.errors import PeerFault, Refused
+from veredus.protocols.topics import messages as m
+from veredus.protocols.topics.many import SEQUENCE_SIZE, count_of, pack, pack_numbered, sequences_in, unpack
+from veredus.protocols.topics.messages import HEADER_SIZE_MAX, decode_message, encode_message
 
 FILES = Path(__file__).parent / "golden"
 GOLDEN: dict[str, tuple[bytes, m.Message]] = {

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from cursus.protocols.topics.placing import Merged, Side, moves
-from cursus.protocols.topics.transfer import Standing
-from cursus.streams.exchange import CursorMove, Place
-from cursus.streams.facts import Origin
-from cursus.streams.ranges import cursor_of
+from veredus.protocols.topics.placing import Merged, Side, moves
+from veredus.protocols.topics.transfer import Standing
+from veredus.streams.exchange import CursorMove, Place
+from veredus.streams.facts import Origin
+from veredus.streams.ranges import cursor_of
 
 KEEPER, GIVER, THIRD = b"k" * 16, b"g" * 16, b"t" * 16
 

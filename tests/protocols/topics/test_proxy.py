@@ -7,12 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cursus.kernel.errors import PeerFault
-from cursus.protocols.topics import messages as m
-from cursus.protocols.topics.exchange import Answer, Answered, Ask, Asked
-from cursus.protocols.topics.messages import decode_message, encode_message
-from cursus.protocols.topics.plain import plainly_asked
-from cursus.protocols.topics.proxy import MERGES_MAX, MILLISECOND, Effect
+from veredus.kernel.errors import PeerFault
+from veredus.protocols.topics import messages as m
+from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked
+from veredus.protocols.topics.messages import decode_message, encode_message
+from veredus.protocols.topics.plain import plainly_asked
+from veredus.protocols.topics.proxy import MERGES_MAX, MILLISECOND, Effect
 
 from .proxy_scene import SECOND, SETTINGS, Scene, said
 

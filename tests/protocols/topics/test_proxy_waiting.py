@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from cursus.protocols.topics import messages as m
-from cursus.protocols.topics.exchange import Answer, Ask
-from cursus.protocols.topics.messages import encode_message
-from cursus.protocols.topics.proxy import MILLISECOND, Effect
+from veredus.protocols.topics import messages as m
+from veredus.protocols.topics.exchange import Answer, Ask
+from veredus.protocols.topics.messages import encode_message
+from veredus.protocols.topics.proxy import MILLISECOND, Effect
 
 from .proxy_scene import SECOND, SETTINGS, Scene, said
 

@@ -5,14 +5,14 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cursus.delivery.batch import read_header
-from cursus.delivery.payload import read_rows
-from cursus.delivery.record import records_in
-from cursus.protocols.topics.messages import Put
-from cursus.protocols.topics.putting import FENCES_MAX, PutEnded, Puts
-from cursus.streams import exchange as x
 from tests.protocols.topics.floor import Floor
 from tests.streams.rig import incarnation
+from veredus.delivery.batch import read_header
+from veredus.delivery.payload import read_rows
+from veredus.delivery.record import records_in
+from veredus.protocols.topics.messages import Put
+from veredus.protocols.topics.putting import FENCES_MAX, PutEnded, Puts
+from veredus.streams import exchange as x
 
 BODY_SIZE_MAX = 1000
 

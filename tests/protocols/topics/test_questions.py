@@ -5,10 +5,10 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.kernel.engine import Now
-from cursus.protocols.topics.exchange import Ask
-from cursus.protocols.topics.messages import Get, Status, encode_message
-from cursus.protocols.topics.questions import Questions
+from veredus.kernel.engine import Now
+from veredus.protocols.topics.exchange import Ask
+from veredus.protocols.topics.messages import Get, Status, encode_message
+from veredus.protocols.topics.questions import Questions
 
 ANSWER_NS, RETRIES_MAX = 100, 2
 OK = encode_message(Status("there", "OK"))

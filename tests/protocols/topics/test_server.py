@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cursus.kernel.effects import CloseLink, Note
-from cursus.kernel.events import LinkClosed
-from cursus.protocols.links import DrainRequested
-from cursus.protocols.topics.exchange import Answered, Ask, Meet
-from cursus.protocols.topics.messages import (
+from tests.protocols.topics.floor import LINK, MS, PROXY, SERVER, SETTINGS, ServerScene
+from veredus.kernel.effects import CloseLink, Note
+from veredus.kernel.events import LinkClosed
+from veredus.protocols.links import DrainRequested
+from veredus.protocols.topics.exchange import Answered, Ask, Meet
+from veredus.protocols.topics.messages import (
     Get,
     Message,
     Periodic,
@@ -22,7 +23,6 @@ from cursus.protocols.topics.messages import (
     decode_message,
     encode_message,
 )
-from tests.protocols.topics.floor import LINK, MS, PROXY, SERVER, SETTINGS, ServerScene
 
 SECOND = 1000 * MS
 OTHER = "127.0.0.1:9002"

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cursus.protocols.topics import giving
-from cursus.protocols.topics.many import pack, unpack
-from cursus.protocols.topics.messages import Status, StatusWord
+from veredus.protocols.topics import giving
+from veredus.protocols.topics.many import pack, unpack
+from veredus.protocols.topics.messages import Status, StatusWord
 
 from .town import MS, PERIOD_NS, SECOND, Node, Person, ProxyHost, Source, Town
 

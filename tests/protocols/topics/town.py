@@ -13,27 +13,27 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Any
 
-from cursus.delivery.batch import BatchHeader, Layout, signed_record
-from cursus.delivery.publication import Rows
-from cursus.delivery.rows import encode_rows
-from cursus.journal import exchange as journal
-from cursus.journal.log import Log
-from cursus.journal.settings import LogSettings
-from cursus.kernel.effects import Note, Send
-from cursus.kernel.engine import Now
-from cursus.kernel.events import DeadlineReached, LinkOpened, Received
-from cursus.node.engine import FloorOrdered, NodeEngine
-from cursus.protocols.topics import client_state as cs
-from cursus.protocols.topics.conversation import AskProxy, Conversation, GiveUp, ProxyAnswered, Tell
-from cursus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
-from cursus.protocols.topics.messages import Status, StatusWord, Subscribe, Unsubscribe, encode_message
-from cursus.protocols.topics.proxy import Proxy, ProxySettings
-from cursus.protocols.topics.server import Server, ServerSettings
-from cursus.sim.ports import PlainDoor, batch_offered
-from cursus.streams import exchange as x
-from cursus.streams.engine import StreamsEngine
-from cursus.streams.tables import StreamsLimits
 from tests.journal.rig import MemoryDisk, recover_from
+from veredus.delivery.batch import BatchHeader, Layout, signed_record
+from veredus.delivery.publication import Rows
+from veredus.delivery.rows import encode_rows
+from veredus.journal import exchange as journal
+from veredus.journal.log import Log
+from veredus.journal.settings import LogSettings
+from veredus.kernel.effects import Note, Send
+from veredus.kernel.engine import Now
+from veredus.kernel.events import DeadlineReached, LinkOpened, Received
+from veredus.node.engine import FloorOrdered, NodeEngine
+from veredus.protocols.topics import client_state as cs
+from veredus.protocols.topics.conversation import AskProxy, Conversation, GiveUp, ProxyAnswered, Tell
+from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
+from veredus.protocols.topics.messages import Status, StatusWord, Subscribe, Unsubscribe, encode_message
+from veredus.protocols.topics.proxy import Proxy, ProxySettings
+from veredus.protocols.topics.server import Server, ServerSettings
+from veredus.sim.ports import PlainDoor, batch_offered
+from veredus.streams import exchange as x
+from veredus.streams.engine import StreamsEngine
+from veredus.streams.tables import StreamsLimits
 
 MS = 1_000_000
 SECOND = 1000 * MS

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cursus.protocols.zeps import frames
-from cursus.protocols.zeps.frames import CommandParser
+from veredus.protocols.zeps import frames
+from veredus.protocols.zeps.frames import CommandParser
 
 from .place import Place
 

@@ -10,29 +10,29 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
-from cursus.delivery.batch import BatchHeader, read_header, signed_record
-from cursus.delivery.payload import read_rows
-from cursus.delivery.publication import Rows
-from cursus.delivery.record import ENVELOPE_SIZE, Envelope, RecordKind, records_in, write_envelope
-from cursus.delivery.rows import encode_rows
-from cursus.journal import exchange as j
-from cursus.kernel.effects import CloseLink, Note, Send
-from cursus.kernel.engine import Now
-from cursus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
-from cursus.protocols.links import SESSION_BITS
-from cursus.protocols.zeps.attachment import NodeLink
-from cursus.protocols.zeps.client import ClientLink, ClientSettings
-from cursus.protocols.zeps.client_exchange import OpenRequested, TellOpened
-from cursus.protocols.zeps.orders import (
+from veredus.delivery.batch import BatchHeader, read_header, signed_record
+from veredus.delivery.payload import read_rows
+from veredus.delivery.publication import Rows
+from veredus.delivery.record import ENVELOPE_SIZE, Envelope, RecordKind, records_in, write_envelope
+from veredus.delivery.rows import encode_rows
+from veredus.journal import exchange as j
+from veredus.kernel.effects import CloseLink, Note, Send
+from veredus.kernel.engine import Now
+from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
+from veredus.protocols.links import SESSION_BITS
+from veredus.protocols.zeps.attachment import NodeLink
+from veredus.protocols.zeps.client import ClientLink, ClientSettings
+from veredus.protocols.zeps.client_exchange import OpenRequested, TellOpened
+from veredus.protocols.zeps.orders import (
     AskPrincipal,
     LinkLimits,
     PrincipalKnown,
     SessionCongested,
     SessionDrained,
 )
-from cursus.streams.engine import StreamsEngine
-from cursus.streams.exchange import Durability
-from cursus.streams.tables import StreamsLimits
+from veredus.streams.engine import StreamsEngine
+from veredus.streams.exchange import Durability
+from veredus.streams.tables import StreamsLimits
 
 START_NS = 1_000_000_000_000
 WALL_NS = 1_700_000_000_000_000_000
@@ -140,7 +140,7 @@ class Place:
                 pass
             case LinkOpened() | Received() | LinkClosed():
                 self._queue.extend(self.links[thing.link].handle(thing, self.now))
-            case _ if type(thing).__module__ == "cursus.streams.exchange" and _is_for_streams(thing):
+            case _ if type(thing).__module__ == "veredus.streams.exchange" and _is_for_streams(thing):
                 self.down.append(thing)
                 self._queue.extend(self.streams.handle(thing, self.now))
             case _ if hasattr(thing, "session"):

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.kernel.errors import PeerFault
-from cursus.protocols.zeps import frames
-from cursus.protocols.zeps.frames import CommandParser
+from veredus.kernel.errors import PeerFault
+from veredus.protocols.zeps import frames
+from veredus.protocols.zeps.frames import CommandParser
 
 SIZE_MAX = 1000
 

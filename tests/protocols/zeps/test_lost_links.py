@@ -1,9 +1,9 @@
 """A native link that is lost: whatever its peer had opened is over, and nobody is fed on."""
 
-from cursus.kernel.events import LinkClosed
-from cursus.protocols.links import session_of
-from cursus.protocols.zeps import messages as m
-from cursus.streams import exchange as x
+from veredus.kernel.events import LinkClosed
+from veredus.protocols.links import session_of
+from veredus.protocols.zeps import messages as m
+from veredus.streams import exchange as x
 
 from .place import Pair, Place
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursus.delivery.batch import BatchLimits, check_header, sign_batch
-from cursus.kernel.errors import PeerFault
-from cursus.matching import Filter
-from cursus.protocols.zeps import messages as m
-from cursus.protocols.zeps import native
-from cursus.protocols.zeps.native import Frame, FrameParser, Kind, Receipt
-from cursus.streams.exchange import Durability, SettleMode, Start, StartKind
+from veredus.delivery.batch import BatchLimits, check_header, sign_batch
+from veredus.kernel.errors import PeerFault
+from veredus.matching import Filter
+from veredus.protocols.zeps import messages as m
+from veredus.protocols.zeps import native
+from veredus.protocols.zeps.native import Frame, FrameParser, Kind, Receipt
+from veredus.streams.exchange import Durability, SettleMode, Start, StartKind
 
 from .place import batch
 

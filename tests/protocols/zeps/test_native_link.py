@@ -2,16 +2,16 @@
 
 import pytest
 
-from cursus.delivery.batch import BatchLimits
-from cursus.kernel.engine import Now
-from cursus.kernel.errors import Misuse
-from cursus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
-from cursus.matching import Filter
-from cursus.protocols.links import DrainRequested, session_of
-from cursus.protocols.zeps import frames, native
-from cursus.protocols.zeps import messages as m
-from cursus.protocols.zeps.client import ClientLink, ClientSettings
-from cursus.protocols.zeps.client_exchange import (
+from veredus.delivery.batch import BatchLimits
+from veredus.kernel.engine import Now
+from veredus.kernel.errors import Misuse
+from veredus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
+from veredus.matching import Filter
+from veredus.protocols.links import DrainRequested, session_of
+from veredus.protocols.zeps import frames, native
+from veredus.protocols.zeps import messages as m
+from veredus.protocols.zeps.client import ClientLink, ClientSettings
+from veredus.protocols.zeps.client_exchange import (
     CloseRequested,
     CreditRequested,
     FramesReceived,
@@ -29,10 +29,10 @@ from cursus.protocols.zeps.client_exchange import (
     TellSettled,
     TellWelcome,
 )
-from cursus.protocols.zeps.native import FrameParser, Kind, Receipt
-from cursus.protocols.zeps.orders import LinkLimits
-from cursus.streams import exchange as x
-from cursus.streams.exchange import Durability
+from veredus.protocols.zeps.native import FrameParser, Kind, Receipt
+from veredus.protocols.zeps.orders import LinkLimits
+from veredus.streams import exchange as x
+from veredus.streams.exchange import Durability
 
 from .place import SECOND_NS, START_NS, Pair, Place, batch, rows_in
 
@@ -62,7 +62,7 @@ def offer(pair: Pair, channel: int, grant: m.SourceAttached, first: int, *keys: 
 
 def test_a_client_is_welcomed_with_its_principal_and_the_limits(pair: Pair) -> None:
     (welcome,) = pair.heard(TellWelcome)
-    assert (welcome.welcome.node, welcome.welcome.principal, welcome.welcome.version) == ("cursus", "somebody", 2)
+    assert (welcome.welcome.node, welcome.welcome.principal, welcome.welcome.version) == ("veredus", "somebody", 2)
     assert welcome.welcome.limits == BatchLimits()
     assert pair.client.is_open
 

@@ -7,18 +7,18 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from cursus.delivery.batch import BatchHeader, BatchLimits, Layout, read_header, signed_record
-from cursus.delivery.columns import encode_columns
-from cursus.delivery.payload import columns_of, verify_payload
-from cursus.delivery.publication import Rows
-from cursus.delivery.record import Envelope, RecordKind, write_envelope
-from cursus.delivery.rows import encode_rows
-from cursus.protocols.zeps import frames, native
-from cursus.protocols.zeps import messages as m
-from cursus.protocols.zeps.native import Kind
-from cursus.streams.administration import _VERBS
-from cursus.streams.exchange import Durability
 from tests.reference.pages import REFERENCE, part_on_page
+from veredus.delivery.batch import BatchHeader, BatchLimits, Layout, read_header, signed_record
+from veredus.delivery.columns import encode_columns
+from veredus.delivery.payload import columns_of, verify_payload
+from veredus.delivery.publication import Rows
+from veredus.delivery.record import Envelope, RecordKind, write_envelope
+from veredus.delivery.rows import encode_rows
+from veredus.protocols.zeps import frames, native
+from veredus.protocols.zeps import messages as m
+from veredus.protocols.zeps.native import Kind
+from veredus.streams.administration import _VERBS
+from veredus.streams.exchange import Durability
 
 Segment = tuple[bytes | str, str]
 ME = bytes(range(16))

@@ -2,12 +2,12 @@
 
 import pytest
 
-from cursus.kernel.events import LinkClosed, LinkCongested, LinkDrained, Received
-from cursus.protocols.links import SESSION_BITS, DrainRequested, ReadingPaused, ReadingResumed, session_of
-from cursus.protocols.zeps import frames
-from cursus.protocols.zeps.frames import CommandParser
-from cursus.protocols.zeps.orders import LinkLimits
-from cursus.streams import exchange as x
+from veredus.kernel.events import LinkClosed, LinkCongested, LinkDrained, Received
+from veredus.protocols.links import SESSION_BITS, DrainRequested, ReadingPaused, ReadingResumed, session_of
+from veredus.protocols.zeps import frames
+from veredus.protocols.zeps.frames import CommandParser
+from veredus.protocols.zeps.orders import LinkLimits
+from veredus.streams import exchange as x
 
 from .peer import MUCH, Peer, filled
 from .place import SECOND_NS, Place

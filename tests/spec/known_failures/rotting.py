@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import cursus
-from cursus.client.blocking import Node
-from cursus.client.embedded import Embedded
+import veredus
+from veredus.client.blocking import Node
+from veredus.client.embedded import Embedded
 
 SMALL = {"segment_size": 64 << 10, "checkpoint_interval_size": 1 << 20, "free_segments_max": 0}
 BODY_SIZE = 900
@@ -18,7 +18,7 @@ BODY_SIZE = 900
 @contextmanager
 def node_over(directory: Path) -> Iterator[Embedded]:
     """A node over this directory, whose journal has small segments; what it holds in memory is little."""
-    with cursus.embedded(directory, journal=SMALL, limits={"tail_size_max": 1 << 10}) as node:
+    with veredus.embedded(directory, journal=SMALL, limits={"tail_size_max": 1 << 10}) as node:
         yield node
 
 
@@ -57,9 +57,9 @@ def place_of(directory: Path, text: bytes) -> tuple[Path, int]:
     raise AssertionError(f"{text!r} is in no segment of {directory}")
 
 
-def read(node: Node, stream: str) -> tuple[list[int], list[cursus.Gap]]:
+def read(node: Node, stream: str) -> tuple[list[int], list[veredus.Gap]]:
     """The numbers that a reader is given of a stream, each with its own body, and the gaps that it is told of."""
-    gaps: list[cursus.Gap] = []
+    gaps: list[veredus.Gap] = []
     head = node.streams.show(stream)["head"]
     with node.subscribe(stream, until=head + 1, on_gap=gaps.append) as subscription:
         got = list(subscription)

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cursus.delivery.outbox import OutboxSettings
-from cursus.journal.exchange import SyncMode
-from cursus.journal.settings import LogSettings
-from cursus.kernel.events import LinkOpened
-from cursus.protocols.zeps.attachment import NodeLink
-from cursus.protocols.zeps.orders import LinkLimits
-from cursus.sim.content import Identity
-from cursus.sim.disk import DiskTemper, SimDisk
-from cursus.sim.machine import Machine, MachineSettings
-from cursus.sim.network import Network, NetworkTemper
-from cursus.sim.oracles import Oracles
-from cursus.sim.sources import Source, SourceTemper
-from cursus.sim.subscribers import Subscriber, SubscriberTemper
-from cursus.sim.workloads import Auditor
-from cursus.sim.world import MILLISECOND, SECOND, Clock, World
-from cursus.streams.exchange import SettleMode, Start
-from cursus.streams.facts import StreamConfig
-from cursus.streams.tables import StreamsLimits
+from veredus.delivery.outbox import OutboxSettings
+from veredus.journal.exchange import SyncMode
+from veredus.journal.settings import LogSettings
+from veredus.kernel.events import LinkOpened
+from veredus.protocols.zeps.attachment import NodeLink
+from veredus.protocols.zeps.orders import LinkLimits
+from veredus.sim.content import Identity
+from veredus.sim.disk import DiskTemper, SimDisk
+from veredus.sim.machine import Machine, MachineSettings
+from veredus.sim.network import Network, NetworkTemper
+from veredus.sim.oracles import Oracles
+from veredus.sim.sources import Source, SourceTemper
+from veredus.sim.subscribers import Subscriber, SubscriberTemper
+from veredus.sim.workloads import Auditor
+from veredus.sim.world import MILLISECOND, SECOND, Clock, World
+from veredus.streams.exchange import SettleMode, Start
+from veredus.streams.facts import StreamConfig
+from veredus.streams.tables import StreamsLimits
 
 NODE = "node-1"
 STREAM = "orders"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from cursus.delivery.batch import BatchHeader
-from cursus.node.retention import Retention
-from cursus.sim.content import Identity, batch_record
-from cursus.sim.ports import batch_offered
-from cursus.sim.world import SECOND
-from cursus.streams.facts import StreamConfig
-from cursus.streams.tables import StreamsLimits
 from tests.spec.known_failures.scenes import STREAM, Scene, numbered
 from tests.streams.rig import Rig
+from veredus.delivery.batch import BatchHeader
+from veredus.node.retention import Retention
+from veredus.sim.content import Identity, batch_record
+from veredus.sim.ports import batch_offered
+from veredus.sim.world import SECOND
+from veredus.streams.facts import StreamConfig
+from veredus.streams.tables import StreamsLimits
 
 HOUR_NS = 3_600 * SECOND
 DAY_NS = 24 * HOUR_NS

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-import cursus
-from cursus.client.blocking import Node
-from cursus.streams import exchange as x
+import veredus
 from tests.processes import Child
 from tests.streams.rig import Rig
 from tests.system.serving import ServedNode
+from veredus.client.blocking import Node
+from veredus.streams import exchange as x
 
 YEAR_NS = 365 * 86_400 * 1_000_000_000
 READER = """
-import sys, cursus
-with cursus.connect(sys.argv[1]) as node:
+import sys, veredus
+with veredus.connect(sys.argv[1]) as node:
     with node.subscribe("orders", subscriber="desk", until=int(sys.argv[2]) + 1, window_size=4096) as subscription:
         for publication in subscription:
             print(publication.sequence, flush=True)
@@ -34,7 +34,7 @@ def published(node: Node, count: int, stream: str = "orders") -> None:
             publisher.flush(timeout_s=20)
 
 
-def settle_now(subscription: cursus.Subscription, what: cursus.Publication | int) -> None:
+def settle_now(subscription: veredus.Subscription, what: veredus.Publication | int) -> None:
     """Settle, and wait until the node has it in its journal."""
     subscription.settle(what)
     subscription.wait_settled(timeout_s=20)
@@ -48,20 +48,20 @@ def test_a_consumer_that_was_replaced_while_it_slept_moves_nothing_of_its_succes
     Here: an owner is replaced, and settles afterwards whatever it holds, over its link, and again after a restart of
     the node. It is fenced each time, and its successor gets all that is not settled.
     """
-    with cursus.embedded() as node, cursus.connect(node.served.address) as elsewhere:
+    with veredus.embedded() as node, veredus.connect(node.served.address) as elsewhere:
         published(node, 20)
         sleeper = elsewhere.subscribe("orders", subscriber="desk")
         held = [publication for _, publication in zip(range(20), sleeper, strict=False)]
         settle_now(sleeper, held[4])
         with node.subscribe("orders", subscriber="desk", until=21) as successor:
             assert next(iter(successor)).sequence == 6
-            with pytest.raises(cursus.Fenced):
+            with pytest.raises(veredus.Fenced):
                 settle_now(sleeper, held[19])
             assert node.subscriptions.show("orders", "desk")["floor"] == 5
             settle_now(successor, 6)
         node.served.stop()
         node.served.start()
-        with pytest.raises(cursus.Fenced):
+        with pytest.raises(veredus.Fenced):
             settle_now(sleeper, held[19])
         with node.subscribe("orders", subscriber="desk", until=21) as again:
             assert [publication.sequence for publication in again] == list(range(7, 21))
@@ -88,7 +88,7 @@ def test_a_node_that_was_stopped_and_goes_on_serves_whoever_waited_for_it(tmp_pa
             for number in range(1, 4):
                 served.process.send_signal(signal.SIGSTOP)
                 publisher.publish("k", b"%d" % number)
-                with pytest.raises(cursus.Unavailable) as doubt:
+                with pytest.raises(veredus.Unavailable) as doubt:
                     publisher.wait(number, timeout_s=0.3)
                 assert doubt.value.code == "in-doubt"
                 served.process.send_signal(signal.SIGCONT)
@@ -159,9 +159,9 @@ def test_what_an_application_took_and_had_not_done_when_it_died_comes_again() ->
     Here: an application takes everything, finishes some, and goes without a word; the node is stopped and started.
     Taking settles nothing: the rest comes again, and is marked.
     """
-    with cursus.embedded() as node:
+    with veredus.embedded() as node:
         published(node, 30)
-        with cursus.connect(node.served.address) as far:
+        with veredus.connect(node.served.address) as far:
             taken = far.subscribe("orders", subscriber="desk")
             got = [publication for _, publication in zip(range(30), taken, strict=False)]
             settle_now(taken, got[9])
@@ -184,7 +184,7 @@ def test_a_poisonous_publication_halts_nobody_for_good(it_dies: bool) -> None:
     poison is set aside, where it can be looked at, and another application has noticed nothing.
     """
     window_size = 1 if it_dies else 1 << 20
-    with cursus.embedded() as node:
+    with veredus.embedded() as node:
         node.streams.create("poison")
         published(node, 20)
         lives = []
@@ -205,7 +205,7 @@ def test_a_poisonous_publication_halts_nobody_for_good(it_dies: bool) -> None:
         assert lives == [[*first], [5], [5], [*last]]
         with node.subscribe("poison", until=2) as poison:
             (parked,) = poison
-        assert (parked.body, parked.attributes["cursus.sequence"]) == (b"5", 5)
+        assert (parked.body, parked.attributes["veredus.sequence"]) == (b"5", 5)
         with node.subscribe("orders", subscriber="other", until=21) as other:
             assert [publication.sequence for publication in other] == list(range(1, 21))
 
@@ -221,7 +221,7 @@ def test_a_consumer_slower_than_any_buffer_loses_nothing_and_costs_the_others_no
     reads along. Then the slow one reads, and gets all of it.
     """
     count = 1_500
-    with cursus.embedded(journal={"sync": "none"}, limits={"tail_size_max": 64 << 10}) as node:
+    with veredus.embedded(journal={"sync": "none"}, limits={"tail_size_max": 64 << 10}) as node:
         slow = node.subscribe("orders", window_size=64 << 10)
         with node.subscribe("orders", until=count + 1) as brisk, node.publisher("orders", source="till") as publisher:
             for _ in range(count):
@@ -240,22 +240,22 @@ def test_nobodys_place_in_a_deleted_stream_counts_in_the_one_made_under_its_name
     Here: a subscriber with a cursor at 50, one that is attached, and a publisher in the middle of its work. A stream
     of the same name comes with 20 others in it. The cursor begins anew, the other two are told.
     """
-    with cursus.embedded() as node:
+    with veredus.embedded() as node:
         with node.publisher("orders", source="till") as publisher:
             publisher.publish_many(["k"] * 50, [b"old"] * 50)
         with node.subscribe("orders", subscriber="desk", until=51) as subscription:
             subscription.settle(list(subscription)[-1])
-        attached = node.subscribe("orders", start=cursus.head())
+        attached = node.subscribe("orders", start=veredus.head())
         working = node.publisher("orders", source="till")
         assert working.wait(working.publish("k", b"old"), timeout_s=20).sequence == 51
         node.streams.delete("orders")
         with node.publisher("orders", source="other") as publisher:
             publisher.publish_many(["k"] * 20, [b"new"] * 20)
         assert [publication.body for publication in attached.next_batch(timeout_s=20) or []] == [b"old"]
-        with pytest.raises(cursus.Refused) as told:
+        with pytest.raises(veredus.Refused) as told:
             attached.next_batch(timeout_s=20)
         assert told.value.code in ("stream-deleted", "stream-replaced")
-        with pytest.raises(cursus.Refused) as told:
+        with pytest.raises(veredus.Refused) as told:
             working.wait(working.publish("k", b"old"), timeout_s=20)
         assert told.value.code in ("stream-deleted", "stream-replaced")
         with node.subscribe("orders", subscriber="desk", until=21) as subscription:

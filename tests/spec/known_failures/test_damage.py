@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import cursus
+import veredus
 from tests.spec.known_failures.rotting import body_of, crashed, flip_bit, node_over, place_of, read
 
 COUNTS = {"orders": 1_500, "prices": 500}
@@ -84,7 +84,7 @@ def test_with_every_snapshot_damaged_the_node_refuses_to_start_and_leaves_all_da
     for name in ("checkpoint", "checkpoint.copy"):
         flip_bit(directory / name, 60)
     before = {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
-    with pytest.raises(cursus.Refused) as refused, node_over(directory):
+    with pytest.raises(veredus.Refused) as refused, node_over(directory):
         pass
     assert refused.value.code == "journal-damaged"
     assert {name: (directory / name).read_bytes() for name in before if name != "lock"} == {

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-import cursus
-from cursus.journal.exchange import WriteGroup
-from cursus.streams import exchange as x
+import veredus
 from tests.client.cutter import Cutter
 from tests.journal.rig import MemoryDisk
 from tests.processes import Child, ended
 from tests.spec.known_failures.scenes import Scene, numbered
 from tests.streams.rig import Rig
+from veredus.journal.exchange import WriteGroup
+from veredus.streams import exchange as x
 
 DAY_NS = 86_400 * 1_000_000_000
 READ_PROCESS_WRITE = """
-import sys, cursus
+import sys, veredus
 address, lines = sys.argv[1], int(sys.argv[2])
-with cursus.connect(address) as node:
+with veredus.connect(address) as node:
     publisher = node.publisher("orders", source="till", resume="token")
     begin = int(publisher.resume_token or b"0")
     for line in range(begin, lines):
@@ -33,14 +33,14 @@ with cursus.connect(address) as node:
 """
 
 ZOMBIE = """
-import itertools, sys, cursus
-with cursus.connect(sys.argv[1]) as node:
+import itertools, sys, veredus
+with veredus.connect(sys.argv[1]) as node:
     publisher = node.publisher("orders", source="till")
     try:
         for number in itertools.count(1):
             publisher.wait(publisher.publish("k", b"old"))
             print(number, flush=True)
-    except cursus.Fenced:
+    except veredus.Fenced:
         sys.exit(77)
 """
 
@@ -80,8 +80,8 @@ def test_a_producer_that_is_killed_and_starts_anew_under_its_name_writes_each_li
     Here: a process that copies lines and remembers nothing is killed twice. It begins again where its resume
     token says, with whatever it had sent behind that, and each line stands there once.
     """
-    with cursus.embedded(listen={"tcp": "127.0.0.1:0"}) as node:
-        address = f"cursus://{node.served.addresses['tcp']}"
+    with veredus.embedded(listen={"tcp": "127.0.0.1:0"}) as node:
+        address = f"veredus://{node.served.addresses['tcp']}"
         command = [sys.executable, "-c", READ_PROCESS_WRITE, address]
         for lines in (200, 400):
             with Child([*command, str(10 * lines)], stdout=-1) as process:
@@ -103,8 +103,8 @@ def test_a_producer_that_slept_while_it_was_replaced_writes_nothing_when_it_wake
     Here: a publisher gets SIGSTOP in the middle of its work, another process takes its name over, and it gets SIGCONT.
     It learns that it is fenced, and nothing of it stands behind the first publication of the other one.
     """
-    with cursus.embedded(listen={"tcp": "127.0.0.1:0"}) as node:
-        address = f"cursus://{node.served.addresses['tcp']}"
+    with veredus.embedded(listen={"tcp": "127.0.0.1:0"}) as node:
+        address = f"veredus://{node.served.addresses['tcp']}"
         with Child([sys.executable, "-c", ZOMBIE, address], stdout=-1) as zombie:
             assert zombie.stdout is not None
             while int(zombie.stdout.readline()) < 10:
@@ -204,9 +204,9 @@ def test_a_delivery_broken_off_in_the_middle_is_finished_after_the_restart_and_g
     count = 400
     cuts = [(1 << 60, down_max + 37 * cut) for cut in range(8)]
     with (
-        cursus.embedded(tmp_path / "journal") as node,
+        veredus.embedded(tmp_path / "journal") as node,
         Cutter(node.served.address, cuts) as relay,
-        cursus.connect(relay.address) as far,
+        veredus.connect(relay.address) as far,
     ):
         bodies = []
         with (

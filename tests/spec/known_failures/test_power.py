@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-import cursus
-from cursus.journal.exchange import SyncMode
-from cursus.sim.world import MILLISECOND
+import veredus
 from tests.spec.known_failures.scenes import Scene, numbered
+from veredus.journal.exchange import SyncMode
+from veredus.sim.world import MILLISECOND
 
 
 def test_acknowledged_publications_survive_a_power_cut_of_every_copy_at_once() -> None:
@@ -39,7 +39,7 @@ def test_publications_synced_by_nobody_are_named_in_the_receipt_and_a_power_cut_
     Here: `sync = "none"` says "none" in each receipt; a power cut takes what came last, the rest is whole, and the
     stream is in a new term, so that whoever was ahead of it is told.
     """
-    with cursus.embedded(journal={"sync": "none"}) as node, node.publisher("orders", source="till") as publisher:
+    with veredus.embedded(journal={"sync": "none"}) as node, node.publisher("orders", source="till") as publisher:
         assert publisher.wait(publisher.publish("k", b"1")).durability.name == "NONE"
     losses = []
     for seed in range(10):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cursus.journal.exchange import WriteGroup
-from cursus.streams import exchange as x
 from tests.streams.rig import Rig, incarnation
 from tests.streams.sinking import RUN, commit, open_run, open_stage, staged, write
+from veredus.journal.exchange import WriteGroup
+from veredus.streams import exchange as x
 
 DAY_NS = 86_400 * 1_000_000_000
 

@@ -1,5 +1,0 @@
-"""`python -m cursus` is `cursus`."""
-
-from cursus.cli import main
-
-main()

@@ -1,1 +1,0 @@
-"""The dialects: each turns its wire into the exchange of `cursus.streams` and back."""

@@ -1,0 +1,99 @@
+"""Veredus: exactly-once publish/subscribe, with Spark.
+
+    import veredus
+
+    with veredus.connect("veredus://127.0.0.1:7071") as node:
+        with node.publisher("trades", source="desk-1") as publisher:
+            publisher.publish("stock.SUN", b"31.5")
+
+Names are imported when they are first used, so that `import veredus` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .client.blocking import Node, Run, Sink, Stage, connect
+    from .client.embedded import Embedded, embedded, embedded_async
+    from .client.ends import Publisher, Subscription
+    from .client.node import AsyncNode, connect_async
+    from .client.publication import Batch, Publication
+    from .client.publisher import AsyncPublisher
+    from .client.publishing import Receipt
+    from .client.sinks import AsyncRun, AsyncSink, AsyncStage, Committed
+    from .client.starts import after, at, beginning, head, since, tail
+    from .client.subscriber import AsyncSubscription
+    from .client.subscribing import Gap
+    from .kernel.errors import Fenced, Misuse, Refused, Unavailable, VeredusError
+    from .streams.exchange import Durability, Start
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "client.blocking": ("Node", "Run", "Sink", "Stage", "connect"),
+    "client.embedded": ("Embedded", "embedded", "embedded_async"),
+    "client.ends": ("Publisher", "Subscription"),
+    "client.node": ("AsyncNode", "connect_async"),
+    "client.publication": ("Batch", "Publication"),
+    "client.publisher": ("AsyncPublisher",),
+    "client.publishing": ("Receipt",),
+    "client.sinks": ("AsyncRun", "AsyncSink", "AsyncStage", "Committed"),
+    "client.starts": ("after", "at", "beginning", "head", "since", "tail"),
+    "client.subscriber": ("AsyncSubscription",),
+    "client.subscribing": ("Gap",),
+    "kernel.errors": ("VeredusError", "Fenced", "Misuse", "Refused", "Unavailable"),
+    "streams.exchange": ("Durability", "Start"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AsyncNode",
+    "AsyncPublisher",
+    "AsyncRun",
+    "AsyncSink",
+    "AsyncStage",
+    "AsyncSubscription",
+    "Batch",
+    "Committed",
+    "Durability",
+    "Embedded",
+    "Fenced",
+    "Gap",
+    "Misuse",
+    "Node",
+    "Publication",
+    "Publisher",
+    "Receipt",
+    "Refused",
+    "Run",
+    "Sink",
+    "Stage",
+    "Start",
+    "Subscription",
+    "Unavailable",
+    "VeredusError",
+    "after",
+    "at",
+    "beginning",
+    "connect",
+    "connect_async",
+    "embedded",
+    "embedded_async",
+    "head",
+    "since",
+    "tail",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f".{home}", __name__), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,5 @@
+"""`python -m veredus` is `veredus`."""
+
+from veredus.cli import main
+
+main()

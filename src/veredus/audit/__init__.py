@@ -1,0 +1,11 @@
+"""`veredus audit`: a PySpark job that proves or refutes what Veredus promises, by what everybody wrote down.
+
+verdict = audit(spark, Evidence.in_directory("recordings"), into="report")
+"""
+
+from .evidence import Evidence, NodeJournal
+from .guarantees import CLAIMS, VIOLATIONS, Guarantee, Outcome, Where
+from .judging import audit
+from .verdict import Verdict
+
+__all__ = ["CLAIMS", "VIOLATIONS", "Evidence", "Guarantee", "NodeJournal", "Outcome", "Verdict", "Where", "audit"]

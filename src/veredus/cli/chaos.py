@@ -1,0 +1,150 @@
+"""`veredus chaos`: real processes, sockets, files and clocks that fail on purpose, and then the audit."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from veredus.cli.exits import Ended, Exit
+from veredus.cli.terminal import note, output_option, write_one
+from veredus.kernel.errors import Misuse, Refused
+
+if TYPE_CHECKING:
+    from veredus.chaos.campaign import Judged
+    from veredus.chaos.plan import Plan
+
+ALL = "all"
+
+
+@click.command()
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="What the plan is drawn from.")
+@click.option("--runs", type=click.IntRange(1), default=1, show_default=True, help="So many seeds, from --seed on.")
+@click.option("--seconds", type=int, default=60, show_default=True, help="How long faults come, in each run.")
+@click.option("--faults", default=ALL, show_default=True, help="Which: kill,pause,proxy,netem,full,unsynced,...")
+@click.option("--sources", type=int, default=3, show_default=True)
+@click.option("--subscribers", type=int, default=3, show_default=True)
+@click.option("--sinks", type=int, default=1, show_default=True)
+@click.option("--directory", type=click.Path(path_type=Path), help="Where the runs' directories are made.")
+@click.option("--keep", is_flag=True, help="Keep the directory also of a run that held.")
+@click.option("--plan", "is_only_planned", is_flag=True, help="Print the plan and do not run it.")
+@click.option("--master", default="local[2]", show_default=True, help="Where the audit's Spark runs.")
+@output_option
+def chaos(
+    seed: int,
+    runs: int,
+    seconds: int,
+    faults: str,
+    sources: int,
+    subscribers: int,
+    sinks: int,
+    directory: Path | None,
+    keep: bool,
+    is_only_planned: bool,
+    master: str,
+    output: str,
+) -> None:
+    """Let a node, sources, subscribers and sinks live through faults, then prove that nothing was lost or doubled.
+
+    A seed gives the same plan each time, which is printed first and kept with the run; real time makes each run its
+    own. The directory of a run that failed is kept, with its logs and its evidence. Exit code 9 when a guarantee was
+    broken or somebody is stuck, 1 when something could not be proved.
+    """
+    from veredus.chaos.plan import FAULTS, draw, faults_of
+
+    chosen = FAULTS if faults == ALL else faults_of(faults)
+    plans = [draw(number, seconds, chosen, sources, subscribers, sinks) for number in range(seed, seed + runs)]
+    if is_only_planned:
+        for plan in plans:
+            say_plan(plan, click.echo)
+        return
+    _need_the_audit()
+    _enter_namespaces(chosen)
+    root = directory or Path(tempfile.mkdtemp(prefix="veredus-chaos-"))
+    _run(plans, root, keep, master, output)
+
+
+def say_plan(plan: Plan, say: Callable[[str], object]) -> None:
+    """Say who takes part and what will happen."""
+    say(f"seed {plan.seed}, {plan.seconds} s, {len(plan.strikes)} strikes")
+    for member in plan.members:
+        say(f"  {member}")
+    for strike in plan.strikes:
+        say(f"  {strike}")
+
+
+def _need_the_audit() -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        message = (
+            "chaos ends with the audit, which runs on Spark: pip install 'veredus[spark]', and have Java 17 or newer"
+        )
+        raise Refused("no-spark", message)
+
+
+def _enter_namespaces(faults: tuple[str, ...]) -> None:
+    """Go on in namespaces of our own: a bad network is nobody else's there, and no mount outlives the run."""
+    from veredus.chaos import netem
+
+    if netem.has_entered():
+        return
+    kinds = ["mount"] if "full" in faults and netem.may_mount() else []
+    reason = netem.why_not() if "netem" in faults else ""
+    if reason:
+        note(f"netem is left out ({reason}): the proxy stands for the network")
+    elif "netem" in faults:
+        kinds.append("net")
+    if kinds:
+        netem.enter(["-m", "veredus", *sys.argv[1:]], kinds)
+
+
+def _run(plans: list[Plan], root: Path, keep: bool, master: str, output: str) -> None:
+    from veredus.chaos.campaign import Judge, run_and_judge
+
+    worst = Exit.OK
+    with Judge(master) as judge:
+        for plan in plans:
+            say_plan(plan, note)
+            directory = root / f"seed-{plan.seed}"
+            if directory.exists() and any(directory.iterdir()):
+                raise Misuse("not-empty", f"{directory} is not empty: a run makes its own; name another --directory")
+            try:
+                judged = run_and_judge(plan, directory, judge, _line)
+            except BaseException:
+                note(f"kept: {directory}")
+                raise
+            write_one(judged.summary(), output)
+            worst = max(worst, _exit_of(judged))
+            if worst is Exit.OK and not keep:
+                shutil.rmtree(directory)
+            else:
+                note(f"kept: {directory}")
+    if worst is Exit.OK and not keep and not any(root.iterdir()):
+        root.rmdir()
+    if worst is not Exit.OK:
+        raise Ended(worst)
+
+
+def _exit_of(judged: Judged) -> Exit:
+    for line in judged.broken:
+        note(f"broken: {line}")
+    for line in judged.unproved:
+        note(f"not proved: {line}")
+    if judged.broken:
+        return Exit.VIOLATED
+    return Exit.ERROR if judged.unproved else Exit.OK
+
+
+def _line(text: str) -> None:
+    """Progress: one line that is written over on a terminal, one below the other elsewhere."""
+    if not sys.stderr.isatty():
+        note(f"  {text}")
+        return
+    width = os.get_terminal_size(sys.stderr.fileno()).columns - 1
+    click.echo(f"\r\033[K{text[:width]}", err=True, nl=False)

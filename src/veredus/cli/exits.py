@@ -1,0 +1,111 @@
+"""How a command ends: one exit code for each kind of end, and one sentence on standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import IntEnum
+
+import click
+
+from veredus.kernel.errors import Fenced, Misuse, Refused, Unavailable, VeredusError
+
+
+class Exit(IntEnum):
+    """Exit codes; docs/reference/cli.md lists them."""
+
+    OK = 0
+    ERROR = 1
+    """Something failed that has no code of its own."""
+    USAGE = 2
+    """The command line, or the settings, make no sense."""
+    REFUSED = 3
+    """The node understood and will not."""
+    FENCED = 4
+    """Another one has taken over this source or subscription."""
+    UNAVAILABLE = 5
+    """No node could be reached."""
+    DAMAGED = 6
+    """The journal has damage, which is named."""
+    GAP = 7
+    """Publications that were asked for are not there any more; the rest was given."""
+    IN_DOUBT = 8
+    """Something was published and not acknowledged: it may have arrived, or not."""
+    VIOLATED = 9
+    """A guarantee was violated: something was lost, doubled or reordered."""
+    INTERRUPTED = 130
+    """Ctrl-C, after what was under way was brought to its end."""
+
+
+class Ended(Exception):
+    """Ends the command with this exit code; what is to be said was said."""
+
+    def __init__(self, code: Exit) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+def exit_of(error: VeredusError) -> Exit:
+    """The exit code that an error of the library leads to."""
+    match error:
+        case Refused(code="bad-settings") | Misuse():
+            return Exit.USAGE
+        case Refused():
+            return Exit.REFUSED
+        case Fenced():
+            return Exit.FENCED
+        case Unavailable(code="in-doubt"):
+            return Exit.IN_DOUBT
+        case Unavailable():
+            return Exit.UNAVAILABLE
+        case _:
+            return Exit.ERROR
+
+
+def run(command: click.Command, arguments: list[str] | None = None) -> int:
+    """Run `command`; its exit code. Errors become a sentence on standard error, never a traceback.
+
+    `click.Command.main` would end the process by itself when the pipe behind us is closed: it serves completion alone.
+    """
+    try:
+        if "_VEREDUS_COMPLETE" in os.environ:
+            command.main(arguments, prog_name="veredus")
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        with command.make_context("veredus", given) as context:
+            command.invoke(context)
+        return Exit.OK
+    except Ended as ended:
+        return ended.code
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else Exit.ERROR
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        _say("interrupted")
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has had enough. Nothing may be flushed to the pipe at the interpreter's end.
+        _drop_output()
+        return Exit.OK
+    except VeredusError as error:
+        _say(f"{error.message} [{error.code}]")
+        return exit_of(error)
+    except OSError as error:
+        _say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        try:
+            sys.stdout.flush()
+        except OSError:
+            # The interpreter would try again at its end, and end with a code of its own.
+            _drop_output()
+        return Exit.ERROR
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _say(text: str) -> None:
+    print(f"veredus: {text}", file=sys.stderr)

@@ -1,0 +1,105 @@
+"""`veredus proxy`: a proxy of the topic service."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from veredus.kernel.errors import Refused
+
+if TYPE_CHECKING:
+    from veredus.node.settings import NodeSettings, TopicsSection
+    from veredus.protocols.topics.proxy import ProxySettings
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="VEREDUS_SETTINGS",
+    help="A TOML file of settings; the [topics] section is read.",
+)
+@click.option("--listen", metavar="HOST:PORT", help="Where to take messages: topics.listen.")
+@click.option("--set", "others", multiple=True, metavar="SECTION.NAME=VALUE", help="Any other setting; repeatable.")
+def proxy(config: Path | None, listen: str | None, others: tuple[str, ...]) -> None:
+    """Run a proxy of the topic service until it is interrupted.
+
+    Ctrl-C or SIGTERM lets the questions that are on their way be answered. A proxy keeps nothing: the servers tell it
+    which topics are theirs.
+    """
+    from veredus.cli.serve import flags_of
+    from veredus.runtime.configuration import Flag, read_configuration
+    from veredus.runtime.logs import set_up_logs
+
+    flags = [] if listen is None else [Flag("topics.listen", listen, "--listen")]
+    flags += flags_of(others, {})
+    settings = _placed(read_configuration(config, os.environ, flags).settings)
+    set_up_logs(settings.log.level, settings.log.format)
+    _run(proxy_settings(settings.topics), settings.topics.listen)
+
+
+def _placed(settings: NodeSettings) -> NodeSettings:
+    """The settings with the address at which the proxy listens. Raises `Refused("bad-settings")`."""
+    from msgspec.structs import replace
+
+    from veredus.node.exposure import check_settings, is_loopback
+    from veredus.node.settings import split_address
+
+    topics = settings.topics
+    if not topics.listen:
+        if len(topics.proxies) != 1:
+            which = f"one of {', '.join(topics.proxies)}" if topics.proxies else "there are none in topics.proxies"
+            said = f"topics.listen: which proxy is this? Say with --listen: {which}"
+            raise Refused("bad-settings", said)
+        settings = replace(settings, topics=replace(topics, listen=topics.proxies[0]))
+        check_settings(settings)
+    address = settings.topics.listen
+    if not topics.servers and not is_loopback(split_address(address)[0]):
+        said = f"{address} is open to other machines, and any of them could be given topics: list the servers by id"
+        raise Refused("bad-settings", f"topics.servers: {said}")
+    return settings
+
+
+def proxy_settings(topics: TopicsSection) -> ProxySettings:
+    """How a proxy of this service is."""
+    from veredus.protocols.topics.proxy import ProxySettings
+
+    return ProxySettings(
+        answer_ns=topics.answer_ns,
+        retries_max=topics.retries_max,
+        # Each server has said once what it claims, also one that did so just before the proxy began.
+        learning_ns=topics.period_ns * 6 // 5,
+        servers=topics.servers,
+        requests_max=topics.requests_max,
+        body_size_max=topics.body_size_max,
+    )
+
+
+def _run(settings: ProxySettings, address: str) -> None:
+    import asyncio
+    import gc
+
+    import structlog
+    import uvloop
+
+    from veredus.runtime.serve import descriptors_free
+    from veredus.runtime.topics_proxy import TopicsProxy
+
+    async def live() -> None:
+        log = structlog.get_logger("veredus")
+        # As many as there may be: each server and each client takes some.
+        descriptors_free()
+        running = TopicsProxy(settings, address)
+        # As for a node: what is there now stays, and what comes makes no cycles.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 50, 100)
+        log.info("proxy-ready", address=running.address)
+        await running.run()
+        log.info("proxy-stopped")
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(live())

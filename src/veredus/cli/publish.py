@@ -1,0 +1,216 @@
+"""`veredus pub`: from a pipe or a file into a stream, exactly once where a source has a name."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+import click
+
+from veredus.cli.interrupts import Interrupts
+from veredus.cli.link import Target, node_options, seconds_of
+from veredus.cli.terminal import note, progress
+
+if TYPE_CHECKING:
+    from veredus.cli.records import Chunk
+    from veredus.client.ends import Publisher
+    from veredus.delivery.publication import AttributeValue
+
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?", re.ASCII)
+FORMATS = ("lines", "prefixed", "json")
+
+
+@click.command()
+@click.argument("stream")
+@click.option("--source", default="", help="The durable name to publish under; without one nothing is deduplicated.")
+@click.option("--file", "file", type=click.File("rb"), default="-", help="Read this instead of standard input.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="lines", show_default=True)
+@click.option("--key", default="", help="The key of all publications that have none of their own.")
+@click.option("--key-separator", default="", help="In lines, what stands between key and body: '\\t'.")
+@click.option("--attribute", "attributes", multiple=True, metavar="NAME=VALUE", help="On all publications; repeatable.")
+@click.option("--from", "first", type=click.IntRange(1), default=1, help="Begin with this record of the input.")
+@click.option("--count", type=click.IntRange(1), help="Publish so many records, then stop.")
+@click.option(
+    "--resume/--no-resume",
+    default=None,
+    help="Go on behind what the source has published of this input.  [default: if it is a file and has a --source]",
+)
+@click.option("--compression", type=click.Choice(("zstd", "lz4")), help="Compress batches.")
+@click.option("--patience", default="30s", show_default=True, help="How long to wait at the end for acknowledgements.")
+@node_options
+def publish(
+    stream: str,
+    source: str,
+    file: BinaryIO,
+    form: str,
+    key: str,
+    key_separator: str,
+    attributes: tuple[str, ...],
+    first: int,
+    count: int | None,
+    resume: bool | None,
+    compression: Literal["zstd", "lz4"] | None,
+    patience: str,
+    target: Target,
+) -> None:
+    """Publish records to STREAM: lines, length-prefixed (4 bytes, big-endian) or JSON lines.
+
+    With --source and a file (or `< file`), the place in the file is stored with the records: the same command, run
+    again after whatever happened, publishes what is missing and nothing twice.
+    """
+    from veredus.cli.records import read_chunks, separator_of
+    from veredus.cli.resumption import RememberingInput
+
+    if resume is None:
+        resume = bool(source) and file.seekable() and first == 1
+    if resume and (not source or first != 1):
+        raise click.UsageError("--resume needs a --source, and goes without --from")
+    constant = _attributes_of(attributes)
+    remembering = RememberingInput(file)
+    with (
+        Interrupts() as interrupts,
+        target.connect() as node,
+        node.publisher(
+            stream, source=source, resume="token" if resume else "number", compression=compression
+        ) as publisher,
+    ):
+        session = _Publishing(publisher, remembering, resume, key.encode(), constant, first)
+        offset = session.begin()
+        separator = separator_of(key_separator)
+        last = None if count is None else first - 1 + count
+        chunks = read_chunks(remembering, form, separator, offset, last)
+        session.run(chunks, interrupts, seconds_of(patience, "--patience"))
+
+
+class _Publishing:
+    """One run of the command: what was given to the publisher, and what is to be said at the end."""
+
+    def __init__(
+        self,
+        publisher: Publisher,
+        source: Any,
+        resumes: bool,
+        key: bytes,
+        attributes: dict[str, AttributeValue] | None,
+        first: int,
+    ) -> None:
+        self._publisher = publisher
+        self._source = source
+        self._resumes = resumes
+        self._key = key
+        self._attributes = attributes
+        self._first = first
+        self._read_count = 0
+        self._published_count = 0
+
+    def begin(self) -> int:
+        """Go to where the input is to be read from; the offset there. Raises `Refused("other-input")`."""
+        from veredus.kernel.errors import Refused
+
+        publisher = self._publisher
+        if not self._resumes:
+            return 0
+        if not publisher.resume_token and publisher.last_number:
+            raise Refused(
+                "other-input",
+                f"the source has published {publisher.last_number} records and not said from where in an input:"
+                " use another --source, or --no-resume to publish all of this one",
+                last_number=publisher.last_number,
+            )
+        return int(self._source.go_to(publisher.resume_token))
+
+    def run(self, chunks: Iterator[Chunk], interrupts: Interrupts, timeout_s: float) -> None:
+        """Publish all chunks, wait for their acknowledgements, and say what became of them."""
+        from veredus.cli.exits import Ended, Exit
+        from veredus.kernel.errors import VeredusError
+
+        ending: BaseException | None = None
+        with progress() as bar:
+            task = bar.add_task("publishing", total=None, figures="")
+            try:
+                while True:
+                    with interrupts.waiting():
+                        chunk = next(chunks, None)
+                    if chunk is None:
+                        break
+                    self._publish(chunk)
+                    bar.update(task, figures=f"{self._published_count:,} published")
+            except (VeredusError, KeyboardInterrupt) as error:
+                ending = error
+        try:
+            self._publisher.flush(timeout_s=timeout_s)
+        except VeredusError as error:
+            ending = error
+        self._say_what_became(ending)
+        if isinstance(ending, KeyboardInterrupt):
+            raise Ended(Exit.IN_DOUBT if self._in_doubt_count else Exit.INTERRUPTED)
+        if isinstance(ending, VeredusError):
+            from veredus.kernel.errors import Unavailable
+
+            if self._in_doubt_count and isinstance(ending, Unavailable):
+                note(f"veredus: {ending.message} [{ending.code}]")
+                raise Ended(Exit.IN_DOUBT)
+            raise ending
+
+    @property
+    def _in_doubt_count(self) -> int:
+        return max(0, int(self._publisher.number) - int(self._publisher.taken_number)) if self._published_count else 0
+
+    def _publish(self, chunk: Chunk) -> None:
+        skipped = min(max(0, self._first - 1 - self._read_count), len(chunk.bodies))
+        self._read_count += len(chunk.bodies)
+        if skipped:
+            chunk = chunk.part(skipped, len(chunk.bodies))
+        count = len(chunk.bodies)
+        if not count:
+            return
+        keys = [self._key] * count if chunk.keys is None else chunk.keys
+        if self._key and chunk.keys is not None:
+            keys = [key or self._key for key in chunk.keys]
+        self._publisher.publish_many(keys, chunk.bodies, self._with_constant(chunk), chunk.event_times)
+        self._published_count += count
+        token = self._source.token_at(chunk.end_offset)
+        self._publisher.flush(token if self._resumes else b"", wait=False)
+
+    def _with_constant(self, chunk: Chunk) -> Any:
+        if self._attributes is None:
+            return chunk.attributes
+        if chunk.attributes is None:
+            return [self._attributes] * len(chunk.bodies)
+        return [{**self._attributes, **(own or {})} for own in chunk.attributes]
+
+    def _say_what_became(self, ending: BaseException | None) -> None:
+        in_doubt, publisher = self._in_doubt_count, self._publisher
+        taken = self._published_count - in_doubt
+        if sys.stderr.isatty() or ending is not None:
+            where = f"up to number {publisher.taken_number}"
+            note(f"{taken} of {self._published_count} publications are acknowledged, {where}")
+        if in_doubt:
+            note(f"{in_doubt} are in doubt: numbers {publisher.taken_number + 1} to {publisher.number}")
+        if ending is not None and self._resumes:
+            note("run the same command again to go on")
+        elif ending is not None:
+            note(f"go on with --from {max(self._first - 1, 0) + taken + 1}")
+
+
+def _attributes_of(texts: tuple[str, ...]) -> dict[str, AttributeValue] | None:
+    attributes: dict[str, AttributeValue] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--attribute")
+        attributes[name] = _typed(value)
+    return attributes or None
+
+
+def _typed(text: str) -> AttributeValue:
+    if text in ("true", "false"):
+        return text == "true"
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _DECIMAL.fullmatch(text):
+        return float(text)
+    return text.removeprefix('"').removesuffix('"') if text.startswith('"') and text.endswith('"') else text

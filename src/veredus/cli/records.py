@@ -1,0 +1,283 @@
+"""Records in pipes: lines, length-prefixed, and JSON lines, both ways.
+
+    lines      one body a line; with a key separator, `key<separator>body`
+    prefixed   the body's size in 4 bytes, big-endian, then the body; for bodies that hold line breaks
+    json       one object a line: key, body, attributes, event_time; on the way out also where it stands and whose it is
+
+What is no UTF-8 is in `key_base64` and `body_base64`. In attributes, {"$bytes": base64} and {"$timestamp": RFC 3339}
+stand for the two types that JSON does not have.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from struct import Struct
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from veredus.delivery.publication import Attributes, AttributeValue
+from veredus.kernel.errors import Misuse
+
+LINES, PREFIXED, JSON = "lines", "prefixed", "json"
+FORMATS = (LINES, PREFIXED, JSON)
+RECORD_SIZE_MAX = 32 << 20
+READ_SIZE = 256 << 10
+CHUNK_COUNT_MAX = 4096
+"""With `READ_SIZE`, what keeps a chunk within one batch, so that it is published whole or not at all."""
+_PREFIX = Struct(">I")
+_Given = dict[str, Any]
+
+
+class Input(Protocol):
+    """Where records come from."""
+
+    def read1(self, size: int, /) -> bytes:
+        """What is there, at most `size` bytes; waits for the first of them; b"" at the end."""
+        ...
+
+
+class Chunk(NamedTuple):
+    """Records that were read together, as columns of one length. `end_offset` is the place in the input behind them."""
+
+    bodies: Sequence[bytes]
+    keys: Sequence[bytes] | None
+    attributes: Sequence[Attributes | None] | None
+    event_times: Sequence[datetime | None] | None
+    end_offset: int
+
+    def part(self, start: int, end: int) -> Chunk:
+        """Some of its records; the offset stays that of the whole."""
+        return Chunk(
+            self.bodies[start:end],
+            None if self.keys is None else self.keys[start:end],
+            None if self.attributes is None else self.attributes[start:end],
+            None if self.event_times is None else self.event_times[start:end],
+            self.end_offset,
+        )
+
+
+class JsonRecord(msgspec.Struct, kw_only=True):
+    """A record of a JSON line as it may be given."""
+
+    key: str | None = None
+    key_base64: str | None = None
+    body: str | None = None
+    body_base64: str | None = None
+    attributes: dict[str, bool | int | float | str | dict[str, str] | None] | None = None
+    event_time: datetime | None = None
+
+
+_decode_json = msgspec.json.Decoder(JsonRecord).decode
+_encode_json = msgspec.json.Encoder().encode
+
+
+def separator_of(text: str) -> bytes:
+    r"""The octets of a separator as it is written on a command line, with `\t` and the like. Raises `Misuse`."""
+    try:
+        return text.encode("latin-1", "backslashreplace").decode("unicode_escape").encode()
+    except UnicodeError as error:
+        raise Misuse("bad-record", f"the key separator {text!r} does not parse: {error}") from None
+
+
+def read_chunks(
+    source: Input, form: str, key_separator: bytes = b"", offset: int = 0, count_max: int | None = None
+) -> Iterator[Chunk]:
+    """The first `count_max` records of `source`, as they arrive; `offset` is where it stands at the beginning.
+
+    Raises `Misuse("bad-record")` with the record's place, behind the last chunk that was right.
+    """
+    split, overhead_size = _SPLITTERS[form]
+    waiting, is_end, count_left = b"", False, count_max
+    while count_left != 0:
+        bodies, taken = split(waiting, is_end, offset)
+        fitting_count = _fitting_count(bodies, taken)
+        if count_left is not None:
+            fitting_count = min(fitting_count, count_left)
+        if fitting_count < len(bodies):
+            bodies = bodies[:fitting_count]
+            taken = sum(map(len, bodies)) + overhead_size * len(bodies)
+        if bodies:
+            for chunk in _chunks_of(bodies, form, key_separator, offset, offset + taken):
+                count_left = None if count_left is None else count_left - len(chunk.bodies)
+                yield chunk
+            offset += taken
+            waiting = waiting[taken:]
+        elif is_end:
+            if waiting:
+                raise Misuse("bad-record", f"the input ends within the record at byte {offset}", offset=offset)
+            return
+        elif len(waiting) > RECORD_SIZE_MAX + _PREFIX.size:
+            raise Misuse(
+                "bad-record", f"the record at byte {offset} has more than {RECORD_SIZE_MAX} bytes", offset=offset
+            )
+        else:
+            data = source.read1(READ_SIZE)
+            waiting += data
+            is_end = not data
+
+
+def _fitting_count(bodies: list[bytes], size: int) -> int:
+    """How many of the records make a chunk; at least one."""
+    if size <= READ_SIZE:
+        return min(len(bodies), CHUNK_COUNT_MAX)
+    total = 0
+    for count, body in enumerate(bodies):
+        total += len(body)
+        if count and total > READ_SIZE:
+            return min(count, CHUNK_COUNT_MAX)
+    return min(len(bodies), CHUNK_COUNT_MAX)
+
+
+def _chunks_of(bodies: list[bytes], form: str, key_separator: bytes, offset: int, end: int) -> Iterator[Chunk]:
+    if form == JSON:
+        yield from _json_chunks(bodies, offset, end)
+    elif key_separator:
+        pairs = [body.partition(key_separator) for body in bodies]
+        keys = [key if found else b"" for key, found, _ in pairs]
+        yield Chunk([body if found else key for key, found, body in pairs], keys, None, None, end)
+    else:
+        yield Chunk(bodies, None, None, None, end)
+
+
+def _json_chunks(lines: list[bytes], offset: int, end: int) -> Iterator[Chunk]:
+    keys: list[bytes] = []
+    bodies: list[bytes] = []
+    attributes: list[Attributes | None] = []
+    event_times: list[datetime | None] = []
+    fault: Misuse | None = None
+    for line in lines:
+        if line.strip():
+            try:
+                record = _decode_json(line)
+                key, body = (
+                    _octets(record.key, record.key_base64, "key"),
+                    _octets(record.body, record.body_base64, "body"),
+                )
+                given, when = _attributes_of(record.attributes), _aware(record.event_time)
+            except (msgspec.MsgspecError, ValueError) as error:
+                fault = Misuse("bad-record", f"the record at byte {offset} is not right: {error}", offset=offset)
+                end = offset
+                break
+            keys.append(key)
+            bodies.append(body)
+            attributes.append(given)
+            event_times.append(when)
+        offset += len(line) + 1
+    if bodies:
+        yield Chunk(
+            bodies, keys, attributes if any(attributes) else None, event_times if any(event_times) else None, end
+        )
+    if fault is not None:
+        raise fault
+
+
+def _split_lines(data: bytes, is_end: bool, _offset: int) -> tuple[list[bytes], int]:
+    lines = data.split(b"\n")
+    rest = lines.pop()
+    if is_end and rest:
+        return [*lines, rest], len(data)
+    return lines, len(data) - len(rest)
+
+
+def _split_prefixed(data: bytes, _is_end: bool, offset: int) -> tuple[list[bytes], int]:
+    bodies: list[bytes] = []
+    place = 0
+    while len(data) - place >= _PREFIX.size:
+        (size,) = _PREFIX.unpack_from(data, place)
+        end = place + _PREFIX.size + size
+        if size > RECORD_SIZE_MAX and not bodies:
+            advice = f"at most {RECORD_SIZE_MAX} are read: is the input length-prefixed?"
+            raise Misuse("bad-record", f"the record at byte {offset} claims {size} bytes, {advice}", offset=offset)
+        if size > RECORD_SIZE_MAX or end > len(data):
+            break
+        bodies.append(data[place + _PREFIX.size : end])
+        place = end
+    return bodies, place
+
+
+_Splitter = Callable[[bytes, bool, int], tuple[list[bytes], int]]
+_SPLITTERS: dict[str, tuple[_Splitter, int]] = {
+    LINES: (_split_lines, 1),
+    PREFIXED: (_split_prefixed, _PREFIX.size),
+    JSON: (_split_lines, 1),
+}
+"""How the records of a format are told apart, and how many bytes each has beside itself."""
+
+
+def _octets(text: str | None, base64: str | None, name: str) -> bytes:
+    if text is not None and base64 is not None:
+        raise ValueError(f"{name} and {name}_base64 exclude each other")
+    if base64 is not None:
+        return b64decode(base64, validate=True)
+    return b"" if text is None else text.encode()
+
+
+def _attributes_of(given: Mapping[str, bool | int | float | str | dict[str, str] | None] | None) -> Attributes | None:
+    if not given:
+        return None
+    return {name: _attribute_of(name, value) for name, value in given.items()}
+
+
+def _attribute_of(name: str, value: bool | int | float | str | dict[str, str] | None) -> AttributeValue | None:
+    if not isinstance(value, dict):
+        return value
+    match value:
+        case {"$bytes": text, **rest} if not rest:
+            return b64decode(text, validate=True)
+        case {"$timestamp": text, **rest} if not rest:
+            return _aware(datetime.fromisoformat(text))
+    raise ValueError(f'attribute {name}: an object has one member, "$bytes" or "$timestamp"')
+
+
+def _aware(when: datetime | None) -> datetime | None:
+    if when is not None and when.tzinfo is None:
+        raise ValueError(f"{when.isoformat()} has no time zone: write 2013-07-01T00:00:00Z")
+    return when
+
+
+# ── the way out ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def write_lines(keys: Sequence[bytes], bodies: Sequence[bytes], key_separator: bytes = b"") -> bytes:
+    """One line for each body."""
+    if key_separator:
+        bodies = [key + key_separator + body for key, body in zip(keys, bodies, strict=True)]
+    return b"\n".join(bodies) + b"\n" if bodies else b""
+
+
+def write_prefixed(bodies: Sequence[bytes]) -> bytes:
+    """Each body behind its size."""
+    return b"".join([part for body in bodies for part in (_PREFIX.pack(len(body)), body)])
+
+
+def write_json(fields: Mapping[str, object], key: bytes, body: bytes, attributes: Attributes | None) -> bytes:
+    """One JSON line: `fields` first, then key, attributes and body."""
+    record = dict(fields)
+    record |= _named("key", key)
+    if attributes:
+        record["attributes"] = {name: _shown(value) for name, value in attributes.items() if value is not None}
+    record |= _named("body", body)
+    return _encode_json(record) + b"\n"
+
+
+def time_text(when: datetime) -> str:
+    """RFC 3339, in UTC, with microseconds."""
+    return when.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _named(name: str, octets: bytes) -> _Given:
+    try:
+        return {name: octets.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(octets).decode()}
+
+
+def _shown(value: AttributeValue | None) -> object:
+    if isinstance(value, bytes):
+        return {"$bytes": b64encode(value).decode()}
+    if isinstance(value, datetime):
+        return {"$timestamp": time_text(value)}
+    return value

@@ -1,0 +1,122 @@
+"""`veredus serve`: a node, or an explanation of its settings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from veredus.cli.terminal import output_option, write_rows
+
+if TYPE_CHECKING:
+    from veredus.node.settings import NodeSettings
+    from veredus.runtime.configuration import Configuration, Flag
+
+_SHORT_FLAGS = {"directory": "node.directory", "tcp": "listen.tcp", "sync": "journal.sync", "log": "log.level"}
+
+
+@click.command()
+@click.option(
+    "--settings",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="VEREDUS_SETTINGS",
+    help="A TOML file of settings.",
+)
+@click.option("--directory", help="Where the journal lies: node.directory.")
+@click.option("--tcp", metavar="HOST:PORT", help="Where to listen: listen.tcp.")
+@click.option("--sync", help="When a publication counts as taken: journal.sync.")
+@click.option("--log", help="The least that is logged: log.level.")
+@click.option("--set", "others", multiple=True, metavar="SECTION.NAME=VALUE", help="Any other setting; repeatable.")
+@click.option("--check", is_flag=True, help="Check and explain the settings, and do not start.")
+@output_option
+def serve(settings: Path | None, others: tuple[str, ...], check: bool, output: str, **short: str | None) -> None:
+    """Run a node until it is interrupted; Ctrl-C or SIGTERM lets what is under way arrive.
+
+    Settings come from their defaults, a TOML file, VEREDUS_* variables and flags, each over the one before.
+    """
+    from veredus.runtime.configuration import read_configuration
+
+    configuration = read_configuration(settings, os.environ, flags_of(others, short))
+    if check:
+        write_rows(explained(configuration), output, ("setting", "value", "default", "unit", "from", "meaning"))
+        return
+    from veredus.runtime.logs import set_up_logs
+
+    log = configuration.settings.log
+    set_up_logs(log.level, log.format)
+    run_node(configuration.settings)
+
+
+def run_node(settings: NodeSettings) -> None:
+    """Run a node until it is interrupted."""
+    import asyncio
+    import gc
+
+    import uvloop
+
+    from veredus.runtime.serve import Node
+
+    async def live() -> None:
+        node = Node(settings)
+        # What recovery makes stays, and what comes makes no cycles: to look for garbage would take two thirds of a
+        # start with many streams, and later a fifth.
+        gc.disable()
+        await node.start()
+        gc.freeze()
+        gc.set_threshold(50_000, 50, 100)
+        gc.enable()
+        await node.run()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(live())
+
+
+def explained(configuration: Configuration) -> list[dict[str, object]]:
+    """Every effective setting: its value, its default, its unit, where it came from, and what it means."""
+    from veredus.node.settings import SETTINGS, STREAM_SETTINGS, Unit
+
+    rows: list[dict[str, object]] = []
+    settings = configuration.settings
+    streams = [(f"stream.{name}", section, STREAM_SETTINGS) for name, section in settings.stream.items()]
+    parts = [(None, None, SETTINGS), *streams]
+    for prefix, section, table in parts:
+        for setting in table:
+            holder = getattr(settings, setting.section) if section is None else section
+            spec = setting.spec
+            rows.append(
+                {
+                    "setting": setting.path if prefix is None else f"{prefix}.{setting.name}",
+                    "value": setting.format(getattr(holder, setting.field)),
+                    "default": setting.format(setting.default),
+                    "unit": f"one of {', '.join(spec.choices)}" if spec.unit is Unit.CHOICE else spec.unit.value,
+                    "from": configuration.origin(setting.path if prefix is None else prefix),
+                    "meaning": spec.meaning,
+                }
+            )
+    rows.extend(
+        {
+            "setting": f"security.rules[{index}]",
+            "value": f"{rule.principal} may {', '.join(rule.may)} on {', '.join(rule.streams)}",
+            "default": "",
+            "unit": "rule",
+            "from": configuration.origin("security.rules"),
+            "meaning": "The first rule that covers a question allows it",
+        }
+        for index, rule in enumerate(settings.security.rules)
+    )
+    return rows
+
+
+def flags_of(others: tuple[str, ...], short: dict[str, str | None]) -> list[Flag]:
+    """The settings that were given on the command line. Raises `click.BadParameter`."""
+    from veredus.runtime.configuration import Flag
+
+    flags = [Flag(_SHORT_FLAGS[name], text, f"--{name}") for name, text in short.items() if text is not None]
+    for other in others:
+        path, equals, text = other.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{other!r} is not SECTION.NAME=VALUE", param_hint="--set")
+        flags.append(Flag(path.strip(), text, "--set"))
+    return flags

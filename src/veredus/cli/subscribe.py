@@ -1,0 +1,177 @@
+"""`veredus sub`: what a stream holds and will hold, to standard output."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from veredus.cli.interrupts import Interrupts
+from veredus.cli.link import Target, node_options
+from veredus.cli.terminal import note
+
+if TYPE_CHECKING:
+    from veredus.client.blocking import Node
+    from veredus.client.publication import Publication
+    from veredus.client.subscribing import Gap
+    from veredus.streams.exchange import Start
+
+FORMATS = ("lines", "prefixed", "json")
+
+
+@click.command()
+@click.argument("stream")
+@click.option(
+    "--from",
+    "start",
+    default="start",
+    show_default=True,
+    help="start, head, tail:COUNT, a sequence, a time (2013-07-01T00:00:00Z), or after:SOURCE.",
+)
+@click.option("--count", type=click.IntRange(1), help="Print so many publications, then stop.")
+@click.option("--follow/--no-follow", default=True, help="Wait for what comes, or stop at what is there now.")
+@click.option("--key", "keys", multiple=True, metavar="PATTERN", help="Only keys that match any of these; repeatable.")
+@click.option("--where", help="Only publications for which this is true: \"quote > 30 AND carrier = 'UA'\".")
+@click.option("--subscriber", default="", help="With this name the node keeps a cursor: go on where you left off.")
+@click.option("--name", default="", help="The subscription's own name, if the subscriber has several.  [default: main]")
+@click.option("--attempts-max", type=click.IntRange(1), help="Park what was pushed so often and never settled.")
+@click.option("--park-to", default="", metavar="STREAM", help="Where to park it.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="lines", show_default=True)
+@click.option(
+    "--key-separator", default="", help="In lines, print the key in front of the body, and this between: '\\t'."
+)
+@node_options
+def subscribe(
+    stream: str,
+    start: str,
+    count: int | None,
+    follow: bool,
+    keys: tuple[str, ...],
+    where: str | None,
+    subscriber: str,
+    name: str,
+    attempts_max: int | None,
+    park_to: str,
+    form: str,
+    key_separator: str,
+    target: Target,
+) -> None:
+    """Print the publications of STREAM: as lines, length-prefixed (4 bytes, big-endian) or JSON lines.
+
+    With --subscriber, what was written and flushed is settled, and not printed again the next time. A pipe that is
+    closed or a Ctrl-C ends the command; it says from where to go on.
+    """
+    from veredus.cli.records import separator_of
+
+    begin = start_of(start)
+    separator = separator_of(key_separator)
+    gaps: list[Gap] = []
+
+    def tell_gap(gap: Gap) -> None:
+        gaps.append(gap)
+        note(f"gap: sequences {gap.first_sequence} to {gap.next_sequence - 1} cannot be had ({gap.code})")
+
+    with (
+        Interrupts() as interrupts,
+        target.connect() as node,
+        node.subscribe(
+            stream,
+            subscriber=subscriber,
+            name=name or ("main" if subscriber else ""),
+            keys=keys or None,
+            where=where,
+            start=begin,
+            until=0 if follow else _head_of(node, stream) + 1,
+            on_gap=tell_gap,
+            attempts_max=attempts_max or 0,
+            parked_to=park_to,
+        ) as subscription,
+    ):
+        left, place = count, str(subscription.position)
+        while left != 0:
+            try:
+                with interrupts.waiting():
+                    batch = subscription.next_batch()
+            except KeyboardInterrupt:
+                _end_interrupted(stream, place, subscriber)
+            if batch is None:
+                break
+            publications = list(batch)[:left]
+            _write(publications, form, separator)
+            place = str(publications[-1].sequence + 1)
+            if subscriber:
+                subscription.settle(publications[-1])
+            left = None if left is None else left - len(publications)
+    if gaps:
+        from veredus.cli.exits import Ended, Exit
+
+        raise Ended(Exit.GAP)
+
+
+def start_of(text: str) -> Start:
+    """The place that --from names. Raises `click.BadParameter`."""
+    from veredus.client import starts
+
+    word, _, rest = text.partition(":")
+    if text == "start":
+        return starts.beginning()
+    if text == "head":
+        return starts.head()
+    if word == "tail" and rest.isascii() and rest.isdigit():
+        return starts.tail(int(rest))
+    if word == "after" and rest:
+        return starts.after(rest)
+    if text.isascii() and text.isdigit():
+        return starts.at(int(text))
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is no place: start, head, tail:COUNT, a sequence, a time, or after:SOURCE", param_hint="--from"
+        ) from None
+    if when.tzinfo is None:
+        raise click.BadParameter(f"{text!r} has no time zone: write {text}Z for UTC", param_hint="--from")
+    return starts.since(when)
+
+
+def _head_of(node: Node, stream: str) -> int:
+    return int(node.streams.show(stream)["head"])
+
+
+def _end_interrupted(stream: str, place: str, subscriber: str) -> NoReturn:
+    from veredus.cli.exits import Ended, Exit
+
+    note("go on with the same --subscriber" if subscriber else f"go on with: veredus sub {stream} --from {place}")
+    raise Ended(Exit.INTERRUPTED)
+
+
+def _write(publications: Sequence[Publication], form: str, separator: bytes) -> None:
+    from veredus.cli.records import JSON, PREFIXED, time_text, write_json, write_lines, write_prefixed
+
+    if form == JSON:
+        data = b"".join(
+            write_json(
+                {
+                    "sequence": publication.sequence,
+                    "source": publication.source,
+                    "number": publication.number,
+                    "event_time": time_text(publication.event_time),
+                    "append_time": time_text(publication.append_time),
+                    **({"is_redelivered": True} if publication.is_redelivered else {}),
+                },
+                publication.key,
+                publication.body,
+                publication.attributes,
+            )
+            for publication in publications
+        )
+    elif form == PREFIXED:
+        data = write_prefixed([publication.body for publication in publications])
+    else:
+        keys = [publication.key for publication in publications] if separator else ()
+        data = write_lines(keys, [publication.body for publication in publications], separator)
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()

@@ -1,0 +1,271 @@
+"""The library without asyncio: the same names, and calls that wait. One thread of the process keeps all links."""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from veredus.kernel.names import INCARNATION_SIZE
+from veredus.streams.exchange import Start
+
+from .ends import Publisher, Subscription
+from .intake import Policy
+from .loops import LoopThread, shared_loop
+from .node import TIMEOUT_S, AsyncNode, open_node
+from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, PublisherSettings
+from .publishing import StageAttaching
+from .sinks import AsyncRun, AsyncSink, Committed, numbers_of
+from .subscriber import wanted_of
+from .subscribing import WINDOW_SIZE, GapPolicy
+
+
+class Node:
+    """A connection to a node, that finds it again by itself; `connect` makes one. Threads may share it."""
+
+    def __init__(self, thread: LoopThread, node: AsyncNode) -> None:
+        """What `node` is in the loop of `thread`."""
+        self.streams = Streams(thread, node)
+        self.subscriptions = Subscriptions(thread, node)
+        self.sinks = Sinks(thread, node)
+        self._thread = thread
+        self._node = node
+
+    @property
+    def name(self) -> str:
+        """What the node calls itself."""
+        return self._node.name
+
+    @property
+    def principal(self) -> str:
+        """Whom the node takes this client for."""
+        return self._node.principal
+
+    def publisher(
+        self,
+        stream: str,
+        *,
+        source: str = "",
+        resume: Literal["number", "token"] = "number",
+        on_full: Policy = "wait",
+        on_gone: Policy = "wait",
+        outbox_size_max: int = OUTBOX_SIZE_MAX,
+        batch_size: int = BATCH_SIZE,
+        linger_ms: float = 1.0,
+        compression: Literal["zstd", "lz4"] | None = None,
+    ) -> Publisher:
+        """Publish to `stream` as `source`; as `AsyncNode.publisher`. To be closed, or entered."""
+        settings = PublisherSettings(
+            stream, source, resume, on_full, on_gone, outbox_size_max, batch_size, linger_ms, compression
+        )
+        return Publisher(self._thread, self._node.connection, settings)
+
+    def subscribe(
+        self,
+        stream: str,
+        *,
+        subscriber: str = "",
+        name: str = "",
+        keys: str | Iterable[str] | None = None,
+        where: str | None = None,
+        start: Start | None = None,
+        until: int = 0,
+        mode: Literal["in-order", "individual"] = "in-order",
+        window_size: int = WINDOW_SIZE,
+        on_gap: GapPolicy = "raise",
+        attempts_max: int = 0,
+        parked_to: str = "",
+    ) -> Subscription:
+        """Take what `stream` holds and will hold; as `AsyncNode.subscribe`. To be closed, or entered."""
+        wanted = wanted_of(
+            stream, subscriber, name, keys, where, start, until, mode, window_size, on_gap, attempts_max, parked_to
+        )
+        return Subscription(self._thread, self._node.connection, wanted)
+
+    def sink(self, name: str) -> Sink:
+        """The sink `name`."""
+        return Sink(self._thread, self._node, name)
+
+    def close(self) -> None:
+        """Leave the node. What was not flushed stays in doubt."""
+        failure = self._node.connection.failure
+        if failure is None or failure.code != "forked":
+            self._thread.run(self._node.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Streams:
+    """The node's streams."""
+
+    def __init__(self, thread: LoopThread, node: AsyncNode) -> None:
+        """The streams of `node`."""
+        self._thread = thread
+        self._streams = node.streams
+
+    def create(self, name: str, **config: Any) -> dict[str, Any]:
+        """Create a stream, unless it is there with the same configuration; its description."""
+        return self._thread.run(self._streams.create(name, **config))
+
+    def list(self) -> list[dict[str, Any]]:
+        """The descriptions of all streams, by name."""
+        return self._thread.run(self._streams.list())
+
+    def show(self, name: str) -> dict[str, Any]:
+        """One stream's description, with its sources and subscriptions."""
+        return self._thread.run(self._streams.show(name))
+
+    def trim(self, name: str, floor: int) -> dict[str, Any]:
+        """Keep nothing below the sequence `floor`; its description afterwards."""
+        return self._thread.run(self._streams.trim(name, floor))
+
+    def delete(self, name: str) -> None:
+        """Delete the stream, and all that hangs on it."""
+        self._thread.run(self._streams.delete(name))
+
+
+class Sinks:
+    """The node's sinks."""
+
+    def __init__(self, thread: LoopThread, node: AsyncNode) -> None:
+        """The sinks of `node`."""
+        self._thread = thread
+        self._sinks = node.sinks
+
+    def list(self) -> list[dict[str, Any]]:
+        """The run and the last commit of each, by name."""
+        return self._thread.run(self._sinks.list())
+
+
+class Subscriptions:
+    """The node's durable subscriptions."""
+
+    def __init__(self, thread: LoopThread, node: AsyncNode) -> None:
+        """The subscriptions of `node`."""
+        self._thread = thread
+        self._subscriptions = node.subscriptions
+
+    def list(self, stream: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
+        """Where each stands; of one stream or of all, of one name or of any."""
+        return self._thread.run(self._subscriptions.list(stream, name))
+
+    def show(self, stream: str, subscriber: str, name: str = "main") -> dict[str, Any]:
+        """Where it stands, its flow, its credit, and what it waits for."""
+        return self._thread.run(self._subscriptions.show(stream, subscriber, name))
+
+    def remove(self, stream: str, subscriber: str, name: str = "main") -> None:
+        """Remove its cursor; its owner is told."""
+        self._thread.run(self._subscriptions.remove(stream, subscriber, name))
+
+
+class Stage(Publisher):
+    """Rows for one stream, durable and invisible until the stage is committed. It publishes as a publisher does."""
+
+    __slots__ = ()
+
+    @property
+    def stage(self) -> int:
+        """The stage's number, which a commit names; it may be sent to another process."""
+        return self._channel.stage
+
+
+class Run:
+    """One run of a sink: the newest fences all older ones, and drops what they left open."""
+
+    def __init__(self, thread: LoopThread, node: AsyncNode, run: AsyncRun) -> None:
+        """What `run` is in the loop of `thread`."""
+        self._thread = thread
+        self._node = node
+        self._run = run
+
+    @property
+    def epoch(self) -> int:
+        """What names the run among its sink's; another process joins it by this."""
+        return self._run.epoch
+
+    @property
+    def commit_id(self) -> int:
+        """The last commit of the sink when the run was granted; -1 for none."""
+        return self._run.commit_id
+
+    @property
+    def streams(self) -> tuple[tuple[str, int, int], ...]:
+        """What that commit touched: stream, first sequence, count."""
+        return self._run.streams
+
+    def stage(self, stream: str, key: bytes | None = None, **options: Any) -> Stage:
+        """A new stage for `stream`. `key`: 16 bytes that name the attempt. `options`: as a publisher's."""
+        settings = replace(PublisherSettings(stream), **options)
+        attempt = key or secrets.token_bytes(INCARNATION_SIZE)
+        attaching = StageAttaching(self._run.channel.sink, self.epoch, stream, attempt)
+        return Stage(self._thread, self._node.connection, settings, attaching)
+
+    def commit(self, commit_id: int, stages: Sequence[int | Stage]) -> Committed:
+        """Make these stages visible at once, in this order. `commit_id` only grows; what it did is not done again."""
+        return self._thread.run(self._run.channel.commit(commit_id, numbers_of(stages)))
+
+    def drop(self, stages: Sequence[int | Stage]) -> None:
+        """Forget these stages; one that was committed stays committed."""
+        self._thread.run(self._run.channel.drop(numbers_of(stages)))
+
+    def close(self) -> None:
+        """Let go of the run; what is staged stays."""
+        self._thread.run(self._run.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Sink:
+    """A name under which stages are committed."""
+
+    def __init__(self, thread: LoopThread, node: AsyncNode, name: str) -> None:
+        """The sink `name` of a node."""
+        self.name = name
+        self._thread = thread
+        self._node = node
+        self._sink = AsyncSink(node.connection, name)
+
+    def open_run(self, incarnation: bytes | None = None) -> Run:
+        """A new run, which fences all older ones; the same one again for the same 16 bytes of `incarnation`."""
+        return Run(self._thread, self._node, self._thread.run(self._sink.open_run(incarnation)))
+
+    def join_run(self, epoch: int) -> Run:
+        """The run of that epoch, opened elsewhere. Raises `Fenced` when there is a newer one."""
+        return Run(self._thread, self._node, self._thread.run(self._sink.join_run(epoch)))
+
+    def remove(self) -> None:
+        """Forget the sink, with the id of its last commit; what it committed stays.
+
+        Raises `Refused`: `unknown-sink`, or `sink-in-use` while stages are open.
+        """
+        self._thread.run(self._sink.remove())
+
+
+def connect(
+    *addresses: str,
+    token: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    client: str = "",
+    timeout_s: float = TIMEOUT_S,
+) -> Node:
+    """A connection to a node at any of several addresses, to be closed, or entered; as `connect_async`.
+
+    Raises `Unavailable("unreachable")` when no node answers in `timeout_s`, or what the node refuses with.
+    """
+    thread = shared_loop()
+    return Node(thread, thread.run(open_node(addresses, token, tls, client, timeout_s)))

@@ -1,0 +1,387 @@
+"""A connection to a node at any of several addresses, that stays one thing while its links come and go.
+
+    IDLE ── open ──► CONNECTING ── welcome ──► OPEN ── link lost ──► CONNECTING ...
+                          └── refused for good ──► CLOSED ◄── close ──┘
+
+It keeps links apart (veredus.protocols.zeps.client has the rules of one), gives out channels, and tells every
+attachment that hangs on it when a link came up, what its channel was told, and when the link is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from veredus.kernel.effects import CloseLink, Note, Send
+from veredus.kernel.engine import Now
+from veredus.kernel.errors import Fenced, Misuse, Refused, Unavailable, VeredusError
+from veredus.kernel.events import DeadlineReached
+from veredus.kernel.octets import Octets
+from veredus.protocols.zeps import messages as m
+from veredus.protocols.zeps.client import DELIVER_SLACK_SIZE, ClientLink, ClientSettings
+from veredus.protocols.zeps.client_exchange import (
+    CloseRequested,
+    LeaveRequested,
+    MessageRequested,
+    Opening,
+    OpenRequested,
+    TellClosed,
+    TellDelivery,
+    TellLinkClosed,
+    TellMessage,
+    TellOpened,
+    TellReceipts,
+    TellSettled,
+    TellWelcome,
+)
+
+from .addresses import Address
+from .transport import LINK, NodeSocket, open_socket
+
+Told = TellOpened | TellReceipts | TellDelivery | TellSettled | TellMessage | TellClosed
+"""What a channel may be told."""
+
+_dice = random.Random()
+"""The jitter's own: a program that seeds the common one gets the same numbers with this library as without."""
+BACKOFF_S = 0.02
+BACKOFF_S_MAX = 5.0
+FAULT_COUNT_MAX = 5
+"""So many times in a row a node may find fault with what it is sent before the connection gives up."""
+TICK_S = 0.25
+TRANSIENT = frozenset(
+    (
+        "link-lost",
+        "draining",
+        "leaving",
+        "silent",
+        "greeting-timeout",
+        "disk-full",
+        "too-busy",
+        "too-many-connections",
+        "too-many-ranges",
+    )
+)
+"""Codes after which it is right to ask again by oneself."""
+ASKED_ONCE = frozenset(("stream.delete", "subscription.remove", "sink.remove"))
+"""Requests that are not repeated when the link is lost before their answer: they may have been done."""
+
+
+class Attachment(Protocol):
+    """What hangs on a connection: a source, a subscription, a run, a stage."""
+
+    def begin(self) -> None:
+        """A link is open: ask for a channel."""
+
+    def take(self, told: Told) -> None:
+        """The channel was told something."""
+
+    def lose(self) -> None:
+        """The link is gone, and the channel with it."""
+
+    def fail(self, error: VeredusError) -> None:
+        """The connection is over, and so is this."""
+
+    def forbid(self, error: VeredusError) -> None:
+        """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
+
+
+@dataclass(slots=True)
+class ConnectionSettings:
+    """How a connection finds its node and who it says it is."""
+
+    addresses: tuple[Address, ...]
+    client: str = ""
+    """What the node calls this client in its logs."""
+    token: str = ""
+    tls: ssl.SSLContext | None = None
+    timeout_s: float = 10.0
+    """How long `open` and requests wait for a node."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    request: m.Request
+    answer: asyncio.Future[Any]
+    is_sent: bool = False
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How far the link has come; `error` is why it ended."""
+
+    is_welcome: bool = False
+    error: VeredusError | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+def error_of(cause: m.Refusal | m.Fencing) -> VeredusError:
+    """What callers see of a refusal or a fencing."""
+    if isinstance(cause, m.Fencing):
+        return Fenced("fenced", cause.message, epoch=cause.epoch)
+    kind = Unavailable if cause.code in TRANSIENT else Refused
+    return kind(cause.code, cause.message, **{str(name): value for name, value in cause.details.items()})
+
+
+class Connection:
+    """Owns the links, the channels by number, and the requests that wait for an answer. Lives in one loop."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        """A connection that is not open yet; to be made in its loop."""
+        self.settings = settings
+        self.welcome: m.Welcome | None = None
+        self.failure: VeredusError | None = None
+        self._loop = asyncio.get_running_loop()
+        self._link: ClientLink | None = None
+        self._socket: NodeSocket | None = None
+        self._outcome = Outcome()
+        self._channels: dict[int, Attachment] = {}
+        self._attachments: dict[int, Attachment] = {}
+        self._asked: dict[int, _Asked] = {}
+        self._request = 0
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._keeper: asyncio.Task[None] | None = None
+        self._reason = "no address was tried yet"
+        self._sends: list[Octets] = []
+        self._is_send_scheduled = False
+        connections.add(self)
+
+    # ── open, close ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def open(self) -> None:
+        """Wait for the first link. Raises `Unavailable("unreachable")` in time, or what the node refused with."""
+        self._keeper = self._loop.create_task(self._keep())
+        try:
+            async with asyncio.timeout(self.settings.timeout_s):
+                await asyncio.shield(self._opened)
+        except TimeoutError:
+            where = ", ".join(map(str, self.settings.addresses))
+            error = Unavailable("unreachable", f"no node answered at {where}: {self._reason}", addresses=where)
+            await self.close(error)
+            raise error from None
+
+    async def close(self, error: VeredusError | None = None) -> None:
+        """Say goodbye, and end everything that hangs on this connection."""
+        if self.failure is None:
+            self.failure = error or Misuse("closed", "this connection was closed")
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        if self._link is not None:
+            self.handle(LeaveRequested())
+        self._end(self.failure)
+
+    def _end(self, error: VeredusError) -> None:
+        self.failure = error
+        for attachment in list(self._attachments.values()):
+            attachment.fail(error)
+        self._attachments.clear()
+        self._channels.clear()
+        for asked in self._asked.values():
+            if not asked.answer.done():
+                asked.answer.set_exception(error)
+        self._asked.clear()
+        if not self._opened.done():
+            self._opened.set_exception(error)
+            self._opened.exception()
+        connections.discard(self)
+
+    def forbid(self, error: VeredusError) -> None:
+        """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
+        self.failure = error
+        for attachment in list(self._attachments.values()):
+            attachment.forbid(error)
+
+    async def _keep(self) -> None:
+        """Keep a link up, until the connection is closed or a node refuses it for good."""
+        delay_s, tried, fault_count = BACKOFF_S, 0, 0
+        while True:
+            address = self.settings.addresses[tried % len(self.settings.addresses)]
+            outcome = await self._live(address)
+            error = outcome.error
+            is_fault = error is not None and error.code not in TRANSIENT
+            fault_count = fault_count + 1 if is_fault else 0
+            if error is not None and is_fault and (not outcome.is_welcome or fault_count >= FAULT_COUNT_MAX):
+                self._end(error)
+                return
+            if outcome.is_welcome and not is_fault:
+                delay_s = BACKOFF_S
+                await asyncio.sleep(delay_s * _dice.random())
+                continue
+            tried += 1
+            if tried % len(self.settings.addresses) == 0:
+                await asyncio.sleep(delay_s * _dice.uniform(0.5, 1.0))
+                delay_s = min(2 * delay_s, BACKOFF_S_MAX)
+
+    async def _live(self, address: Address) -> Outcome:
+        """One link, from connecting to its end."""
+        outcome = self._outcome = Outcome()
+        self._link = ClientLink(LINK, ClientSettings(self.settings.client, self.settings.token))
+        try:
+            self._socket = await open_socket(address, self.settings.tls, self.handle)
+        except (OSError, TimeoutError) as error:
+            self._reason = f"{address}: {str(error) or type(error).__name__}"
+            self._link = None
+            outcome.error = Unavailable("link-lost", self._reason)
+            return outcome
+        self._flush()
+        while not outcome.ended.is_set():
+            try:
+                async with asyncio.timeout(TICK_S):
+                    await outcome.ended.wait()
+            except TimeoutError:
+                due = self._link.deadline() if self._link is not None else None
+                if due is not None and due <= time.monotonic_ns():
+                    self.handle(DeadlineReached())
+        return outcome
+
+    # ── the link's engine ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def handle(self, event: object) -> None:
+        """Give the link one fact, and carry out what follows."""
+        link = self._link
+        if link is None:
+            return
+        effects = link.handle(event, Now(time.monotonic_ns(), time.time_ns()))
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
+                self._sends.extend(effect.buffers)  # type: ignore[attr-defined]
+            elif kind in _CHANNEL_TOLD:
+                attachment = self._channels.get(effect.channel)  # type: ignore[attr-defined]
+                if kind is TellClosed:
+                    self._channels.pop(effect.channel, None)  # type: ignore[attr-defined]
+                if attachment is not None:
+                    attachment.take(effect)  # type: ignore[arg-type]
+                elif kind is TellMessage and effect.channel == 0:  # type: ignore[attr-defined]
+                    self._take_answer(effect)  # type: ignore[arg-type]
+            else:
+                self._do(effect)
+        if self._sends and not self._is_send_scheduled:
+            self._is_send_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _do(self, effect: object) -> None:
+        match effect:
+            case TellWelcome(welcome):
+                self._become_open(welcome)
+            case TellLinkClosed(code, message):
+                self._lose(code, message)
+            case CloseLink():
+                self._flush()
+                if self._socket is not None:
+                    self._socket.close()
+            case Note(_, event, fields):
+                self._reason = f"{event} {fields}"
+
+    def _flush(self) -> None:
+        self._is_send_scheduled = False
+        if self._sends and self._socket is not None:
+            sends, self._sends = self._sends, []
+            self._socket.send(sends)
+
+    def _become_open(self, welcome: m.Welcome) -> None:
+        self.welcome = welcome
+        if self._socket is not None:
+            self._socket.parser.size_max = welcome.frame_size_max + DELIVER_SLACK_SIZE
+        self._outcome.is_welcome = True
+        for attachment in list(self._attachments.values()):
+            attachment.begin()
+        for asked in self._asked.values():
+            asked.is_sent = True
+            self.handle(MessageRequested(0, asked.request))
+        if not self._opened.done():
+            self._opened.set_result(None)
+
+    def _lose(self, code: str, message: str) -> None:
+        self._reason = message
+        kind = Unavailable if code in TRANSIENT else Refused
+        self._outcome.error = kind(code, message)
+        self._link, self._socket = None, None
+        self._sends.clear()
+        self._channels.clear()
+        for number in [n for n, a in self._asked.items() if a.is_sent and a.request.verb in ASKED_ONCE]:
+            asked = self._asked.pop(number)
+            if not asked.answer.done():
+                told = f"the link was lost before the answer to {asked.request.verb}: it may have been done"
+                asked.answer.set_exception(Unavailable("in-doubt", told))
+        for attachment in list(self._attachments.values()):
+            attachment.lose()
+        self._outcome.ended.set()
+
+    # ── channels ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a link."""
+        return self._link is not None and self._link.is_open
+
+    def attach(self, attachment: Attachment) -> None:
+        """Let an attachment hang here; it begins when there is a link. Raises what ended the connection."""
+        if self.failure is not None:
+            raise self.failure
+        self._attachments[id(attachment)] = attachment
+        if self.is_open:
+            attachment.begin()
+
+    def detach(self, attachment: Attachment, channel: int) -> None:
+        """Let it hang there no more; its channel, if it has one, is closed."""
+        self._attachments.pop(id(attachment), None)
+        if self._channels.get(channel) is attachment:
+            del self._channels[channel]
+            self.handle(CloseRequested(channel))
+
+    def open_channel(self, attachment: Attachment, opening: Opening) -> int:
+        """Ask for a channel; the answer goes to the attachment. Raises `Misuse("too-many-channels")`."""
+        if self._link is None:
+            raise Misuse("not-open", "there is no link now")
+        channel = self._link.free_channel()
+        self._channels[channel] = attachment
+        self.handle(OpenRequested(channel, opening))
+        return channel
+
+    def call_later(self, delay_s: float, then: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call `then` in a while."""
+        return self._loop.call_later(delay_s, then)
+
+    # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def ask(self, verb: str, **arguments: Any) -> Any:
+        """The answer to one request. Raises `Refused`, or `Unavailable` when no node answers in time."""
+        if self.failure is not None:
+            raise self.failure
+        self._request += 1
+        asked = _Asked(m.Request(self._request, verb, arguments), self._loop.create_future())
+        self._asked[self._request] = asked
+        if self.is_open:
+            asked.is_sent = True
+            self.handle(MessageRequested(0, asked.request))
+        try:
+            async with asyncio.timeout(self.settings.timeout_s):
+                return await asked.answer
+        except TimeoutError:
+            raise Unavailable("no-answer", f"no node answered {verb} in {self.settings.timeout_s:g} s") from None
+        finally:
+            self._asked.pop(asked.request.request, None)
+
+    def _take_answer(self, told: TellMessage) -> None:
+        message = told.message
+        if not isinstance(message, m.Reply | m.Refusal):
+            return
+        asked = self._asked.get(message.request)
+        if asked is None or asked.answer.done():
+            return
+        if isinstance(message, m.Reply):
+            asked.answer.set_result(message.result)
+        else:
+            asked.answer.set_exception(error_of(message))
+
+
+_CHANNEL_TOLD = (TellReceipts, TellDelivery, TellSettled, TellOpened, TellMessage, TellClosed)
+connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+"""All that are open in this process."""

@@ -1,0 +1,167 @@
+"""A whole node inside this process, for tests and small uses: the same engines, a loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+import structlog
+
+from veredus.kernel.errors import Misuse
+from veredus.node.settings import NodeSettings
+from veredus.runtime.logs import set_up_logs
+from veredus.runtime.serve import Node as ServedNode
+
+from .blocking import Node
+from .connection import Connection
+from .loops import LoopThread, shared_loop
+from .node import TIMEOUT_S, AsyncNode, Opening, open_node
+
+SOCKET_NAME = "node.socket"
+
+
+class EmbeddedNode:
+    """Owns a node in a thread, and the directory of its journal where none was given."""
+
+    def __init__(self, directory: str | Path | None, settings: NodeSettings | None, options: dict[str, Any]) -> None:
+        """A node that is running. `options` change sections of the settings: `journal={"sync": "none"}`."""
+        self._temporary = tempfile.mkdtemp(prefix="veredus-") if directory is None else None
+        self._socket_directory = tempfile.mkdtemp(prefix="veredus-")
+        self.directory = Path(directory if directory is not None else str(self._temporary))
+        self.address = f"unix://{self._socket_directory}/{SOCKET_NAME}"
+        self.settings = self._settings_of(settings or NodeSettings(), options)
+        self._thread = LoopThread("veredus-node")
+        self._is_running = False
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _settings_of(self, settings: NodeSettings, options: dict[str, Any]) -> NodeSettings:
+        doors = {"tcp": "", "tls": "", "zeromq": "", "metrics": "", "unix": f"{self._socket_directory}/{SOCKET_NAME}"}
+        changes: dict[str, dict[str, Any]] = {name: dict(section) for name, section in options.items()}
+        changes["listen"] = doors | changes.get("listen", {})
+        changes["node"] = {"directory": str(self.directory)} | changes.get("node", {})
+        changed: dict[str, object] = {}
+        for name, section in changes.items():
+            before = getattr(settings, name, None)
+            if not isinstance(before, msgspec.Struct):
+                raise Misuse("bad-settings", f"a node has no section {name!r} of settings")
+            try:
+                changed[name] = msgspec.structs.replace(before, **section)
+            except TypeError as error:
+                raise Misuse("bad-settings", f"section {name!r}: {error}") from None
+        return msgspec.structs.replace(settings, **changed)
+
+    def start(self) -> None:
+        """Start the node, or start it again after `stop`: what it had taken is there."""
+        if not self._is_running:
+            if not structlog.is_configured():
+                set_up_logs("warning")
+            self._node = ServedNode(self.settings)
+            self._thread.run(self._node.start())
+            self._is_running = True
+
+    def stop(self) -> None:
+        """Stop the node as on SIGTERM; its journal stays."""
+        if self._is_running:
+            self._is_running = False
+            self._thread.run(self._node.stop())
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where each open door listens, by its name."""
+        return self._node.addresses
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Do something in the node's own loop."""
+        return self._thread.run(work)
+
+    def close(self) -> None:
+        """Stop the node, and forget its journal where it was a temporary one."""
+        try:
+            self.stop()
+        finally:
+            self._thread.stop()
+            shutil.rmtree(self._socket_directory, ignore_errors=True)
+            if self._temporary is not None:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __enter__(self) -> EmbeddedNode:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Embedded(Node):
+    """A connection to a node of this process's own; closing it stops the node."""
+
+    def __init__(self, served: EmbeddedNode) -> None:
+        """A connection to `served`."""
+        thread = shared_loop()
+        super().__init__(thread, thread.run(open_node((served.address,), "", None, "embedded", TIMEOUT_S)))
+        self.served = served
+
+    def close(self) -> None:
+        """Leave the node, and stop it."""
+        try:
+            super().close()
+        finally:
+            self.served.close()
+
+
+class AsyncEmbedded(AsyncNode):
+    """A connection to a node of this process's own; closing it stops the node."""
+
+    def __init__(self, connection: Connection, served: EmbeddedNode) -> None:
+        """What `connection` leads to: `served`."""
+        super().__init__(connection)
+        self.served = served
+
+    async def close(self) -> None:
+        """Leave the node, and stop it."""
+        try:
+            await super().close()
+        finally:
+            await asyncio.to_thread(self.served.close)
+
+
+def embedded(directory: str | Path | None = None, settings: NodeSettings | None = None, **options: Any) -> Embedded:
+    """A node inside this process, and a connection to it; closed together. The same API as `connect`.
+
+    `directory`: where its journal lies, a temporary one unless given. `options` change sections of the settings, e.g.
+    `embedded(journal={"sync": "none"}, listen={"tcp": "127.0.0.1:0"})`; it listens on a Unix socket alone unless told.
+    """
+    served = EmbeddedNode(directory, settings, options)
+    try:
+        return Embedded(served)
+    except BaseException:
+        served.close()
+        raise
+
+
+def embedded_async(
+    directory: str | Path | None = None, settings: NodeSettings | None = None, **options: Any
+) -> Opening[AsyncEmbedded]:
+    """As `embedded`, for asyncio. The node runs in a thread of its own all the same."""
+
+    async def opened() -> AsyncEmbedded:
+        served = await asyncio.to_thread(EmbeddedNode, directory, settings, options)
+        try:
+            node = await open_node((served.address,), "", None, "embedded", TIMEOUT_S)
+        except BaseException:
+            await asyncio.to_thread(served.close)
+            raise
+        return AsyncEmbedded(node.connection, served)
+
+    return Opening(opened)

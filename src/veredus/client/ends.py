@@ -1,0 +1,312 @@
+"""Publishing and subscribing without asyncio: what the caller's thread holds, while a loop's thread keeps the link.
+
+A publisher or a subscription belongs to one thread at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from veredus.kernel.errors import Misuse, VeredusError
+from veredus.kernel.octets import Octets
+
+from .connection import Connection
+from .feed import Feed
+from .given import Attributes, EventTime
+from .intake import Intake
+from .loops import SIGNALS_S, LoopThread
+from .publication import Batch, Publication
+from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings
+from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching
+from .subscriber import filter_of
+from .subscribing import Settleable, SubscriptionChannel, Wanted
+from .tables import tables_of
+
+
+class Signal:
+    """Wakes one thread that waits, from another; what was told before it waited counts."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        """Nothing has been told yet."""
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def tell(self) -> None:
+        """Let the one who waits go on."""
+        try:
+            self._lock.release()
+        except RuntimeError:
+            # It was told already.
+            return
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until told; whether it was, in time."""
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = SIGNALS_S if end_s is None else max(0.0, end_s - time.monotonic())
+            if self._lock.acquire(timeout=min(SIGNALS_S, left_s)):
+                return True
+            if end_s is not None and left_s <= SIGNALS_S:
+                return False
+
+
+class Publisher(Intake):
+    """Publishes to one stream as one source, in the order of the calls; to be used by one thread at a time.
+
+    `publish` gives a publication's number at once; `wait` gives its receipt. What was published and not yet taken is
+    offered again after every reconnection, until the stream has it, once.
+    """
+
+    __slots__ = ("_channel", "_thread", "settings")
+
+    def __init__(
+        self,
+        thread: LoopThread,
+        connection: Connection,
+        settings: PublisherSettings,
+        attaching: SourceAttaching | StageAttaching | None = None,
+    ) -> None:
+        """A publisher that is attached. Raises what the node refused it with."""
+        settings.check()
+        super().__init__(settings.batch_size, settings.outbox_size_max, settings.on_full, settings.on_gone)
+        self.settings = settings
+        self.keeps_last = settings.resume == "token"
+        self._thread = thread
+        self.wait_room = self._wait_room
+        self._channel = thread.run(self._attach(connection, attaching or settings.attaching))
+        self.wake = self._wake
+
+    async def _attach(self, connection: Connection, attaching: SourceAttaching | StageAttaching) -> SourceChannel:
+        channel = SourceChannel(connection, attaching, self, self.settings.outbox)
+        await channel.attach()
+        return channel
+
+    def _wake(self) -> None:
+        if self.is_idle:
+            self.is_idle = False
+            self._thread.call(self._channel.pump)
+        else:
+            self._thread.call(self._channel.pump)
+            # Let the loop have the interpreter for a moment: it would wait for the end of a time slice otherwise.
+            time.sleep(0)
+
+    def _wait_room(self) -> None:
+        signal = Signal()
+        self._thread.call(lambda: self._channel.add_room_waiter(signal.tell))
+        signal.wait()
+
+    # ── what the node knows ──────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def last_number(self) -> int:
+        """The last number of this source that the stream had when the publisher attached; 0 for none."""
+        return self._channel.last_number
+
+    @property
+    def resume_token(self) -> bytes:
+        """The token that closed this source's last batch with one, when the publisher attached; b"" for none."""
+        return self._channel.resume_token
+
+    @property
+    def resume_number(self) -> int:
+        """The number of the publication that the resume token closed."""
+        return self._channel.resume_number
+
+    @property
+    def taken_number(self) -> int:
+        """Everything up to this number is in the stream."""
+        return self._channel.taken_number
+
+    # ── publish ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    publish = Intake.put
+
+    def publish_many(
+        self,
+        keys: Sequence[bytes | str],
+        bodies: Sequence[Octets | str],
+        attributes: Sequence[Attributes | None] | None = None,
+        event_times: Iterable[EventTime | None] | None = None,
+    ) -> int:
+        """Publish lists of one length; returns the number of the last."""
+        return self.put_many(keys, bodies, attributes, event_times)
+
+    def publish_table(
+        self,
+        table: pa.Table | pa.RecordBatch,
+        key: str,
+        body: str,
+        event_time: str | None = None,
+        attributes: Sequence[str] | Mapping[str, str] | None = None,
+    ) -> int:
+        """Publish the rows of an Arrow table, by the names of its columns; returns the number of the last."""
+        number = self.number
+        for tabled, size in tables_of(table, key, body, event_time, attributes, self.limits):
+            number = self.put_columns(tabled, size)
+        return number
+
+    # ── wait ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def wait(self, number: int, timeout_s: float | None = None) -> Receipt:
+        """The receipt of a publication, once the stream has it.
+
+        Raises what stopped the source (`Fenced`, `Refused`, `Misuse`); `Unavailable("in-doubt")` after `timeout_s`: it
+        may be taken yet, and is offered until it is.
+        """
+        self.release(number)
+        if number > self._channel.taken_number:
+            signal = Signal()
+            self._thread.call(lambda: self._channel.add_waiter(number, signal.tell))
+            if not signal.wait(timeout_s):
+                raise self._channel.not_taken(number)
+        return self._channel.receipt(number)
+
+    def flush(self, resume_token: bytes = b"", wait: bool = True, timeout_s: float | None = None) -> Receipt | None:
+        """Send everything, and wait until the stream has it; the last publication's receipt, None where there is none.
+
+        `resume_token` is stored together with the last publication, and comes back when the source attaches again. It
+        needs `resume="token"`, and something published since the last one.
+        """
+        self.close_run(resume_token)
+        return self.wait(self.number, timeout_s) if wait and self.number > self.first_number else None
+
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Flush, and detach. Raises where something stays in doubt, and detaches all the same."""
+        if self.failure is not None and self.failure.code in ("closed", "forked"):
+            return
+        try:
+            if self.failure is None:
+                self.flush(timeout_s=timeout_s)
+        finally:
+            self.failure = self.failure or Misuse("closed", "this publisher was closed")
+            self.bar()
+            self._thread.call(self._channel.detach)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+            return
+        try:
+            self.close(ABORT_TIMEOUT_S)
+        except VeredusError:
+            return
+
+
+class Subscription:
+    """Gives what a stream holds and will hold, in order, each publication once; to be used by one thread at a time.
+
+    Iterate over publications or over `batches()`; rows of a batch that iteration has begun belong to that iteration.
+    """
+
+    def __init__(self, thread: LoopThread, connection: Connection, wanted: Wanted) -> None:
+        """A subscription that is granted. Raises what the node refused it with."""
+        self._thread = thread
+        self._arrived = Signal()
+        self.channel = thread.run(self._attach(connection, wanted))
+        self._feed = Feed(self.channel, thread.call)
+        self._publications: Iterator[Publication] | None = None
+        self.settle: Callable[[Settleable], None] = self._feed.settle
+        """Settle up to a publication, a batch or a sequence; individually, these alone. The node journals it soon."""
+
+    async def _attach(self, connection: Connection, wanted: Wanted) -> SubscriptionChannel:
+        channel = SubscriptionChannel(connection, wanted)
+        channel.tell_arrived = self._arrived.tell
+        await channel.attach()
+        return channel
+
+    @property
+    def position(self) -> int:
+        """The sequence behind the last publication that was handed out."""
+        return self.channel.position
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether all before `until` was handed out."""
+        return self._feed.is_ended
+
+    # ── take ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def next_batch(self, timeout_s: float | None = None) -> Batch | None:
+        """The next batch; None at the end, or when `timeout_s` is over. Raises gaps, and what ended it."""
+        feed, channel = self._feed, self.channel
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            batch = feed.take()
+            if batch is not None or feed.is_ended:
+                return batch
+            channel.is_waiting = True
+            if channel.queue or channel.failure is not None:
+                continue
+            if not self._arrived.wait(None if end_s is None else end_s - time.monotonic()):
+                return None
+
+    def batches(self) -> Iterator[Batch]:
+        """Batches, until the end."""
+        while (batch := self.next_batch()) is not None:
+            yield batch
+
+    def __iter__(self) -> Iterator[Publication]:
+        if self._publications is None:
+            self._publications = chain.from_iterable(self._runs())
+        return self._publications
+
+    def _runs(self) -> Iterator[Iterable[Publication]]:
+        try:
+            while (batch := self.next_batch()) is not None:
+                yield from batch.runs()
+        finally:
+            self._publications = None
+
+    # ── settle ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def wait_settled(self, what: Settleable | None = None, timeout_s: float | None = None) -> None:
+        """Wait until a settlement is journaled; all of them, where none is named. Raises `Unavailable("in-doubt")`."""
+        wanted = self._feed.range_of(what)
+        signal = Signal()
+        self._thread.call(lambda: self.channel.add_settle_waiter(wanted, signal.tell))
+        if not signal.wait(timeout_s):
+            raise self.channel.not_settled()
+        self.channel.check_settled(wanted)
+
+    def change_filter(self, keys: str | Iterable[str] | None = None, where: str | None = None) -> int:
+        """Take another filter; the sequence from which on it counts."""
+        filter_ = filter_of(keys, where) or filter_of((), None)
+        assert filter_ is not None
+        return self._thread.run(self.channel.change_filter(filter_))
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Wait for the settlements, and let go; a durable cursor stays where it is."""
+        channel = self.channel
+        if channel.failure is not None and channel.failure.code in ("closed", "forked"):
+            return
+        try:
+            if channel.failure is None and channel.wanted.is_durable:
+                self.wait_settled(timeout_s=timeout_s)
+        finally:
+            self._thread.call(lambda: channel.fail(Misuse("closed", "this subscription was closed")))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except VeredusError:
+            if kind is None:
+                raise

@@ -1,0 +1,470 @@
+"""Where publications wait between the thread that publishes them and the loop that sends them, with no lock between.
+
+    caller's thread                                         loop
+    put ──► open run ──(full, closed)──► sealed runs ─────► take ──► outbox
+                 └─────(whatever there is)────────────────► take
+
+A list is appended to by the one thread and cut from the front by the other; each step is one operation of the
+interpreter. The body is appended last, so that bodies count what is whole.
+
+Invariants
+    (1) The caller's thread alone gives numbers, charges room and opens runs; the loop alone takes.
+    (2) Runs are taken in the order in which they were opened: a run that is sealed is not open any more.
+    (3) Before the loop sleeps with nothing on its way it becomes idle and looks once more; `put` looks for that after
+        it has appended. So one of the two sees the other, and nothing is left lying.
+    (4) What needs a closer look (a failure, no link, no room, attributes, a long key, a large body) goes by
+        `_put_slowly`. Whoever wants that sets the reason first, and bars the short way after it.
+    (5) What it holds exceeds its bound by at most a run and one publication; the bound counts bodies by a sample.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, TypeAlias
+
+from veredus.delivery.batch import BatchLimits
+from veredus.delivery.cutting import Listed, Publications, Tabled
+from veredus.delivery.publication import AttributeValue
+from veredus.kernel.errors import Misuse, Unavailable, VeredusError
+from veredus.kernel.octets import Octets
+
+from .given import PLAIN_KEY_SIZE, Attributes, EventTime, Row, check_names, check_sizes, event_time_us, getter_of
+
+Policy: TypeAlias = Literal["wait", "fail", "drop"]
+"""What to do when no more can be held, or no node is there: wait, raise `Unavailable`, or drop and count."""
+PUBLICATION_SIZE = 128
+"""What holding one publication costs beside its body, about, in bytes."""
+UNIFORM_COUNT_MIN = 64
+"""A run with this many publications of equal attribute names is worth a batch of its own."""
+RUN_COUNT_MAX = 16_384
+ROW_SIZE = 128
+"""What a publication is taken to need in a batch, in bytes, before any was seen."""
+ROW_OVERHEAD = 32
+BODY_FACTOR = 8
+"""A body so many times as large as others are is charged by itself."""
+SAMPLE_STEP = 8
+
+
+class Intake:
+    """Owns the publications of one source that are in no batch yet, and their numbers."""
+
+    __slots__ = (
+        "__weakref__",
+        "_bodies",
+        "_body_size",
+        "_charged_number",
+        "_cut_size",
+        "_delayed",
+        "_get",
+        "_is_timed",
+        "_key_limit",
+        "_key_size",
+        "_keys",
+        "_large_size",
+        "_limits",
+        "_marks",
+        "_names",
+        "_number_end",
+        "_on_full",
+        "_on_gone",
+        "_open",
+        "_put_size",
+        "_row_size",
+        "_run_end",
+        "_run_size",
+        "_sealed",
+        "_size_max",
+        "_values",
+        "dropped_count",
+        "failure",
+        "first_number",
+        "held_size",
+        "is_gone",
+        "is_idle",
+        "keeps_last",
+        "number",
+        "wait_room",
+        "wake",
+    )
+
+    def __init__(self, run_size: int, size_max: int, on_full: Policy, on_gone: Policy) -> None:
+        """An intake that seals a run each `run_size` bytes, about, and holds with its outbox about `size_max` bytes."""
+        self.number = 0
+        """The number given last."""
+        self.first_number = 0
+        """The number behind which this intake began."""
+        self.dropped_count = 0
+        self.is_idle = False
+        self.is_gone = False
+        """Whether there is no node to send to at present."""
+        self.failure: VeredusError | None = None
+        """Why nothing can be published any more."""
+        self.held_size = 0
+        """Bytes in the outbox; the loop writes it."""
+        self.keeps_last = False
+        """Whether only sealed runs are taken, and of these not the last: a resume token may still close it."""
+        self.wake: Callable[[], None] = _do_nothing
+        """Asks the loop to take."""
+        self.wait_room: Callable[[], None] | None = None
+        """Returns once there is room or a failure; None where the caller's thread cannot wait."""
+        self._run_size = run_size
+        self._size_max = size_max
+        self._on_full = on_full
+        self._on_gone = on_gone
+        self._limits = BatchLimits()
+        self._key_size = self._key_limit = PLAIN_KEY_SIZE
+        self._row_size = ROW_SIZE
+        self._body_size = min(run_size, BODY_FACTOR * ROW_SIZE)
+        self._run_end = self._number_end = max(1, run_size // ROW_SIZE)
+        self._large_size = 0
+        self._charged_number = 0
+        self._put_size = 0
+        self._cut_size = 0
+        self._marks: deque[tuple[int, int]] = deque()
+        self._sealed: deque[tuple[Publications, bytes]] = deque()
+        self._delayed: Publications | None = None
+        self._get = getter_of(())
+        self._names: tuple[str, ...] = ()
+        """Names of attributes that were found good."""
+        self._is_timed = False
+        self._open = Listed()
+        self._keys = self._open.keys
+        self._bodies = self._open.bodies
+        self._values: list[AttributeValue | None] | None = None
+        """Those of the open run, where attributes are all that its publications have beside key and body."""
+
+    # ── the caller's thread ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def put(
+        self,
+        key: bytes | str,
+        body: Octets | str,
+        attributes: Attributes | None = None,
+        event_time: EventTime | None = None,
+    ) -> int:
+        """Publish; returns the publication's number at once, or 0 when it was dropped by policy.
+
+        `key`: at most 255 bytes. `body`: bytes, or text to be written as UTF-8; it must not change any more.
+        `event_time`: now, where it is left out. To be called from one thread at a time. Raises `Misuse`, `Fenced`,
+        `Refused`, and by policy `Unavailable("outbox-full")` or `Unavailable("link-lost")`.
+        """
+        # Both None is the one way in which attributes and event time are the same object.
+        if (
+            attributes is not event_time  # type: ignore[comparison-overlap]
+            or len(key) > self._key_size
+            or len(body) > self._body_size
+        ):
+            values = self._values
+            if values is None or event_time is not None or len(key) > self._key_limit or len(body) > self._body_size:
+                return self._put_slowly(key, body, attributes, event_time)
+            try:
+                row = self._get(attributes)
+            except (KeyError, TypeError):
+                return self._put_slowly(key, body, attributes, event_time)
+            if len(attributes) != len(row):  # type: ignore[arg-type]
+                return self._put_slowly(key, body, attributes, event_time)
+            values += row
+        self._keys.append(key)
+        self._bodies.append(body)
+        self.number = number = self.number + 1
+        if number > self._number_end:
+            self._turn()
+        return number
+
+    def _put_slowly(
+        self, key: bytes | str, body: Octets | str, attributes: Attributes | None, event_time: EventTime | None
+    ) -> int:
+        """As `put`, whatever it takes."""
+        size = len(body)
+        if len(key) > PLAIN_KEY_SIZE or size > self._limits.body_size_max >> 2:
+            check_sizes((key,), (body,), self._limits.body_size_max)
+        if attributes is not None and (names := tuple(attributes)) != self._names:
+            check_names(names, self._limits.attributes_max)
+            self._names = names
+        when = None if event_time is None else event_time_us(event_time)
+        if self._key_limit < 0 and not self._is_admitted():
+            return 0
+        if size > self._body_size:
+            self._large_size += size
+            self._run_end -= size // self._row_size
+            self._number_end = min(self._number_end, self._run_end)
+        self._put_extras(attributes, when)
+        self._keys.append(key)
+        self._bodies.append(body)
+        self.number = number = self.number + 1
+        if number > self._number_end:
+            self._turn()
+        return number
+
+    def _put_extras(self, attributes: Attributes | None, when: int | None) -> None:
+        """Append attributes and event time to the open run, or to a new one that has room for such."""
+        if when is not None and not self._is_timed:
+            self._is_timed = True
+            self._open_run((), is_loose=False)
+        run = self._open
+        if attributes is not None or run.values is not None or run.mappings is not None:
+            row = self._row_of(run, attributes)
+            if row is None:
+                run = self._shaped_run(attributes)
+                row = self._row_of(run, attributes)
+            if row is not None and run.values is not None:
+                run.values += row
+            elif run.mappings is not None:
+                run.mappings.append(None if attributes is None else dict(attributes))
+        if run.event_times_us is not None:
+            run.event_times_us.append(when)
+
+    def _row_of(self, run: Listed, attributes: Attributes | None) -> Row | None:
+        """The values in the order of the run's names, if these are the attributes' names."""
+        if run.values is None or attributes is None or len(attributes) != len(run.names):
+            return None
+        try:
+            return self._get(attributes)
+        except KeyError:
+            return None
+
+    def _shaped_run(self, attributes: Attributes | None) -> Listed:
+        """The open run, if it takes attributes of any names; else a new one: of these, unless they change often."""
+        run = self._open
+        if run.mappings is not None:
+            return run
+        is_regular = run.values is None or len(run.bodies) >= UNIFORM_COUNT_MIN
+        return self._open_run(tuple(attributes or ()), is_loose=not attributes or not is_regular)
+
+    def _open_run(self, names: tuple[str, ...], is_loose: bool) -> Listed:
+        """Seal the open run and open one that holds plain publications, attributes of these names, or of any."""
+        self._seal()
+        run = Listed(event_times_us=[] if self._is_timed else None)
+        if is_loose:
+            run.mappings = []
+        elif names:
+            run.names = names
+            run.values = []
+            self._get = getter_of(names)
+        self._open = run
+        self._keys = run.keys
+        self._bodies = run.bodies
+        self._values = None if self._is_timed else run.values
+        self._allow_short_way()
+        return run
+
+    def put_many(
+        self,
+        keys: Sequence[bytes | str],
+        bodies: Sequence[Octets | str],
+        attributes: Sequence[Attributes | None] | None = None,
+        event_times: Iterable[EventTime | None] | None = None,
+    ) -> int:
+        """Publish lists of one length; returns the number of the last. As `put`, all or nothing."""
+        count = len(bodies)
+        times = None if event_times is None else [None if t is None else event_time_us(t) for t in event_times]
+        mappings = None if attributes is None else [None if a is None else dict(a) for a in attributes]
+        if len(keys) != count or any(column is not None and len(column) != count for column in (times, mappings)):
+            raise Misuse("bad-lengths", "keys, bodies, attributes and event times must have one length")
+        size = check_sizes(keys, bodies, self._limits.body_size_max)
+        for names in dict.fromkeys(map(tuple, filter(None, mappings or ()))):
+            check_names(names, self._limits.attributes_max)
+        listed = Listed(list(keys), list(bodies), times, mappings=mappings)
+        return self._put_publications(listed, size) if count else self.number
+
+    def put_columns(self, columns: Tabled, size: int) -> int:
+        """Publish a table of `size` bytes; returns the number of its last row."""
+        return self._put_publications(columns, size) if len(columns) else self.number
+
+    def _put_publications(self, publications: Publications, size: int) -> int:
+        if self._key_limit < 0 and not self._is_admitted():
+            return 0
+        self._charge()
+        self._open_run((), is_loose=False)
+        count = len(publications)
+        step = max(1, min(RUN_COUNT_MAX, count * self._run_size // (size + count * ROW_OVERHEAD)))
+        for start in range(0, count, step):
+            end = min(start + step, count)
+            self._push(publications if end - start == count else publications.part(start, end))
+        self.number = self._charged_number = self.number + count
+        self._put_size += size + count * PUBLICATION_SIZE
+        self._charge()
+        self._wake_loop()
+        self._wait_or_bar()
+        return self.number
+
+    @property
+    def limits(self) -> BatchLimits:
+        """What the node takes."""
+        return self._limits
+
+    def release(self, number: int) -> None:
+        """See that the loop may take `number`, which somebody waits for. Raises `Misuse` where it was never given."""
+        if self.failure is not None and self.failure.code == "forked":
+            raise self.failure
+        if not self.first_number < number <= self.number:
+            raise Misuse("unknown-number", f"this publisher gave numbers {self.first_number + 1} to {self.number}")
+        if self.keeps_last and (self._bodies or self._delayed is not None):
+            self.close_run(b"")
+
+    def close_run(self, token: bytes) -> bool:
+        """Let the loop take all there is, closed by a resume token if one is given; whether there was anything."""
+        if len(token) > self._limits.token_size_max:
+            message = f"a resume token has at most {self._limits.token_size_max} bytes here, this has {len(token)}"
+            raise Misuse("too-large", message, size=len(token))
+        if not token:
+            is_anything = bool(self._bodies) or self._delayed is not None
+            self._seal()
+            self._release(b"")
+        elif not self.keeps_last:
+            raise Misuse("no-tokens", 'this publisher does not use resume tokens: open it with resume="token"')
+        elif not self._bodies and self._delayed is None:
+            raise Misuse("nothing-to-close", "a resume token closes what was published since the last one: nothing was")
+        else:
+            is_anything = True
+            self._seal()
+            self._release(token)
+        self._open_run((), is_loose=False)
+        self.wake()
+        return is_anything
+
+    def _seal(self) -> None:
+        """Let the loop take the open run. It is not open any more before it can be taken as a sealed one."""
+        run = self._open
+        if run.bodies:
+            fresh = Listed()
+            self._open = fresh
+            self._keys = fresh.keys
+            self._bodies = fresh.bodies
+            self._values = None
+            self._push(run)
+
+    def _push(self, publications: Publications) -> None:
+        if self.keeps_last:
+            self._release(b"")
+            self._delayed = publications
+        else:
+            self._sealed.append((publications, b""))
+
+    def _release(self, token: bytes) -> None:
+        if self._delayed is not None:
+            delayed, self._delayed = self._delayed, None
+            self._sealed.append((delayed, token))
+
+    # ── room and refusals ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be published without exceeding the bound."""
+        return self._put_size - self._cut_size + self.held_size < self._size_max
+
+    @property
+    def has_much_room(self) -> bool:
+        """Whether it is worth waking someone who waits for room."""
+        return self._put_size - self._cut_size + self.held_size < self._size_max * 3 // 4
+
+    def _allow_short_way(self) -> None:
+        run = self._open
+        is_plain = run.values is None and run.mappings is None and run.event_times_us is None
+        self._key_limit = PLAIN_KEY_SIZE
+        self._key_size = PLAIN_KEY_SIZE if is_plain else -1
+        if self.failure is not None or (self.is_gone and self._on_gone != "wait"):
+            self.bar()
+
+    def bar(self) -> None:
+        """Let the next `put` look at `failure` and `is_gone`, which were set before."""
+        self._key_size = self._key_limit = -1
+
+    def _is_admitted(self) -> bool:
+        """Whether one more may be published, now that the short way is barred; raises what forbids it."""
+        if self.failure is not None:
+            raise type(self.failure)(self.failure.code, self.failure.message, **self.failure.details)
+        if self.is_gone and self._on_gone != "wait":
+            return self._turn_away(self._on_gone, "link-lost", "no node can be reached: publish again later")
+        if not self.has_room:
+            policy = "drop" if self._on_full == "drop" else "fail"
+            return self._turn_away(policy, "outbox-full", "the outbox holds all it may: publish again later")
+        self._allow_short_way()
+        return True
+
+    def _turn_away(self, policy: str, code: str, message: str) -> bool:
+        if policy == "drop":
+            self.dropped_count += 1
+            return False
+        raise Unavailable(code, message)
+
+    def _turn(self) -> None:
+        """The loop is idle, or the run is full: wake the one, seal the other, and see whether there is more room."""
+        if self.number <= self._run_end:
+            self._wake_loop()
+            return
+        self._charge()
+        if self._bodies:
+            self._open_run(self._open.names, is_loose=False)
+        self._wake_loop()
+        self._wait_or_bar()
+
+    def _wake_loop(self) -> None:
+        self.wake()
+        self._number_end = self._run_end
+        if self.is_idle:
+            self._number_end = -1
+
+    def _wait_or_bar(self) -> None:
+        if self.has_room or self.failure is not None:
+            return
+        if self._on_full == "wait" and self.wait_room is not None:
+            self.wait_room()
+        else:
+            self.bar()
+
+    def _charge(self) -> None:
+        """Charge what was published since the last time, by a sample of the bodies, and say where the next run ends."""
+        sample = self._bodies[::SAMPLE_STEP]
+        if sample:
+            self._row_size = sum(map(len, sample)) // len(sample) + ROW_OVERHEAD
+            self._body_size = min(BODY_FACTOR * self._row_size, self._run_size, self._limits.body_size_max >> 2)
+        count = self.number - self._charged_number
+        self._put_size += max(count * self._row_size, self._large_size) + count * PUBLICATION_SIZE
+        self._charged_number = self.number
+        self._large_size = 0
+        self._marks.append((self.number, self._put_size))
+        self._run_end = self.number + max(1, min(RUN_COUNT_MAX, self._run_size // self._row_size))
+
+    # ── the loop ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self, number: int, limits: BatchLimits) -> None:
+        """Go on behind `number`; called once, before anything is published."""
+        self.number = self.first_number = self._charged_number = number
+        self._limits = limits
+        self._body_size = min(self._body_size, limits.body_size_max >> 2)
+        self._run_end = self._number_end = number + max(1, self._run_size // ROW_SIZE)
+
+    def become_idle(self) -> None:
+        """Nothing is on its way: let the next `put` wake the loop, which looks once more now."""
+        self.is_idle = True
+        self._number_end = -1
+
+    def take(self, is_open_taken: bool) -> tuple[Publications, bytes] | None:
+        """The next run and the token that closes it, or what the open one has; None when there is nothing."""
+        run = self._open
+        if self._sealed:
+            return self._sealed.popleft()
+        count = len(run.bodies) if is_open_taken and not self.keeps_last else 0
+        if not count:
+            return None
+        taken = run.part(0, count)
+        run.drop(count)
+        return taken, b""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to take."""
+        return not self._sealed and (self.keeps_last or not self._bodies)
+
+    def tell_cut(self, number: int, held_size: int) -> None:
+        """All up to `number` is in batches, and the outbox holds so many bytes."""
+        marks = self._marks
+        while marks and marks[0][0] <= number:
+            self._cut_size = marks.popleft()[1]
+        self.held_size = held_size
+
+
+def _do_nothing() -> None:
+    """Before there is a loop to wake."""

@@ -1,0 +1,95 @@
+"""One thread with one loop in it, where the blocking library does its waiting; started when it is first needed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import wait
+from typing import Any, TypeVar
+
+from veredus.kernel.errors import Misuse
+
+SIGNALS_S = 0.2
+"""For how long a wait may overlook a signal: CPython's main thread does until it has the lock that it waits for, if the
+signal comes just before."""
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Owns a daemon thread that runs an event loop, uvloop's where that is installed."""
+
+    def __init__(self, name: str) -> None:
+        """Start the thread."""
+        self._process = os.getpid()
+        self.loop = new_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of `work`, done in the loop, waited for here. Not to be called in the loop's own thread."""
+        if os.getpid() != self._process:
+            work.close()
+            raise forked()
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise Misuse("in-loop", "the blocking library cannot be used inside its own loop: use connect_async there")
+        task = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            while not wait((task,), SIGNALS_S).done:
+                pass
+            return task.result()
+        except BaseException:
+            task.cancel()
+            raise
+
+    def call(self, then: Callable[[], object]) -> None:
+        """Call `then` in the loop, soon."""
+        self.loop.call_soon_threadsafe(then)
+
+    def stop(self) -> None:
+        """Stop the loop and wait for the thread."""
+        self.call(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """A fresh event loop: uvloop's where that is installed, else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def forked() -> Misuse:
+    """What a child of a fork is told of everything that it inherited."""
+    return Misuse("forked", "this was opened before the process forked: connect again in the child")
+
+
+_shared: LoopThread | None = None
+_shared_lock = threading.Lock()
+
+
+def shared_loop() -> LoopThread:
+    """The loop that all blocking connections of this process share."""
+    global _shared
+    with _shared_lock:
+        if _shared is None:
+            _shared = LoopThread("veredus")
+        return _shared
+
+
+def forget_shared_loop() -> LoopThread | None:
+    """After a fork there is no thread in the child: let the next one who asks start another. Returns what was there."""
+    global _shared, _shared_lock
+    gone, _shared = _shared, None
+    _shared_lock = threading.Lock()
+    return gone

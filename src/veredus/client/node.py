@@ -1,0 +1,188 @@
+"""A node as an asyncio application sees it."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from types import TracebackType
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar
+
+from veredus.streams.exchange import Start
+
+from .addresses import parse_addresses
+from .administration import AsyncSinks, AsyncStreams, AsyncSubscriptions
+from .connection import Connection, ConnectionSettings
+from .forks import watch_forks
+from .intake import Policy
+from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, AsyncPublisher, PublisherSettings
+from .sinks import AsyncSink
+from .subscriber import AsyncSubscription, wanted_of
+from .subscribing import WINDOW_SIZE, GapPolicy
+
+TIMEOUT_S = 10.0
+
+
+class _Entered(Protocol):
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+T = TypeVar("T", bound=_Entered)
+
+
+class Opening(Generic[T]):
+    """Something that is being opened: await it to have it, or enter it to have it closed again."""
+
+    def __init__(self, open_: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        """What `open_` opens, once it is asked for."""
+        self._open = open_
+        self._opened: T | None = None
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> T:
+        self._opened = await self._open()
+        return self._opened
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._opened is not None:
+            await self._opened.__aexit__(kind, error, trace)
+
+
+class AsyncNode:
+    """A connection to a node, that finds it again by itself. To be used in the loop in which it was opened."""
+
+    def __init__(self, connection: Connection) -> None:
+        """What `connection` leads to; `connect_async` makes one."""
+        self.connection = connection
+        self.streams = AsyncStreams(connection)
+        self.subscriptions = AsyncSubscriptions(connection)
+        self.sinks = AsyncSinks(connection)
+
+    @property
+    def name(self) -> str:
+        """What the node calls itself."""
+        return "" if self.connection.welcome is None else self.connection.welcome.node
+
+    @property
+    def principal(self) -> str:
+        """Whom the node takes this client for."""
+        return "" if self.connection.welcome is None else self.connection.welcome.principal
+
+    def publisher(
+        self,
+        stream: str,
+        *,
+        source: str = "",
+        resume: Literal["number", "token"] = "number",
+        on_full: Policy = "wait",
+        on_gone: Policy = "wait",
+        outbox_size_max: int = OUTBOX_SIZE_MAX,
+        batch_size: int = BATCH_SIZE,
+        linger_ms: float = 1.0,
+        compression: Literal["zstd", "lz4"] | None = None,
+    ) -> Opening[AsyncPublisher]:
+        """Publish to `stream` as `source`; without a name nothing recognises what is offered twice.
+
+        `resume`: "number" goes on behind the last number that the stream has; "token" behind the resume token, for a
+        source that publishes again from where its token says: the stream recognises what it had. Then batches leave
+        when they are full or flushed. `on_full`, `on_gone`: what to do when the outbox is full, and when no node is
+        there. Raises what the node refuses with, when awaited or entered.
+        """
+        settings = PublisherSettings(
+            stream, source, resume, on_full, on_gone, outbox_size_max, batch_size, linger_ms, compression
+        )
+
+        async def opened() -> AsyncPublisher:
+            publisher = AsyncPublisher(self.connection, settings)
+            await publisher.attach()
+            return publisher
+
+        return Opening(opened)
+
+    def subscribe(
+        self,
+        stream: str,
+        *,
+        subscriber: str = "",
+        name: str = "",
+        keys: str | Iterable[str] | None = None,
+        where: str | None = None,
+        start: Start | None = None,
+        until: int = 0,
+        mode: Literal["in-order", "individual"] = "in-order",
+        window_size: int = WINDOW_SIZE,
+        on_gap: GapPolicy = "raise",
+        attempts_max: int = 0,
+        parked_to: str = "",
+    ) -> Opening[AsyncSubscription]:
+        """Take what `stream` holds and will hold, by key patterns and a condition.
+
+        With a `subscriber` (and a `name`, "main" unless given) it is durable: the node keeps its cursor, `start` counts
+        only the first time, and what is settled is never pushed again. Without, it is ephemeral. `until`: end before
+        that sequence. `window_size`: how many bytes may be pushed ahead. `on_gap`: "raise", or what to call with it.
+        `attempts_max`: what was pushed so often and never settled is parked, in the stream `parked_to`.
+        """
+        wanted = wanted_of(
+            stream, subscriber, name, keys, where, start, until, mode, window_size, on_gap, attempts_max, parked_to
+        )
+
+        async def opened() -> AsyncSubscription:
+            subscription = AsyncSubscription(self.connection, wanted)
+            await subscription.attach()
+            return subscription
+
+        return Opening(opened)
+
+    def sink(self, name: str) -> AsyncSink:
+        """The sink `name`."""
+        return AsyncSink(self.connection, name)
+
+    async def close(self) -> None:
+        """Leave the node. What was not flushed stays in doubt."""
+        await self.connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def open_node(
+    addresses: tuple[str, ...], token: str | None, tls: ssl.SSLContext | None, client: str, timeout_s: float
+) -> AsyncNode:
+    """A node at one of these addresses. Raises `Unavailable("unreachable")`, or what the node refuses with."""
+    settings = ConnectionSettings(
+        parse_addresses(addresses),
+        client,
+        os.environ.get("VEREDUS_TOKEN", "") if token is None else token,
+        tls,
+        timeout_s,
+    )
+    watch_forks()
+    connection = Connection(settings)
+    await connection.open()
+    return AsyncNode(connection)
+
+
+def connect_async(
+    *addresses: str,
+    token: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    client: str = "",
+    timeout_s: float = TIMEOUT_S,
+) -> Opening[AsyncNode]:
+    """A connection to a node at any of several addresses, for asyncio: to be awaited, or entered with `async with`.
+
+    `token` proves who this is; where it is left out, the environment variable VEREDUS_TOKEN does. `client` is what the
+    node calls it in its logs. `timeout_s`: how long to wait for a node, now and with each request.
+    """
+    return Opening(lambda: open_node(addresses, token, tls, client, timeout_s))

@@ -1,0 +1,356 @@
+"""What a subscriber gets: batches as they were pushed, and their publications, unpacked no further than asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from veredus.delivery.arrays import constant_octets, constant_time, numbers_array, plain_array
+from veredus.delivery.batch import BatchHeader, Layout, read_header, verify_signature
+from veredus.delivery.joining import Signed
+from veredus.delivery.payload import attribute_rows, list_of, read_columns, read_rows
+from veredus.delivery.publication import TIMESTAMP, AttributeValue, Columns, Rows, datetime_of
+from veredus.delivery.record import ENVELOPE_SIZE, Envelope, RecordKind, read_envelope
+from veredus.kernel.errors import PeerFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RUN_COUNT = 512
+"""So many rows are unpacked at a time: more would fall out of the processor's caches before they are used."""
+Mapping: TypeAlias = dict[str, AttributeValue]
+
+
+class Publication(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=True):
+    """One publication: its key, its body and its place in the stream; the rest is read from its batch on demand."""
+
+    key: bytes
+    body: bytes
+    sequence: int
+    batch: Batch
+
+    @property
+    def source(self) -> str:
+        """The name under which it was published; "" for an anonymous source."""
+        return self.batch.source
+
+    @property
+    def number(self) -> int:
+        """Its number among its source's publications."""
+        return self.batch.number_of(self.sequence)
+
+    @property
+    def attributes(self) -> Mapping:
+        """Its attributes by name; what is absent is left out."""
+        first, end, rows = self.batch.unpacked_attributes
+        sequence = self.sequence
+        found: Mapping = rows[sequence - first] if first <= sequence < end else self.batch.attributes_of(sequence)
+        return found
+
+    @property
+    def event_time(self) -> datetime:
+        """When it happened, by its publisher's word, in UTC."""
+        return datetime_of(self.batch.event_time_us_of(self.sequence))
+
+    @property
+    def append_time(self) -> datetime:
+        """When the node took it, in UTC."""
+        return datetime_of(self.batch.append_time_us)
+
+    @property
+    def is_redelivered(self) -> bool:
+        """Whether it may have been pushed before, to this subscription's owner of then."""
+        return self.sequence <= self.batch.redelivered_to
+
+    def __repr__(self) -> str:
+        body = self.body if len(self.body) <= 64 else self.body[:61] + b"..."
+        return f"Publication(sequence={self.sequence}, key={self.key!r}, body={body!r}, source={self.source!r})"
+
+
+class UnpackedPublication(Publication, gc=False, eq=False):
+    """A publication that brings its attributes along: what a subscriber gets once it has asked for some of them."""
+
+    attributes: Mapping  # a field is read in a tenth of the time that a property takes
+
+
+class Interest:
+    """What a subscriber has asked of publications before, so that the next are unpacked with it."""
+
+    __slots__ = ("has_attributes",)
+
+    def __init__(self) -> None:
+        """Nothing has been asked yet."""
+        self.has_attributes = False
+
+
+class Batch:
+    """Consecutive publications of one source, as they were pushed: all of a batch, or what a filter left of it.
+
+    Rows are unpacked when they are asked for: as publications in runs, or as Arrow columns on the memory received.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_columns",
+        "_first",
+        "_interest",
+        "_memory",
+        "_rows",
+        "_settle",
+        "_start",
+        "_times",
+        "append_time_us",
+        "header",
+        "redelivered_to",
+        "source",
+        "stream",
+        "unpacked_attributes",
+    )
+
+    def __init__(
+        self,
+        stream: str,
+        source: str,
+        envelope: Envelope,
+        memory: memoryview,
+        redelivered_to: int,
+        settle: Callable[[Batch], None],
+        interest: Interest,
+    ) -> None:
+        """A batch out of a record that was pushed; `memory` is its body. Raises `PeerFault` where that is not sound."""
+        verify_signature(memory)
+        self.header: BatchHeader = read_header(memory)
+        self.stream = stream
+        self.source = source
+        self.append_time_us = envelope.append_time_us
+        self.redelivered_to = redelivered_to
+        self._memory = memory
+        self._first = envelope.first_sequence
+        self._start = 0
+        self._settle = settle
+        self._interest = interest
+        self._columns: Columns | None = None
+        self._rows: Rows | None = None
+        self.unpacked_attributes: tuple[int, int, Any] = 0, 0, ()
+        """What was unpacked last: the first sequence, the one behind the last, and the attributes by distance."""
+        self._times: list[int] | None = None
+
+    def __len__(self) -> int:
+        return self.header.count - self._start
+
+    def __repr__(self) -> str:
+        where = f"{self.first_sequence}..{self.last_sequence}" if len(self) else "none"
+        return f"Batch(stream={self.stream!r}, source={self.source!r}, sequences={where})"
+
+    # ── where it stands ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def first_sequence(self) -> int:
+        """The sequence of its first publication."""
+        return self._sequence_at(self._start)
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of its last publication."""
+        return self._sequence_at(self.header.count - 1)
+
+    @property
+    def is_redelivered(self) -> bool:
+        """Whether some of it may have been pushed before."""
+        return self.first_sequence <= self.redelivered_to
+
+    @property
+    def append_time(self) -> datetime:
+        """When the node took it, in UTC."""
+        return datetime_of(self.append_time_us)
+
+    @property
+    def sequences(self) -> npt.NDArray[np.int64]:
+        """The sequence of each publication, ascending."""
+        rows = self._row_indices()
+        if rows is None:
+            return np.arange(self._first + self._start, self._first + self.header.count, dtype=np.int64)
+        return rows[self._start :].astype(np.int64) + self._first
+
+    def skip_to(self, position: int) -> None:
+        """Leave out what lies before the sequence `position`."""
+        rows = self._row_indices()
+        offset = position - self._first
+        start = offset if rows is None else int(np.searchsorted(rows, offset))
+        self._start = min(max(self._start, start), self.header.count)
+
+    def settle(self) -> None:
+        """Settle all of it: in order, with everything before; individually, it alone."""
+        self._settle(self)
+
+    # ── unpacked ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def __iter__(self) -> Iterator[Publication]:
+        return chain.from_iterable(self.runs())
+
+    def runs(self) -> Iterator[Iterable[Publication]]:
+        """The publications, in runs that are unpacked one at a time."""
+        header, start = self.header, self._start
+        sequences: range | list[int]
+        if header.layout == Layout.ROWS:
+            rows = self._listed()
+            if rows.rows is None:
+                sequences = range(self._first + start, self._first + header.count)
+            else:
+                sequences = self.sequences.tolist()
+            yield self._run(rows.keys[start:], rows.bodies[start:], sequences, start)
+            return
+        columns = self.columns
+        keys, bodies = columns.keys, columns.bodies
+        all_sequences = self.sequences
+        for index in range(start, header.count, RUN_COUNT):
+            end = min(index + RUN_COUNT, header.count)
+            if columns.rows is None:
+                sequences = range(self._first + index, self._first + end)
+            else:
+                sequences = all_sequences[index - start : end - start].tolist()
+            size = end - index
+            yield self._run(list_of(keys.slice(index, size)), list_of(bodies.slice(index, size)), sequences, index)
+
+    def _run(
+        self, keys: list[bytes], bodies: list[bytes], sequences: Iterable[int], index: int
+    ) -> Iterable[Publication]:
+        if self._interest.has_attributes:
+            attributes = self._attributes_from(index, len(bodies))
+            return map(UnpackedPublication, keys, bodies, sequences, repeat(self), attributes)
+        return map(Publication, keys, bodies, sequences, repeat(self))
+
+    def _attributes_from(self, index: int, count: int) -> list[Any]:
+        """The attributes of `count` rows from `index` on."""
+        if self.header.layout == Layout.ROWS:
+            rows = self._listed().attributes
+            return [{} for _ in range(count)] if rows is None else [row or {} for row in rows[index : index + count]]
+        columns = self.columns.attributes
+        if not columns:
+            return [{} for _ in range(count)]
+        return attribute_rows({name: array.slice(index, count) for name, array in columns.items()})
+
+    @property
+    def signed(self) -> Signed:
+        """The whole batch as it was signed, and its header: for `veredus.delivery.joining`; rows skipped are in it."""
+        return self._memory, self.header
+
+    @property
+    def columns(self) -> Columns:
+        """All rows of the batch as Arrow columns, also those that `skip_to` left out."""
+        if self._columns is None:
+            self._columns = read_columns(self._memory, self.header)
+        return self._columns
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """Its publications as one record batch, on the memory that was received where that can be.
+
+        Columns, none of them a dictionary: `sequence` int64, `source` string, `number` int64, `key` and `body` binary,
+        `event_time` and `append_time` timestamp[us, tz=UTC], all without nulls. Then the attributes by name, with
+        `attribute.` in front where a name is one of these: bool, int64, double, string, binary or timestamp[us,
+        tz=UTC], null where a publication has none of that name. Which attributes there are is each batch's own.
+        """
+        columns, header, start = self.columns, self.header, self._start
+        count = len(self)
+        sequences = self.sequences
+        times = columns.event_times_us
+        event_times = (
+            constant_time(header.event_time_min_us, count) if times is None else times.slice(start).view(TIMESTAMP)
+        )
+        arrays = {
+            "sequence": numbers_array(sequences, pa.int64()),
+            "source": constant_octets(self.source.encode(), count, pa.string()),
+            "number": numbers_array(sequences + (header.first_number - self._first), pa.int64()),
+            "key": plain_array(columns.keys.slice(start)),
+            "body": columns.bodies.slice(start),
+            "event_time": event_times,
+            "append_time": constant_time(self.append_time_us, count),
+        }
+        for name, array in columns.attributes.items():
+            arrays[f"attribute.{name}" if name in arrays else name] = plain_array(array.slice(start))
+        return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+
+    # ── one row's rest ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def number_of(self, sequence: int) -> int:
+        """The number of the publication at `sequence`."""
+        return self.header.first_number + sequence - self._first
+
+    def attributes_of(self, sequence: int) -> Mapping:
+        """The attributes of the publication at `sequence`; unpacks a run of them, and from now on all that follow."""
+        self._interest.has_attributes = True
+        index = self._index_of(sequence)
+        start = 0 if self.header.layout == Layout.ROWS else index - index % RUN_COUNT
+        count = self.header.count if self.header.layout == Layout.ROWS else min(RUN_COUNT, self.header.count - start)
+        rows = self._attributes_from(start, count)
+        first, end = self._sequence_at(start), self._sequence_at(start + len(rows) - 1) + 1
+        indices = self._row_indices()
+        if indices is None:
+            self.unpacked_attributes = first, end, rows
+        else:
+            offsets = (indices[start : start + len(rows)] - indices[start]).tolist()
+            self.unpacked_attributes = first, end, dict(zip(offsets, rows, strict=True))
+        found: Mapping = self.unpacked_attributes[2][sequence - first]
+        return found
+
+    def event_time_us_of(self, sequence: int) -> int:
+        """The event time of the publication at `sequence`, in microseconds since the Unix epoch."""
+        if self._times is None:
+            if self.header.layout == Layout.ROWS:
+                times = self._listed().event_times_us
+            else:
+                column = self.columns.event_times_us
+                times = None if column is None else list_of(column)
+            self._times = [] if times is None else times
+        return self._times[self._index_of(sequence)] if self._times else self.header.event_time_min_us
+
+    def _index_of(self, sequence: int) -> int:
+        rows = self._row_indices()
+        offset = sequence - self._first
+        return offset if rows is None else int(np.searchsorted(rows, offset))
+
+    def _sequence_at(self, index: int) -> int:
+        rows = self._row_indices()
+        return self._first + (index if rows is None else int(rows[index]))
+
+    def _row_indices(self) -> npt.NDArray[np.uint32] | None:
+        if not self.header.is_excerpt:
+            return None
+        if self.header.layout == Layout.ROWS:
+            rows = self._listed().rows
+            return None if rows is None else np.array(rows, np.uint32)
+        return self.columns.rows
+
+    def _listed(self) -> Rows:
+        if self._rows is None:
+            self._rows = read_rows(self._memory, self.header)
+        return self._rows
+
+
+def batches_in(
+    stream: str,
+    records: memoryview,
+    redelivered_to: int,
+    names: dict[int, str],
+    settle: Callable[[Batch], None],
+    interest: Interest,
+) -> Iterator[Batch]:
+    """The batches of a delivery, in order. Raises `PeerFault` where one is not sound."""
+    offset, end = 0, len(records)
+    while offset < end:
+        envelope = read_envelope(records, offset)
+        if envelope is None or offset + envelope.record_size > end:
+            raise PeerFault("bad-record", f"no sound record at byte {offset} of a delivery of {end}")
+        if envelope.kind == RecordKind.BATCH:
+            start = offset + ENVELOPE_SIZE
+            memory = records[start : start + envelope.size]
+            source_id = int.from_bytes(memory[28:32], "little")
+            yield Batch(stream, names.get(source_id, ""), envelope, memory, redelivered_to, settle, interest)
+        offset += envelope.record_size

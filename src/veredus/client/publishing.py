@@ -1,0 +1,402 @@
+"""A source's end in the loop: it takes from the intake, keeps the outbox, and tells whoever waits what became of it.
+
+    caller ──► Intake ──take──► Outbox ──Offer──► channel
+    caller ◄── receipts, room ◄─ Settle ◄──────── receipts
+
+It attaches again, under its epoch, whenever there is a link; it never does so after it was fenced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
+from typing import NamedTuple, TypeAlias
+
+from veredus.delivery.batch import BatchLimits
+from veredus.delivery.cutting import Publications
+from veredus.delivery.outbox import (
+    BatchRejected,
+    Delay,
+    Demand,
+    Detached,
+    Effect,
+    Event,
+    GiveUp,
+    Granted,
+    Offer,
+    Outbox,
+    OutboxSettings,
+    Phase,
+    Published,
+    Settle,
+    Spoil,
+    Stopped,
+    Taken,
+)
+from veredus.kernel.engine import Now
+from veredus.kernel.errors import Fenced, Misuse, Refused, Unavailable, VeredusError
+from veredus.kernel.events import DeadlineReached
+from veredus.kernel.names import INCARNATION_SIZE
+from veredus.protocols.zeps import messages as m
+from veredus.protocols.zeps.client_exchange import (
+    OfferRequested,
+    Opening,
+    TellClosed,
+    TellMessage,
+    TellOpened,
+    TellReceipts,
+)
+from veredus.streams.exchange import Durability
+
+from .connection import TRANSIENT, Connection, Told, error_of
+from .intake import Intake
+
+RECEIPTS_MAX = 4096
+"""Receipts of so many batches are kept; older ones are answered without a sequence."""
+RETRY_S = 0.2
+
+
+class Receipt(NamedTuple):
+    """What became of one publication: it is in the stream, at `sequence`, as durable as `durability` says.
+
+    `sequence` is None where the node did not tell: the publication was taken while the link was down, or it repeats one
+    of long ago. `is_duplicate` says that the stream had it before.
+    """
+
+    number: int
+    sequence: int | None
+    durability: Durability
+    is_duplicate: bool
+
+
+Waiter: TypeAlias = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceAttaching:
+    """What a source asks for: `stream` as `source`."""
+
+    stream: str
+    source: str
+    incarnation: bytes
+    is_sparse: bool = False
+
+    def opening(self, epoch: int) -> Opening:
+        """The message that attaches it."""
+        return m.AttachSource(self.stream, self.source, self.incarnation, epoch, self.is_sparse)
+
+
+@dataclass(frozen=True, slots=True)
+class StageAttaching:
+    """What a sink's task asks for: a stage for `stream` in a run."""
+
+    sink: str
+    run_epoch: int
+    stream: str
+    key: bytes
+
+    def opening(self, epoch: int) -> Opening:
+        """The message that opens it."""
+        return m.OpenStage(self.sink, self.run_epoch, self.stream, self.key)
+
+
+class SourceChannel:
+    """Owns one source's outbox, its place on the connection, and those who wait; see the module."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        attaching: SourceAttaching | StageAttaching,
+        intake: Intake,
+        settings: OutboxSettings,
+    ) -> None:
+        """A source of `connection` that publishes what `intake` holds; to be made in the connection's loop."""
+        self.intake = intake
+        self.last_number = 0
+        """The last number that the node knew when this source attached first."""
+        self.resume_token = b""
+        self.resume_number = 0
+        """The number of the publication that the resume token closed."""
+        self.stage = 0
+        self.delay: Delay | None = None
+        """Why the node takes nothing for now."""
+        self.taken_number = 0
+        self._connection = connection
+        self._attaching = attaching
+        self._outbox = Outbox(settings)
+        self._channel = 0
+        self._epoch = 0
+        self._attached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._receipts: deque[Settle] = deque(maxlen=RECEIPTS_MAX)
+        self._waiters: list[tuple[int, int, Waiter]] = []
+        self._room_waiters: list[Waiter] = []
+        self._ties = count()
+        self._spoiled_number = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    # ── attach ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def attach(self) -> None:
+        """Wait until the node has attached the source. Raises what it refused with, `Fenced`, or `Unavailable`."""
+        self._connection.attach(self)
+        try:
+            async with asyncio.timeout(self._connection.settings.timeout_s):
+                await asyncio.shield(self._attached)
+        except TimeoutError:
+            self.detach()
+            reason = f": {self.delay.message}" if self.delay is not None else ""
+            raise Unavailable("no-answer", f"the node did not attach the source in time{reason}") from None
+
+    def begin(self) -> None:
+        """A link is open: attach, under the epoch that is known."""
+        if self.intake.failure is None:
+            self._channel = self._connection.open_channel(self, self._attaching.opening(self._epoch))
+
+    def take(self, told: Told) -> None:
+        """Turn what the channel said into the outbox's facts."""
+        match told:
+            case TellReceipts(_, receipts):
+                for last, sequence, is_duplicate, durability in receipts:
+                    self._handle(Taken(last, sequence, is_duplicate, durability))
+                self.pump()
+            case TellOpened(_, m.SourceAttached() as grant):
+                self._become_attached(grant)
+            case TellOpened(_, m.StageOpened() as grant):
+                self._become_stage(grant)
+            case TellMessage(_, m.BatchRefused() as refused):
+                self._handle(BatchRejected(refused.first_number, refused.code, refused.message, refused.last_number))
+                self.pump()
+            case TellClosed(_, m.Refusal() | m.Fencing() as cause):
+                self._channel = 0
+                self._be_refused(error_of(cause))
+            case TellClosed():
+                self._channel = 0
+
+    def _limits(self) -> BatchLimits:
+        assert self._connection.welcome is not None
+        return self._connection.welcome.limits
+
+    def _become_attached(self, grant: m.SourceAttached) -> None:
+        self._epoch = grant.epoch
+        if not self._attached.done():
+            self.last_number = grant.last_number
+            self.resume_token = grant.token
+            self.resume_number = grant.token_number
+        resume = grant.token_number if self.intake.keeps_last and grant.token else grant.last_number
+        self._start(
+            Granted(
+                grant.stream_id, grant.source_id, grant.epoch, grant.last_number, resume, int(grant.durability),
+                self._limits(),
+            )
+        )  # fmt: skip
+
+    def _become_stage(self, grant: m.StageOpened) -> None:
+        self.stage = grant.stage
+        last = grant.last_number
+        durability = int(Durability.GROUP)
+        self._start(Granted(grant.stream_id, 0, 0, last, last, durability, self._limits(), is_stage=True))
+
+    def _start(self, granted: Granted) -> None:
+        is_first = not self._attached.done()
+        self._handle(granted)
+        if is_first:
+            self.taken_number = self._outbox.taken_number
+            self.intake.start(self._outbox.last_number, granted.limits)
+            self._attached.set_result(None)
+        self.intake.is_gone = False
+        self.pump()
+
+    def _be_refused(self, error: VeredusError) -> None:
+        self._handle(Detached())
+        if error.code in TRANSIENT:
+            self.delay = Delay(error.code, error.message)
+            self._connection.call_later(RETRY_S, self._begin_again)
+        else:
+            self.fail(error)
+
+    def _begin_again(self) -> None:
+        if self._connection.is_open and not self._channel:
+            self.begin()
+
+    # ── leave ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def lose(self) -> None:
+        """The link is gone; what was offered is in doubt."""
+        self._channel = 0
+        self._handle(Detached())
+        self.intake.is_gone = True
+        self.intake.bar()
+
+    def fail(self, error: VeredusError) -> None:
+        """This source is over: whoever waits, or publishes, hears why."""
+        if self.intake.failure is None:
+            self.intake.failure = error
+        self.intake.bar()
+        self._handle(Stopped())
+        self.detach()
+        if not self._attached.done():
+            self._attached.set_exception(error)
+            self._attached.exception()
+        self._tell_waiters(lambda _: True)
+        self._tell_room()
+
+    def forbid(self, error: VeredusError) -> None:
+        """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
+        self.intake.failure = error
+        self.intake.bar()
+
+    def detach(self) -> None:
+        """Hang on the connection no more."""
+        channel, self._channel = self._channel, 0
+        self._connection.detach(self, channel)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # ── take, cut, offer ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def pump(self) -> None:
+        """Cut what may be cut now; sleep only when nothing is left lying."""
+        intake, outbox = self.intake, self._outbox
+        if outbox.phase is Phase.STOPPED:
+            return
+        now = Now(time.monotonic_ns(), time.time_ns())
+        while True:
+            demand = outbox.demand(now)
+            taken = None if demand is Demand.NOTHING else intake.take(demand is Demand.ANY)
+            if taken is not None:
+                intake.is_idle = False
+                self._publish(taken, now)
+            elif demand is not Demand.ANY or intake.keeps_last:
+                intake.is_idle = False
+                break
+            elif intake.is_idle:
+                break
+            else:
+                intake.become_idle()
+        intake.tell_cut(outbox.last_number, outbox.size)
+        if self._room_waiters and intake.has_much_room:
+            self._tell_room()
+        self._arm(now)
+
+    def _publish(self, taken: tuple[Publications, bytes], now: Now) -> None:
+        publications, token = taken
+        try:
+            effects = self._outbox.handle(Published(publications, token), now)
+        except Exception as error:
+            self.fail(Misuse("bad-publication", f"what was published cannot be written: {error}"))
+            raise
+        for effect in effects:
+            self._do(effect)
+
+    def _handle(self, event: Event) -> None:
+        now = Now(time.monotonic_ns(), time.time_ns())
+        for effect in self._outbox.handle(event, now):
+            self._do(effect)
+
+    def _do(self, effect: Effect) -> None:
+        match effect:
+            case Offer(record):
+                self._connection.handle(OfferRequested(self._channel, record))
+            case Settle():
+                self._settle(effect)
+            case Delay():
+                self.delay = effect
+            case GiveUp(code, message, last):
+                self.fail(Refused(code, message, last_number=last))
+            case Spoil(number, code, message):
+                self._spoiled_number = number
+                self.intake.failure = Misuse(code, f"publication {number} {message}", number=number)
+                self.intake.bar()
+                self._tell_waiters(lambda waited_for: waited_for >= number)
+                self._tell_room()
+
+    def _arm(self, now: Now) -> None:
+        """See that somebody looks again when the linger or the rest is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due_ns = self._outbox.deadline()
+        if due_ns is not None:
+            self._timer = self._connection.call_later(max(due_ns - now.monotonic_ns, 0) / 1e9, self._look_again)
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self._handle(DeadlineReached())
+        self.pump()
+
+    # ── receipts and room ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _settle(self, settled: Settle) -> None:
+        self.delay = None
+        self._receipts.append(settled)
+        self.taken_number = taken = settled.last_number
+        waiters = self._waiters
+        while waiters and waiters[0][0] <= taken:
+            heappop(waiters)[2]()
+
+    def _tell_waiters(self, is_told: Callable[[int], bool]) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if is_told(waiter[0]):
+                waiter[2]()
+            else:
+                heappush(self._waiters, waiter)
+
+    def add_waiter(self, number: int, tell: Waiter) -> None:
+        """Call `tell` once `number` was taken or cannot be any more; in the loop."""
+        if number <= self.taken_number or self._outbox.phase is Phase.STOPPED or 0 < self._spoiled_number <= number:
+            tell()
+        else:
+            heappush(self._waiters, (number, next(self._ties), tell))
+
+    def add_room_waiter(self, tell: Waiter) -> None:
+        """Call `tell` once there is room or the source is over; in the loop."""
+        self._room_waiters.append(tell)
+        self.pump()
+        if self.intake.failure is not None or self.intake.has_room:
+            self._tell_room()
+
+    def _tell_room(self) -> None:
+        waiters, self._room_waiters = self._room_waiters, []
+        for tell in waiters:
+            tell()
+
+    def receipt(self, number: int) -> Receipt:
+        """What became of `number`, which was waited for. Raises why it was not taken."""
+        if number > self.taken_number:
+            raise self.not_taken(number)
+        receipts = self._receipts
+        index = bisect_left(receipts, number, key=_last_number_of)
+        if index < len(receipts) and receipts[index].first_number <= number:
+            found = receipts[index]
+            sequence = found.first_sequence + number - found.first_number if found.first_sequence else None
+            return Receipt(number, sequence, Durability(found.durability), found.is_duplicate)
+        return Receipt(number, None, Durability.GROUP, False)
+
+    def not_taken(self, number: int) -> VeredusError:
+        """Why `number` is in doubt still."""
+        failure = self.intake.failure
+        if isinstance(failure, Fenced):
+            return Fenced(failure.code, failure.message, **failure.details)
+        if failure is not None:
+            return type(failure)(failure.code, failure.message, **failure.details)
+        reason = f": {self.delay.message}" if self.delay is not None else ""
+        message = f"number {number} is in doubt; {self.taken_number} is the last that was taken{reason}"
+        code = self.delay.code if self.delay is not None else "in-doubt"
+        return Unavailable(code, message, number=number, taken_number=self.taken_number)
+
+
+def _last_number_of(settled: Settle) -> int:
+    return settled.last_number
+
+
+def new_incarnation() -> bytes:
+    """What tells this attachment, however often it is retried, from any other."""
+    return secrets.token_bytes(INCARNATION_SIZE)

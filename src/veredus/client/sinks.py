@@ -1,0 +1,267 @@
+"""Sinks: rows that many tasks write become visible at once, with one commit, however often it is asked for.
+
+run opened ──► stages (rows durable, invisible) ──► commit (all visible, contiguous) or drop
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import msgspec
+
+from veredus.kernel.errors import Misuse, Unavailable, VeredusError
+from veredus.kernel.names import INCARNATION_SIZE
+from veredus.protocols.zeps import messages as m
+from veredus.protocols.zeps.client_exchange import MessageRequested, TellClosed, TellMessage, TellOpened
+
+from .connection import TRANSIENT, Connection, Told, error_of
+from .publisher import AsyncPublisher, PublisherSettings
+from .publishing import RETRY_S, StageAttaching, new_incarnation
+
+
+class Committed(NamedTuple):
+    """A commit is durable: in each stream that it touched, `count` rows from `first_sequence` on.
+
+    `is_duplicate` says that it was committed before, and this is what was answered then.
+    """
+
+    commit_id: int
+    is_duplicate: bool
+    streams: tuple[tuple[str, int, int], ...]
+
+
+class RunChannel:
+    """Owns a run's place on the connection, and the commits that wait for their answer; it asks them again."""
+
+    def __init__(self, connection: Connection, sink: str, epoch: int, incarnation: bytes) -> None:
+        """A run of `sink`: a new one where `epoch` is 0, else the one with that epoch."""
+        self.sink = sink
+        self.epoch = epoch
+        self.commit_id = -1
+        self.streams: tuple[tuple[str, int, int], ...] = ()
+        self.failure: VeredusError | None = None
+        self._connection = connection
+        self._incarnation = incarnation
+        self._channel = 0
+        self._is_granted = False
+        """Whether the node granted the run on this channel: until then nothing may be said on it."""
+        self._request = 0
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked: dict[int, tuple[m.Commit | m.DropStages, asyncio.Future[Any]]] = {}
+
+    async def open(self) -> None:
+        """Wait until the run is granted. Raises `Fenced` when it is not the newest any more, or what refused it."""
+        self._connection.attach(self)
+        try:
+            async with asyncio.timeout(self._connection.settings.timeout_s):
+                await asyncio.shield(self._opened)
+        except TimeoutError:
+            self.detach()
+            raise Unavailable("no-answer", "the node did not grant the run in time") from None
+
+    def begin(self) -> None:
+        """A link is open: open the run, or join it again."""
+        self._is_granted = False
+        if self.failure is None:
+            opening = m.OpenRun(self.sink, self._incarnation, self.epoch)
+            self._channel = self._connection.open_channel(self, opening)
+
+    def take(self, told: Told) -> None:
+        """Answers, and the end."""
+        match told:
+            case TellOpened(_, m.RunOpened(epoch, commit_id, detail)):
+                self.epoch, self._is_granted = epoch, True
+                if not self._opened.done():
+                    self.commit_id = commit_id
+                    self.streams = (
+                        msgspec.msgpack.decode(detail, type=tuple[tuple[str, int, int], ...]) if detail else ()
+                    )
+                    self._opened.set_result(None)
+                for message, _ in self._asked.values():
+                    self._connection.handle(MessageRequested(self._channel, message))
+            case TellMessage(_, m.Committed() as committed):
+                answer = Committed(committed.commit_id, committed.duplicate, committed.streams)
+                self._answer(committed.request, answer)
+            case TellMessage(_, m.Reply(request, result)):
+                self._answer(request, result)
+            case TellMessage(_, m.Refusal() as refusal):
+                self._answer(refusal.request, error_of(refusal))
+            case TellClosed(_, m.Refusal() | m.Fencing() as cause):
+                self._channel = 0
+                self._be_refused(error_of(cause))
+            case TellClosed():
+                self._channel = 0
+
+    def _be_refused(self, error: VeredusError) -> None:
+        if error.code in TRANSIENT:
+            self._connection.call_later(RETRY_S, self._begin_again)
+        else:
+            self.fail(error)
+
+    def _begin_again(self) -> None:
+        if self._connection.is_open and not self._channel:
+            self.begin()
+
+    def _answer(self, request: int, result: object) -> None:
+        _, answer = self._asked.get(request, (None, None))
+        if answer is None or answer.done():
+            return
+        if isinstance(result, VeredusError):
+            answer.set_exception(result)
+        else:
+            answer.set_result(result)
+
+    def lose(self) -> None:
+        """The link is gone; what waits for an answer is asked again, since a commit is idempotent."""
+        self._channel = 0
+
+    def fail(self, error: VeredusError) -> None:
+        """The run is over."""
+        self.failure = self.failure or error
+        self.detach()
+        if not self._opened.done():
+            self._opened.set_exception(error)
+            self._opened.exception()
+        for _, answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(error)
+
+    def forbid(self, error: VeredusError) -> None:
+        """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
+        self.failure = error
+
+    def detach(self) -> None:
+        """Hang on the connection no more."""
+        channel, self._channel = self._channel, 0
+        self._connection.detach(self, channel)
+
+    async def commit(self, commit_id: int, stages: Sequence[int]) -> Committed:
+        """Make the stages visible at once; the answer, that of the first time where it was committed before."""
+        answer = await self._ask(m.Commit(self._next(), self.sink, self.epoch, commit_id, tuple(stages)))
+        assert isinstance(answer, Committed)
+        return answer
+
+    async def drop(self, stages: Sequence[int]) -> None:
+        """Forget stages that will not be committed."""
+        await self._ask(m.DropStages(self._next(), self.sink, self.epoch, tuple(stages)))
+
+    def _next(self) -> int:
+        self._request += 1
+        return self._request
+
+    async def _ask(self, message: m.Commit | m.DropStages) -> object:
+        if self.failure is not None:
+            raise self.failure
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked[message.request] = message, answer
+        if self._channel and self._is_granted and self._connection.is_open:
+            self._connection.handle(MessageRequested(self._channel, message))
+        try:
+            async with asyncio.timeout(self._connection.settings.timeout_s):
+                return await answer
+        except TimeoutError:
+            raise Unavailable("in-doubt", "the node did not answer in time: ask again, it commits once") from None
+        finally:
+            self._asked.pop(message.request, None)
+
+
+class AsyncStage(AsyncPublisher):
+    """Rows for one stream, durable and invisible until the stage is committed. It publishes as a publisher does."""
+
+    __slots__ = ()
+
+    @property
+    def stage(self) -> int:
+        """The stage's number, which a commit names; it may be sent to another process."""
+        return self._channel.stage
+
+
+class AsyncRun:
+    """One run of a sink: the newest fences all older ones, and drops what they left open."""
+
+    def __init__(self, connection: Connection, sink: str, epoch: int, incarnation: bytes) -> None:
+        """A run that is not granted yet; `AsyncSink` makes one that is."""
+        self.channel = RunChannel(connection, sink, epoch, incarnation)
+        self._connection = connection
+
+    @property
+    def epoch(self) -> int:
+        """What names the run among its sink's; another process joins it by this."""
+        return self.channel.epoch
+
+    @property
+    def commit_id(self) -> int:
+        """The last commit of the sink when the run was granted; -1 for none."""
+        return self.channel.commit_id
+
+    @property
+    def streams(self) -> tuple[tuple[str, int, int], ...]:
+        """What that commit touched: stream, first sequence, count."""
+        return self.channel.streams
+
+    async def stage(self, stream: str, key: bytes | None = None, **options: Any) -> AsyncStage:
+        """A new stage for `stream`. `key`: 16 bytes that name the attempt. `options`: as a publisher's."""
+        settings = replace(PublisherSettings(stream), **options)
+        attaching = StageAttaching(self.channel.sink, self.epoch, stream, key or secrets.token_bytes(INCARNATION_SIZE))
+        stage = AsyncStage(self._connection, settings, attaching)
+        await stage.attach()
+        return stage
+
+    async def commit(self, commit_id: int, stages: Sequence[int | AsyncStage]) -> Committed:
+        """Make these stages visible at once, in this order. `commit_id` only grows; what it did is not done again."""
+        return await self.channel.commit(commit_id, numbers_of(stages))
+
+    async def drop(self, stages: Sequence[int | AsyncStage]) -> None:
+        """Forget these stages; one that was committed stays committed."""
+        await self.channel.drop(numbers_of(stages))
+
+    async def close(self) -> None:
+        """Let go of the run; what is staged stays."""
+        self.channel.fail(Misuse("closed", "this run was closed"))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class AsyncSink:
+    """A name under which stages are committed."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        """The sink `name` of a node."""
+        self.name = name
+        self._connection = connection
+
+    async def open_run(self, incarnation: bytes | None = None) -> AsyncRun:
+        """A new run, which fences all older ones; the same one again for the same 16 bytes of `incarnation`."""
+        return await self._opened(0, incarnation or new_incarnation())
+
+    async def join_run(self, epoch: int) -> AsyncRun:
+        """The run of that epoch, opened elsewhere. Raises `Fenced` when there is a newer one."""
+        return await self._opened(epoch, new_incarnation())
+
+    async def remove(self) -> None:
+        """Forget the sink, with the id of its last commit; what it committed stays.
+
+        Raises `Refused`: `unknown-sink`, or `sink-in-use` while stages are open.
+        """
+        await self._connection.ask("sink.remove", sink=self.name)
+
+    async def _opened(self, epoch: int, incarnation: bytes) -> AsyncRun:
+        run = AsyncRun(self._connection, self.name, epoch, incarnation)
+        await run.channel.open()
+        return run
+
+
+def numbers_of(stages: Sequence[Any]) -> tuple[int, ...]:
+    """The numbers of stages that are given as such or by number."""
+    return tuple(stage if isinstance(stage, int) else stage.stage for stage in stages)

@@ -1,0 +1,48 @@
+"""From where a subscription that has no cursor yet begins."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from veredus.delivery.publication import microseconds_of
+from veredus.kernel.errors import Misuse
+from veredus.streams.exchange import Start, StartKind
+
+
+def beginning() -> Start:
+    """From everything kept."""
+    return Start()
+
+
+def head() -> Start:
+    """After the newest publication: only what comes."""
+    return Start(StartKind.HEAD)
+
+
+def tail(count: int) -> Start:
+    """At the newest `count` publications."""
+    return Start(StartKind.TAIL, _checked(count))
+
+
+def at(sequence: int) -> Start:
+    """At `sequence`. The node refuses one that is gone (`below-floor`) or not there yet (`above-head`)."""
+    return Start(StartKind.SEQUENCE, _checked(sequence))
+
+
+def since(when: datetime | int) -> Start:
+    """At the first publication appended at `when` or later: an aware datetime, or microseconds since the Unix epoch."""
+    try:
+        return Start(StartKind.TIME, max(0, when if isinstance(when, int) else microseconds_of(when)))
+    except ValueError as error:
+        raise Misuse("bad-start", str(error)) from None
+
+
+def after(source: str) -> Start:
+    """After the last publication of `source` in the stream; from everything kept where it has none."""
+    return Start(StartKind.AFTER_MINE, 0, source)
+
+
+def _checked(number: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise Misuse("bad-start", f"{number!r} is no whole number from 0")
+    return number

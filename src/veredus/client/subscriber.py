@@ -1,0 +1,156 @@
+"""Subscribing with asyncio: a feed and its channel in one loop, which is also the caller's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from types import TracebackType
+from typing import Self
+
+from veredus.kernel.errors import Misuse, VeredusError
+from veredus.matching.filters import Filter
+from veredus.streams.exchange import SettleMode, Start
+
+from .connection import Connection
+from .feed import Feed
+from .publication import Batch, Publication
+from .publisher import teller_of
+from .subscribing import GapPolicy, Settleable, SubscriptionChannel, Wanted
+
+CLOSE_TIMEOUT_S = 10.0
+
+
+def filter_of(keys: str | Iterable[str] | None, where: str | None) -> Filter | None:
+    """The filter that these words make, or None where there are none."""
+    if keys is None and where is None:
+        return None
+    return Filter((keys,) if isinstance(keys, str) else tuple(keys or ()), where)
+
+
+def wanted_of(
+    stream: str,
+    subscriber: str,
+    name: str,
+    keys: str | Iterable[str] | None,
+    where: str | None,
+    start: Start | None,
+    until: int,
+    mode: str,
+    window_size: int,
+    on_gap: GapPolicy,
+    attempts_max: int = 0,
+    parked_to: str = "",
+) -> Wanted:
+    """What a subscription asks for, in the words of the native protocol. Raises `Misuse`."""
+    if bool(subscriber) != bool(name):
+        name = name or "main"
+    if not subscriber and name:
+        raise Misuse("no-subscriber", "a durable subscription belongs to a subscriber: give its name as well")
+    modes = {"in-order": SettleMode.IN_ORDER, "individual": SettleMode.INDIVIDUAL}
+    if mode not in modes:
+        raise Misuse("bad-mode", f'{mode!r} is no way to settle: "in-order" and "individual" are')
+    if window_size < 1:
+        raise Misuse("bad-window", f"a window has at least one byte, not {window_size}")
+    if bool(attempts_max) != bool(parked_to):
+        raise Misuse("bad-parking", "to park what is pushed too often takes both: attempts_max and parked_to, a stream")
+    filter_ = filter_of(keys, where)
+    return Wanted(
+        stream, subscriber, name, filter_, start or Start(), until, modes[mode], window_size, on_gap, attempts_max,
+        parked_to,
+    )  # fmt: skip
+
+
+class AsyncSubscription:
+    """Gives what a stream holds and will hold, in order, each publication once. To be used in its connection's loop.
+
+    Iterate over publications or over `batches()`; rows of a batch that iteration has begun belong to that iteration.
+    """
+
+    def __init__(self, connection: Connection, wanted: Wanted) -> None:
+        """A subscription that is not granted yet; `AsyncNode.subscribe` makes one that is."""
+        self.channel = SubscriptionChannel(connection, wanted)
+        self._feed = Feed(self.channel, lambda then: then())
+        self._arrived = asyncio.Event()
+        self.channel.tell_arrived = self._arrived.set
+
+    async def attach(self) -> None:
+        """Wait until the node has granted the subscription. Raises what it refused with, or `Unavailable`."""
+        await self.channel.attach()
+
+    @property
+    def position(self) -> int:
+        """The sequence behind the last publication that was handed out."""
+        return self.channel.position
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether all before `until` was handed out."""
+        return self._feed.is_ended
+
+    # ── take ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def next_batch(self, timeout_s: float | None = None) -> Batch | None:
+        """The next batch; None at the end, or when `timeout_s` is over. Raises gaps, and what ended it."""
+        while True:
+            batch = self._feed.take()
+            if batch is not None or self._feed.is_ended:
+                return batch
+            self._arrived.clear()
+            self.channel.is_waiting = True
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return None
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """Batches, until the end."""
+        while (batch := await self.next_batch()) is not None:
+            yield batch
+
+    async def __aiter__(self) -> AsyncIterator[Publication]:
+        while (batch := await self.next_batch()) is not None:
+            for publication in batch:
+                yield publication
+
+    # ── settle ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def settle(self, what: Settleable) -> None:
+        """Settle up to a publication, a batch or a sequence; individually, these alone. The node journals it soon."""
+        self._feed.settle(what)
+
+    async def wait_settled(self, what: Settleable | None = None, timeout_s: float | None = None) -> None:
+        """Wait until a settlement is journaled; all of them, where none is named. Raises `Unavailable("in-doubt")`."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        wanted = self._feed.range_of(what)
+        self.channel.add_settle_waiter(wanted, teller_of(done))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await done
+        except TimeoutError:
+            raise self.channel.not_settled() from None
+        self.channel.check_settled(wanted)
+
+    async def change_filter(self, keys: str | Iterable[str] | None = None, where: str | None = None) -> int:
+        """Take another filter; the sequence from which on it counts."""
+        return await self.channel.change_filter(filter_of(keys, where) or Filter())
+
+    async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Wait for the settlements, and let go; a durable cursor stays where it is."""
+        try:
+            if self.channel.failure is None and self.channel.wanted.is_durable:
+                await self.wait_settled(timeout_s=timeout_s)
+        finally:
+            self.channel.fail(Misuse("closed", "this subscription was closed"))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except VeredusError:
+            if kind is None:
+                raise

@@ -1,0 +1,415 @@
+"""A subscription's end in the loop, and its feed in the subscriber's thread.
+
+    loop:        channel ──► queue ──┐                  ┌──► credit, settlements ──► channel
+    subscriber:                      └──► Feed.take ────┘
+
+It subscribes again, under its epoch and at its place, whenever there is a link; it never does so after it was fenced.
+What was handed out is not handed out again, though the node pushes it once more where it was not settled.
+
+Invariants
+    (1) What is queued is in the order in which it was pushed; a lost link empties the queue.
+    (2) At most one settlement is on its way; what is settled meanwhile goes with the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias
+
+from veredus.kernel.errors import Unavailable, VeredusError
+from veredus.matching.filters import Filter
+from veredus.protocols.zeps import messages as m
+from veredus.protocols.zeps.client_exchange import (
+    CreditRequested,
+    MessageRequested,
+    SettleRequested,
+    TellClosed,
+    TellDelivery,
+    TellMessage,
+    TellOpened,
+    TellSettled,
+)
+from veredus.streams.exchange import SettleMode, Start, StartKind
+
+from .connection import TRANSIENT, Connection, Told, error_of
+from .publication import Batch, Publication
+from .publishing import RETRY_S, Waiter, new_incarnation
+
+WINDOW_SIZE = 8 << 20
+Range: TypeAlias = tuple[int, int]
+Settleable: TypeAlias = Publication | Batch | int
+"""A publication, a batch, or a sequence."""
+
+
+class Gap(NamedTuple):
+    """What cannot be had any more, from `first_sequence` to before `next_sequence`, and why.
+
+    Codes: `trimmed`, `lagged` (released beyond the lag limit), `damaged`, and `lost` (what was pushed is
+    gone, by damage or by a node that does not sync; something else may lie there).
+    """
+
+    first_sequence: int
+    next_sequence: int
+    code: str
+
+
+GapPolicy: TypeAlias = Literal["raise"] | Callable[[Gap], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a subscription asks for."""
+
+    stream: str
+    subscriber: str = ""
+    name: str = ""
+    filter: Filter | None = None
+    start: Start = field(default_factory=Start)
+    until: int = 0
+    mode: SettleMode = SettleMode.IN_ORDER
+    window_size: int = WINDOW_SIZE
+    on_gap: GapPolicy = "raise"
+    attempts_max: int = 0
+    parked_to: str = ""
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether the node keeps a cursor for it."""
+        return bool(self.subscriber)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Whole records that were pushed; `size` bytes of credit of the link of that count went with them."""
+
+    records: memoryview
+    redelivered_to: int
+    size: int
+    link_count: int
+
+
+class SubscriptionChannel:
+    """Owns a subscription's place on the connection, its queue, and what of its settlements is not confirmed."""
+
+    def __init__(self, connection: Connection, wanted: Wanted) -> None:
+        """A subscription of `connection`; to be made in the connection's loop."""
+        self.wanted = wanted
+        self.queue: deque[Delivery | m.Progress | m.Gap | m.End] = deque()
+        self.sources: dict[int, str] = {}
+        self.failure: VeredusError | None = None
+        self.grant: m.Subscribed | None = None
+        self.position = 0
+        """The next sequence that the subscriber has not been given; the feed writes it."""
+        self.link_count = 0
+        """How often it was granted: credit belongs to one link."""
+        self.is_waiting = False
+        """Whether the subscriber waits for `tell_arrived`; it looks at the queue once more after setting this."""
+        self.tell_arrived: Callable[[], None] = lambda: None
+        self.settled_floor = 0
+        self.settle_to = 0
+        """In order: up to where the subscriber has settled; its thread writes it."""
+        self.to_settle: deque[Range] = deque()
+        """Individually: what the subscriber has settled."""
+        self.is_settle_idle = True
+        """Whether the loop must be told of settlements; it looks once more after setting this."""
+        self._connection = connection
+        self._channel = 0
+        self._granted = 0
+        """The channel once it is granted: until then nothing may be said on it."""
+        self._epoch = 0
+        self._incarnation = new_incarnation()
+        self._attached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sent: tuple[Range, ...] = ()
+        self._pending: list[Range] = []
+        self._settle_waiters: list[tuple[Range, Waiter]] = []
+        self._floor = 0
+        self._filter = wanted.filter
+        self._filter_change: asyncio.Future[int] | None = None
+
+    # ── attach ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def attach(self) -> None:
+        """Wait until the node has granted the subscription. Raises what it refused with, or `Unavailable`."""
+        self._connection.attach(self)
+        try:
+            async with asyncio.timeout(self._connection.settings.timeout_s):
+                await asyncio.shield(self._attached)
+        except TimeoutError:
+            self.detach()
+            raise Unavailable("no-answer", "the node did not grant the subscription in time") from None
+
+    def begin(self) -> None:
+        """A link is open: subscribe, from the start the first time, then from where the subscriber is."""
+        if self.failure is not None:
+            return
+        wanted, start = self.wanted, self.wanted.start
+        incarnation, term = b"", 0
+        self._granted = 0
+        if self.grant is not None:
+            start = Start(StartKind.SEQUENCE, max(self.position, self._floor))
+            incarnation, term = self.grant.stream_incarnation, self.grant.term
+        self._channel = self._connection.open_channel(
+            self,
+            m.Subscribe(
+                wanted.stream,
+                wanted.subscriber,
+                wanted.name,
+                self._filter,
+                start,
+                wanted.until,
+                wanted.mode,
+                self._incarnation if wanted.is_durable else b"",
+                self._epoch,
+                wanted.window_size,
+                incarnation,
+                wanted.attempts_max,
+                wanted.parked_to,
+                term,
+            ),
+        )
+
+    def take(self, told: Told) -> None:
+        """Queue what the subscriber shall see, in order; the rest is ours."""
+        match told:
+            case TellDelivery(_, redelivered_to, records, size):
+                self._queue(Delivery(records, redelivered_to, size, self.link_count))
+            case TellMessage(_, m.Sources(names)):
+                self.sources.update(names)
+            case TellMessage(_, m.Progress() | m.Gap() | m.End() as message):
+                self._queue(message)
+            case TellSettled(_, floor, _):
+                self._be_settled(floor)
+            case TellMessage(_, m.FilterChanged(position)):
+                self._be_filtered(position)
+            case TellMessage(_, m.Refusal() as refusal):
+                self._be_refused_settlement(error_of(refusal))
+            case TellOpened(_, m.Subscribed() as grant):
+                self._become_attached(grant)
+            case TellClosed(_, m.End() as end):
+                self._channel = 0
+                self._queue(end)
+                self._connection.detach(self, 0)
+            case TellClosed(_, m.Refusal() | m.Fencing() as cause):
+                self._channel = 0
+                self._be_refused(error_of(cause))
+            case TellClosed():
+                self._channel = 0
+
+    def _queue(self, item: Delivery | m.Progress | m.Gap | m.End) -> None:
+        self.queue.append(item)
+        if self.is_waiting:
+            self.is_waiting = False
+            self.tell_arrived()
+
+    def _become_attached(self, grant: m.Subscribed) -> None:
+        before, self.grant, self._granted = self.grant, grant, self._channel
+        self._epoch = grant.epoch
+        self.link_count += 1
+        if before is None:
+            self.position = grant.position
+            self.settled_floor = self.settle_to = grant.position - 1
+            self._attached.set_result(None)
+        elif 0 < grant.changed_from < self.position:
+            self._forget_from(grant.changed_from)
+            self._queue(m.Gap(grant.changed_from, self.position, "lost"))
+        self.pump_settlements()
+
+    def _forget_from(self, sequence: int) -> None:
+        """What was pushed from `sequence` on is gone: there is nothing of it to settle, nor to wait for."""
+        last = sequence - 1
+        self.settle_to = min(self.settle_to, last)
+        self.settled_floor = min(self.settled_floor, last)
+        asked = [*self._pending, *self.to_settle]
+        self.to_settle.clear()
+        self._pending = [(first, min(end, last)) for first, end in asked if first <= last]
+        waiting, self._settle_waiters = self._settle_waiters, []
+        for (first, end), tell in waiting:
+            if first > last:
+                tell()
+            else:
+                self._settle_waiters.append(((first, min(end, last)), tell))
+
+    def _be_refused(self, error: VeredusError) -> None:
+        floor = error.details.get("floor")
+        if error.code == "below-floor" and self.grant is not None and isinstance(floor, int):
+            self._floor = floor
+            self._queue(m.Gap(self.position, floor, "trimmed"))
+            self._begin_again()
+        elif error.code in TRANSIENT:
+            self._connection.call_later(RETRY_S, self._begin_again)
+        else:
+            self.fail(error)
+
+    def _begin_again(self) -> None:
+        if self._connection.is_open and not self._channel:
+            self.begin()
+
+    # ── leave ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def lose(self) -> None:
+        """The link is gone; what the subscriber has not taken will be pushed again."""
+        self._channel = 0
+        self._sent = ()
+        self.queue.clear()
+        if self._filter_change is not None and not self._filter_change.done():
+            self._filter_change.set_exception(Unavailable("in-doubt", "the link was lost: change the filter again"))
+
+    def fail(self, error: VeredusError) -> None:
+        """It is over, and the subscriber hears why: at once when it was fenced, else behind what is queued."""
+        if self.failure is None:
+            self.failure = error
+        self.detach()
+        if not self._attached.done():
+            self._attached.set_exception(error)
+            self._attached.exception()
+        waiters, self._settle_waiters = self._settle_waiters, []
+        for _, tell in waiters:
+            tell()
+        self.is_waiting = False
+        self.tell_arrived()
+
+    def forbid(self, error: VeredusError) -> None:
+        """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
+        self.failure = error
+        self.queue.clear()
+
+    def detach(self) -> None:
+        """Hang on the connection no more; a durable cursor stays where it is."""
+        channel, self._channel = self._channel, 0
+        self._connection.detach(self, channel)
+
+    # ── credit and settlements ───────────────────────────────────────────────────────────────────────────────────────
+
+    def grant_credit(self, size: int, link_count: int) -> None:
+        """The subscriber has taken so much of what came over that link; in the loop."""
+        if link_count == self.link_count and self._is_granted():
+            self._connection.handle(CreditRequested(self._channel, size))
+
+    def pump_settlements(self) -> None:
+        """Send what was settled since the last settlement, unless one is on its way; in the loop."""
+        while not self._sent and self._is_granted():
+            ranges = self._unsent()
+            if ranges:
+                self.is_settle_idle = False
+                self._sent = ranges
+                self._connection.handle(SettleRequested(self._channel, ranges))
+            elif self.is_settle_idle:
+                return
+            else:
+                self.is_settle_idle = True
+
+    def _is_granted(self) -> bool:
+        return 0 < self._granted == self._channel and self._connection.is_open
+
+    def _unsent(self) -> tuple[Range, ...]:
+        if self.wanted.mode is SettleMode.IN_ORDER:
+            floor = self.settled_floor
+            return ((floor + 1, self.settle_to),) if self.settle_to > floor else ()
+        while self.to_settle:
+            self._pending.append(self.to_settle.popleft())
+        self._pending = joined(self._pending)
+        return tuple(self._pending)
+
+    def _be_settled(self, floor: int) -> None:
+        sent, self._sent = self._sent, ()
+        if self.wanted.mode is SettleMode.IN_ORDER:
+            self.settled_floor = max([self.settled_floor, *(last for _, last in sent)])
+        else:
+            self._pending = without(self._pending, sent)
+            self.settled_floor = max(self.settled_floor, floor)
+        self.pump_settlements()
+        waiting, self._settle_waiters = self._settle_waiters, []
+        for waiter in waiting:
+            if self.is_settled(waiter[0]):
+                waiter[1]()
+            else:
+                self._settle_waiters.append(waiter)
+
+    def is_settled(self, wanted: Range) -> bool:
+        """Whether the settlement of this range is confirmed, as far as it was asked for; in the loop."""
+        if self.wanted.mode is SettleMode.IN_ORDER:
+            return self.settled_floor >= wanted[1]
+        asked = [*self._pending, *self.to_settle]
+        return not any(first <= wanted[1] and last >= wanted[0] for first, last in asked)
+
+    def add_settle_waiter(self, wanted: Range, tell: Waiter) -> None:
+        """Call `tell` once this range is settled, or the subscription is over; in the loop."""
+        self.pump_settlements()
+        if self.failure is not None or self.is_settled(wanted):
+            tell()
+        else:
+            self._settle_waiters.append((wanted, tell))
+
+    def not_settled(self) -> VeredusError:
+        """What is said when a settlement was not confirmed in time."""
+        return Unavailable("in-doubt", "the node has not confirmed the settlement yet; it is sent until it does")
+
+    def check_settled(self, wanted: Range) -> None:
+        """Raise why a settlement that was waited for is not confirmed."""
+        failure = self.failure
+        if failure is not None and not self.is_settled(wanted):
+            raise type(failure)(failure.code, failure.message, **failure.details)
+
+    def _be_refused_settlement(self, error: VeredusError) -> None:
+        if self._filter_change is not None and not self._filter_change.done():
+            self._filter_change.set_exception(error)
+        elif error.code in TRANSIENT:
+            link_count = self.link_count
+            self._connection.call_later(RETRY_S, lambda: self._settle_again(link_count))
+        else:
+            self.fail(error)
+
+    def _settle_again(self, link_count: int) -> None:
+        """Send what was refused for now; over another link it was sent when that was granted, and waits for its answer:
+        one answer must never pass for that of two settlements.
+        """
+        if link_count == self.link_count:
+            self._sent = ()
+            self.pump_settlements()
+
+    # ── filter ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def change_filter(self, filter_: Filter) -> int:
+        """Ask for another filter; the sequence from which on it counts. Raises `Refused` where it does not parse."""
+        if self.failure is not None:
+            raise self.failure
+        if not self._is_granted():
+            raise Unavailable("link-lost", "no node can be reached: change the filter later")
+        change: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._filter_change = change
+        self._connection.handle(MessageRequested(self._channel, m.ChangeFilter(filter_)))
+        position = await change
+        self._filter = filter_
+        return position
+
+    def _be_filtered(self, position: int) -> None:
+        if self._filter_change is not None and not self._filter_change.done():
+            self._filter_change.set_result(position)
+
+
+def joined(ranges: list[Range]) -> list[Range]:
+    """The ranges in order, those that touch made one."""
+    made: list[Range] = []
+    for first, last in sorted(ranges):
+        if made and first <= made[-1][1] + 1:
+            made[-1] = (made[-1][0], max(made[-1][1], last))
+        else:
+            made.append((first, last))
+    return made
+
+
+def without(ranges: list[Range], gone: tuple[Range, ...]) -> list[Range]:
+    """The ranges, without those of `gone`, which are whole ranges of an earlier state of them."""
+    left: list[Range] = []
+    for first, last in ranges:
+        for a, b in gone:
+            if first <= a and b <= last:
+                if first < a:
+                    left.append((first, a - 1))
+                first = b + 1
+        if first <= last:
+            left.append((first, last))
+    return left

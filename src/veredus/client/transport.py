@@ -1,0 +1,120 @@
+"""One socket to a node: bytes in become frames without being copied, bytes out are written as they are."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from veredus.kernel.events import LinkClosed, LinkOpened, Received
+from veredus.kernel.octets import Octets
+from veredus.protocols.zeps import native
+from veredus.protocols.zeps.client_exchange import FramesReceived
+from veredus.protocols.zeps.frames import ATTACH_OK
+from veredus.protocols.zeps.native import FrameParser
+
+from .addresses import Address
+
+LINK = 1
+CONNECT_TIMEOUT_S = 5.0
+WRITE_BUFFER_SIZE_MAX = 16 << 20
+_GREETING_SIZE = 260
+
+
+class NodeSocket(asyncio.BufferedProtocol):
+    """Owns one socket and the parser of what comes over it; gives facts to whoever owns it.
+
+    Before the node has agreed to version 2 its bytes are given as they come, one by one where they might be the end of
+    the agreement; frames follow from the very next byte.
+    """
+
+    def __init__(self, tell: Callable[[object], None]) -> None:
+        """A socket whose facts go to `tell`."""
+        self.parser = FrameParser(native.GREETING_SIZE_MAX)
+        self.is_to_itself = False
+        """Whether the connection leads back to its own end: nobody hears of one that does, and it is closed."""
+        self._tell = tell
+        self._transport: asyncio.Transport | None = None
+        self._is_agreed = False
+        self._answer = b""
+        self._buffer = bytearray(_GREETING_SIZE)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is up."""
+        self._transport = cast(asyncio.Transport, transport)
+        sock = transport.get_extra_info("socket")
+        # Where nobody listens on a port of the ephemeral range, the system may give it to our own end, and TCP connects
+        # that to itself. It would hold the port against the node that is being started again.
+        peer = transport.get_extra_info("peername")
+        self.is_to_itself = bool(peer) and peer == transport.get_extra_info("sockname")
+        if self.is_to_itself:
+            self._transport.abort()
+            return
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_SIZE_MAX)
+        self._tell(LinkOpened(LINK, "client", str(peer or "")))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Memory that nobody else looks at."""
+        if self._is_agreed:
+            return self.parser.get_buffer(sizehint)
+        wanted = len(ATTACH_OK) - len(self._answer)
+        return memoryview(self._buffer)[: max(wanted, 1)]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes were read."""
+        if self._is_agreed:
+            frames = self.parser.buffer_updated(nbytes)
+            if frames or self.parser.fault is not None:
+                self._tell(FramesReceived(LINK, frames, self.parser.fault))
+            return
+        taken = bytes(self._buffer[:nbytes])
+        self._answer += taken
+        self._is_agreed = self._answer == ATTACH_OK
+        self._tell(Received(LINK, taken))
+
+    def eof_received(self) -> bool:
+        """The node writes no more; nor do we then."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        if self.is_to_itself:
+            return
+        self._tell(LinkClosed(LINK, str(exc) if exc else "closed by the node"))
+
+    def send(self, buffers: Sequence[Octets]) -> None:
+        """Write the buffers in order."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(buffers)
+
+    def close(self) -> None:
+        """Close once what was sent has been written."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+async def open_socket(address: Address, tls: ssl.SSLContext | None, tell: Callable[[object], None]) -> NodeSocket:
+    """A connected socket whose facts go to `tell`. Raises `OSError` or `TimeoutError` where nobody answers."""
+    loop = asyncio.get_running_loop()
+    node_socket = NodeSocket(tell)
+    async with asyncio.timeout(CONNECT_TIMEOUT_S):
+        if address.path:
+            await loop.create_unix_connection(lambda: node_socket, address.path)
+        elif address.is_tls:
+            context = tls if tls is not None else ssl.create_default_context()
+            await loop.create_connection(lambda: node_socket, address.host, address.port, ssl=context)
+        else:
+            await loop.create_connection(lambda: node_socket, address.host, address.port)
+    if node_socket.is_to_itself:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")
+    return node_socket

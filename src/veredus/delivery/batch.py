@@ -1,0 +1,243 @@
+"""The batch: consecutive publications of one source, as one buffer that its source signs and nobody rewrites.
+
+    0     4       6         7        8       10    12             16           20     24
+    | crc | magic | version | layout | flags |  0  | payload_size | token_size | span | stream_id | source_id |
+    32      36      40             48               56               64
+    | epoch | count | first_number | event_time_min | event_time_max | payload | token |
+
+All numbers little-endian; times in microseconds since the Unix epoch, UTC. `crc` is the CRC-32C of all that follows it.
+`stream_id` and `source_id` are what the node announced when the source attached. The payload has one of two layouts
+(veredus.delivery.rows for small batches, veredus.delivery.columns for large ones), compressed where the flags say so.
+The token is
+the resume token that closes the batch.
+
+An excerpt is a batch with the EXCERPT flag, signed by the node: some rows of a batch that spanned `span` numbers, with
+a column that says which. In a whole batch `span` equals `count`.
+Source: the design, sections 2 and 4.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum, IntFlag
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from veredus.kernel.errors import PeerFault
+from veredus.kernel.names import U63_MAX
+from veredus.kernel.octets import Octets, crc32c, padding
+
+from .record import ENVELOPE_SIZE
+
+HEADER_SIZE = 64
+BATCH_MAGIC = 0xB47C
+BATCH_VERSION = 1
+RAW_SIZE_PREFIX = 8
+_HEADER = struct.Struct("<IHBBHHIIIIIIIQqq")
+_BLANK = bytes(ENVELOPE_SIZE + HEADER_SIZE)
+_CRC = struct.Struct("<I")
+_RAW_SIZE = struct.Struct("<Q")
+
+
+class Layout(IntEnum):
+    """How a payload is laid out."""
+
+    ROWS = 0
+    COLUMNS = 1
+
+
+class BatchFlags(IntFlag):
+    """Bits 0 and 1 name the codec; unknown bits of the low byte are refused, of the high byte skipped."""
+
+    ZSTD = 1
+    LZ4 = 2
+    EXCERPT = 4
+
+
+# As plain integers: a flag's complement knows the flags that have names and no others, and each operation on flags
+# costs a microsecond.
+_EXCERPT = int(BatchFlags.EXCERPT)
+_CODEC_MASK = int(BatchFlags.ZSTD | BatchFlags.LZ4)
+_UNKNOWN_REQUIRED = 0xFF & ~(_CODEC_MASK | _EXCERPT)
+_LZ4 = "lz4_raw"
+_CODECS = {int(BatchFlags.ZSTD): "zstd", int(BatchFlags.LZ4): _LZ4}
+CODEC_FLAGS = {None: 0, "zstd": int(BatchFlags.ZSTD), "lz4": int(BatchFlags.LZ4)}
+
+
+class BatchLimits(NamedTuple):
+    """What a node takes; announced when a source attaches. Sizes in bytes."""
+
+    batch_size_max: int = 1 << 20
+    """Payload, decompressed, of a batch with more than one publication."""
+    body_size_max: int = 16 << 20
+    count_max: int = 65_536
+    attributes_max: int = 64
+    token_size_max: int = 4096
+
+    @property
+    def payload_size_max(self) -> int:
+        """The largest payload that can be right at all: one body of the largest size, its key and its attributes."""
+        return max(self.batch_size_max, self.body_size_max) + (64 << 10)
+
+
+class BatchHeader(NamedTuple):
+    """What the source signed in front of its payload."""
+
+    layout: int
+    flags: int
+    payload_size: int
+    token_size: int
+    span: int
+    stream_id: int
+    source_id: int
+    epoch: int
+    count: int  # type: ignore[assignment]  # tuple.count is not missed
+    first_number: int
+    event_time_min_us: int
+    event_time_max_us: int
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last publication that the batch spans."""
+        return self.first_number + self.span - 1
+
+    @property
+    def size(self) -> int:
+        """The whole batch in bytes, without padding."""
+        return HEADER_SIZE + self.payload_size + self.token_size
+
+    @property
+    def is_excerpt(self) -> bool:
+        """Whether some of its rows were left out by a filter."""
+        return self.flags & _EXCERPT != 0
+
+
+def signed_record(header: BatchHeader, payload: Sequence[Octets], token: Octets = b"") -> bytearray:
+    """A record whose envelope is still empty, around a batch of this header: what an OFFER carries.
+
+    `payload` is given as buffers to be joined. The node fills in the envelope in place. `payload_size`, `token_size` of
+    `header` are
+    taken from the arguments.
+    """
+    payload_size = sum(map(len, payload))
+    tail = padding(payload_size + len(token))
+    record = bytearray().join((_BLANK, *payload, token, tail))
+    sign_batch(record, header._replace(payload_size=payload_size, token_size=len(token)))
+    return record
+
+
+def sign_batch(record: bytearray, header: BatchHeader) -> None:
+    """Write `header` over the batch in `record` and sign it: for a new batch, and for one that a new epoch offers
+    again.
+    """
+    layout, flags, payload_size, token_size, span, stream_id, source_id, epoch, count, first, low, high = header
+    _HEADER.pack_into(
+        record, ENVELOPE_SIZE, 0, BATCH_MAGIC, BATCH_VERSION, layout, flags, 0,
+        payload_size, token_size, span, stream_id, source_id, epoch, count, first, low, high,
+    )  # fmt: skip
+    end = ENVELOPE_SIZE + header.size
+    _CRC.pack_into(record, ENVELOPE_SIZE, crc32c(memoryview(record)[ENVELOPE_SIZE + 4 : end]))
+
+
+def read_header(batch: Octets) -> BatchHeader:
+    """The header of a batch, its sizes agreeing with the bytes that are there. Raises `PeerFault`; the CRC is not
+    looked at.
+    """
+    if len(batch) < HEADER_SIZE:
+        raise PeerFault("bad-batch", f"a batch has at least {HEADER_SIZE} bytes, this has {len(batch)}")
+    _, magic, version, layout, flags, _, payload_size, token_size, *rest = _HEADER.unpack_from(batch, 0)
+    if magic != BATCH_MAGIC:
+        raise PeerFault("bad-batch", f"not a batch: magic {magic:#06x} instead of {BATCH_MAGIC:#06x}")
+    if version != BATCH_VERSION:
+        raise PeerFault("bad-batch", f"batch version {version} is not known here, {BATCH_VERSION} is")
+    if flags & _UNKNOWN_REQUIRED:
+        raise PeerFault("bad-batch", f"batch flags {flags:#06x} have required bits that are not known here")
+    size = HEADER_SIZE + payload_size + token_size
+    if size != len(batch):
+        raise PeerFault("bad-batch", f"the batch says {size} bytes and has {len(batch)}")
+    return BatchHeader(layout, flags, payload_size, token_size, *rest)
+
+
+def verify_signature(batch: Octets) -> None:
+    """Raise `PeerFault` unless the batch's CRC-32C is right."""
+    (crc,) = _CRC.unpack_from(batch, 0)
+    if crc32c(memoryview(batch)[4:]) != crc:
+        raise PeerFault("bad-crc", "the batch's CRC-32C does not match its bytes")
+
+
+def check_header(header: BatchHeader, limits: BatchLimits) -> None:
+    """Raise `PeerFault` unless an offered batch's header makes sense and keeps the limits."""
+    if header.layout not in (Layout.ROWS, Layout.COLUMNS):
+        raise PeerFault("bad-batch", f"payload layout {header.layout} is not known here")
+    if header.flags & _CODEC_MASK == _CODEC_MASK:
+        raise PeerFault("bad-batch", "a payload has one codec, the flags name two")
+    if not 1 <= header.count <= limits.count_max:
+        raise PeerFault("bad-batch", f"a batch has 1 to {limits.count_max} publications, this says {header.count}")
+    if header.is_excerpt or header.span != header.count:
+        raise PeerFault("bad-batch", "an offered batch is whole: its span is its count")
+    if header.last_number > U63_MAX:
+        raise PeerFault("bad-batch", f"number {header.first_number} is too large")
+    if header.event_time_min_us > header.event_time_max_us:
+        raise PeerFault("bad-batch", "the least event time is above the greatest")
+    if header.token_size > limits.token_size_max:
+        raise PeerFault(
+            "too-large", f"a resume token has at most {limits.token_size_max} bytes, this {header.token_size}"
+        )
+    size_max = limits.batch_size_max if header.count > 1 else limits.payload_size_max
+    if header.payload_size > size_max:
+        raise PeerFault(
+            "too-large",
+            f"a payload of {header.count} publications has at most {size_max} bytes, this {header.payload_size}",
+        )
+
+
+def compressed(payload: Octets, codec: str) -> bytes:
+    """The payload behind its raw size, compressed by "zstd" or "lz4"."""
+    name = _CODECS[CODEC_FLAGS[codec]]
+    data = pa.compress(pa.py_buffer(payload), codec=name, asbytes=True)
+    return _RAW_SIZE.pack(len(payload)) + bytes(data)
+
+
+def payload_of(batch: Octets, header: BatchHeader, limits: BatchLimits) -> memoryview:
+    """The payload, decompressed where it is compressed; a claimed size is checked before memory is allocated for it.
+
+    Raises `PeerFault` when it does not decompress to exactly the size it claims, or claims more than the limits allow.
+    """
+    stored = memoryview(batch)[HEADER_SIZE : HEADER_SIZE + header.payload_size]
+    codec = _CODECS.get(header.flags & _CODEC_MASK)
+    if codec is None:
+        return stored
+    if len(stored) < RAW_SIZE_PREFIX:
+        raise PeerFault("bad-batch", "a compressed payload starts with its raw size in 8 bytes")
+    (raw_size,) = _RAW_SIZE.unpack_from(stored, 0)
+    size_max = limits.batch_size_max if header.count > 1 else limits.payload_size_max
+    if not 1 <= raw_size <= size_max:
+        raise PeerFault("too-large", f"the payload claims {raw_size} bytes decompressed, 1 to {size_max} are taken")
+    try:
+        raw = pa.decompress(pa.py_buffer(stored[RAW_SIZE_PREFIX:]), decompressed_size=raw_size, codec=codec)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise PeerFault("bad-batch", f"the payload does not decompress: {error}") from None
+    if codec == _LZ4 and _fits(stored[RAW_SIZE_PREFIX:], raw_size - 1):
+        raise PeerFault("bad-batch", f"the payload claims {raw_size} bytes decompressed and has fewer")
+    return memoryview(raw).cast("B")
+
+
+def _fits(stored: memoryview, raw_size: int) -> bool:
+    """Whether an LZ4 block decompresses to at most `raw_size` bytes.
+
+    Arrow's LZ4 does not say how much it wrote: without this question, memory that nobody wrote would pass for data. It
+    costs a second decompression, which zstd, whose frames know their size, does not need.
+    """
+    try:
+        pa.decompress(pa.py_buffer(stored), decompressed_size=raw_size, codec=_LZ4)
+    except OSError:
+        return False
+    return True
+
+
+def token_of(batch: Octets, header: BatchHeader) -> bytes:
+    """The resume token that closes the batch, b"" for none."""
+    start = HEADER_SIZE + header.payload_size
+    return bytes(memoryview(batch)[start : start + header.token_size])

@@ -1,0 +1,284 @@
+"""A batch's payload, whichever layout it has: verified when it is offered, read as rows or as columns, cut to an
+excerpt.
+
+Source: the design, sections 2 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from veredus.kernel.errors import PeerFault
+from veredus.kernel.names import KEY_SIZE_MAX
+from veredus.kernel.octets import Octets
+
+from .arrays import filled_numbers_of, int64_array, numbers_array, numbers_of, octets_array, typed_array, validity_of
+from .batch import BatchFlags, BatchHeader, BatchLimits, Layout, payload_of, signed_record
+from .columns import decode_columns, encode_columns, lengths_of
+from .publication import TIMESTAMP, UNIX_EPOCH, AttributeValue, Columns, Rows
+from .rows import decode_rows, encode_rows
+
+_READ_LIMITS = BatchLimits(batch_size_max=1 << 30, body_size_max=1 << 30, count_max=1 << 31, attributes_max=1 << 15)
+ROWS_COUNT_MAX = 128
+"""Batches up to this many publications are laid out as rows, larger ones as columns (benchmarks/micro/layouts.py)."""
+
+
+def verify_payload(batch: Octets, header: BatchHeader, limits: BatchLimits) -> None:
+    """Raise `PeerFault` unless an offered batch's payload is right in every offset, count, size and text, and keeps the
+    limits.
+    """
+    payload = payload_of(batch, header, limits)
+    if header.layout == Layout.ROWS:
+        rows = decode_rows(payload, header.count, limits.attributes_max)
+        key_size = max(map(len, rows.keys))
+        body_size = max(map(len, rows.bodies))
+        times = rows.event_times_us
+        low, high = (min(times), max(times)) if times else (None, None)
+        is_excerpt = rows.rows is not None
+    else:
+        columns = decode_columns(payload, header.count, limits.attributes_max)
+        key_size = int(lengths_of(columns.keys).max(initial=0))
+        body_size = int(lengths_of(columns.bodies).max(initial=0))
+        low, high = _range_of(columns.event_times_us)
+        is_excerpt = columns.rows is not None
+    if is_excerpt:
+        raise PeerFault("bad-batch", "an offered batch is whole: it has no column of rows")
+    if key_size > KEY_SIZE_MAX:
+        raise PeerFault("too-large", f"a key has at most {KEY_SIZE_MAX} bytes, one here has {key_size}")
+    if body_size > limits.body_size_max:
+        raise PeerFault("too-large", f"a body has at most {limits.body_size_max} bytes, one here has {body_size}")
+    if low is None:
+        low = high = header.event_time_min_us
+    if (low, high) != (header.event_time_min_us, header.event_time_max_us):
+        raise PeerFault("bad-batch", "the header's range of event times is not that of the publications")
+
+
+def _range_of(times: pa.Array | None) -> tuple[int | None, int | None]:
+    if times is None:
+        return None, None
+    values = numbers_of(times)
+    return int(values.min()), int(values.max())
+
+
+class Unpacked:
+    """A batch's publications as its layout has them; rows become columns when one is asked for.
+
+    Most filters look at keys and at one attribute, most batches of rows are small, and a column costs more than a row.
+    """
+
+    __slots__ = ("_attributes", "_columns", "_rows", "header")
+
+    def __init__(self, batch: Octets, header: BatchHeader) -> None:
+        """Raises `PeerFault`."""
+        payload = payload_of(batch, header, _READ_LIMITS)
+        self.header = header
+        self._rows: Rows | None = None
+        self._columns: Columns | None = None
+        self._attributes: dict[str, pa.Array | None] = {}
+        if header.layout == Layout.COLUMNS:
+            self._columns = decode_columns(payload, header.count, _READ_LIMITS.attributes_max)
+        else:
+            self._rows = decode_rows(payload, header.count, _READ_LIMITS.attributes_max)
+
+    @property
+    def keys(self) -> pa.Array | list[bytes]:
+        """The keys: a column, or a list where the batch is laid out so."""
+        return self.columns.keys if self._rows is None else self._rows.keys
+
+    @property
+    def columns(self) -> Columns:
+        """All of it, as columns."""
+        if self._columns is None:
+            assert self._rows is not None
+            self._columns = columns_of(self._rows)
+        return self._columns
+
+    def attribute(self, name: str) -> pa.Array | None:
+        """The attribute's column, None where no publication has it."""
+        if self._columns is not None:
+            return self._columns.attributes.get(name)
+        if name not in self._attributes:
+            assert self._rows is not None
+            values = [row.get(name) if row else None for row in self._rows.attributes or ()]
+            is_there = values.count(None) < len(values)
+            self._attributes[name] = attribute_column(name, values) if is_there else None
+        return self._attributes[name]
+
+
+def read_columns(batch: Octets, header: BatchHeader) -> Columns:
+    """The batch's publications as columns; on the batch's own memory where it is laid out so. Raises `PeerFault`."""
+    return Unpacked(batch, header).columns
+
+
+def read_rows(batch: Octets, header: BatchHeader) -> Rows:
+    """The batch's publications as lists. Raises `PeerFault`."""
+    payload = payload_of(batch, header, _READ_LIMITS)
+    if header.layout == Layout.ROWS:
+        return decode_rows(payload, header.count, _READ_LIMITS.attributes_max)
+    return rows_of(decode_columns(payload, header.count, _READ_LIMITS.attributes_max))
+
+
+def rows_of(columns: Columns, start: int = 0, count: int | None = None) -> Rows:
+    """`count` rows of these columns from `start` on, as lists; decode runs of about 512 to stay within the caches."""
+
+    def cut(array: pa.Array) -> pa.Array:
+        return array if start == 0 and count is None else array.slice(start, count)
+
+    times, rows = columns.event_times_us, columns.rows
+    return Rows(
+        list_of(cut(columns.keys)),
+        list_of(cut(columns.bodies)),
+        None if times is None else list_of(cut(times)),
+        attribute_rows({name: cut(array) for name, array in columns.attributes.items()})
+        if columns.attributes
+        else None,
+        None if rows is None else rows[start : None if count is None else start + count].tolist(),
+    )
+
+
+def laid_out(rows: Rows) -> tuple[Layout, list[Octets]]:
+    """The payload of these rows in the layout that suits so many. Raises `PeerFault("mixed-types")`."""
+    if len(rows.bodies) <= ROWS_COUNT_MAX:
+        return Layout.ROWS, [encode_rows(rows)]
+    return Layout.COLUMNS, encode_columns(columns_of(rows))
+
+
+def attribute_rows(columns: Mapping[str, pa.Array]) -> list[dict[str, AttributeValue] | None]:
+    """The attributes of each row by name; what is null is left out. At least one column."""
+    names = tuple(columns)
+    lists = [list_of(array) for array in columns.values()]
+    make = _MAPPINGS.get(len(names))
+    if make is None:
+        rows = list(map(dict, map(zip, repeat(names), zip(*lists, strict=True))))
+    else:
+        rows = make(*names, *lists)
+    if any(array.null_count for array in columns.values()):
+        return [{name: value for name, value in row.items() if value is not None} for row in rows]
+    return rows  # type: ignore[return-value]
+
+
+# A mapping written out costs a third of `dict(zip(names, row))`.
+_MAPPINGS: dict[int, Callable[..., list[dict[str, Any]]]] = {
+    1: lambda a, x: [{a: i} for i in x],
+    2: lambda a, b, x, y: [{a: i, b: j} for i, j in zip(x, y, strict=True)],
+    3: lambda a, b, c, x, y, z: [{a: i, b: j, c: k} for i, j, k in zip(x, y, z, strict=True)],
+    4: lambda a, b, c, d, x, y, z, u: [{a: i, b: j, c: k, d: h} for i, j, k, h in zip(x, y, z, u, strict=True)],
+}
+
+
+def list_of(array: pa.Array) -> list[Any]:
+    """An array's values as a list: numbers through numpy, a dictionary's values once each."""
+    if pa.types.is_dictionary(array.type):
+        values = array.dictionary.to_pylist()
+        if array.indices.null_count:
+            values.append(None)
+            codes = filled_numbers_of(array.indices, len(values) - 1)
+        elif len(values) == 1:
+            return values * len(array)  # type: ignore[no-any-return]
+        else:
+            codes = numbers_of(array.indices)
+        words = np.empty(len(values), object)
+        words[:] = values
+        return words[codes].tolist()  # type: ignore[no-any-return]
+    if not array.null_count and array.type in _NUMBERS:
+        return numbers_of(array).tolist()  # type: ignore[no-any-return]
+    if array.type == TIMESTAMP:
+        # By numpy, which leaves no more to Python than an addition; Arrow takes forty times as long.
+        times = list(map(UNIX_EPOCH.__add__, filled_numbers_of(array, 0).view("m8[us]").tolist()))
+        if array.null_count:
+            return [when if is_valid else None for when, is_valid in zip(times, validity_of(array), strict=True)]
+        return times
+    return array.to_pylist()  # type: ignore[no-any-return]
+
+
+_NUMBERS = (pa.int64(), pa.float64())
+
+
+def columns_of(rows: Rows) -> Columns:
+    """These rows as columns. An attribute's type is that of its values; text beside numbers, say, raises
+    `PeerFault`.
+    """
+    return Columns(
+        octets_array(rows.keys),
+        octets_array(rows.bodies),
+        None if rows.event_times_us is None else int64_array(rows.event_times_us),
+        attribute_columns(rows.attributes) if rows.attributes else {},
+        None if rows.rows is None else np.array(rows.rows, np.uint32),
+    )
+
+
+def attribute_columns(rows: Sequence[Mapping[str, AttributeValue | None] | None]) -> dict[str, pa.Array]:
+    """Attributes by name as columns, sorted by first appearance.
+
+    Values of one name that have several types cannot make a column: int and float become float64 where that is exact,
+    all else raises `PeerFault("mixed-types")`.
+    """
+    if rows[0] and (lists := _uniform_lists(tuple(rows[0]), rows)) is not None:
+        columns = {name: attribute_column(name, values) for name, values in lists.items()}
+        return {name: column for name, column in columns.items() if column.null_count < len(column)}
+    found = dict.fromkeys(name for row in rows if row for name, value in row.items() if value is not None)
+    return {name: attribute_column(name, [row.get(name) if row else None for row in rows]) for name in found}
+
+
+def _uniform_lists(
+    names: tuple[str, ...], rows: Sequence[Mapping[str, AttributeValue | None] | None]
+) -> dict[str, list[AttributeValue | None]] | None:
+    """The values of each name, when every row has these names and no others: C takes such rows apart by itself."""
+    try:
+        if len(dict.fromkeys(map(len, rows))) > 1:  # type: ignore[arg-type]
+            return None
+        return {name: list(map(itemgetter(name), rows)) for name in names}  # type: ignore[arg-type]
+    except (TypeError, KeyError):
+        return None
+
+
+def attribute_column(name: str, values: Sequence[AttributeValue | None]) -> pa.Array:
+    """One attribute's values as a column; see `attribute_columns`. Text of few distinct values becomes a dictionary."""
+    try:
+        return typed_array(values)
+    except (pa.ArrowException, OverflowError, ValueError) as error:
+        raise PeerFault("mixed-types", f"attribute {name!r}: {error}") from None
+
+
+def _taken(array: pa.Array, indices: pa.Array) -> pa.Array:
+    """These rows of an array; without its dictionary where that would outweigh them."""
+    if pa.types.is_dictionary(array.type) and len(array.dictionary) > len(indices):
+        return array.dictionary.take(array.indices.take(indices))
+    return array.take(indices)
+
+
+def excerpt_record(header: BatchHeader, columns: Columns, selection: npt.NDArray[np.bool_]) -> bytearray:
+    """A record (its envelope still blank) that holds the selected rows of a batch, in the batch's own layout where that
+    pays.
+
+    `selection` is True for each row to keep, as many as `columns` has; at least one. An excerpt can be cut again.
+    """
+    chosen = np.flatnonzero(selection)
+    indices = numbers_array(chosen, pa.int64())
+    rows = chosen.astype(np.uint32) if columns.rows is None else columns.rows[chosen]
+    times = columns.event_times_us
+    kept = Columns(
+        _taken(columns.keys, indices),
+        columns.bodies.take(indices),
+        None if times is None else times.take(indices),
+        {name: _taken(array, indices) for name, array in columns.attributes.items()},
+        rows,
+    )
+    low, high = _range_of(kept.event_times_us)
+    is_small = len(chosen) <= ROWS_COUNT_MAX
+    cut = header._replace(
+        layout=int(Layout.ROWS if is_small else Layout.COLUMNS),
+        flags=int(BatchFlags.EXCERPT),
+        count=len(chosen),
+        event_time_min_us=header.event_time_min_us if low is None else low,
+        event_time_max_us=header.event_time_min_us if high is None else high,
+    )
+    payload = [encode_rows(rows_of(kept))] if is_small else encode_columns(kept)
+    return signed_record(cut, payload)

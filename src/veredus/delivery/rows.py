@@ -1,0 +1,103 @@
+"""The row payload, for small batches: one msgpack array `[keys, bodies, event_times | nil, attributes | nil, rows |
+nil]`.
+
+`keys` and `bodies` are arrays of bin, `event_times` of integers (microseconds), `attributes` of maps or nil: text to
+bool,
+int, float64, str, bin or msgpack timestamp. A batch of one costs a tenth of a microsecond to encode, where columns cost
+ten.
+Source: the design, section 4.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from veredus.kernel.errors import PeerFault
+from veredus.kernel.octets import Octets
+
+from .publication import ATTRIBUTE_NAME_SIZE_MAX, FLOAT_INTEGER_MAX, AttributeValue, Rows
+
+_KINDS = frozenset((bool, int, float, str, bytes, datetime))
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+class _RowsPayload(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
+    keys: list[bytes]
+    bodies: list[bytes]
+    event_times_us: list[int] | None
+    attributes: list[dict[str, Any] | None] | None
+    rows: list[int] | None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_RowsPayload).decode
+
+
+def encode_rows(rows: Rows) -> bytes:
+    """The payload of these rows."""
+    return _encode(rows)
+
+
+def decode_rows(payload: Octets, count: int, attributes_max: int) -> Rows:
+    """The rows of a payload of `count` rows, validated. Raises `PeerFault`."""
+    try:
+        taken = _decode(payload)
+    except (ValueError, RecursionError) as error:  # msgspec.DecodeError is one; bad text, dates, nesting raise others
+        raise PeerFault("bad-batch", f"the row payload does not decode: {error}") from None
+    keys, bodies, times, attributes, rows = taken.keys, taken.bodies, taken.event_times_us, taken.attributes, taken.rows
+    for column in (keys, bodies, times, attributes, rows):
+        if column is not None and len(column) != count:
+            raise PeerFault("bad-batch", f"the header says {count} publications, the row payload does not")
+    if times and not _INT64_MIN <= min(times) <= max(times) <= _INT64_MAX:
+        raise PeerFault("bad-batch", "an event time does not fit 64 bits")
+    if attributes:
+        _check_attributes(attributes, attributes_max)
+    return Rows(keys, bodies, times, attributes, rows)
+
+
+def _check_attributes(rows: list[dict[str, AttributeValue] | None], attributes_max: int) -> None:
+    kinds: dict[str, type] = {}
+    mixed: dict[str, None] = {}
+    for attributes in rows:
+        if not attributes:
+            continue
+        for name, value in attributes.items():
+            kind = type(value)
+            known = kinds.get(name)
+            if known is None:
+                _check_name(name)
+                if kind not in _KINDS:
+                    raise PeerFault(
+                        "bad-batch", f"attribute {name!r} is neither bool, integer, float, text, bytes nor timestamp"
+                    )
+                kinds[name] = kind
+                # Of all rows together: as columns, each name costs a place in every row.
+                if len(kinds) > attributes_max:
+                    raise PeerFault("bad-batch", f"a batch has at most {attributes_max} attributes, this has more")
+            elif known is not kind:
+                if (known, kind) not in ((int, float), (float, int)):
+                    raise PeerFault("mixed-types", f"attribute {name!r} has values of two types in one batch")
+                mixed[name] = None
+            if kind is int and not _INT64_MIN <= value <= _INT64_MAX:  # type: ignore[operator]
+                raise PeerFault("bad-batch", f"attribute {name!r}: {value!r} does not fit 64 bits")
+            if kind is datetime and value.tzinfo is None:  # type: ignore[union-attr]
+                raise PeerFault("bad-batch", f"attribute {name!r}: a timestamp without a zone")
+    for name in mixed:
+        _check_exact(name, rows)
+
+
+def _check_name(name: str) -> None:
+    if not name:
+        raise PeerFault("bad-batch", "an attribute needs a name")
+    if len(name) > ATTRIBUTE_NAME_SIZE_MAX // 4 and len(name.encode()) > ATTRIBUTE_NAME_SIZE_MAX:
+        raise PeerFault("bad-batch", f"an attribute's name has at most {ATTRIBUTE_NAME_SIZE_MAX} bytes: {name[:64]!r}…")
+
+
+def _check_exact(name: str, rows: list[dict[str, AttributeValue] | None]) -> None:
+    for attributes in rows:
+        value = attributes.get(name) if attributes else None
+        if type(value) is int and not -FLOAT_INTEGER_MAX <= value <= FLOAT_INTEGER_MAX:
+            raise PeerFault("mixed-types", f"attribute {name!r}: {value} stands beside floats and is none exactly")

@@ -1,0 +1,396 @@
+"""What the journal is told and what it orders: upward to the streams floor, downward to the disk.
+
+    streams floor ── AppendRequested, ReadRequested, … ──► Log ── WriteGroup, ReadBytes, … ──► disk
+                  ◄── Appended, RecordsRead, … ──────────      ◄── GroupWritten, BytesRead, …
+
+Every order with an outcome carries a token and comes back as exactly one event with it. Two exceptions are said openly:
+after `LogFailed` nothing more is answered for what was on its way to the disk (it is in doubt), and `RemoveSegment`
+has no outcome (what could not be removed is found again at the next start).
+Source: the design, sections 3 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+from veredus.delivery.record import RecordKind, sealed_record
+from veredus.kernel.effects import Note
+from veredus.kernel.events import DeadlineReached
+from veredus.kernel.octets import Octets
+
+
+class SyncMode(IntEnum):
+    """When what was appended is brought to the platter, and so what `Appended` bought."""
+
+    GROUP = 0
+    """A sync after each group: `Appended` means on disk."""
+    INTERVAL = 1
+    """`Appended` means written; a sync follows within the interval."""
+    NONE = 2
+    """`Appended` means written; only sealing a segment and a checkpoint sync."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One record on its way into the journal.
+
+    `record` is whole (its body with the body's CRC in place, padded to 8); its first 32 bytes are blank and are
+    filled in when the record is placed. `first_sequence` is the stage's number for STAGED and 0 for FACT; `stream_id`
+    is 0 for FACT;
+    `count` is in rows.
+    """
+
+    record: bytearray | memoryview
+    kind: RecordKind
+    stream_id: int
+    first_sequence: int
+    count: int
+    append_time_us: int
+
+
+def fact_entry(payload: bytes, append_time_us: int) -> Entry:
+    """An entry around one encoded fact of the streams floor."""
+    record = sealed_record(RecordKind.FACT, payload, 0, 0, append_time_us)
+    return Entry(record, RecordKind.FACT, 0, 0, 0, append_time_us)
+
+
+class PlacedRecord(NamedTuple):
+    """A record with its place in a stream. `memory` is all of it: envelope, body and padding."""
+
+    first_sequence: int
+    count: int  # type: ignore[assignment]  # tuple.count is not missed
+    append_time_us: int
+    memory: memoryview
+
+
+# ── what the journal is told from above ──────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRequested:
+    """Put these records behind all that was asked for before: all of them or none, also after a crash.
+
+    No records at all is a barrier: it is answered when everything asked for before it was answered.
+    """
+
+    token: int
+    entries: Sequence[Entry]
+    is_synced: bool = False
+    """Whether it is answered only when it is durable, whatever `SyncMode` says."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequested:
+    """Records of a stream are wanted from the one that holds `first_sequence` on, about `size_max` bytes, at least
+    one.
+    """
+
+    token: int
+    stream_id: int
+    first_sequence: int
+    size_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class LocateRequested:
+    """The first sequence with an append time of `append_time_us` or later is wanted."""
+
+    token: int
+    stream_id: int
+    append_time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagePublished:
+    """The rows of a stage are the stream's from `first_sequence` on, in the order in which they were appended."""
+
+    stage: int
+    stream_id: int
+    first_sequence: int
+    append_time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageDropped:
+    """The rows of a stage will never be wanted."""
+
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTrimmed:
+    """Nothing of the stream below `floor_sequence` is wanted any more."""
+
+    stream_id: int
+    floor_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDropped:
+    """Nothing of the stream is wanted any more; its id will not come again."""
+
+    stream_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRequested:
+    """Keep `state`, which reflects exactly what was answered with `Appended` so far, so that recovery may start here.
+
+    `is_final`: nothing will be appended after it; the next start reads no segment.
+    """
+
+    state: bytes
+    is_final: bool = False
+
+
+# ── what the disk answers ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWritten:
+    """All of the group is written, and synced if that was ordered."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFailed:
+    """Writing or syncing failed: what is on the disk is unknown."""
+
+    token: int
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCreated:
+    """The segment is there, at full size, and its name is durable."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFailed:
+    """The segment could not be made (`disk-full`, `too-many-files`, `io-error`); nothing is lost by that."""
+
+    token: int
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BytesRead:
+    """The bytes that were asked for, in memory of their own; fewer where the file ends."""
+
+    token: int
+    data: bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class BytesFailed:
+    """The bytes could not be read. With the code `too-many-files` it is worth another try by and by."""
+
+    token: int
+    reason: str
+    code: str = "io-error"
+
+
+@dataclass(frozen=True, slots=True)
+class FileWritten:
+    """The file has the new contents, durably."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileFailed:
+    """The file has its old contents."""
+
+    token: int
+    reason: str
+
+
+DiskEvent: TypeAlias = (
+    GroupWritten | GroupFailed | SegmentCreated | SegmentFailed | BytesRead | BytesFailed | FileWritten | FileFailed
+)
+LogEvent: TypeAlias = (
+    DiskEvent
+    | AppendRequested
+    | ReadRequested
+    | LocateRequested
+    | StagePublished
+    | StageDropped
+    | StreamTrimmed
+    | StreamDropped
+    | CheckpointRequested
+    | DeadlineReached
+)
+
+# ── what the journal orders from the disk ────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class WriteGroup:
+    """Write the buffers at `offset`, one behind the other, then sync if `is_synced` (also when there are no buffers).
+
+    The buffers belong to the disk until it answers. One such order is under way at a time.
+    """
+
+    token: int
+    segment: int
+    offset: int
+    buffers: Sequence[Octets]
+    is_synced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSegment:
+    """Make a segment of `size` bytes that starts with `header`, its space allocated, its name durable.
+
+    `recycles`: take that segment's file, under a new name, instead of a fresh one, and remove its index. An existing
+    file of the new name is taken as it is and grown to `size`.
+    """
+
+    token: int
+    segment: int
+    size: int
+    header: bytes
+    recycles: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBytes:
+    """Read `size` bytes of a segment, or of its index, from `offset` on."""
+
+    token: int
+    segment: int
+    offset: int
+    size: int
+    is_index: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFile:
+    """Give the file `name` these contents at once: a temporary file, sync, rename, sync of the directory."""
+
+    token: int
+    name: str
+    data: Sequence[Octets]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveSegment:
+    """Remove a segment and its index; nothing in it is wanted."""
+
+    segment: int
+
+
+# ── what the journal says upward ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """All records of this request are in the journal, as durable as `durability` says. In the order of the requests."""
+
+    token: int
+    durability: SyncMode
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFailed:
+    """None of this request's records is in the journal, and none will be. Codes: `disk-full`, `too-large`,
+    `journal-failed`, ….
+    """
+
+    token: int
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsRead:
+    """Verified records of the stream, adjacent and in order; the next one starts at `next_sequence`."""
+
+    token: int
+    records: Sequence[PlacedRecord]
+    next_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeMissing:
+    """Nothing from `first_sequence` to before `next_sequence` can be had: it was `trimmed`, or is `damaged`."""
+
+    token: int
+    code: str
+    first_sequence: int
+    next_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """The first sequence appended at or after the time that was asked for; the head + 1 when there is none."""
+
+    token: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWanted:
+    """Much was appended since the last checkpoint, or space waits to be freed: answer with `CheckpointRequested`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDone:
+    """The checkpoint is durable; `is_final` as it was asked for."""
+
+    is_final: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFailed:
+    """The checkpoint could not be written; the one before still holds."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceMissing:
+    """No segment can be made: what carries publications is refused until `SpaceReturned`; reading goes on."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceReturned:
+    """A segment could be made again."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFailed:
+    """A write or a sync failed: what was on its way is in doubt, nothing is appended any more. Stop, and recover."""
+
+    reason: str
+
+
+LogEffect: TypeAlias = (
+    WriteGroup
+    | CreateSegment
+    | ReadBytes
+    | WriteFile
+    | RemoveSegment
+    | Appended
+    | AppendFailed
+    | RecordsRead
+    | RangeMissing
+    | Located
+    | CheckpointWanted
+    | CheckpointDone
+    | CheckpointFailed
+    | SpaceMissing
+    | SpaceReturned
+    | LogFailed
+    | Note
+)

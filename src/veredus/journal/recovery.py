@@ -1,0 +1,500 @@
+"""Finds out what a journal's directory holds, after a clean stop or after any other.
+
+    checkpoint ──► index summaries of the sealed segments ──► closed? ── yes ──► done, no segment was read
+                                                                │ no
+                                                                ▼
+    group by group behind the checkpoint: all sound ──► replayed ──► the next one
+         │ something is not sound
+         ├── the next segment goes on exactly here ──────────────────────► on in the next segment
+         ├── a later sound group says that this place was durable ──► DAMAGE: named, kept aside; on behind it
+         └── none does ─► TORN: the sound beginning of the group is kept, the rest kept aside and cut; the end
+
+The generator orders what it needs from the host, which answers (`RecoveryOrder`), and hands out what was found: first
+the checkpoint's state, then each record behind it, in order. Everything that was replayed is synced before it ends,
+for a page that was read may not have been on the platter.
+
+Invariants
+    (1) A record is replayed only if it is sound, carries its place's salt, and lies in a group or in a place known
+    to have been durable.
+    (2) Requests that were one append are replayed all or not at all, unless damage took some.
+    (3) What is cut off or skipped has been set aside before.
+Source: the design, section 4, and guarantee 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+
+from veredus.delivery.record import RecordKind, RecordView, read_envelope
+from veredus.kernel.effects import Note
+from veredus.kernel.errors import Refused
+from veredus.kernel.octets import ALIGNMENT
+
+from .catalogue import Catalogue, Segment, StagePlaces
+from .checkpoint import (
+    CHECKPOINT_NAME,
+    CLOSED_NAME,
+    COPY_NAME,
+    Checkpoint,
+    SegmentRow,
+    ascending,
+    crc_of_checkpoint,
+    decode_checkpoint,
+    open_segment_of,
+    tables_of,
+)
+from .index import INDEX_HEADER_SIZE, STAGE_KEY, build_index, decode_summary, summary_size
+from .layout import (
+    CONTINUED,
+    FORMAT_VERSION,
+    GROUP_RECORD_SIZE,
+    SEGMENT_HEADER_SIZE,
+    GroupHeader,
+    Position,
+    batch_ids,
+    check_version,
+    decode_segment_header,
+    index_name,
+    number_of,
+    ordinal_of,
+    salt_of,
+    segment_name,
+)
+from .scan import Unsound, collect_rows, description, group_at, groups_from, last_trace, records_between, walk
+from .settings import LogSettings, Recovered, empty_journal
+from .steps import (
+    Answer,
+    RecoveryOrder,
+    Steps,
+)
+from .steps import (
+    CheckpointLoaded as CheckpointLoaded,
+)
+from .steps import (
+    CutFile as CutFile,
+)
+from .steps import (
+    Found as Found,
+)
+from .steps import (
+    ReadFile as ReadFile,
+)
+from .steps import (
+    RemoveFile as RemoveFile,
+)
+from .steps import (
+    Replayed as Replayed,
+)
+from .steps import (
+    SetAside as SetAside,
+)
+from .steps import (
+    SyncFile as SyncFile,
+)
+
+
+def recover(
+    listing: Mapping[str, int], settings: LogSettings, new_journal_id: bytes
+) -> Generator[RecoveryOrder, Answer, Recovered]:
+    """What the files in `listing` (sizes by name) hold; `new_journal_id` names the journal if it is a new one.
+
+    Raises `Refused("newer-format")`, `Refused("older-format")`, and `Refused("journal-damaged")` when too much is gone
+    to go on.
+    """
+    checkpoint, crc = yield from _load_checkpoint(listing)
+    numbers = [number for name in listing if (number := number_of(name, ".segment")) is not None]
+    if checkpoint is None:
+        if not numbers:
+            return empty_journal(new_journal_id)
+        had_checkpoint = CHECKPOINT_NAME in listing or COPY_NAME in listing
+        journal_id = yield from _journal_id_of(sorted(numbers), had_checkpoint, new_journal_id)
+        recovery = _Recovery(listing, empty_journal(journal_id), ())
+    else:
+        yield CheckpointLoaded(checkpoint.state)
+        recovery = yield from _after_checkpoint(checkpoint, listing)
+    closed = (yield ReadFile(CLOSED_NAME, 0, 8)) if CLOSED_NAME in listing else None
+    if checkpoint is None or closed is None or bytes(closed) != crc:
+        yield from recovery.scan()
+    if CLOSED_NAME in listing:
+        yield RemoveFile(CLOSED_NAME)
+    yield from recovery.sort_rest(settings)
+    return recovery.recovered
+
+
+def _load_checkpoint(listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answer, tuple[Checkpoint | None, bytes]]:
+    other_format: Refused | None = None
+    for name in (CHECKPOINT_NAME, COPY_NAME):
+        if name in listing:
+            data = yield ReadFile(name, 0, listing[name])
+            try:
+                checkpoint = None if data is None else decode_checkpoint(data)
+            except Refused as refused:
+                # One flipped bit can say that, too: then the other copy says otherwise.
+                checkpoint, other_format = None, refused
+            if data is not None and checkpoint is not None:
+                return checkpoint, crc_of_checkpoint(data)
+            yield Note("error", "journal-checkpoint-damaged", {"file": name})
+    if other_format is not None:
+        raise other_format
+    return None, b""
+
+
+def _journal_id_of(
+    numbers: list[int], had_checkpoint: bool, new_journal_id: bytes
+) -> Generator[RecoveryOrder, Answer, bytes]:
+    """The journal's id out of its segments, when there is no checkpoint; possible while none of them has gone."""
+    if numbers[0] != 1 or had_checkpoint:
+        message = (
+            "both copies of the checkpoint are missing or damaged, and segments before them have gone:"
+            " restore the directory from a copy, or move it away to begin a new journal"
+        )
+        raise Refused("journal-damaged", message)
+    head: Answer = None
+    for number in reversed(numbers):
+        head = yield ReadFile(segment_name(number), 0, SEGMENT_HEADER_SIZE + GROUP_RECORD_SIZE)
+        header = None if head is None else decode_segment_header(head)
+        if header is not None:
+            check_version(header.version)
+            return header.journal_id
+    if numbers == [1] and head is not None and read_envelope(head, SEGMENT_HEADER_SIZE) is None:
+        # The first segment was being made when the process ended; nothing was ever written to it.
+        return new_journal_id
+    raise Refused("journal-damaged", "no segment's header is sound: restore the directory from a copy")
+
+
+def _after_checkpoint(
+    checkpoint: Checkpoint, listing: Mapping[str, int]
+) -> Generator[RecoveryOrder, Answer, _Recovery]:
+    catalogue = tables_of(checkpoint)
+    journal_id = checkpoint.journal_id
+    position = checkpoint.position
+    recovered = Recovered(
+        journal_id, catalogue, position, None, checkpoint.next_ordinal, position, checkpoint.group_number
+    )
+    recovery = _Recovery(listing, recovered, checkpoint.dropped_keys)
+    for row in ascending(checkpoint.segments):
+        yield from recovery.adopt(row)
+    recovered.open_segment = open_segment_of(checkpoint, catalogue)
+    catalogue.forget_lost_places()
+    return recovery
+
+
+class _Recovery:
+    """Owns what was found so far: `recovered`, whose `position` is the end of what was replayed."""
+
+    def __init__(self, listing: Mapping[str, int], recovered: Recovered, dropped_keys: Iterable[int]) -> None:
+        self.listing = dict(listing)
+        self.recovered = recovered
+        self.catalogue: Catalogue = recovered.catalogue
+        self.dropped_keys = frozenset(dropped_keys)
+        self.gaps: list[tuple[int, int, int]] = []
+        self._is_behind_damage = False
+        self._loaded: dict[int, memoryview] = {}
+
+    # ── sealed segments ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def adopt(self, row: SegmentRow) -> Steps:
+        """Know a sealed segment of the checkpoint: by its index, or by a walk if that is missing or unsound."""
+        number = row.number
+        if segment_name(number) not in self.listing:
+            yield Note("error", "journal-segment-missing", {"segment": number})
+            return
+        journal_id = self.recovered.journal_id
+        segment = Segment(number, salt_of(journal_id, number), row.size, row.end)
+        name = index_name(number)
+        head = (yield ReadFile(name, 0, INDEX_HEADER_SIZE)) if name in self.listing else None
+        size = None if head is None else summary_size(head)
+        if head is not None and size is not None and size <= self.listing[name]:
+            columns = yield ReadFile(name, INDEX_HEADER_SIZE, size)
+            if columns is not None:
+                segment.summary = decode_summary(b"".join((head, columns)), journal_id, number)
+        if segment.summary is None or segment.summary.end != row.end:
+            yield from self._reindex(segment)
+        self.catalogue.adopt(segment)
+
+    def _reindex(self, segment: Segment) -> Steps:
+        number = segment.number
+        data = yield from self._load(number)
+        next_rows = {
+            STAGE_KEY | stage.stage: first
+            for stage in self.catalogue.stages.values()
+            for held_by, first in stage.segments
+            if held_by == number
+        }
+        segment.rows, unsound = collect_rows(data, segment.end, number, segment.salt, next_rows)
+        segment.summary, _ = build_index(segment.rows, segment.end)
+        self.recovered.unindexed.append(segment)
+        yield Note("warning", "journal-index-rebuilt", {"segment": number})
+        for stretch in unsound:
+            yield from self._name_damage(data, stretch, segment)
+        self._loaded.clear()
+
+    def _load(self, number: int) -> Generator[RecoveryOrder, Answer, memoryview]:
+        """All bytes of a segment."""
+        data = self._loaded.get(number)
+        if data is None:
+            name = segment_name(number)
+            read = yield ReadFile(name, 0, self.listing[name])
+            if read is None:
+                message = f"{name} cannot be read: mend the disk, or restore the directory from a copy"
+                raise Refused("journal-unreadable", message, segment=number)
+            data = self._loaded[number] = memoryview(read)
+            header = decode_segment_header(data)
+            check_version(FORMAT_VERSION if header is None else header.version)
+        return data
+
+    def _following(self, number: int) -> int | None:
+        """The next segment that is there behind this one."""
+        numbers = (found for name in self.listing if (found := number_of(name, ".segment")) is not None)
+        return min((found for found in numbers if number < found == ordinal_of(found)), default=None)
+
+    # ── behind the checkpoint ────────────────────────────────────────────────────────────────────────────────────────
+
+    def scan(self) -> Steps:
+        """Replay what lies behind the checkpoint, and settle where the journal ends."""
+        recovered = self.recovered
+        recovered.is_clean = False
+        opened = recovered.open_segment
+        if opened is not None and segment_name(opened.number) not in self.listing:
+            yield Note("error", "journal-segment-missing", {"segment": opened.number})
+            self._seal(opened)
+            self._is_behind_damage = self.recovered.is_damaged = True
+            opened = None
+        number: int | None = recovered.next_ordinal if opened is None else opened.number
+        if opened is None and number is not None and segment_name(number) not in self.listing:
+            number = self._following(number) if self._is_behind_damage else None
+        scanned: list[Segment] = []
+        while number is not None:
+            data = yield from self._load(number)
+            segment = self._open(number, len(data))
+            scanned.append(segment)
+            number = yield from self._scan_segment(segment, data)
+            self._loaded = {kept: self._loaded[kept] for kept in self._loaded if kept > segment.number}
+        opened = recovered.open_segment
+        if opened is not None and opened.end == SEGMENT_HEADER_SIZE:
+            # Nothing was ever written to it, perhaps not even its header: it is made once more.
+            del self.catalogue.segments[opened.number]
+            recovered.open_segment = None
+            recovered.next_ordinal = opened.number
+            scanned.remove(opened)
+        for segment in scanned:
+            yield SyncFile(segment_name(segment.number))
+        if self.gaps:
+            # What lies between may also have become visible by a commit: only the floor above can tell.
+            yield Note("warning", "journal-sequences-missing", {"stream_first_last": self.gaps})
+
+    def _open(self, number: int, size: int) -> Segment:
+        opened = self.recovered.open_segment
+        if opened is None:
+            salt = salt_of(self.recovered.journal_id, number)
+            opened = Segment(number, salt, size, SEGMENT_HEADER_SIZE, rows={})
+            self.recovered.open_segment = self.catalogue.segments[number] = opened
+            self.recovered.next_ordinal = number + 1
+        return opened
+
+    def _scan_segment(self, segment: Segment, data: memoryview) -> Generator[RecoveryOrder, Answer, int | None]:
+        """Replay a segment from its `end` on; returns the segment that goes on behind it, None at the end of the
+        journal.
+        """
+        number, salt = segment.number, segment.salt
+        while True:
+            start = segment.end
+            found = self._next_group(segment, data)
+            records: list[RecordView] = []
+            end = start
+            if found is not None:
+                view, header = found
+                self.recovered.group_number = view.envelope.first_sequence
+                behind = min(start + header.size, len(data))
+                pieces = list(records_between(data, start + GROUP_RECORD_SIZE, behind, salt))
+                records, end = _sound_beginning(start, pieces)
+                if end == start + header.size:
+                    yield from self._replay(segment, records, end)
+                    continue
+            # Where nothing of the segment was left, its file is there still, and the next one follows on the one
+            # before.
+            last = Position(number, end) if end > SEGMENT_HEADER_SIZE else self.recovered.position
+            if (following := (yield from self._continuation(number, last))) is not None:
+                yield from self._replay(segment, records, end)
+                self._seal(segment)
+                return following
+            first, durable = yield from self._evidence(number, end, data)
+            if first is not None and durable > Position(number, end):
+                resume = min(first.at, durable)
+                yield from self._pass_damage(segment, data, end, resume, first)
+                if resume.segment == number:
+                    continue
+                self._seal(segment)
+                return self._following(number)
+            yield from self._replay(segment, records, end)
+            yield from self._end_here(segment, data, 0 if found is None else start + found[1].size)
+            return None
+
+    def _next_group(self, segment: Segment, data: memoryview) -> tuple[RecordView, GroupHeader] | None:
+        """The group at the segment's end, if it is sound and follows what was replayed."""
+        found = group_at(data, segment.end, segment.number, segment.salt)
+        if found is None or not (self._is_behind_damage or found[1].previous_end == self.recovered.position):
+            return None
+        self._is_behind_damage = False
+        return found
+
+    def _continuation(self, number: int, position: Position) -> Generator[RecoveryOrder, Answer, int | None]:
+        """The segment behind `number` whose first group says that the group before it ended at `position`.
+
+        It need not be the next one: a segment in which nothing was left was cut and passed over.
+        """
+        following = self._following(number)
+        while following is not None:
+            data = yield from self._load(following)
+            salt = salt_of(self.recovered.journal_id, following)
+            found = group_at(data, SEGMENT_HEADER_SIZE, following, salt)
+            if found is not None and found[1].previous_end == position:
+                return following
+            following = self._following(following)
+        return None
+
+    def _evidence(
+        self, number: int, offset: int, data: memoryview
+    ) -> Generator[RecoveryOrder, Answer, tuple[GroupHeader | None, Position]]:
+        """The first sound group behind a place, and the furthest that any of them says to have been durable."""
+        first: GroupHeader | None = None
+        durable = Position(0, 0)
+        behind: int | None = number
+        start = offset + ALIGNMENT
+        while behind is not None:
+            for group in groups_from(data, start, behind, salt_of(self.recovered.journal_id, behind)):
+                first = first or group
+                durable = max(durable, group.durable)
+            behind = self._following(behind)
+            if behind is not None:
+                data = yield from self._load(behind)
+                start = SEGMENT_HEADER_SIZE
+        return first, durable
+
+    def _pass_damage(
+        self, segment: Segment, data: memoryview, start: int, resume: Position, first: GroupHeader
+    ) -> Steps:
+        """Name what is damaged from the segment's end on, keep it aside, replay what is sound in between."""
+        end = start
+        if resume.segment == segment.number:
+            end = resume.offset
+        elif first.previous_end.segment == segment.number:
+            end = min(first.previous_end.offset, len(data))
+        if end > start:
+            yield SetAside(segment_name(segment.number), start, end - start)
+        for found in walk(data, segment.end, end, segment.number, segment.salt):
+            if isinstance(found, Unsound):
+                yield from self._name_damage(data, found, segment)
+            elif found.envelope.kind != RecordKind.GROUP:
+                yield from self._replay(segment, (found,), found.offset + len(found.memory))
+        segment.end = end
+        self.recovered.position = Position(segment.number, end)
+        self._is_behind_damage = self.recovered.is_damaged = True
+
+    def _name_damage(self, data: memoryview, stretch: Unsound, segment: Segment) -> Steps:
+        yield Note("error", "journal-damaged", description(data, stretch, segment.number, segment.salt))
+
+    def _end_here(self, segment: Segment, data: memoryview, claimed_end: int) -> Steps:
+        """The journal ends at the segment's end: keep aside and cut what lies behind it, here and in later segments."""
+        end = segment.end
+        following = self._following(segment.number)
+        while following is not None:
+            later = yield from self._load(following)
+            salt = salt_of(self.recovered.journal_id, following)
+            name = segment_name(following)
+            last = last_trace(later, SEGMENT_HEADER_SIZE, salt)
+            if last > SEGMENT_HEADER_SIZE:
+                yield from self._set_torn_aside(following, SEGMENT_HEADER_SIZE, last)
+                yield RemoveFile(name)
+                del self.listing[name]
+            following = self._following(following)
+        torn_end = max(last_trace(data, end, segment.salt), min(claimed_end, len(data)))
+        if torn_end > end:
+            yield from self._set_torn_aside(segment.number, end, torn_end)
+            yield CutFile(segment_name(segment.number), end)
+        if max(torn_end, claimed_end) > end:
+            # The last group says that it reaches further: nothing may be written to where it would pass for a part.
+            segment.size = end
+            self._seal(segment)
+
+    def _set_torn_aside(self, number: int, start: int, end: int) -> Steps:
+        yield SetAside(segment_name(number), start, end - start)
+        yield Note("warning", "journal-torn-tail", {"segment": number, "offset": start, "size": end - start})
+
+    def _seal(self, segment: Segment) -> None:
+        assert segment.rows is not None
+        summary, _ = build_index(segment.rows, segment.end)
+        self.catalogue.seal(segment, summary)
+        self.recovered.unindexed.append(segment)
+        self.recovered.open_segment = None
+
+    def _replay(self, segment: Segment, records: Iterable[RecordView], end: int) -> Steps:
+        """Know these records, and hand them out; the journal reaches to `end` now."""
+        for view in records:
+            envelope = view.envelope
+            if envelope.kind in (RecordKind.BATCH, RecordKind.STAGED):
+                if self.dropped_keys and self._is_dropped(view):
+                    continue
+                self._place(segment, view)
+            yield Replayed(view)
+        if end > segment.end:
+            segment.end = end
+            self.recovered.position = Position(segment.number, end)
+
+    def _is_dropped(self, view: RecordView) -> bool:
+        """Whether its stream or stage was dropped before the checkpoint, while this was on its way."""
+        stage_key = STAGE_KEY | view.envelope.first_sequence if view.envelope.kind == RecordKind.STAGED else 0
+        return batch_ids(view.memory)[0] in self.dropped_keys or stage_key in self.dropped_keys
+
+    def _place(self, segment: Segment, view: RecordView) -> None:
+        envelope = view.envelope
+        stream_id, count, first_number = batch_ids(view.memory)
+        first = envelope.first_sequence
+        if envelope.kind == RecordKind.BATCH:
+            stream = self.catalogue.streams.get(stream_id)
+            if self.recovered.is_damaged and stream is not None and first > stream.last_sequence + 1:
+                self.gaps.append((stream_id, stream.last_sequence + 1, first - 1))
+        else:
+            # A stage's numbers begin at 1, so a lost record, be it the first, does not move those behind it.
+            stage = self.catalogue.stages.setdefault(first, StagePlaces(first, stream_id))
+            stage.row_count = max(stage.row_count, first_number - 1)
+        ids = (stream_id, first, count)
+        self.catalogue.add(segment, envelope.kind, ids, envelope.append_time_us, view.offset, len(view.memory))
+
+    # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def sort_rest(self, settings: LogSettings) -> Steps:
+        """What is in the directory and belongs to nothing: to be written over, or removed."""
+        recovered = self.recovered
+        if recovered.open_segment is not None:
+            recovered.next_ordinal = recovered.open_segment.number + 1
+        elif recovered.position.segment >= recovered.next_ordinal:
+            recovered.next_ordinal = recovered.position.segment + 1
+        for name, size in self.listing.items():
+            segment, index = number_of(name, ".segment"), number_of(name, ".index")
+            is_full_size = size == settings.segment_size
+            if index is not None and index not in self.catalogue.segments:
+                yield RemoveFile(name)
+            elif segment is None or segment in self.catalogue.segments:
+                continue
+            elif segment == recovered.next_ordinal:
+                recovered.is_next_there = True
+            elif segment < recovered.next_ordinal and is_full_size and len(recovered.free) < settings.free_count_max:
+                recovered.free.append(segment)
+            else:
+                recovered.surplus.append(segment)
+
+
+def _sound_beginning(start: int, pieces: Iterable[RecordView | Unsound]) -> tuple[list[RecordView], int]:
+    """The records of a group up to the first that is unsound, and where they end; requests that are not whole are
+    left out.
+    """
+    records: list[RecordView] = []
+    whole_count, end = 0, start + GROUP_RECORD_SIZE
+    for piece in pieces:
+        if isinstance(piece, Unsound):
+            break
+        records.append(piece)
+        if not piece.envelope.flags & CONTINUED:
+            whole_count, end = len(records), piece.offset + len(piece.memory)
+    return records[:whole_count], (end if whole_count else start)

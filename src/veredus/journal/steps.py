@@ -1,0 +1,73 @@
+"""What recovery and verification order from a host, and what they hand out.
+
+They are generators: an order is yielded, the host carries it out and sends the answer, None for all but `ReadFile`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from veredus.delivery.record import RecordView
+from veredus.kernel.effects import Note
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """Answer with `size` bytes of a file from `offset` on, fewer where it ends, None where it cannot be read."""
+
+    name: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncFile:
+    """Bring all of a file to the platter."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Keep these bytes of a file under a name of their own, durably."""
+
+    name: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CutFile:
+    """Cut a file to `size` bytes, durably."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFile:
+    """Remove a file, durably."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointLoaded:
+    """The state of the streams floor at the checkpoint."""
+
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The next record behind the checkpoint. Its memory is a part of a whole segment: copy what is to be kept."""
+
+    view: RecordView
+
+
+Found: TypeAlias = CheckpointLoaded | Replayed | Note
+RecoveryOrder: TypeAlias = ReadFile | SyncFile | SetAside | CutFile | RemoveFile | Found
+Answer: TypeAlias = bytearray | memoryview | None
+Steps: TypeAlias = Generator[RecoveryOrder, Answer, None]

@@ -1,0 +1,61 @@
+"""Whose fault it is: the four kinds of fault, and the errors that callers see.
+
+The peer broke the protocol     `PeerFault`, caught once by the engine that reads the peer's bytes; it becomes the
+                                protocol's own error frame, a close and a note, and never escapes an engine.
+The caller broke the contract   `Misuse`, raised before any state changes.
+The world failed                an event, not an exception (`GroupFailed`, `LinkClosed`, ...).
+We are wrong                    `InvariantBroken`, never caught: the node dies and recovers.
+
+What callers of the library see is a `VeredusError` with a stable code and a sentence that says what to do.
+Source: the design, section 3.
+"""
+
+from __future__ import annotations
+
+
+class VeredusError(Exception):
+    """An error with a stable `code`, a sentence that says what to do, and named details.
+
+    `code` is part of the public contract (docs/reference/errors.md); the sentence is not.
+    """
+
+    def __init__(self, code: str, message: str, **details: object) -> None:
+        """`code`: lower case, dash-separated. `details`: what a program would want to read, by name."""
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = details
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.code}]"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.code, self.message, self.details))
+
+
+def _rebuild(kind: type[VeredusError], code: str, message: str, details: dict[str, object]) -> VeredusError:
+    return kind(code, message, **details)
+
+
+class Misuse(VeredusError):
+    """The caller broke the contract; nothing has changed."""
+
+
+class Refused(VeredusError):
+    """The other side understood and will not: the code says why, the details what would be accepted."""
+
+
+class Fenced(VeredusError):
+    """A newer incarnation of this source, owner or sink has taken over; this one must stop."""
+
+
+class Unavailable(VeredusError):
+    """Nobody who could answer was reached, or the answer did not come in time; what was asked may be in doubt."""
+
+
+class PeerFault(VeredusError):
+    """The peer broke the protocol. Raised by decoders, caught by the engine that owns the link."""
+
+
+class InvariantBroken(Exception):
+    """We are wrong. Never caught: the process dies and recovers from its journal."""

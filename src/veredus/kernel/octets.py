@@ -1,0 +1,63 @@
+"""Bytes: the buffer type, CRC-32C, padding, and a bounds-checked reader for what came over a wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from crc32c import crc32c as _crc32c
+
+from veredus.kernel.errors import PeerFault
+
+Octets: TypeAlias = bytes | bytearray | memoryview
+"""Any contiguous run of bytes. A `memoryview` is always one-dimensional, of format "B"."""
+
+ALIGNMENT = 8
+_ZEROS = bytes(ALIGNMENT)
+
+
+crc32c: Callable[[Octets], int] = _crc32c
+"""CRC-32C (Castagnoli, RFC 3720 appendix B.4) of some bytes."""
+
+
+def aligned(size: int) -> int:
+    """The smallest multiple of `ALIGNMENT` that holds `size` bytes."""
+    return (size + ALIGNMENT - 1) & -ALIGNMENT
+
+
+def padding(size: int) -> bytes:
+    """The zero bytes that bring a run of `size` bytes to a multiple of `ALIGNMENT`."""
+    return _ZEROS[: -size % ALIGNMENT]
+
+
+class OctetsReader:
+    """Reads big-endian numbers and sized runs from bytes that came over a wire; raises `PeerFault` past the end.
+
+    Owns nothing but its place; a claimed size is checked against what is there before anything is taken.
+    """
+
+    __slots__ = ("_data", "_offset")
+
+    def __init__(self, data: Octets, offset: int = 0) -> None:
+        self._data = memoryview(data)
+        self._offset = offset
+
+    @property
+    def offset(self) -> int:
+        """The place of the next byte to be read."""
+        return self._offset
+
+    def take(self, size: int) -> memoryview:
+        """The next `size` bytes, uncopied."""
+        end = self._offset + size
+        if end > len(self._data):
+            raise PeerFault(
+                "truncated", f"{size} bytes wanted at {self._offset}, {len(self._data) - self._offset} left"
+            )
+        taken = self._data[self._offset : end]
+        self._offset = end
+        return taken
+
+    def number(self, size: int) -> int:
+        """The next unsigned big-endian number of `size` bytes."""
+        return int.from_bytes(self.take(size), "big")

@@ -1,0 +1,143 @@
+"""What a subscription wants: some keys, and of these what a predicate says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from veredus.delivery.arrays import octets_array
+from veredus.kernel.errors import Refused
+from veredus.matching.patterns import EVERY_KEY, LiteralPattern, Pattern, PrefixPattern, compile_pattern
+from veredus.matching.predicate import Predicate, compile_predicate
+from veredus.matching.selection import Mask, binary_of, is_worth_spreading, mask_of, spread
+
+PATTERN_COUNT_MAX = 256
+"""The most key patterns in one filter."""
+ONE_BY_ONE_COUNT_MAX = 16
+"""Up to so many tries of a key against a pattern cost less than to have Arrow try them all at once."""
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """A filter as it is written, sent and journaled: key patterns, any of which will do, and a condition.
+
+    Without patterns every key will do, without a condition every publication of these keys.
+    """
+
+    keys: tuple[str, ...] = ()
+    where: str | None = None
+
+
+@dataclass(frozen=True)
+class KeyUnion:
+    """The keys that any of some patterns matches; patterns that add nothing to a prefix are left out."""
+
+    patterns: tuple[Pattern, ...]
+    _literals: pa.BinaryArray = field(repr=False, compare=False)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether every key is among them."""
+        return self.patterns == (EVERY_KEY,)
+
+    def matches(self, key: bytes) -> bool:
+        """Whether `key` is among them."""
+        return any(pattern.matches(key) for pattern in self.patterns)
+
+    def select(self, keys: pa.Array | Sequence[bytes]) -> Mask:
+        """Which of `keys` are among them, as a mask of `len(keys)`; as `Pattern.select`; a list will do, too."""
+        if self.is_everything:
+            return np.ones(len(keys), np.bool_)
+        if not isinstance(keys, pa.Array):
+            if len(keys) * len(self.patterns) <= ONE_BY_ONE_COUNT_MAX:
+                return np.array([self.matches(key) for key in keys], np.bool_)
+            keys = octets_array(keys)
+        if len(self.patterns) == 1:
+            return self.patterns[0].select(keys)
+        if pa.types.is_dictionary(keys.type):
+            return spread(keys, self._scan) if is_worth_spreading(keys) else self._scan(keys.dictionary_decode())
+        return self._scan(keys)
+
+    def _scan(self, keys: pa.Array) -> Mask:
+        keys = binary_of(keys)
+        wanted = mask_of(pc.is_in(keys, value_set=self._literals))
+        for pattern in self.patterns:
+            if not isinstance(pattern, LiteralPattern):
+                wanted = wanted | pattern.select(keys)
+        return wanted
+
+
+@dataclass(frozen=True)
+class CompiledFilter:
+    """A filter made ready."""
+
+    keys: KeyUnion
+    predicate: Predicate | None
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether no publication at all is left out, so that nothing needs to be looked at."""
+        return self.predicate is None and self.keys.is_everything
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns that `select` reads besides the keys."""
+        if self.predicate is None:
+            return ()
+        return tuple(name for name in self.predicate.names if name != "$key")
+
+    def select(self, keys: pa.Array | Sequence[bytes], column_of: Callable[[str], pa.Array | None], count: int) -> Mask:
+        """Which of `count` rows are wanted, as a mask.
+
+        `keys`: binary, a dictionary of binary, or a list. `column_of` gives a column out of `names` as
+        `Predicate.select` takes it, None where there is none; it is asked only where the keys leave something to ask.
+        """
+        wanted = self.keys.select(keys)
+        if self.predicate is None or not wanted.any():
+            return wanted
+        columns = {name: column for name in self.names if (column := column_of(name)) is not None}
+        if "$key" in self.predicate.names:
+            columns["$key"] = keys if isinstance(keys, pa.Array) else octets_array(keys)
+        return wanted & self.predicate.select(columns, count)
+
+
+def compile_filter(wanted: Filter) -> CompiledFilter:
+    """The filter made ready.
+
+    Raises `Refused`: `bad-pattern` or `bad-predicate` with the `position` where one does not parse, and `bad-filter`
+    for more than `PATTERN_COUNT_MAX` patterns.
+    """
+    if len(wanted.keys) > PATTERN_COUNT_MAX:
+        raise Refused(
+            "bad-filter",
+            f"a filter has at most {PATTERN_COUNT_MAX} key patterns, this has {len(wanted.keys)}",
+            count_max=PATTERN_COUNT_MAX,
+        )
+    patterns = [compile_pattern(text) for text in wanted.keys]
+    predicate = None if wanted.where is None else compile_predicate(wanted.where)
+    return CompiledFilter(union_of(patterns or [EVERY_KEY]), predicate)
+
+
+def union_of(patterns: Iterable[Pattern]) -> KeyUnion:
+    """The keys that any of `patterns` matches, each pattern once and in the order given."""
+    distinct = dict.fromkeys(patterns)
+    if any(pattern.is_everything for pattern in distinct):
+        return KeyUnion((EVERY_KEY,), octets_array(()))
+    prefixes = [pattern.prefix for pattern in distinct if isinstance(pattern, PrefixPattern)]
+    kept = tuple(pattern for pattern in distinct if not _is_covered(pattern, prefixes))
+    literals = [pattern.key for pattern in kept if isinstance(pattern, LiteralPattern)]
+    return KeyUnion(kept, octets_array(literals))
+
+
+def _is_covered(pattern: Pattern, prefixes: list[bytes]) -> bool:
+    match pattern:
+        case LiteralPattern(key):
+            return any(key.startswith(prefix) for prefix in prefixes)
+        case PrefixPattern(own):
+            return any(own.startswith(prefix) for prefix in prefixes if prefix != own)
+        case _:
+            return False

@@ -1,0 +1,1 @@
+"""The dialects: each turns its wire into the exchange of `veredus.streams` and back."""

@@ -1,0 +1,169 @@
+"""What a client remembers of one topic, so that it can be killed at any point and run again: no loss, no double.
+
+    put:  begin_put ──save, ask──► end_put ──save──► report ──► end_report ──save
+    get:  asked_get ──► ask ──► end_get ──save──► hand over ──► end_hand_over ──save
+
+Each `save` means: nothing goes on before the state is durable; a put may be asked meanwhile. A put is asked with the
+same counter until it is known to have been taken, and is remembered until its caller was told: whoever follows a killed
+process and puts the same body goes on with that put, and any other put comes behind it. A message that came is kept
+with its body until it was handed over; whoever was killed in between hands it over again, with the same id. What puts
+or gets many messages at once does so with a body that `many.pack` has made of them. (Killed between the report and its
+save, a client cannot know that it had reported: the same body put next counts as that put.)
+Source: seed 000, sections 4 and 5.1; beyond it, the body of either is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from veredus.kernel.errors import PeerFault, Refused
+
+from .many import SEQUENCE_SIZE, count_of, sequences_in, unpack
+from .messages import NO_MESSAGE_ID, Get, GetMany, Put, PutMany, Status, StatusWord
+
+_DIGITS_MAX = 19
+
+
+@dataclass(frozen=True, slots=True)
+class Putting:
+    """A put whose caller was not told that it was taken."""
+
+    counter: int
+    body: bytes
+    is_taken: bool = False
+    is_in_doubt: bool = False
+    """Whether its caller was told that nobody knows. Who was told may put something else, and leave it in doubt."""
+    is_many: bool = False
+    """Whether the body is many messages, the first of which has the counter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """A message that came and was not handed over, as far as is known; or many, of which some may have been."""
+
+    message_id: str
+    body: bytes
+    is_many: bool = False
+    done_count: int = 0
+    """How many of them were handed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientState:
+    """Of one topic."""
+
+    last_get_id: str = NO_MESSAGE_ID
+    last_put_counter: int = 0
+    putting: Putting | None = None
+    got: Got | None = None
+
+
+def unfinished_put(state: ClientState, body: bytes, is_many: bool = False) -> Putting | None:
+    """The put that must be finished before `body` is put: one that is under way, with another body."""
+    putting = state.putting
+    if putting is None or putting.is_taken or putting.is_in_doubt or _is_same(putting, body, is_many):
+        return None
+    return putting
+
+
+def begin_put(state: ClientState, body: bytes, is_many: bool = False) -> ClientState:
+    """`body` is being put: as before if the last put had the same body and its caller was not told, and else anew.
+
+    Whatever `unfinished_put` names must have been finished before; what `is_taken` already need not be asked.
+    """
+    putting = state.putting
+    if putting is not None and _is_same(putting, body, is_many):
+        return replace(state, putting=replace(putting, is_in_doubt=False))
+    last = state.last_put_counter
+    count = count_of(body) if is_many else 1
+    return replace(state, last_put_counter=last + count, putting=Putting(last + 1, body, is_many=is_many))
+
+
+def _is_same(putting: Putting, body: bytes, is_many: bool) -> bool:
+    return putting.body == body and putting.is_many == is_many
+
+
+def asked_put(state: ClientState, client: str, topic: str) -> Put | PutMany:
+    """What is asked for the put that is under way."""
+    putting = state.putting
+    assert putting is not None
+    return (PutMany if putting.is_many else Put)(client, topic, putting.counter, putting.body)
+
+
+def is_anothers(state: ClientState, status: Status) -> bool:
+    """Whether the put was not taken and never will be, since another put has its counter.
+
+    Had it been taken, the last counter would be its own with its own body, or above. What took the counter is a put
+    that was under way when a process ended, which nobody remembers.
+    """
+    putting = state.putting
+    assert putting is not None
+    last = _last_counter(status)
+    return last is not None and putting.counter <= last <= state.last_put_counter
+
+
+def _last_counter(status: Status | None) -> int | None:
+    """The counter above which a refused put may be put anew; None where that is not said."""
+    said = status.message_id if status is not None and status.status == StatusWord.REFUSED else ""
+    return int(said) if said.isascii() and said.isdigit() and len(said) < _DIGITS_MAX else None
+
+
+def end_put(state: ClientState, status: Status | None) -> ClientState:
+    """The put was taken, or was not and never will be, or its outcome is not known: nobody answered (None), or not so.
+
+    A client that lost its directory begins with counters that it has used: it goes on above the one that it is told.
+    """
+    assert state.putting is not None
+    last = _last_counter(status)
+    if last is not None:
+        return replace(state, putting=None, last_put_counter=max(state.last_put_counter, last))
+    is_taken = status is not None and status.status == StatusWord.OK
+    return replace(state, putting=replace(state.putting, is_taken=is_taken, is_in_doubt=not is_taken))
+
+
+def end_report(state: ClientState) -> ClientState:
+    """The caller was told that the put was taken."""
+    return replace(state, putting=None)
+
+
+def asked_get(state: ClientState, client: str, topic: str, count_max: int = 0) -> Get | GetMany:
+    """What is asked where no message waits to be handed over: for the next one, or for up to `count_max`."""
+    last_id = state.last_get_id
+    return GetMany(client, topic, last_id, count_max) if count_max else Get(client, topic, last_id)
+
+
+def end_get(state: ClientState, status: Status, is_many: bool = False) -> ClientState:
+    """A message came, or many. Raises `Refused("bad-answer")` for one without an id, or with that of the one before."""
+    if not status.message_id or status.message_id in (state.last_get_id, NO_MESSAGE_ID):
+        said = f"{status.sender} answers a GET behind {state.last_get_id} with the message id {status.message_id!r}"
+        raise Refused("bad-answer", f"{said}: nothing was taken over", server=status.sender)
+    if is_many:
+        try:
+            count_of(status.body, SEQUENCE_SIZE)
+        except PeerFault as fault:
+            said = (
+                f"{status.sender} answers GET_MANY with what cannot be read ({fault.message}): nothing was taken over"
+            )
+            raise Refused("bad-answer", said, server=status.sender) from None
+    return replace(state, last_get_id=status.message_id, got=Got(status.message_id, status.body, is_many))
+
+
+def messages_in(got: Got) -> tuple[list[str], list[bytes]]:
+    """The ids and the bodies of all that came, handed over or not."""
+    if not got.is_many:
+        return [got.message_id], [got.body]
+    shown, _, _ = got.message_id.partition("-")
+    return [f"{shown}-{sequence}" for sequence in sequences_in(got.body)], unpack(got.body)
+
+
+def end_hand_over(state: ClientState, done_count: int = 1) -> ClientState:
+    """So many of the messages that came were handed over, in all."""
+    got = state.got
+    assert got is not None
+    is_over = not got.is_many or done_count >= count_of(got.body, SEQUENCE_SIZE)
+    return replace(state, got=None if is_over else replace(got, done_count=done_count))
+
+
+def end_unsubscribe(state: ClientState) -> ClientState:
+    """Nothing of the topic is received any more, also not what came before."""
+    return replace(state, last_get_id=NO_MESSAGE_ID, got=None)

@@ -1,0 +1,477 @@
+"""The way out: each subscriber of a topic is a durable subscription of its stream, and GET settles one by one.
+
+    LOOKING ── there ──► ATTACHING ── GrantSubscription ──► ATTACHED ── Fence, Refuse, quiet for long ──► gone
+        └── not there: NOT_SUBSCRIBED, or with SUBSCRIBE attached from the head on
+
+A message's id is the stream's incarnation and the message's sequence. GET names the last one that its client has: that
+is settled, durably, and then the next one is answered, which stays the next one until a GET names it. What is settled
+already was answered and the answer lost, so the next one is answered as well; any other id was never given. Ids of a
+stream that was merged into this one are known by where the subscription stood there (its *origins*).
+
+GET_MANY is answered with several at once, under an id that names the first and the last: whoever names it has received
+all that was unsettled from the one to the other. That the first is the next one says that they were given.
+
+Invariants
+    (1) Each question is answered exactly once.
+    (2) What waits to be handed out lies in the order of sequences; everything before it is done with.
+    (3) One question of a client's is worked on at a time.
+Source: seed 000, sections 2.1 to 2.3, 3.1.1 to 3.1.3 and 4; docs/decisions/0012.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias
+
+from veredus.delivery.settlement import Range
+from veredus.streams import exchange as x
+from veredus.streams.facts import Origin
+from veredus.streams.ranges import joined, without
+
+from .ids import read_id, shown_of
+from .many import COUNT_MAX, LENGTH_SIZE, SEQUENCE_SIZE, pack_numbered
+from .messages import NO_MESSAGE_ID, Get, GetMany, StatusWord, Subscribe, Unsubscribe
+from .pushed import messages_in
+from .putting import word_for
+
+SUBSCRIPTION = "topics"
+"""The name of the subscription of each client."""
+CREDIT_SIZE = 64 << 10
+"""How many bytes of messages wait here for one client at most, and one frame more."""
+MANY_CREDIT_SIZE = 2 << 20
+"""The same for one that gets many at once, as long as there are no more than `WIDE_MAX` of those."""
+WIDE_MAX = 128
+_ADMIN, _LOOK = 1, 2
+
+
+class GetEnded(NamedTuple):
+    """What became of what `peer` asked for; with a message, its id and body."""
+
+    peer: int
+    status: StatusWord
+    text: str = ""
+    message_id: str = ""
+    body: bytes = b""
+
+
+Question: TypeAlias = Subscribe | Unsubscribe | Get | GetMany
+Effect: TypeAlias = (
+    GetEnded | x.SubscribeRequested | x.CreditGranted | x.SettleRequested | x.AdminRequested | x.SessionClosed
+)
+Answer: TypeAlias = (
+    x.GrantSubscription | x.Push | x.PushProgress | x.PushGap | x.ConfirmSettled | x.AnswerAdmin | x.Refuse | x.Fence
+)
+
+
+class _Asked(NamedTuple):
+    peer: int
+    question: Question
+
+
+class _Message(NamedTuple):
+    sequence: int
+    body: bytes
+    freed_size: int
+    """Credit that comes free when this one is done with: that of its frame, for the last of a frame."""
+
+
+class _Gap(NamedTuple):
+    sequence: int
+    last: int
+    code: str
+
+
+@dataclass(slots=True)
+class _Getter:
+    """One client on one topic."""
+
+    session: int
+    topic: str
+    client: str
+    asked: deque[_Asked] = field(default_factory=deque)
+    """The first one is being worked on."""
+    is_beginning: bool = False
+    """Whether it is about to work on one question after the other, as far as they can be answered at once."""
+    grant: x.GrantSubscription | None = None
+    is_removing: bool = False
+    settling: tuple[Range, ...] = ()
+    """The ranges of sequences that are being settled."""
+    origins: Mapping[str, Sequence[Origin]] = field(default_factory=dict)
+    """By incarnation, as ids show it: what of it may still be named, and where that lies here."""
+    position: int = 0
+    """Everything below it was pushed, or is not there."""
+    messages: deque[_Message | _Gap] = field(default_factory=deque)
+    freed_size: int = 0
+    """Credit that is free and was not given back yet: half of all of it at once."""
+    credit: int = 0
+    """As the streams floor has it: it pushes while there is some."""
+    credit_size: int = CREDIT_SIZE
+    """How much of it there is when nothing waits."""
+    has_caught_up: bool = False
+    """Whether nothing lies behind what was pushed: then what comes is pushed at once."""
+
+    @property
+    def next_sequence(self) -> int:
+        """Everything below it is done with."""
+        return self.messages[0].sequence if self.messages else self.position
+
+
+class Gets:
+    """Owns the clients that subscribe and get, and what was pushed for them and not handed out for good."""
+
+    def __init__(
+        self,
+        principal: str,
+        open_session: Callable[[], int],
+        new_incarnation: Callable[[], bytes],
+        getters_max: int,
+        answer_size_max: int,
+        is_merged: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        """Nobody has asked yet. `open_session` gives sessions of the streams floor that nobody has."""
+        self._principal = principal
+        self._open_session = open_session
+        self._new_incarnation = new_incarnation
+        self._getters_max = getters_max
+        self._answer_size_max = answer_size_max
+        """Of many messages together; a single one may be larger."""
+        self._is_merged = is_merged
+        """Whether the stream of a shown incarnation was merged into one of this server's."""
+        self._wide_count = 0
+        self._getters: dict[tuple[str, str], _Getter] = {}
+        """By topic and client; who asked last stands last."""
+        self._by_session: dict[int, _Getter] = {}
+        self._effects: list[Effect] = []
+
+    def ask(self, peer: int, question: Question) -> Sequence[Effect]:
+        """A client subscribes, unsubscribes or gets."""
+        effects: list[Effect] = []
+        self._effects = effects
+        key = (question.topic, question.sender)
+        getter = self._getters.pop(key, None)
+        if getter is None:
+            getter = _Getter(self._open_session(), question.topic, question.sender)
+            self._by_session[getter.session] = getter
+            self._make_room()
+        self._getters[key] = getter
+        getter.asked.append(_Asked(peer, question))
+        if len(getter.asked) == 1:
+            self._go_through(getter)
+        return effects
+
+    def handle(self, event: Answer) -> Sequence[Effect]:
+        """The streams floor says something to one of the sessions."""
+        effects: list[Effect] = []
+        self._effects = effects
+        getter = self._by_session.get(event.session)
+        if getter is not None:
+            match event:
+                case x.AnswerAdmin():
+                    self._administered(getter, event)
+                case x.GrantSubscription():
+                    self._granted(getter, event)
+                case x.Push():
+                    self._pushed(getter, event)
+                case x.PushProgress(_, position):
+                    getter.position = max(getter.position, position)
+                    self._go_on(getter)
+                case x.PushGap(_, first, following, code):
+                    getter.messages.append(_Gap(first, following - 1, code))
+                    getter.position = max(getter.position, following)
+                    self._go_on(getter)
+                case x.ConfirmSettled():
+                    self._settled(getter, event)
+                case x.Refuse():
+                    self._refused(getter, event)
+                case x.Fence(_, _, message):
+                    self._end(getter, StatusWord.REFUSED, f"{message}: ask again")
+        return effects
+
+    @property
+    def sessions(self) -> list[int]:
+        """The sessions that are open."""
+        return list(self._by_session)
+
+    def forget(self, topic: str) -> list[int]:
+        """Let go whoever got from a topic, of which nothing is asked; the sessions that are to be closed."""
+        gone = [getter for getter in self._getters.values() if getter.topic == topic]
+        for getter in gone:
+            assert not getter.asked
+            self._forget(getter)
+        return [getter.session for getter in gone]
+
+    def check(self) -> None:
+        """The invariants of the module hold."""
+        for getter in self._getters.values():
+            sequences = [message.sequence for message in getter.messages]
+            assert sequences == sorted(sequences), "(2)"
+            assert all(sequence < getter.position for sequence in sequences), "(2)"
+
+    # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _go_through(self, getter: _Getter) -> None:
+        """Work on the first question; where it is answered at once, on the next one too, however many they are."""
+        if getter.is_beginning:
+            return
+        getter.is_beginning, begun = True, None
+        while getter.asked and getter.asked[0] is not begun:
+            begun = getter.asked[0]
+            self._begin(getter, begun.question)
+        getter.is_beginning = False
+
+    def _begin(self, getter: _Getter, question: Question) -> None:
+        if isinstance(question, Unsubscribe):
+            getter.is_removing = True
+            self._administer(getter, "subscription.remove")
+        elif getter.grant is None:
+            self._administer(getter, "subscription.show")
+        elif isinstance(question, Subscribe):
+            self._answer(getter, StatusWord.ALREADY_SUBSCRIBED)
+        else:
+            self._get(getter, question)
+
+    def _administer(self, getter: _Getter, verb: str, request: int = _ADMIN) -> None:
+        arguments: dict[str, object] = {"stream": getter.topic, "subscriber": getter.client, "name": SUBSCRIPTION}
+        self._effects.append(x.AdminRequested(getter.session, request, self._principal, verb, arguments))
+
+    def _administered(self, getter: _Getter, said: x.AnswerAdmin) -> None:
+        result = said.result
+        if said.request == _LOOK:
+            assert isinstance(result, dict)
+            self._looked(getter, result["floor"], result["lag"], result["settled"])
+        elif getter.is_removing:
+            getter.is_removing = False
+            self._close(getter)
+            self._answer(getter, StatusWord.OK)
+        elif isinstance(getter.asked[0].question, Subscribe):
+            self._answer(getter, StatusWord.ALREADY_SUBSCRIBED)
+        else:
+            assert isinstance(result, dict)
+            origins: dict[str, list[Origin]] = {}
+            for origin in result["origins"]:
+                origins.setdefault(shown_of(origin.incarnation), []).append(origin)
+            getter.origins = origins
+            self._attach(getter)
+
+    def _refused(self, getter: _Getter, said: x.Refuse) -> None:
+        is_unknown = said.request == _ADMIN and said.code in ("unknown-subscription", "unknown-stream")
+        if is_unknown and isinstance(getter.asked[0].question, Subscribe):
+            self._attach(getter)
+        elif is_unknown:
+            getter.is_removing = False
+            text = f"{getter.client} is not subscribed to {getter.topic}: subscribe first"
+            self._answer(getter, StatusWord.NOT_SUBSCRIBED, text)
+        elif said.request == _ADMIN or not getter.is_removing:
+            # While the subscription is being removed its owner, too, is told that it is gone.
+            if not said.is_final:
+                self._effects.append(x.SessionClosed(getter.session))
+            self._end(getter, word_for(said.code), f"{said.message} [{said.code}]")
+
+    def _answer(
+        self, getter: _Getter, status: StatusWord, text: str = "", message_id: str = "", body: bytes = b""
+    ) -> None:
+        """Answer the first question, and work on the next one."""
+        self._effects.append(GetEnded(getter.asked.popleft().peer, status, text, message_id, body))
+        self._go_through(getter)
+
+    # ── the subscription ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _attach(self, getter: _Getter) -> None:
+        """Be the subscription's owner, whoever was it before; without one it begins behind what is there."""
+        self._effects.append(
+            x.SubscribeRequested(
+                getter.session, self._principal, getter.topic, getter.client, SUBSCRIPTION,
+                start=x.Start(x.StartKind.HEAD), mode=x.SettleMode.INDIVIDUAL, incarnation=self._new_incarnation(),
+                credit=getter.credit_size,
+            )
+        )  # fmt: skip
+
+    def _granted(self, getter: _Getter, grant: x.GrantSubscription) -> None:
+        getter.grant, getter.position, getter.credit = grant, grant.position, getter.credit_size
+        getter.has_caught_up, getter.freed_size = grant.position > grant.head, 0
+        getter.messages.clear()
+        if not getter.asked:
+            return
+        question = getter.asked[0].question
+        if isinstance(question, Subscribe):
+            self._answer(getter, StatusWord.OK)
+        elif isinstance(question, Get | GetMany):
+            self._get(getter, question)
+
+    def _close(self, getter: _Getter) -> None:
+        """Leave the session, and begin another one with the next question."""
+        self._effects.append(x.SessionClosed(getter.session))
+        del self._by_session[getter.session]
+        getter.session, getter.grant, getter.settling = self._open_session(), None, ()
+        getter.messages.clear()
+        self._by_session[getter.session] = getter
+
+    def _end(self, getter: _Getter, status: StatusWord, text: str) -> None:
+        """Whoever waits is told; whoever asks next begins anew."""
+        self._forget(getter)
+        self._effects.extend(GetEnded(asked.peer, status, text) for asked in getter.asked)
+        getter.asked.clear()
+
+    def _forget(self, getter: _Getter) -> None:
+        self._by_session.pop(getter.session, None)
+        if self._getters.pop((getter.topic, getter.client), None) is not None and getter.credit_size > CREDIT_SIZE:
+            self._wide_count -= 1
+
+    def _make_room(self) -> None:
+        """Let go whoever asked the longest ago and waits for nothing."""
+        if len(self._getters) >= self._getters_max:
+            idle = next((getter for getter in self._getters.values() if not getter.asked), None)
+            if idle is not None:
+                self._forget(idle)
+                self._effects.append(x.SessionClosed(idle.session))
+
+    # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _pushed(self, getter: _Getter, push: x.Push) -> None:
+        for sequence, body in messages_in(push.buffers):
+            freed_size = push.size + x.PUSH_OVERHEAD if sequence == push.last_sequence else 0
+            getter.messages.append(_Message(sequence, body, freed_size))
+        getter.position = max(getter.position, push.last_sequence + 1)
+        getter.credit -= push.size + x.PUSH_OVERHEAD
+        if getter.credit <= 0:
+            getter.has_caught_up = False
+        self._go_on(getter)
+
+    def _get(self, getter: _Getter, question: Get | GetMany) -> None:
+        """Settle what the question names, if it is the next one, and answer with what is behind it."""
+        if isinstance(question, GetMany) and getter.credit_size == CREDIT_SIZE and self._wide_count < WIDE_MAX:
+            self._wide_count += 1
+            getter.credit_size = MANY_CREDIT_SIZE
+            self._free(getter, MANY_CREDIT_SIZE - CREDIT_SIZE)
+        if not getter.messages and not getter.has_caught_up:
+            self._administer(getter, "subscription.show", _LOOK)
+            return
+        named = self._named(getter, question.last_id)
+        if named is None:
+            self._answer(getter, *_unknown(getter, question.last_id))
+        elif named:
+            getter.settling = named
+            self._effects.append(x.SettleRequested(getter.session, named))
+        else:
+            self._hand_out(getter)
+
+    def _looked(self, getter: _Getter, floor: int, lag: int, settled: Sequence[Range]) -> None:
+        """Where nothing is left to be pushed nobody waits; else it comes, or what became of it.
+
+        What is settled before it is examined is passed over without a word.
+        """
+        if not without(((floor + 1, floor + lag),) if lag else (), settled):
+            getter.position = max(getter.position, floor + lag + 1)
+            getter.has_caught_up = True
+            self._go_on(getter)
+
+    def _named(self, getter: _Getter, message_id: str) -> tuple[Range, ...] | None:
+        """What naming an id settles, None for one that was never given."""
+        if message_id == NO_MESSAGE_ID:
+            return ()
+        named = read_id(message_id)
+        if named is None:
+            return None
+        shown, first, last = named
+        assert getter.grant is not None
+        is_own = shown == shown_of(getter.grant.stream_incarnation)
+        if is_own and getter.messages and first == getter.next_sequence:
+            if not first <= last <= max(getter.position - 1, getter.grant.head):
+                return None
+            return ((first, last),) if isinstance(getter.messages[0], _Message) else ()
+        if is_own and first < getter.next_sequence:
+            return ()
+        origins = getter.origins.get(shown, ())
+        places = joined(place for one in origins if one.next_sequence == first for place in one.places_to(last))
+        if places:
+            return places
+        if not origins and self._is_merged(shown):
+            # It was given to an earlier subscription, of which the client was not told that it has left.
+            return ()
+        return () if any(first < origin.next_sequence for origin in origins) else None
+
+    def _hand_out(self, getter: _Getter) -> None:
+        message = getter.messages[0] if getter.messages else None
+        if message is None and not getter.has_caught_up:
+            self._administer(getter, "subscription.show", _LOOK)
+        elif message is None:
+            self._answer(getter, StatusWord.NO_MESSAGES)
+        elif isinstance(message, _Gap):
+            # The cursor has passed it already.
+            getter.messages.popleft()
+            said = f"messages {message.sequence} to {message.last} of {getter.topic} cannot be had ({message.code})"
+            self._answer(getter, StatusWord.INTERNAL_ERROR, f"{said}: get again for the next one")
+        else:
+            assert getter.grant is not None
+            question, shown = getter.asked[0].question, shown_of(getter.grant.stream_incarnation)
+            if isinstance(question, GetMany):
+                given = self._next_of(getter, question.count_max)
+                first, last = given[0].sequence, given[-1].sequence
+                body = pack_numbered([one.body for one in given], [one.sequence for one in given])
+                self._answer(getter, StatusWord.OK, message_id=f"{shown}-{first}..{last}", body=body)
+            else:
+                self._answer(getter, StatusWord.OK, message_id=f"{shown}-{message.sequence}", body=message.body)
+
+    def _next_of(self, getter: _Getter, count: int) -> list[_Message]:
+        """Up to so many messages that come next, as many as one answer takes, and at least one."""
+        given: list[_Message] = []
+        left = self._answer_size_max
+        for message in islice(getter.messages, min(count, COUNT_MAX)):
+            if isinstance(message, _Gap):
+                break
+            left -= len(message.body) + LENGTH_SIZE + SEQUENCE_SIZE
+            if left < 0 and given:
+                break
+            given.append(message)
+        return given
+
+    def _settled(self, getter: _Getter, said: x.ConfirmSettled) -> None:
+        settling = getter.settling
+        if not settling or without(settling, ((0, said.floor), *said.ranges)):
+            return
+        getter.settling = ()
+        # By an id of another stream what was settled before may be named, or what was not pushed yet: it will not be.
+        before = []
+        while getter.messages and getter.messages[0].sequence <= settling[-1][1]:
+            message = getter.messages.popleft()
+            if not _is_in(message.sequence, settling):
+                before.append(message)
+            elif isinstance(message, _Message):
+                getter.freed_size += message.freed_size
+        getter.messages.extendleft(reversed(before))
+        if getter.freed_size and (getter.freed_size >= getter.credit_size // 2 or not getter.messages):
+            size, getter.freed_size = getter.freed_size, 0
+            self._free(getter, size)
+        self._hand_out(getter)
+
+    def _free(self, getter: _Getter, size: int) -> None:
+        """Let so much more be pushed."""
+        getter.credit += size
+        self._effects.append(x.CreditGranted(getter.session, size))
+
+    def _go_on(self, getter: _Getter) -> None:
+        """Something came for which the first question may have waited."""
+        question = getter.asked[0].question if getter.asked else None
+        if getter.grant is not None and isinstance(question, Get | GetMany) and not getter.settling:
+            self._get(getter, question)
+
+
+def _unknown(getter: _Getter, message_id: str) -> tuple[StatusWord, str]:
+    """What a client is told of an id that no message has here: another server may have given it, and is not merged."""
+    assert getter.grant is not None
+    said = f"{message_id} is no message that {getter.client} was given of {getter.topic}"
+    named = read_id(message_id)
+    if named is None or named.incarnation == shown_of(getter.grant.stream_incarnation):
+        return StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none"
+    advice = "try again, until both are merged; or, if that server is lost, unsubscribe and subscribe"
+    return StatusWord.SERVER_UNAVAILABLE, f"{said} here, but maybe by another server that has it too: {advice}"
+
+
+def _is_in(sequence: int, ranges: Sequence[Range]) -> bool:
+    index = bisect_right(ranges, sequence, key=itemgetter(0)) - 1
+    return index >= 0 and sequence <= ranges[index][1]

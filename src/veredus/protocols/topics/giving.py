@@ -1,0 +1,360 @@
+"""The giver's side of a merge: it copies a topic to its keeper while it serves it, and gives it away at the end.
+
+    look ──► Begin ──► Sources … ──► Rows … ──► (caught up) hold ──► mark ──► look ──► Rows … ──► End ──► delete
+      ▲                                                                │
+      └── any failure: not marked, given up; marked, tried again for ever ┘
+
+While it copies, the topic is served here. Once nearly all is there it is *held*, and *marked*: a durable subscription
+of the keeper's, under the name `GIVEN`, says that from now on the topic may be the keeper's, whatever becomes of either
+process. So a marked topic is not served here any more before the keeper has said that it took it. The stream is deleted
+as it was given: if somebody published to it meanwhile, by another door, that goes too.
+
+Invariants
+    (1) What was given is held from before the last look at it until it is deleted.
+    (2) One part is on its way at a time.
+Source: seed 000, sections 3.1.6 and 3.1.7; docs/decisions/0012.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from veredus.kernel.engine import Now
+from veredus.streams import exchange as x
+
+from .desk import PRINCIPAL, Desk
+from .getting import SUBSCRIPTION
+from .messages import Status, StatusWord, Transfer, encode_message
+from .transfer import Begin, End, Heard, Part, Row, Sources, Standing, decode_heard, encode_beyond, part_of, rows_in
+
+GIVEN = "topics-given"
+"""The name of the keeper's subscription that marks a topic as given to it."""
+PART_SIZE = 256 << 10
+PART_COUNT_MAX = 4096
+"""A part has at most so many bytes, or one row, and so many rows."""
+RETRY_NS = 1_000_000_000
+_ROW_SIZE = 64
+_CREDIT = 2 * PART_SIZE
+
+
+class Giving:
+    """Owns one topic's way to its keeper."""
+
+    def __init__(self, desk: Desk, topic: str, keeper: str, is_marked: bool, done: Callable[[], None]) -> None:
+        """`is_marked`: an earlier process had marked it. `done` is called when it is over, one way or the other."""
+        self.topic = topic
+        self.keeper = keeper
+        self.sent_count = 0
+        self.retry_at_ns: int | None = None
+        self._desk = desk
+        self._done = done
+        self._is_marked = is_marked
+        self._is_held = False
+        self._attempt = 0
+        """Answers to what an earlier attempt asked count for nothing."""
+        self._session = 0
+        self._incarnation = b""
+        self._head = 0
+        self._position = 0
+        """Everything below it was read."""
+        self._names: dict[int, str] = {0: ""}
+        self._rows: list[Row] = []
+        self._freed_size = 0
+        self._is_sending = False
+        self._is_ending = False
+        self._asked_us = 0
+        self._offset_us = (-(1 << 62), 1 << 62)
+
+    def begin(self, now: Now) -> None:
+        """Give; a marked topic is held from the beginning."""
+        self.retry_at_ns = None
+        self._attempt += 1
+        self._rows, self._freed_size, self._is_sending, self._is_ending = [], 0, False, False
+        self._names = {0: ""}
+        if self._is_marked and not self._is_held:
+            self._is_held = True
+            self._desk.hold(self.topic, self._why(), self._look, now)
+        else:
+            self._look(now)
+
+    def _why(self) -> str:
+        return f"{self.topic} goes from {self._desk.server_id} to {self.keeper}, which has not said yet that it has it"
+
+    # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _look(self, now: Now) -> None:
+        self._administer("stream.show", {"name": self.topic}, self._looked)
+
+    def _looked(self, shown: dict[str, object], now: Now) -> None:
+        incarnation, head = shown["incarnation"], shown["head"]
+        assert isinstance(incarnation, bytes)
+        assert isinstance(head, int)
+        self._head = head
+        if self._session:
+            self._pump(now)
+            return
+        self._incarnation = incarnation
+        self._ask(Begin(incarnation), self._begun, now)
+
+    def _begun(self, heard: Heard, now: Now) -> None:
+        self._position = max(heard.committed, heard.staged, 0) + 1
+        self._administer("source.list", {"stream": self.topic, "after": 0}, self._listed)
+
+    def _listed(self, listed: list[dict[str, object]], now: Now) -> None:
+        if not listed:
+            self._subscribe()
+            return
+        sources = [
+            (str(s["name"]), s["last_number"], s["token"]) for s in listed if s["is_sparse"] and s["last_number"]
+        ]
+        after = listed[-1]["source_id"]
+
+        def go_on(_heard: Heard, _at: Now) -> None:
+            self._administer("source.list", {"stream": self.topic, "after": after}, self._listed)
+
+        self._ask(Sources(self._incarnation, sources), go_on, now)  # type: ignore[arg-type]
+
+    # ── copying ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _subscribe(self) -> None:
+        self._session = self._desk.open(self._told)
+        start = x.Start(value=self._position)
+        self._desk.order(x.SubscribeRequested(self._session, PRINCIPAL, self.topic, start=start, credit=_CREDIT))
+
+    def _told(self, event: object, now: Now) -> None:
+        match event:
+            case x.GrantSubscription(position=position, head=head):
+                self._position, self._head = position, max(self._head, head)
+                self._pump(now)
+            case x.Push(_, buffers, size, _, last, _, names):
+                self._names.update(names)
+                self._rows += rows_in(buffers, self._names)
+                self._freed_size += size + x.PUSH_OVERHEAD
+                self._position = last + 1
+                self._pump(now)
+            case x.PushProgress(_, position):
+                self._position = max(self._position, position)
+                self._pump(now)
+            case x.PushGap(_, first, following, code):
+                self._desk.note(
+                    "warning", "topic-gap-given", topic=self.topic, first=first, before=following, code=code
+                )
+                self._position = following
+                self._pump(now)
+            case x.Refuse(_, "below-floor", _, details):
+                self._desk.close(self._session)
+                self._position = int(details["floor"])  # type: ignore[call-overload]
+                self._subscribe()
+            case x.Refuse(_, code, message):
+                self._session = 0
+                self._fail(f"{message} [{code}]", now)
+
+    def _pump(self, now: Now) -> None:
+        """Send what was read, and go on to the next step where nothing is left to be."""
+        if self._is_sending or not self._session:
+            return
+        if self._rows:
+            self._send(now)
+        elif self._position <= self._head:
+            return
+        elif not self._is_held:
+            self._is_held = self._is_sending = True
+            self._desk.hold(self.topic, self._why(), self._mark, now)
+        elif not self._is_ending:
+            # Nothing is in hand any more: what is there now is all there is.
+            self._is_ending = self._is_marked
+            self._look(now)
+        else:
+            self._end()
+
+    def _send(self, now: Now) -> None:
+        count = size = 0
+        for row in self._rows[:PART_COUNT_MAX]:
+            size += len(row.body) + len(row.key) + _ROW_SIZE
+            if count and size > PART_SIZE:
+                break
+            count += 1
+        rows, self._rows = self._rows[:count], self._rows[count:]
+        shown = self._incarnation[:8].hex()
+        messages = tuple((f"{shown}-{row.sequence}", row.body) for row in rows)
+        self._is_sending = True
+        if not self._rows:
+            self._desk.order(x.CreditGranted(self._session, self._freed_size))
+            self._freed_size = 0
+        self.sent_count += count
+        self._ask(part_of(self._incarnation, rows, self._offset_us), self._sent, now, messages)
+
+    def _sent(self, heard: Heard, now: Now) -> None:
+        self._is_sending = False
+        self._pump(now)
+
+    # ── giving ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _mark(self, now: Now) -> None:
+        """The topic is held. Let it be known after any crash that it may be the keeper's."""
+        attempt = self._attempt
+        session = 0
+
+        def marked(event: object, at: Now) -> None:
+            self._desk.close(session)
+            if isinstance(event, x.GrantSubscription):
+                self._is_marked = True
+            if attempt != self._attempt:
+                return
+            self._is_sending = False
+            if self._is_marked:
+                self._pump(at)
+            elif isinstance(event, x.Refuse):
+                self._fail(f"{event.message} [{event.code}]", at)
+
+        session = self._desk.open(marked)
+        self._desk.order(
+            x.SubscribeRequested(
+                session, PRINCIPAL, self.topic, name_of(self.keeper), GIVEN, start=x.Start(x.StartKind.HEAD),
+                incarnation=self._desk.new_incarnation(),
+            )
+        )  # fmt: skip
+
+    def _end(self) -> None:
+        self._is_sending = True
+        self._head = max(self._head, self._position - 1)
+        self._administer("subscription.list", {"stream": self.topic, "name": SUBSCRIPTION}, self._end_with)
+
+    def _end_with(self, listed: list[dict[str, object]], _: Now) -> None:
+        named: dict[str, object] = {"stream": self.topic, "name": SUBSCRIPTION}
+        self._administer("subscription.left", named, partial(self._give, standings_of(listed)))
+
+    def _give(self, standings: dict[str, Standing], left_us: dict[str, int], now: Now) -> None:
+        end = End(self._incarnation, self._head, self._offset_us, standings, left_us)
+        subscribers = tuple((who, ()) for who in end.standings)
+        self._ask(end, self._ended, now, (), subscribers)
+
+    def _ended(self, heard: Heard, now: Now) -> None:
+        if heard.committed < self._head:
+            self._fail(f"{self.keeper} has the topic up to {heard.committed} only", now)
+            return
+        # The stream goes as it is, or if somebody published meanwhile, more of it is sent.
+        self._desk.close(self._session)
+        self._session, self._names = 0, {0: ""}
+        attempt = self._attempt
+
+        def deleted(answer: x.AnswerAdmin | x.Refuse, at: Now) -> None:
+            if attempt != self._attempt:
+                return
+            if isinstance(answer, x.AnswerAdmin) or answer.code == "unknown-stream":
+                self._finish(at)
+            elif answer.code == "stream-moved-on":
+                self._is_sending = self._is_ending = False
+                self._subscribe()
+            else:
+                self._fail(f"{answer.message} [{answer.code}]", at)
+
+        self._desk.administer("stream.delete", {"name": self.topic, "head": self._head}, deleted)
+
+    def _finish(self, now: Now) -> None:
+        self._close()
+        self._desk.note("info", "topic-given", topic=self.topic, keeper=self.keeper, publications=self.sent_count)
+        self._desk.pass_on(self.topic, self.keeper, now)
+        self._desk.announce(now)
+        self._done()
+
+    # ── what goes wrong ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _fail(self, reason: str, now: Now) -> None:
+        """Try again later, if the topic may be the keeper's; otherwise go on serving it, until the next MERGE."""
+        self._close()
+        self._desk.note("warning", "topic-not-given", topic=self.topic, keeper=self.keeper, reason=reason)
+        if self._is_marked:
+            self.retry_at_ns = now.monotonic_ns + RETRY_NS
+            return
+        self._give_up(now)
+
+    def _give_up(self, now: Now) -> None:
+        self._attempt += 1
+        if self._is_held:
+            self._desk.release(self.topic, now)
+        self._done()
+
+    def _close(self) -> None:
+        self._attempt += 1
+        if self._session:
+            self._desk.close(self._session)
+            self._session = 0
+
+    def _compare_clocks(self, low_us: int, high_us: int) -> None:
+        """By one exchange the keeper's clock is so far before this one: what all exchanges say, unless one was set."""
+        low, high = max(self._offset_us[0], low_us), min(self._offset_us[1], high_us)
+        self._offset_us = (low, high) if low <= high else (low_us, high_us)
+
+    # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _administer(self, verb: str, arguments: dict[str, object], then: Callable[..., None]) -> None:
+        attempt = self._attempt
+
+        def answered(answer: x.AnswerAdmin | x.Refuse, now: Now) -> None:
+            if attempt != self._attempt:
+                return
+            if isinstance(answer, x.AnswerAdmin):
+                then(answer.result, now)
+            elif answer.code == "unknown-stream":
+                # Somebody else deleted it: there is nothing to give.
+                self._close()
+                self._give_up(now)
+            else:
+                self._fail(f"{answer.message} [{answer.code}]", now)
+
+        self._desk.administer(verb, arguments, answered)
+
+    def _ask(
+        self,
+        part: Part,
+        then: Callable[[Heard, Now], None],
+        now: Now,
+        messages: tuple[tuple[str, bytes], ...] = (),
+        subscribers: tuple[tuple[str, tuple[str, ...]], ...] = (),
+    ) -> None:
+        attempt, asked_us = self._attempt, now.wall_us
+
+        def answered(status: Status | None, at: Now) -> None:
+            if attempt != self._attempt:
+                return
+            heard = None if status is None or status.status != StatusWord.OK else decode_heard(status.body)
+            if heard is not None:
+                self._compare_clocks(heard.clock_us - at.wall_us, heard.clock_us - asked_us)
+                then(heard, at)
+            elif status is None:
+                self._fail(f"{self.keeper} does not answer", at)
+            else:
+                text = status.body.decode(errors="backslashreplace")
+                self._fail(f"{self.keeper}: {text} ({status.status})", at)
+
+        beyond = encode_beyond(part)
+        data = encode_message(Transfer(self._desk.server_id, self.topic, subscribers, messages, beyond))
+        self._desk.ask(self.keeper, data, answered, now)
+
+
+def name_of(address: str) -> str:
+    """An address as a subscriber's name, which holds no brackets."""
+    return "ip/" + address.removeprefix("[").replace("]:", "/") if address.startswith("[") else address
+
+
+def address_of(name: str) -> str:
+    """The address that has this name."""
+    host, _, port = name.removeprefix("ip/").rpartition("/")
+    return f"[{host}]:{port}" if name.startswith("ip/") else name
+
+
+def standings_of(listed: list[dict[str, object]]) -> dict[str, Standing]:
+    """Where subscriptions stand, as the streams floor lists them, by subscriber."""
+    return {
+        str(one["subscriber"]): Standing(
+            one["opened_us"],  # type: ignore[arg-type]
+            one["start"],  # type: ignore[arg-type]
+            one["floor"],  # type: ignore[arg-type]
+            one["settled"],  # type: ignore[arg-type]
+            one["origins"],  # type: ignore[arg-type]
+            one["unwanted"],  # type: ignore[arg-type]
+        )
+        for one in listed
+    }

@@ -1,0 +1,174 @@
+"""Which server is responsible for which topic, as a proxy knows it: from what servers claim, and what it has assigned.
+
+A topic that nobody claims is assigned to the server with the fewest topics, the one with the least id among several.
+Where several claim a topic, the one with the least id keeps it, and each of the others is asked to give its part away.
+
+To whom a proxy sends a topic's messages is *chosen* when the first of them comes, and stays: a client's puts would get
+out of order if they went now to one server and now to the other of two that are still to be merged. Another is chosen,
+the claimant with the least id, once the one that was chosen does not claim the topic any more.
+
+What is assigned stays so without a claim, for what a server said before the first message came to it takes nothing
+away. It ends where the server speaks and others claim the topic, or speaks twice and nobody asked for it in between:
+what clients name and never use is not kept.
+
+    unknown ──assign──► assigned ──claimed by its server──► claimed ──not claimed any more──► unknown, or another's
+                           └─ asked in vain, claimed by others alone, or doubted twice ──────► unknown, or another's
+
+Invariants
+    (1) Claims are the same told by server and told by topic.
+    (2) What is assigned to a server it does not claim, and is the one chosen for it.
+    (3) The claims of a topic are in the order of ids, each once.
+    (4) Whoever is chosen for a topic claims it, or was assigned it.
+    (5) What is doubted is assigned.
+Source: seed 000, sections 3 ("Communication Protocol") and 3.1.5; docs/decisions/0012.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import NamedTuple
+
+from veredus.kernel.errors import Refused
+
+
+class Conflict(NamedTuple):
+    """Two servers claim a topic; `giver`, whose id is higher, is to give its part to `keeper`."""
+
+    topic: str
+    giver: str
+    keeper: str
+
+
+class TopicMap:
+    """Owns what one proxy knows of servers and topics."""
+
+    __slots__ = ("_assigned", "_chosen", "_claims", "_doubted", "_topics")
+
+    def __init__(self) -> None:
+        """No server is known yet."""
+        self._topics: dict[str, dict[str, None]] = {}
+        """By server, what it claimed last."""
+        self._claims: dict[str, tuple[str, ...]] = {}
+        """By topic, who claims it."""
+        self._assigned: dict[str, dict[str, None]] = {}
+        """By server, what it was given and has not claimed yet."""
+        self._chosen: dict[str, str] = {}
+        """By topic, to whom its messages go."""
+        self._doubted: dict[str, None] = {}
+        """What its server did not claim when it spoke last, and nobody has asked for since."""
+
+    def __contains__(self, server: str) -> bool:
+        """Whether a server has said what it claims."""
+        return server in self._topics
+
+    @property
+    def servers(self) -> list[str]:
+        """Who has said what it claims, in the order of ids."""
+        return sorted(self._topics)
+
+    @property
+    def conflicts(self) -> list[Conflict]:
+        """Every conflict, in the order of topics."""
+        rivals = sorted((topic, claims) for topic, claims in self._claims.items() if len(claims) > 1)
+        return [Conflict(topic, giver, claims[0]) for topic, claims in rivals for giver in claims[1:]]
+
+    def topic_count(self, server: str) -> int:
+        """For how many topics a server is responsible."""
+        return len(self._topics[server]) + len(self._assigned[server])
+
+    def learn(self, server: str, topics: Iterable[str]) -> list[Conflict]:
+        """A server says which topics are its own; what is in conflict with that, in the order in which it said them."""
+        before = self._topics.get(server, {})
+        claimed = self._topics[server] = dict.fromkeys(topics)
+        for topic in [topic for topic in before if topic not in claimed]:
+            self._lose(topic, server)
+        alone = (server,)
+        conflicts: list[Conflict] = []
+        for topic in claimed:
+            claims = self._claims.get(topic)
+            if claims is None:
+                claims = self._claims[topic] = alone
+            elif server not in claims:
+                claims = self._claims[topic] = tuple(sorted((*claims, server)))
+            if len(claims) > 1:
+                conflicts += [Conflict(topic, giver, claims[0]) for giver in claims[1:] if server in (giver, claims[0])]
+        self._judge_assigned(server, claimed)
+        return conflicts
+
+    def _lose(self, topic: str, server: str) -> None:
+        left = tuple(other for other in self._claims[topic] if other != server)
+        if left:
+            self._claims[topic] = left
+        else:
+            del self._claims[topic]
+        if self._chosen.get(topic) == server:
+            del self._chosen[topic]
+
+    def _judge_assigned(self, server: str, claimed: Container[str]) -> None:
+        assigned = self._assigned.setdefault(server, {})
+        for topic in [*assigned]:
+            if topic in claimed:
+                del assigned[topic]
+                self._doubted.pop(topic, None)
+            elif topic in self._claims or topic in self._doubted:
+                self.withdraw(topic, server)
+            else:
+                self._doubted[topic] = None
+
+    def server_of(self, topic: str) -> str | None:
+        """Who is responsible for a topic, None where nobody is yet."""
+        server = self._chosen.get(topic)
+        if server is None:
+            claims = self._claims.get(topic)
+            return None if claims is None else claims[0]
+        return server
+
+    def choose(self, topic: str) -> str | None:
+        """Who gets a message for a topic, and the next ones too; None where nobody is responsible yet."""
+        server = self._chosen.get(topic)
+        if server is None:
+            server = self.server_of(topic)
+            if server is not None:
+                self._chosen[topic] = server
+        elif self._doubted:
+            self._doubted.pop(topic, None)
+        return server
+
+    def rivals_of(self, topic: str) -> tuple[str, ...]:
+        """Who claims a topic beside the one that is responsible for it."""
+        claims = self._claims.get(topic, ())
+        server = self.server_of(topic)
+        return () if claims == (server,) else tuple(other for other in claims if other != server)
+
+    def assign(self, topic: str, but: Container[str] = ()) -> str:
+        """Make a server responsible for a topic for which none is; one of those in `but` if there are no others.
+
+        Raises `Refused("no-server")` where no server is known.
+        """
+        if not self._topics:
+            said = "no server has said that it is there: start one that lists this proxy, or wait for its next message"
+            raise Refused("no-server", said, topic=topic)
+        server = min(self._topics, key=lambda known: (known in but, self.topic_count(known), known))
+        self._assigned[server][topic] = None
+        self._chosen[topic] = server
+        return server
+
+    def withdraw(self, topic: str, server: str) -> None:
+        """A topic is not assigned to this server any more; what it claims is its own all the same."""
+        assigned = self._assigned.get(server, {})
+        if topic in assigned:
+            del assigned[topic], self._chosen[topic]
+            self._doubted.pop(topic, None)
+
+    def check(self) -> None:
+        """The invariants of the module hold."""
+        told = [(topic, server) for server in sorted(self._topics) for topic in self._topics[server]]
+        assert sorted(told) == sorted((topic, s) for topic, claims in self._claims.items() for s in claims), "(1)"
+        given = {topic: server for server, topics in self._assigned.items() for topic in topics}
+        assert all(self._chosen[topic] == server for topic, server in given.items()), "(2)"
+        assert not any(server in self._claims.get(topic, ()) for topic, server in given.items()), "(2)"
+        assert all(list(claims) == sorted(dict.fromkeys(claims)) for claims in self._claims.values()), "(3)"
+        assert all(s in self._claims.get(topic, ()) or given.get(topic) == s for topic, s in self._chosen.items()), (
+            "(4)"
+        )
+        assert all(topic in given for topic in self._doubted), "(5)"

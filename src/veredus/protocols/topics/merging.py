@@ -1,0 +1,160 @@
+"""Topics that two servers have: which of them are given away here, and which are taken over.
+
+    MERGE ──► Giving ──► TRANSFER … ──► the keeper          TRANSFER … ──► Keeping ──► the streams floor
+
+A topic goes to the server with the lower id, so nothing goes round in a circle. What was marked as given by an earlier
+process is given on when this one begins.
+Source: seed 000, sections 3.1.6, 3.1.7 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from veredus.kernel.engine import Now
+from veredus.kernel.errors import PeerFault, Refused
+from veredus.streams import exchange as x
+
+from .desk import Desk
+from .giving import GIVEN, Giving, address_of
+from .ids import SHOWN_SIZE, shown_of
+from .keeping import QUIET_NS, SINK, Keeping
+from .messages import Merge, StatusWord, Transfer
+from .transfer import Begin, decode_part
+
+GIVINGS_MAX = 16
+"""Topics that are copied at once; the proxies ask again for the others."""
+KEEPINGS_MAX = 64
+
+
+class Merging:
+    """Owns the topics that move."""
+
+    def __init__(self, desk: Desk, servers: tuple[str, ...]) -> None:
+        """`servers`: whom topics may go to and come from; with none, anybody."""
+        self._desk = desk
+        self._servers = servers
+        self._givings: dict[str, Giving] = {}
+        self._keepings: dict[str, Keeping] = {}
+        self._merged: dict[str, None] = {}
+        """The incarnations of streams that were merged into one of this server's, as ids show them."""
+
+    def begin(self) -> None:
+        """Find what an earlier process had given and was not told of, and what it had taken over."""
+        self._list("subscription.list", {"name": GIVEN}, self._found)
+        self._list("sink.list", {}, self._found_sinks)
+
+    def is_merged(self, shown: str) -> bool:
+        """Whether the stream of which ids show this incarnation was merged into one of this server's."""
+        return shown in self._merged
+
+    def _list(self, verb: str, arguments: dict[str, object], found: Callable[[list[Any], Now], None]) -> None:
+        def answered(answer: x.AnswerAdmin | x.Refuse, now: Now) -> None:
+            if isinstance(answer, x.Refuse):
+                self._desk.note("error", "topics-not-listed", reason=f"{answer.message} [{answer.code}]")
+                return
+            assert isinstance(answer.result, list)
+            found(answer.result, now)
+
+        self._desk.administer(verb, arguments, answered)
+
+    def _found_sinks(self, listed: list[Any], now: Now) -> None:
+        for one in listed:
+            # Anybody may have made a sink of such a name: it is read as text.
+            if one["sink"].startswith(SINK) and one["commit_id"] >= 0:
+                self._merged[one["sink"].removeprefix(SINK)[:SHOWN_SIZE]] = None
+
+    def _found(self, listed: list[Any], now: Now) -> None:
+        for one in listed:
+            if one["stream"] not in self._givings:
+                self._give(one["stream"], address_of(one["subscriber"]), True, now)
+
+    def deadline(self) -> int | None:
+        """When a topic is to be given once more, or a giver to be forgotten."""
+        if not self._givings and not self._keepings:
+            return None
+        dues = [giving.retry_at_ns for giving in self._givings.values() if giving.retry_at_ns is not None]
+        dues += [keeping.heard_ns + QUIET_NS for keeping in self._keepings.values()]
+        return min(dues, default=None)
+
+    def wake(self, now: Now) -> None:
+        """Try again what is due, and forget who went quiet."""
+        for giving in list(self._givings.values()):
+            if giving.retry_at_ns is not None and giving.retry_at_ns <= now.monotonic_ns:
+                giving.begin(now)
+        for keeping in list(self._keepings.values()):
+            if keeping.heard_ns + QUIET_NS <= now.monotonic_ns and not keeping.is_working:
+                self._desk.note("warning", "giver-quiet", topic=keeping.topic, giver=keeping.giver)
+                keeping.close()
+
+    # ── away ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def merge(self, peer: int, message: Merge, now: Now) -> None:
+        """A proxy asks to give a topic away; it is told at once that this is under way."""
+        topic, keeper, own = message.topic, message.other, self._desk.server_id
+        if keeper == own:
+            self._refuse(peer, f"{own} is asked to give {topic} to itself: name another server")
+        elif keeper > own:
+            self._refuse(peer, f"{own} gives topics to servers with a lower id only, and {keeper} is none")
+        elif self._servers and keeper not in self._servers:
+            self._refuse(peer, f"{keeper} is none of {own}'s servers: list it under topics.servers")
+        elif topic in self._keepings:
+            self._wait(peer, f"{topic} comes to {own} from {self._keepings[topic].giver} just now: ask again")
+        elif topic not in self._givings and len(self._givings) >= GIVINGS_MAX:
+            self._wait(peer, f"{len(self._givings)} topics are on their way already: ask again")
+        else:
+            if topic not in self._givings:
+                self._give(topic, keeper, False, now)
+            self._desk.answer(peer, StatusWord.OK)
+
+    def _give(self, topic: str, keeper: str, is_marked: bool, now: Now) -> None:
+        def over() -> None:
+            del self._givings[topic]
+
+        giving = self._givings[topic] = Giving(self._desk, topic, keeper, is_marked, over)
+        giving.begin(now)
+
+    # ── here ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def transfer(self, peer: int, message: Transfer, now: Now) -> None:
+        """A server gives a topic, or a part of it."""
+        topic, giver, own = message.topic, message.sender, self._desk.server_id
+        try:
+            part = decode_part(message)
+        except (PeerFault, Refused) as fault:
+            self._desk.answer(peer, StatusWord.BAD_MESSAGE, fault.message.encode(errors="backslashreplace"))
+            return
+        keeping = self._keepings.get(topic)
+        is_known = keeping is not None and (keeping.giver, keeping.incarnation) == (giver, part.incarnation)
+        if giver == own:
+            self._refuse(peer, f"{own} is given {topic} by itself: two servers have this id, give each its own")
+        elif self._servers and giver not in self._servers:
+            self._refuse(peer, f"{giver} is none of {own}'s servers: list it under topics.servers")
+        elif topic in self._givings:
+            self._wait(peer, f"{topic} goes from {own} to {self._givings[topic].keeper} just now: try again")
+        elif keeping is not None and is_known:
+            keeping.take(peer, part, message, now)
+        elif keeping is not None:
+            self._wait(peer, f"{topic} comes to {own} from {keeping.giver} just now: try again")
+        elif not isinstance(part, Begin):
+            self._wait(peer, f"{own} has begun nothing with {giver} about {topic}: begin again")
+        elif len(self._keepings) >= KEEPINGS_MAX:
+            self._wait(peer, f"{len(self._keepings)} topics come already: try again")
+        else:
+            self._keep(topic, giver, part.incarnation).take(peer, part, message, now)
+
+    def _keep(self, topic: str, giver: str, incarnation: bytes) -> Keeping:
+        def over() -> None:
+            if keeping.is_committed:
+                self._merged[shown_of(incarnation)] = None
+            del self._keepings[topic]
+
+        keeping = self._keepings[topic] = Keeping(self._desk, topic, giver, incarnation, over)
+        return keeping
+
+    def _refuse(self, peer: int, said: str) -> None:
+        self._desk.answer(peer, StatusWord.REFUSED, said.encode())
+
+    def _wait(self, peer: int, said: str) -> None:
+        self._desk.answer(peer, StatusWord.SERVER_UNAVAILABLE, said.encode())

@@ -1,0 +1,434 @@
+"""The messages of the topic service, to the letter: words, an empty line, and a body for those that have one.
+
+    NAME SP SENDER *(SP FIELD) CRLF CRLF [BODY]
+
+Words are UTF-8 and hold neither a space nor a control character. A last word may be followed by one space, since the
+page shows one there. Where it is silent, the program of its authors decides: the words of STATUS, and how a TRANSFER
+sets lines apart. What a TRANSFER carries beyond the page goes behind its last message as one more, under the id that no
+message ever has.
+Source: seed 000, section 3.1; github.com/diogolhc/feup-m.eic-sdle-proj1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+from veredus.kernel.errors import PeerFault, Refused
+from veredus.kernel.names import U63_MAX
+from veredus.kernel.octets import Octets
+
+from .many import count_of
+
+END_OF_LINE = b"\r\n"
+END_OF_HEADER = b"\r\n\r\n"
+HEADER_SIZE_MAX = 2048
+"""Four words of 255 characters fit, twice over."""
+_SIZE_LEAST = 16 << 20
+NO_MESSAGE_ID = "-1"
+"""Said by who never got a message; no message has this id. Source: seed 000, section 3.1.3."""
+_NOT_IN_A_WORD = re.compile(r"[\x00-\x20\x7f-\x9f]")
+_ESCAPED = re.compile(rb"/(.?)", re.DOTALL)
+_ORIGINALS = {b"/": b"/", b"s": b"*"}
+_LAST_SHOWN = 40
+
+
+class StatusWord(StrEnum):
+    """What became of a request. Those up to TRANSFER_TOPIC_ERROR are the authors' own, the others ours."""
+
+    OK = "OK"
+    ALREADY_SUBSCRIBED = "ALREADY_SUBSCRIBED"
+    NOT_SUBSCRIBED = "NOT_SUBSCRIBED"
+    SERVER_UNAVAILABLE = "SERVER_UNAVAILABLE"
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+    NO_MESSAGES = "NO_MESSAGES"
+    PROXY_DOES_NOT_KNOW_ANY_SERVER = "PROXY_DOES_NOT_KNOW_ANY_SERVER"
+    TRANSFER_TOPIC_ERROR = "TRANSFER_TOPIC_ERROR"
+    BAD_MESSAGE = "BAD_MESSAGE"
+    REFUSED = "REFUSED"
+
+
+class Subscribe(NamedTuple):
+    """A client asks to be subscribed. Source: section 3.1.1."""
+
+    sender: str
+    topic: str
+
+
+class Unsubscribe(NamedTuple):
+    """A client asks to be subscribed no longer. Source: section 3.1.2."""
+
+    sender: str
+    topic: str
+
+
+class Get(NamedTuple):
+    """A client asks for the message behind `last_id`, the one it got last. Source: section 3.1.3."""
+
+    sender: str
+    topic: str
+    last_id: str
+
+
+class Put(NamedTuple):
+    """A client publishes; `counter` is the same only where it tries again. Source: section 3.1.4."""
+
+    sender: str
+    topic: str
+    counter: int
+    body: bytes
+
+
+class PutMany(NamedTuple):
+    """A client publishes what `many.pack` made of several bodies, the first under `counter`, each behind it one higher.
+
+    Not on the page.
+    """
+
+    sender: str
+    topic: str
+    counter: int
+    body: bytes
+
+
+class GetMany(NamedTuple):
+    """A client asks for up to `count_max` messages behind `last_id`, at least one. Not on the page."""
+
+    sender: str
+    topic: str
+    last_id: str
+    count_max: int
+
+
+class Periodic(NamedTuple):
+    """A server says which topics are its own. Source: section 3.1.5."""
+
+    sender: str
+    topics: tuple[str, ...]
+
+
+class Merge(NamedTuple):
+    """A proxy asks a server to give a topic to the server at the address `other`. Source: section 3.1.6."""
+
+    sender: str
+    topic: str
+    other: str
+
+
+class Transfer(NamedTuple):
+    """A server gives what it has of a topic to another. Source: section 3.1.7."""
+
+    sender: str
+    topic: str
+    subscribers: tuple[tuple[str, tuple[str, ...]], ...]
+    """Who is subscribed, with the ids of the messages that each has yet to receive."""
+    messages: tuple[tuple[str, bytes], ...]
+    """By id."""
+    beyond: bytes = b""
+    """What the page has no place for."""
+
+
+class Status(NamedTuple):
+    """The answer to any of the others; `message_id` goes with the body that a GET gets. Source: section 3.1.8.
+
+    Beyond the page, a PUT whose counter is not above the last one is REFUSED with that one in the place of the id, and
+    the body of what GET_MANY gets is `many.pack_numbered`.
+    """
+
+    sender: str
+    status: str
+    message_id: str = ""
+    body: bytes = b""
+
+
+Message: TypeAlias = Subscribe | Unsubscribe | Get | Put | Periodic | Merge | Transfer | Status | PutMany | GetMany
+
+
+def message_size_max(body_size_max: int) -> int:
+    """The largest message that is read at all: so large that what is too large for its kind can be told so.
+
+    It holds the body of a put, a part of a TRANSFER, each byte of which may be escaped, and the names of many topics.
+    """
+    return HEADER_SIZE_MAX + max(_SIZE_LEAST, 4 * body_size_max)
+
+
+def check_word(kind: str, word: str) -> None:
+    """Raise `Refused("bad-word")` for what cannot be said as one word of a header: which character, and where."""
+    if word.isprintable() and word and " " not in word:
+        return
+    found = _NOT_IN_A_WORD.search(word)
+    if found is not None:
+        where = f"character {found[0]!r} at position {found.start()}"
+        said = f"{kind} {word!r}: {where} cannot be in a header, where a space ends a word"
+        raise Refused("bad-word", said, kind=kind, word=word, position=found.start())
+    if not word:
+        raise Refused("bad-word", f"a {kind} has at least one character", kind=kind, word=word)
+
+
+_NAMES: dict[type, str] = {
+    Subscribe: "SUBSCRIBE",
+    Unsubscribe: "UNSUBSCRIBE",
+    Get: "GET",
+    Put: "PUT",
+    Periodic: "PERIODIC",
+    Merge: "MERGE",
+    Transfer: "TRANSFER",
+    Status: "STATUS",
+    PutMany: "PUT_MANY",
+    GetMany: "GET_MANY",
+}
+
+
+def name_of(message: Message) -> str:
+    """The word by which a message begins."""
+    return _NAMES[type(message)]
+
+
+# ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def encode_message(message: Message) -> bytes:
+    """A message's bytes. Raises `Refused("bad-word")` where something in it cannot be said in a header."""
+    fields, body = _PARTS[type(message)](message)
+    for kind, word in fields:
+        check_word(kind, word)
+    return b"".join((" ".join((_NAMES[type(message)], *(word for _, word in fields))).encode(), END_OF_HEADER, body))
+
+
+_Parts: TypeAlias = tuple[Sequence[tuple[str, str]], bytes]
+
+
+def _parts_of_subscribe(m: Subscribe) -> _Parts:
+    return (("id", m.sender), ("topic", m.topic)), b""
+
+
+def _parts_of_unsubscribe(m: Unsubscribe) -> _Parts:
+    return (("id", m.sender), ("topic", m.topic)), b""
+
+
+def _parts_of_get(m: Get) -> _Parts:
+    return (("id", m.sender), ("topic", m.topic), ("message id", m.last_id)), b""
+
+
+def _parts_of_put(m: Put) -> _Parts:
+    return (("id", m.sender), ("topic", m.topic), ("counter", str(m.counter))), m.body
+
+
+def _parts_of_put_many(m: PutMany) -> _Parts:
+    return (("id", m.sender), ("topic", m.topic), ("counter", str(m.counter))), m.body
+
+
+def _parts_of_get_many(m: GetMany) -> _Parts:
+    fields = (("id", m.sender), ("topic", m.topic), ("message id", m.last_id), ("count", str(m.count_max)))
+    return fields, b""
+
+
+def _parts_of_periodic(m: Periodic) -> _Parts:
+    body = " ".join(m.topics)
+    if not body.isprintable() or "" in m.topics or body.count(" ") != len(m.topics) - 1:
+        for topic in m.topics:
+            check_word("topic", topic)
+    return (("id", m.sender),), body.encode()
+
+
+def _parts_of_merge(m: Merge) -> _Parts:
+    return (("id", m.sender), ("topic", m.topic), ("address", m.other)), b""
+
+
+def _parts_of_transfer(m: Transfer) -> _Parts:
+    pieces: list[bytes] = []
+    for subscriber, ids in m.subscribers:
+        check_word("id", subscriber)
+        line = " ".join((subscriber, *ids)).encode()
+        pieces += (_escaped(line), b" ", END_OF_LINE)
+    for message_id, content in (*m.messages, *(((NO_MESSAGE_ID, m.beyond),) if m.beyond else ())):
+        check_word("message id", message_id)
+        pieces += (b"*", _escaped(message_id.encode()), END_OF_LINE, _escaped(content), END_OF_LINE)
+    return (("id", m.sender), ("topic", m.topic)), b"".join(pieces)
+
+
+def _parts_of_status(m: Status) -> _Parts:
+    fields = [("id", m.sender), ("status", m.status)]
+    return fields + ([("message id", m.message_id)] if m.message_id else []), m.body
+
+
+_PARTS: dict[type, Callable[..., _Parts]] = {
+    Subscribe: _parts_of_subscribe,
+    Unsubscribe: _parts_of_unsubscribe,
+    Get: _parts_of_get,
+    Put: _parts_of_put,
+    Periodic: _parts_of_periodic,
+    Merge: _parts_of_merge,
+    Transfer: _parts_of_transfer,
+    Status: _parts_of_status,
+    PutMany: _parts_of_put_many,
+    GetMany: _parts_of_get_many,
+}
+
+
+def _escaped(content: bytes) -> bytes:
+    return content.replace(b"/", b"//").replace(b"*", b"/s")
+
+
+# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decode_message(data: Octets) -> Message:
+    """The message that these bytes are. Raises `PeerFault("bad-message")` that says what is wrong with them."""
+    head = bytes(data[: HEADER_SIZE_MAX + len(END_OF_HEADER)])
+    end = head.find(END_OF_HEADER)
+    if end < 0:
+        said = f"an empty line ends a header, and there is none in the first {min(len(head), HEADER_SIZE_MAX)} bytes"
+        raise PeerFault("bad-message", f"{said} ({_beginning(head)})")
+    name, *words = _words(head[:end])
+    reader = _READERS.get(name)
+    if reader is None:
+        raise PeerFault(
+            "bad-message", f"there is no message {_beginning(name.encode())}; there are {', '.join(_READERS)}"
+        )
+    return reader(words, bytes(data[end + len(END_OF_HEADER) :]))
+
+
+def _words(header: bytes) -> list[str]:
+    try:
+        text = header.decode()
+        words = text.split(" ")
+    except UnicodeDecodeError as error:
+        raise PeerFault(
+            "bad-message", f"a header is UTF-8: byte {error.start} of {_beginning(header)} is not"
+        ) from error
+    if len(words) > 1 and not words[-1]:
+        words.pop()
+    if text.isprintable() and "" not in words:
+        # A hundred thousand topics are judged at once.
+        return words
+    for word in words:
+        try:
+            check_word("word", word)
+        except Refused as error:
+            raise PeerFault("bad-message", f"{error.message} ({_beginning(header)})") from error
+    return words
+
+
+def _beginning(data: bytes) -> str:
+    return repr(data[:_LAST_SHOWN].decode(errors="backslashreplace")) + ("…" if len(data) > _LAST_SHOWN else "")
+
+
+def _fields(name: str, words: Sequence[str], kinds: Sequence[str], body: bytes | None = None) -> Sequence[str]:
+    """The words, if there is one of each kind; and no body where `body` is given."""
+    if len(words) != len(kinds):
+        form = " ".join((name, *(f"<{kind.upper().replace(' ', '_')}>" for kind in kinds)))
+        raise PeerFault("bad-message", f"{form} has {len(kinds)} fields, this has {len(words)}")
+    if body:
+        raise PeerFault("bad-message", f"{name} has no body, this has {len(body)} bytes")
+    return words
+
+
+def _read_subscribe(words: Sequence[str], body: bytes) -> Message:
+    return Subscribe(*_fields("SUBSCRIBE", words, ("sender id", "topic"), body))
+
+
+def _read_unsubscribe(words: Sequence[str], body: bytes) -> Message:
+    return Unsubscribe(*_fields("UNSUBSCRIBE", words, ("sender id", "topic"), body))
+
+
+def _read_get(words: Sequence[str], body: bytes) -> Message:
+    return Get(*_fields("GET", words, ("sender id", "topic", "last message id"), body))
+
+
+def _read_put(words: Sequence[str], body: bytes) -> Message:
+    sender, topic, counter = _fields("PUT", words, ("sender id", "topic", "counter"))
+    return Put(sender, topic, _number("counter", counter, U63_MAX), body)
+
+
+def _read_put_many(words: Sequence[str], body: bytes) -> Message:
+    sender, topic, counter = _fields("PUT_MANY", words, ("sender id", "topic", "counter"))
+    most = U63_MAX + 1 - count_of(body)
+    return PutMany(sender, topic, _number("counter", counter, most), body)
+
+
+def _read_get_many(words: Sequence[str], body: bytes) -> Message:
+    kinds = ("sender id", "topic", "last message id", "count")
+    sender, topic, last_id, count = _fields("GET_MANY", words, kinds, body)
+    return GetMany(sender, topic, last_id, _number("count", count, U63_MAX))
+
+
+def _number(kind: str, digits: str, most: int) -> int:
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(most))
+    if not is_number or not 0 < int(digits) <= most:
+        raise PeerFault("bad-message", f"a {kind} is a whole number from 1 to {most}, this is {digits!r}")
+    return int(digits)
+
+
+def _read_periodic(words: Sequence[str], body: bytes) -> Message:
+    (sender,) = _fields("PERIODIC", words, ("sender id",))
+    return Periodic(sender, tuple(_words(body)) if body else ())
+
+
+def _read_merge(words: Sequence[str], body: bytes) -> Message:
+    return Merge(*_fields("MERGE", words, ("sender id", "topic", "other server address"), body))
+
+
+def _read_transfer(words: Sequence[str], body: bytes) -> Message:
+    sender, topic = _fields("TRANSFER", words, ("sender id", "topic"))
+    lines, *pieces = body.split(b"*")
+    if body and not body.endswith(END_OF_LINE):
+        raise PeerFault("bad-message", f"a TRANSFER ends with a line, and this one is cut off after {len(body)} bytes")
+    subscribers: list[tuple[str, tuple[str, ...]]] = []
+    for line in lines.split(END_OF_LINE)[:-1]:
+        subscriber, *ids = _words(_original(line))
+        subscribers.append((subscriber, tuple(ids)))
+    messages: list[tuple[str, bytes]] = []
+    for piece in pieces:
+        message_id, separator, content = piece.partition(END_OF_LINE)
+        if not separator or not content.endswith(END_OF_LINE):
+            raise PeerFault(
+                "bad-message", f"a message of a TRANSFER is an id, a line and its content: {_beginning(piece)}"
+            )
+        (word,) = _fields("*", _words(_original(message_id)), ("message id",))
+        messages.append((word, _original(content[: -len(END_OF_LINE)])))
+    beyond = messages.pop()[1] if messages and messages[-1][0] == NO_MESSAGE_ID else b""
+    known = {word for word, _ in messages}
+    if NO_MESSAGE_ID in known or len(known) < len(messages):
+        raise PeerFault("bad-message", f"a message of a TRANSFER has an id of its own, and never {NO_MESSAGE_ID}")
+    for subscriber, waiting in subscribers:
+        for word in waiting:
+            if word not in known:
+                said = f"{subscriber} has yet to receive {word}, and there is no such message"
+                raise PeerFault("bad-message", f"a TRANSFER has every message that it names: {said}")
+    return Transfer(sender, topic, tuple(subscribers), tuple(messages), beyond)
+
+
+def _read_status(words: Sequence[str], body: bytes) -> Message:
+    if len(words) == 3:
+        sender, status, message_id = words
+        return Status(sender, status, message_id, body)
+    sender, status = _fields("STATUS", words, ("id", "status"))
+    return Status(sender, status, "", body)
+
+
+def _original(content: bytes) -> bytes:
+    return _ESCAPED.sub(_unescape, content) if b"/" in content else content
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    original = _ORIGINALS.get(match[1])
+    if original is None:
+        raise PeerFault("bad-message", f"/ is followed by / or s in a TRANSFER, and not by {_beginning(match[1])}")
+    return original
+
+
+_READERS: dict[str, Callable[[Sequence[str], bytes], Message]] = {
+    "SUBSCRIBE": _read_subscribe,
+    "UNSUBSCRIBE": _read_unsubscribe,
+    "GET": _read_get,
+    "PUT": _read_put,
+    "PERIODIC": _read_periodic,
+    "MERGE": _read_merge,
+    "TRANSFER": _read_transfer,
+    "STATUS": _read_status,
+    "PUT_MANY": _read_put_many,
+    "GET_MANY": _read_get_many,
+}

@@ -1,0 +1,288 @@
+"""Who is to receive what, once the rows of a topic that two servers had lie in one stream.
+
+The keeper's rows stay where they are; behind them come the giver's, but for its *twins*: puts that were tried at both,
+and are there already. A subscription is to receive what was put to either server after it was made at either, and what
+it has not received yet.
+
+At its own server a subscription tells of each row whether it was *received*, is *wanted*, or is neither, since it was
+put before; of the rows of the other one the times tell. So of a keeper's row,
+
+    received     if either server says so                           (of a twin the giver does, too)
+    wanted       if either server says so; or if the giver has the subscription, and the row came later than that
+    unwanted     otherwise
+
+and of the giver's rows likewise. What is unwanted is settled, and remembered as that: a third server, at which the same
+client had subscribed before, may want it yet. Rows that came by an earlier merge keep the times at which they were put,
+so those of one server do not ascend, but for a few runs.
+
+Times of the two servers are compared within the bounds of the difference between their clocks; what lies within them is
+given, so that nothing is lost.
+Source: seed 000, section 4 (which gives up here); docs/decisions/0012.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import islice
+from operator import attrgetter
+from typing import NamedTuple, TypeAlias
+
+from veredus.streams.exchange import CursorMove, Place
+from veredus.streams.facts import Origin
+from veredus.streams.ranges import common, cursor_of, joined, without
+
+from .many import COUNT_MAX
+from .transfer import Bounds, Standing
+
+_NEVER_US = 1 << 63
+_Origin: TypeAlias = tuple[bytes, int, tuple[tuple[int, Place, int], ...]]
+
+
+class Times:
+    """When rows were put: their places ascend, their times do in each of a few runs."""
+
+    def __init__(self) -> None:
+        """Of no row yet."""
+        self._runs: list[tuple[array[int], array[int]]] = []
+        """Where the times rise, and to what."""
+        self._last = -1
+
+    def note(self, place: int, time_us: int) -> None:
+        """The next row lies here, and was put then."""
+        self._last = place
+        if not self._runs or time_us < self._runs[-1][1][-1]:
+            self._runs.append((array("q"), array("q")))
+        places, times_us = self._runs[-1]
+        if not times_us or times_us[-1] < time_us:
+            places.append(place)
+            times_us.append(time_us)
+
+    def before(self, time_us: int) -> tuple[Bounds, ...]:
+        """Where the rows lie that were put before a time; and all that is there no longer, below the first one."""
+        found: list[Bounds] = []
+        start = 0
+        following = (*(places[0] for places, _ in self._runs[1:]), self._last + 1)
+        for (places, times_us), end in zip(self._runs, following, strict=True) if self._runs else ():
+            index = bisect_left(times_us, time_us)
+            stop = places[index] if index < len(places) else end
+            if start < stop:
+                found.append((start, stop - 1))
+            start = end
+        return tuple(found)
+
+
+class _Run(NamedTuple):
+    """Sequences of the giver's that lie one behind the other, the first one at `place`."""
+
+    first: int
+    last: int
+    place: Place
+
+    def place_of(self, sequence: int) -> Place:
+        """Where one of them lies, or would lie."""
+        ahead = sequence - self.first
+        return Place(row=self.place.row + ahead) if self.place.row >= 0 else Place(self.place.sequence + ahead)
+
+
+@dataclass(slots=True)
+class Merged:
+    """What is known of both servers' rows."""
+
+    keeper_incarnation: bytes
+    giver_incarnation: bytes
+    head: int = 0
+    """The keeper's newest sequence."""
+    giver_head: int = 0
+    offset_us: Bounds = (0, 0)
+    """By how much, at least and at most, the keeper's clock is before the giver's."""
+    times: Times = field(default_factory=Times)
+    """When the keeper's rows were put, by its clock."""
+    sequences: array[int] = field(default_factory=lambda: array("q"))
+    """What of the giver's rows lies in the stage, ascending."""
+    row_times: Times = field(default_factory=Times)
+    """When each of these was put, by the giver's clock; their places are rows of the stage."""
+    twins: dict[int, int] = field(default_factory=dict)
+    """The giver's sequences that lie at the keeper's already, and where; ascending."""
+
+    _runs: list[_Run] | None = None
+
+    @property
+    def runs(self) -> list[_Run]:
+        """The giver's sequences where they lie here one behind the other; asked for once all of them are known."""
+        if self._runs is None:
+            self._runs = []
+            rows = ((sequence, Place(row=row)) for row, sequence in enumerate(self.sequences))
+            twins = ((sequence, Place(place)) for sequence, place in self.twins.items())
+            for sequence, place in merge(rows, twins):
+                if self._runs and self._runs[-1].place_of(sequence) == place:
+                    self._runs[-1] = self._runs[-1]._replace(last=sequence)
+                else:
+                    self._runs.append(_Run(sequence, sequence, place))
+        return self._runs
+
+    def runs_in(self, first: int, last: int) -> Iterator[_Run]:
+        """What of these runs is in a range of the giver's sequences."""
+        index = bisect_left(self.runs, first, key=attrgetter("last"))
+        for run in islice(self.runs, index, None):
+            if run.first > last:
+                return
+            low = max(first, run.first)
+            yield _Run(low, min(last, run.last), run.place_of(low))
+
+
+class Side(NamedTuple):
+    """The subscriptions of one server: where each stands, and when those that are gone were removed."""
+
+    standings: Mapping[str, Standing]
+    left_us: Mapping[str, int] = {}
+
+
+class _View(NamedTuple):
+    """What a subscription says of the rows of its own server."""
+
+    received: tuple[Bounds, ...]
+    wanted: tuple[Bounds, ...]
+    unwanted: tuple[Bounds, ...]
+
+    @classmethod
+    def of(cls, standing: Standing | None, head: int, has_left: bool) -> _View:
+        """Of rows up to `head`; who has left wants nothing."""
+        if standing is None:
+            return cls((), (), ((1, head),))
+        done, never = ((0, standing.floor), *standing.settled), ((0, standing.start - 1), *standing.unwanted)
+        received = without(done, never)
+        if has_left:
+            return cls(received, (), without(((1, head),), received))
+        return cls(received, without(((1, head),), done), common(((1, head),), never))
+
+
+def moves(stage: int, name: str, keeper: Side, giver: Side, merged: Merged) -> list[CursorMove]:
+    """Where each subscription is to stand: those of the keeper, of the giver, and of both; and who has left.
+
+    Who left one server after it had subscribed at the other has left both.
+    """
+    low, high = merged.offset_us
+    placer = _Placer(stage, name, merged)
+    found: list[CursorMove | None] = []
+    for who in dict.fromkeys((*keeper.standings, *giver.standings, *giver.left_us)):
+        kept, given = keeper.standings.get(who), giver.standings.get(who)
+        left_us = giver.left_us[who] + low if who in giver.left_us else 0
+        has_left_keeper = kept is not None and left_us > kept.opened_us
+        has_left_giver = given is not None and keeper.left_us.get(who, 0) > given.opened_us + high
+        is_here, is_there = kept is not None and not has_left_keeper, given is not None and not has_left_giver
+        news_us = left_us if left_us > keeper.left_us.get(who, 0) else 0
+        if is_here or is_there:
+            found.append(placer.move(who, _Half(kept, has_left_keeper), _Half(given, has_left_giver), news_us))
+        elif kept is not None or news_us:
+            found.append(CursorMove(stage, who, name, left_us, 1, 0, 1, is_removed=True))
+    return [move for move in found if move is not None]
+
+
+class _Half(NamedTuple):
+    """A subscription at one of both servers, if there is any."""
+
+    standing: Standing | None
+    has_left: bool
+
+    @property
+    def opened_us(self) -> int:
+        return _NEVER_US if self.standing is None or self.has_left else self.standing.opened_us
+
+
+class _Placer:
+    """Places one subscription after the other."""
+
+    def __init__(self, stage: int, name: str, merged: Merged) -> None:
+        self._stage, self._name, self._merged = stage, name, merged
+        self._twins = array("q", merged.twins)
+        self._twin_places = array("q", merged.twins.values())
+
+    def move(self, who: str, keeper: _Half, giver: _Half, left_us: int) -> CursorMove | None:
+        """Where it is to stand; None where it stands as it did."""
+        merged, kept, given = self._merged, keeper.standing, giver.standing
+        low, high = merged.offset_us
+        here = _View.of(kept, merged.head, keeper.has_left)
+        there = _View.of(given, merged.giver_head, giver.has_left)
+        unwanted_rows = common(self._rows(there.unwanted), merged.row_times.before(keeper.opened_us - high))
+        if given is None and not unwanted_rows and not left_us:
+            return None
+        received = self._places(there.received)
+        opened_us = giver.opened_us + low
+        unwanted = here.unwanted
+        if given is not None:
+            put_before = joined((*merged.times.before(opened_us), *self._places(there.unwanted)))
+            unwanted = without(common(unwanted, put_before), joined((*received, *self._places(there.wanted))))
+        below, unwanted = cursor_of(0, unwanted)
+        return CursorMove(
+            self._stage, who, self._name, min(keeper.opened_us, opened_us), below + 1, below,
+            below + 1 if kept is None else kept.start, received, self._rows(there.received),
+            self._origins(kept, given), False, unwanted, unwanted_rows, left_us,
+        )  # fmt: skip
+
+    def _rows(self, ranges: Iterable[Bounds]) -> tuple[Bounds, ...]:
+        """The rows of the stage that are in these ranges of the giver's sequences."""
+        q = self._merged.sequences
+        found = ((bisect_left(q, first), bisect_right(q, last) - 1) for first, last in ranges)
+        return tuple((first, last) for first, last in found if first <= last)
+
+    def _places(self, ranges: Iterable[Bounds]) -> tuple[Bounds, ...]:
+        """Where the twins lie that are in these ranges of the giver's sequences."""
+        q = self._twins
+        found = (self._twin_places[bisect_left(q, first) : bisect_right(q, last)] for first, last in ranges)
+        return joined((place, place) for places in found for place in places)
+
+    def _origins(self, kept: Standing | None, given: Standing | None) -> tuple[_Origin, ...]:
+        """What the ids mean that either server gave, or one that was merged into it: all below one was received, and
+        that one may be named still, or many from it on.
+
+        Where the cursor may stand before what the keeper gave last, that is one of its own. A client that has not come
+        since an earlier merge may hold what was given last before that.
+        """
+        merged = self._merged
+        found: list[_Origin] = []
+        if given is not None:
+            following = self._next_of(given)
+            run = (following, following, min(COUNT_MAX, merged.giver_head + 1 - following))
+            own = Origin(merged.giver_incarnation, following, (run,))
+            known = (own, *_unnamed(given, merged.giver_incarnation))
+            found += [(one.incarnation, one.next_sequence, self._mapped(one)) for one in known]
+        if kept is not None and given is not None:
+            following, count = kept.floor + 1, min(COUNT_MAX, merged.head - kept.floor)
+            here = (following, Place(following), count)
+            found.append((merged.keeper_incarnation, following, (here,) if count else ()))
+        if kept is not None:
+            for one in _unnamed(kept, merged.keeper_incarnation):
+                runs = tuple((first, Place(place), count) for first, place, count in one.runs)
+                found.append((one.incarnation, one.next_sequence, runs))
+        return tuple(dict.fromkeys(found))
+
+    def _mapped(self, origin: Origin) -> tuple[tuple[int, Place, int], ...]:
+        """Where an origin of the giver's lies here."""
+        return tuple(
+            (first + run.first - place, run.place, run.last - run.first + 1)
+            for first, place, count in origin.runs
+            for run in self._merged.runs_in(place, place + count - 1)
+        )
+
+    def _next_of(self, given: Standing) -> int:
+        """What the giver would hand out next, or has handed out and was not told of."""
+        merged = self._merged
+        undone = without(((1, merged.giver_head),), ((0, given.floor), *given.settled))
+        rows = [merged.sequences[first] for first, _ in self._rows(undone)[:1]]
+        q = self._twins
+        twins = (q[bisect_left(q, first) : bisect_right(q, last)] for first, last in undone)
+        return min((*rows, *(found[0] for found in twins if found)), default=merged.giver_head + 1)
+
+
+def _unnamed(standing: Standing, own: bytes) -> list[Origin]:
+    """The origins of before, but for those of the stream itself that were named since."""
+    done = ((0, standing.floor), *standing.settled)
+    return [
+        origin
+        for origin in standing.origins
+        if origin.incarnation != own or not any(first <= origin.sequence <= last for first, last in done)
+    ]

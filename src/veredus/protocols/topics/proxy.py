@@ -1,0 +1,459 @@
+"""A proxy: hands what clients say to the server that is responsible for the topic, and its answer back, unaltered.
+
+    client ── Asked ──► the topic's server ── Ask ──► ... ── Answered ──► Answer
+                        │                     └─ not in time: asked again, a few times, then SERVER_UNAVAILABLE
+                        └─ none: assigned, or PROXY_DOES_NOT_KNOW_ANY_SERVER
+
+Whoever hears nothing in time asks again, and a server that has much to do would have more: so a copy of what is on its
+way is not asked too, but answered with it.
+
+It keeps nothing but its map, which servers tell it. A proxy that has just begun assigns no topic before every server
+had time to claim its own: it would give away what another proxy has assigned. A server that did not answer is *silent*
+until it does; meanwhile one request in `answer_ns` is let through to it and the others are answered at once, so that
+whoever asks hears why in time.
+
+Where several servers claim a topic, each one but that with the least id is told to give its part away, at each of its
+periodic messages until it has. Meanwhile the topic's messages go on to the server to which they went before, so that
+what a client puts stays in order. A subscription may be at any of them: GET is asked of one after the other until one
+knows it. UNSUBSCRIBE is asked of all of them, and is done when it is done at each. Nobody is told that it is not
+subscribed before each server that is listed has said which topics it has: one that is away may have the subscription.
+
+Invariants
+    (1) Each peer's question is answered exactly once.
+    (2) A question is on its way to one server at a time.
+    (3) At most `requests_max` peers wait, and `MERGES_MAX` requests to merge are on their way.
+    (4) Questions stand in the order in which their answers are due: every answer is waited for equally long.
+    (5) Of what one sender wishes of one topic, to be subscribed or not, only the newest is asked again.
+    (6) What is like the newest question of its kind, sender and topic is not asked beside it.
+Source: seed 000, sections 3 ("Communication Protocol"), 3.1.5, 3.1.6 and 4; docs/decisions/0012.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from veredus.kernel.effects import Note
+from veredus.kernel.engine import Now
+from veredus.kernel.errors import PeerFault, Refused
+from veredus.kernel.events import DeadlineReached
+
+from .exchange import Answer, Answered, Ask, Asked, Meet
+from .mapping import Conflict, TopicMap
+from .messages import (
+    END_OF_HEADER,
+    HEADER_SIZE_MAX,
+    Get,
+    GetMany,
+    Merge,
+    Periodic,
+    Put,
+    PutMany,
+    Status,
+    StatusWord,
+    Subscribe,
+    Unsubscribe,
+    decode_message,
+    encode_message,
+    name_of,
+)
+from .plain import plainly_asked
+
+MERGES_MAX = 16
+_REPLACED_PERIODS = 3
+SERVERS_MAX = 1000
+MILLISECOND = 1_000_000
+_HEADER_SIZE_MAX = HEADER_SIZE_MAX + len(END_OF_HEADER)
+_IN_CONFLICT = ("UNSUBSCRIBE", "GET", "GET_MANY")
+"""What is asked of other servers too while several claim a topic."""
+_WISHES = ("SUBSCRIBE", "UNSUBSCRIBE")
+"""Of these one does not tell a copy that comes late from a new one."""
+_WISH = "wish"
+
+
+@dataclass(frozen=True, slots=True)
+class ProxySettings:
+    """How a proxy is."""
+
+    proxy_id: str = ""
+    """As what it speaks; empty for the address at which it listens."""
+    answer_ns: int = 100 * MILLISECOND
+    """For how long an answer is waited for before the question is asked again."""
+    retries_max: int = 3
+    """How often it is asked again."""
+    learning_ns: int = 6_000 * MILLISECOND
+    """For how long nothing is assigned at first; more than servers' period."""
+    servers: tuple[str, ...] = ()
+    """Who may be a server, and must have said what it claims before anything is assigned. With none, anybody may, and
+    `learning_ns` must have passed."""
+    requests_max: int = 10_000
+    body_size_max: int = 1 << 20
+    """The largest body that is handed on."""
+
+
+Event: TypeAlias = Asked | Answered | DeadlineReached
+Effect: TypeAlias = Answer | Ask | Meet | Note
+
+
+@dataclass(slots=True)
+class _Question:
+    """What is on its way to a server. Without a peer it is the proxy's own, to merge `conflict`."""
+
+    peers: list[int]
+    """Who waits for the answer: a peer, and one more for each copy that came meanwhile."""
+    name: str
+    sender: str
+    topic: str
+    data: bytes
+    server: str
+    rivals: Sequence[str] = ()
+    """Who else claims the topic and was not asked yet."""
+    conflict: Conflict | None = None
+    tries: int = 1
+    due_ns: int = 0
+    done: bytes = b""
+    """What the first server said that did it, where all of them are asked."""
+    is_outdated: bool = False
+    """Whether its sender has asked to subscribe, or not to be subscribed, once more since: it is asked no further."""
+
+
+class Proxy:
+    """Owns the map of one proxy, and the questions that are on their way; see the module."""
+
+    def __init__(self, settings: ProxySettings) -> None:
+        """A proxy that has heard of nobody yet."""
+        self.settings = settings
+        self.topics = TopicMap()
+        self._questions: OrderedDict[int, _Question] = OrderedDict()
+        """By token."""
+        self._newest: dict[tuple[str, str, str], _Question] = {}
+        """By what it is, sender and topic, the newest one that is on its way; to subscribe or not to is one `_WISH`."""
+        self.peer_count = 0
+        """How many peers wait for an answer."""
+        self._last_token = 0
+        self._began_ns: int | None = None
+        self._has_learned = False
+        self._heard_ns: dict[str, int] = {}
+        """By server, when it answered last (monotonic)."""
+        self._silent: dict[str, tuple[int, int]] = {}
+        """By server: since when it is silent (wall clock), and when it was last asked all the same (monotonic)."""
+        self._origins: dict[str, tuple[bytes, bytes, int]] = {}
+        """By server: the connection by which it was heard, the one before, and until when that one may come back only
+        if another server has the same id (monotonic)."""
+        self._unheard = list(settings.servers)
+        """Who is listed and has not said yet which topics it has."""
+        self._to_merge: dict[Conflict, None] = {}
+        self._merging: dict[Conflict, None] = {}
+        self._now = Now(0, 0)
+        self._effects: list[Effect] = []
+
+    def handle(self, event: Event, now: Now) -> Sequence[Effect]:
+        """Take one fact; the orders that follow from it."""
+        self._now = now
+        effects: list[Effect] = []
+        self._effects = effects
+        if self._began_ns is None:
+            self._began_ns = now.monotonic_ns
+        if isinstance(event, Asked):
+            self._asked(event.peer, event.data, event.origin)
+        elif isinstance(event, Answered):
+            self._answered(event.token, event.data)
+        else:
+            self._ask_what_is_due()
+        return effects
+
+    def deadline(self) -> int | None:
+        """When an answer is due."""
+        for question in self._questions.values():
+            return question.due_ns
+        return None
+
+    @property
+    def silent(self) -> dict[str, int]:
+        """Servers that do not answer, and since when (wall clock, nanoseconds)."""
+        return {server: since for server, (since, _) in self._silent.items()}
+
+    # ── what peers say ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _asked(self, peer: int, data: bytes, origin: bytes) -> None:
+        asked = plainly_asked(data)
+        if asked is not None and len(data) <= _HEADER_SIZE_MAX + self.settings.body_size_max:
+            self._dispatch(peer, *asked, data)
+            return
+        try:
+            message = decode_message(data)
+        except PeerFault as fault:
+            self._say(peer, StatusWord.BAD_MESSAGE, fault.message)
+            return
+        name = name_of(message)
+        if isinstance(message, Periodic):
+            self._learn(peer, message, origin)
+        elif isinstance(message, Put | PutMany) and len(message.body) > self.settings.body_size_max:
+            said = f"a body has at most {self.settings.body_size_max} bytes here, this has {len(message.body)}"
+            self._say(peer, StatusWord.BAD_MESSAGE, said)
+        elif isinstance(message, Subscribe | Unsubscribe | Get | GetMany | Put | PutMany):
+            self._dispatch(peer, name, message.sender, message.topic, data)
+        else:
+            takes = "SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY and PERIODIC"
+            said = f"a proxy takes {takes}; {name} is for servers"
+            self._say(peer, StatusWord.BAD_MESSAGE, said)
+
+    def _learn(self, peer: int, message: Periodic, origin: bytes) -> None:
+        server, servers = message.sender, self.settings.servers
+        is_new = server not in self.topics
+        if (servers and server not in servers) or (is_new and len(self.topics.servers) >= SERVERS_MAX):
+            said = f"{server} is none of this proxy's servers: list it under `servers`, where {len(servers)} stand"
+            self._say(peer, StatusWord.REFUSED, said)
+            return
+        if self._is_second(server, origin):
+            said = f"two servers say that they are {server}: give each the address at which it is reached (topics.id)"
+            self._say(peer, StatusWord.REFUSED, said)
+            return
+        self._hear_of(server)
+        if is_new:
+            self._effects.append(Meet(server))
+            self._unheard = [listed for listed in self._unheard if listed != server]
+        for conflict in self.topics.learn(server, message.topics):
+            if conflict not in self._merging:
+                self._to_merge[conflict] = None
+        self._say(peer, StatusWord.OK)
+        self._merge_some()
+
+    def _is_second(self, server: str, origin: bytes) -> bool:
+        """Whether a server goes on by a connection that another one seemed to have replaced: then both are there."""
+        current, former, until_ns = self._origins.get(server, (b"", b"", 0))
+        if origin == current:
+            return False
+        now_ns = self._now.monotonic_ns
+        if origin == former and now_ns < until_ns:
+            return True
+        self._origins[server] = (origin, current, now_ns + _REPLACED_PERIODS * self.settings.learning_ns)
+        return False
+
+    def _dispatch(self, peer: int, name: str, sender: str, topic: str, data: bytes) -> None:
+        if self.peer_count >= self.settings.requests_max:
+            said = f"{self.peer_count} requests are on their way, as many as may be: try again"
+            self._say(peer, StatusWord.SERVER_UNAVAILABLE, said)
+            return
+        key = _key(name, sender, topic)
+        before = self._newest.get(key)
+        if before is not None and before.data == data:
+            before.peers.append(peer)
+            self.peer_count += 1
+            return
+        server = self.topics.choose(topic)
+        if server in self._silent:
+            # It may have come to the server all the same, which claims the topic then.
+            self.topics.withdraw(topic, server)
+            server = self.topics.choose(topic)
+        if server is None:
+            try:
+                server = self._assign(topic)
+            except Refused as refusal:
+                self._say(peer, StatusWord.PROXY_DOES_NOT_KNOW_ANY_SERVER, refusal.message)
+                return
+        rivals = self.topics.rivals_of(topic) if name in _IN_CONFLICT else ()
+        question = _Question([peer], name, sender, topic, data, server, rivals)
+        if before is not None and name in _WISHES:
+            # It would come behind this one.
+            before.is_outdated = True
+        self._newest[key] = question
+        self.peer_count += 1
+        self._ask_or_say(question)
+
+    def _assign(self, topic: str) -> str:
+        missing = self._missing()
+        if missing:
+            raise Refused("learning", missing, topic=topic)
+        server = self.topics.assign(topic, self._silent)
+        self._effects.append(Note("info", "topic-assigned", {"topic": topic, "server": server}))
+        return server
+
+    def _missing(self) -> str:
+        """What must be known before a topic is assigned, "" when it is."""
+        if not self._has_learned:
+            settings, waits_for = self.settings, self._unheard
+            assert self._began_ns is not None
+            left_ns = self._began_ns + settings.learning_ns - self._now.monotonic_ns
+            if left_ns > 0 and (waits_for or not settings.servers):
+                who = f"{', '.join(waits_for)} to say" if waits_for else "servers to say"
+                return f"this proxy has just begun, and waits for {who} which topics are there: try again in a moment"
+            self._has_learned = True
+        return ""
+
+    # ── questions to servers ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _ask_or_say(self, question: _Question) -> None:
+        """Ask its server, or say at once that it is silent."""
+        if self._silent and not self._is_let_through(question.server):
+            self._say_unavailable(question)
+        else:
+            self._ask(question)
+
+    def _ask(self, question: _Question) -> None:
+        self._last_token += 1
+        self._send(self._last_token, question)
+
+    def _send(self, token: int, question: _Question) -> None:
+        self._questions[token] = question
+        question.due_ns = self._now.monotonic_ns + self.settings.answer_ns
+        self._effects.append(Ask(question.server, token, question.data))
+
+    def _ask_what_is_due(self) -> None:
+        while self._questions:
+            token, question = next(iter(self._questions.items()))
+            if question.due_ns > self._now.monotonic_ns:
+                return
+            del self._questions[token]
+            if question.is_outdated:
+                said = f"{question.sender} has asked to subscribe to {question.topic}, or not to be subscribed, since"
+                self._put_off(question, said)
+                continue
+            if question.tries > self.settings.retries_max:
+                self._give_up(question)
+                continue
+            question.tries += 1
+            # One that answers others has much to do, and would have more: it is asked again the last time only.
+            if question.tries <= self.settings.retries_max and self._is_heard(question.server):
+                question.due_ns = self._now.monotonic_ns + self.settings.answer_ns
+                self._questions[token] = question
+            else:
+                self._send(token, question)
+
+    def _is_heard(self, server: str) -> bool:
+        """Whether a server has answered something of late."""
+        return self._now.monotonic_ns - self._heard_ns.get(server, -self.settings.answer_ns) < self.settings.answer_ns
+
+    def _give_up(self, question: _Question) -> None:
+        if not self._is_heard(question.server):
+            if question.server not in self._silent:
+                self._effects.append(Note("warning", "server-silent", {"server": question.server}))
+            since_ns, _ = self._silent.get(question.server, (self._now.wall_ns, 0))
+            self._silent[question.server] = (since_ns, self._now.monotonic_ns)
+        if question.conflict is not None:
+            self._end_merge(question.conflict)
+        else:
+            self._say_unavailable(question)
+
+    def _answered(self, token: int, data: bytes) -> None:
+        question = self._questions.pop(token, None)
+        if question is None:
+            return
+        self._heard_ns[question.server] = self._now.monotonic_ns
+        if self._silent:
+            self._hear_of(question.server)
+        if question.conflict is not None:
+            self._end_merge(question.conflict)
+        elif question.rivals or question.done or (self._unheard and question.name in _IN_CONFLICT):
+            self._answered_in_conflict(question, data)
+        else:
+            self._answer(question, data)
+
+    def _answered_in_conflict(self, question: _Question, data: bytes) -> None:
+        """One of several servers that claim the topic, or may have it, has answered."""
+        status = _status_of(data)
+        is_done = status == StatusWord.OK and question.name == "UNSUBSCRIBE"
+        if is_done and not question.done:
+            question.done = data
+        if not is_done and status != StatusWord.NOT_SUBSCRIBED:
+            self._answer(question, data)
+        elif question.rivals and not question.is_outdated:
+            question.server, *question.rivals = question.rivals
+            question.tries = 1
+            self._ask_or_say(question)
+        elif question.done or not self._unheard:
+            self._answer(question, question.done or data)
+        else:
+            self._say_unheard(question)
+
+    def _hear_of(self, server: str) -> None:
+        """A server is there."""
+        if self._silent.pop(server, None) is not None:
+            self._effects.append(Note("info", "server-answers-again", {"server": server}))
+
+    def _is_let_through(self, server: str) -> bool:
+        """Whether a server is asked: a silent one is, now and then."""
+        if server not in self._silent:
+            return True
+        since_ns, last_ns = self._silent[server]
+        if self._now.monotonic_ns - last_ns < self.settings.answer_ns:
+            return False
+        self._silent[server] = (since_ns, self._now.monotonic_ns)
+        return True
+
+    # ── conflicts ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _merge_some(self) -> None:
+        while self._to_merge and len(self._merging) < MERGES_MAX:
+            conflict = next(iter(self._to_merge))
+            del self._to_merge[conflict]
+            self._merging[conflict] = None
+            self._effects.append(Note("warning", "topic-conflict", conflict._asdict()))
+            data = encode_message(Merge(self.settings.proxy_id, conflict.topic, conflict.keeper))
+            self._ask(_Question([], "MERGE", "", conflict.topic, data, conflict.giver, conflict=conflict))
+
+    def _end_merge(self, conflict: Conflict) -> None:
+        del self._merging[conflict]
+        self._merge_some()
+
+    # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _answer(self, question: _Question, data: bytes) -> None:
+        self._effects += [Answer(peer, data) for peer in question.peers]
+        self.peer_count -= len(question.peers)
+        key = _key(question.name, question.sender, question.topic)
+        if self._newest.get(key) is question:
+            del self._newest[key]
+
+    def _put_off(self, question: _Question, text: str) -> None:
+        self._answer(question, self._status(StatusWord.SERVER_UNAVAILABLE, text))
+
+    def _say_unavailable(self, question: _Question) -> None:
+        who = f"{question.server}, which has the topic {question.topic},"
+        if question.server in self._silent:
+            since_ns, _ = self._silent[question.server]
+            said = f"{who} has not answered for {(self._now.wall_ns - since_ns) / 1e9:.1f} s: try again"
+        else:
+            said = f"{who} answers others and not this in time: try again"
+        self._put_off(question, said)
+
+    def _say_unheard(self, question: _Question) -> None:
+        away = ", ".join(self._unheard)
+        said = f"{question.server} has no such subscription to {question.topic}, and {away} may have it and is away"
+        self._put_off(question, f"{said}: try again, or list it no longer")
+
+    def _say(self, peer: int, word: StatusWord, text: str = "") -> None:
+        self._effects.append(Answer(peer, self._status(word, text)))
+
+    def _status(self, word: StatusWord, text: str) -> bytes:
+        return encode_message(Status(self.settings.proxy_id, word, body=text.encode(errors="backslashreplace")))
+
+    def check(self) -> None:
+        """The invariants of the module hold."""
+        self.topics.check()
+        questions = list(self._questions.values())
+        assert self.peer_count == sum(len(question.peers) for question in questions), "(3)"
+        assert self.peer_count <= self.settings.requests_max, "(3)"
+        assert len(self._merging) <= MERGES_MAX, "(3)"
+        asked = [question.conflict for question in questions if question.conflict is not None]
+        assert sorted(asked) == sorted(self._merging), "(3)"
+        assert all(any(newest is question for question in questions) for newest in self._newest.values()), "(5), (6)"
+        assert all(bool(question.peers) == (question.conflict is None) for question in questions), "(1)"
+        due_ns = [question.due_ns for question in questions]
+        assert due_ns == sorted(due_ns), "(4)"
+
+
+def _key(name: str, sender: str, topic: str) -> tuple[str, str, str]:
+    """Under which the newest question of its kind is found."""
+    return _WISH if name in _WISHES else name, sender, topic
+
+
+def _status_of(data: bytes) -> str:
+    """The word of an answer, "" where it is none."""
+    try:
+        answer = decode_message(data)
+    except PeerFault:
+        return ""
+    return answer.status if isinstance(answer, Status) else ""

@@ -1,0 +1,25 @@
+"""What the streams floor pushes to a subscription, as sequences and bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from veredus.delivery.batch import Layout, read_header
+from veredus.delivery.payload import read_columns, read_rows, rows_of
+from veredus.delivery.record import records_in
+from veredus.kernel.errors import InvariantBroken
+from veredus.kernel.octets import Octets
+
+
+def messages_in(buffers: Sequence[Octets]) -> Iterator[tuple[int, bytes]]:
+    """The sequences and bodies in what was pushed."""
+    data, end = buffers[0] if len(buffers) == 1 else b"".join(buffers), 0
+    for view in records_in(data):
+        batch, end = view.body, view.offset + len(view.memory)
+        header = read_header(batch)
+        rows = read_rows(batch, header) if header.layout == Layout.ROWS else rows_of(read_columns(batch, header))
+        places = range(len(rows.keys)) if rows.rows is None else rows.rows
+        for place, body in zip(places, rows.bodies, strict=True):
+            yield view.envelope.first_sequence + place, body
+    if end != len(data):
+        raise InvariantBroken(f"what was pushed holds no sound record at {end}")

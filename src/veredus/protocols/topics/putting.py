@@ -1,0 +1,290 @@
+"""The way in: each client is a sparse source of the topic's stream, its counters the numbers.
+
+    ATTACHING ── GrantSource ──► ATTACHED ── Fence: somebody took the source over ──► ATTACHING
+                                    └── Refuse, or nobody asked for long ──► gone
+
+The resume token of a put's batch is the digest of its body, so the node knows the body of a client's last counter as
+long as it knows the source. A counter above the last one is appended; the last one again, with the same body, is a
+duplicate; all others are refused with the last one named. A put is answered when it is durable, and so is whoever asks
+for it meanwhile. A put of many messages is one batch, and one put: its counter is that of its last message, its digest
+that of all.
+
+Invariants
+    (1) Each put is answered exactly once.
+    (2) What is on its way to the journal has growing counters.
+Source: seed 000, sections 2.4, 3.1.4 and 4; docs/decisions/0012.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import NamedTuple, TypeAlias
+
+from veredus.delivery.batch import BatchHeader, signed_record
+from veredus.delivery.payload import laid_out
+from veredus.delivery.publication import Rows
+from veredus.kernel.engine import Now
+from veredus.streams import exchange as x
+
+from .many import count_of, unpack
+from .messages import Put, PutMany, StatusWord
+
+DIGEST_SIZE = 16
+FENCES_MAX = 3
+"""How often in a row a source is taken back from somebody else."""
+_UNSTORED = frozenset(("disk-full", "too-many-files", "io-error", "journal-failed", "journal-closed"))
+"""Codes that say that the node could not store something: it may work later, or elsewhere."""
+
+
+class PutEnded(NamedTuple):
+    """What became of a put that `peer` asked for; `last`: the last counter, where it was not above that."""
+
+    peer: int
+    status: StatusWord
+    text: str = ""
+    last: int = 0
+
+
+Effect: TypeAlias = PutEnded | x.SourceAttachRequested | x.BatchOffered | x.SessionClosed
+Answer: TypeAlias = x.GrantSource | x.ConfirmTaken | x.RefuseBatch | x.Refuse | x.Fence
+
+
+class _Asked(NamedTuple):
+    peer: int
+    put: Put | PutMany
+    first: int
+    last: int
+    digest: bytes
+
+
+@dataclass(slots=True)
+class _OnItsWay:
+    asked: _Asked
+    peers: list[int]
+
+
+@dataclass(slots=True)
+class _Putter:
+    """One client on one topic."""
+
+    session: int
+    topic: str
+    client: str
+    grant: x.GrantSource | None = None
+    last: int = 0
+    digest: bytes = b""
+    """Of the body of the last durable put, b"" where that is not known."""
+    waiting: list[_Asked] = field(default_factory=list)
+    """Until the source is attached."""
+    on_its_way: dict[int, _OnItsWay] = field(default_factory=dict)
+    """By the last counter of each."""
+    fence_count: int = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.waiting and not self.on_its_way
+
+
+class Puts:
+    """Owns the clients that put, and what they put that is on its way to the journal."""
+
+    def __init__(
+        self,
+        principal: str,
+        open_session: Callable[[], int],
+        new_incarnation: Callable[[], bytes],
+        body_size_max: int,
+        putters_max: int,
+    ) -> None:
+        """Nobody has put yet. `open_session` gives sessions of the streams floor that nobody has."""
+        self._principal = principal
+        self._open_session = open_session
+        self._new_incarnation = new_incarnation
+        self._body_size_max = body_size_max
+        self._putters_max = putters_max
+        self._putters: dict[tuple[str, str], _Putter] = {}
+        """By topic and client; who asked last stands last."""
+        self._by_session: dict[int, _Putter] = {}
+        self._effects: list[Effect] = []
+
+    def ask(self, peer: int, put: Put | PutMany, now: Now) -> Sequence[Effect]:
+        """A client puts."""
+        effects: list[Effect] = []
+        self._effects = effects
+        if len(put.body) > self._body_size_max:
+            said = f"the body has {len(put.body)} bytes, and may have {self._body_size_max}: put it in parts"
+            return [PutEnded(peer, StatusWord.REFUSED, said)]
+        key = (put.topic, put.sender)
+        putter = self._putters.pop(key, None)
+        if putter is None:
+            putter = _Putter(0, put.topic, put.sender)
+            self._make_room()
+            self._attach(putter)
+        self._putters[key] = putter
+        last = put.counter if isinstance(put, Put) else put.counter + count_of(put.body) - 1
+        asked = _Asked(peer, put, put.counter, last, digest_of(put.body))
+        if putter.grant is None:
+            putter.waiting.append(asked)
+        else:
+            self._judge(putter, asked, now)
+        return effects
+
+    def handle(self, event: Answer, now: Now) -> Sequence[Effect]:
+        """The streams floor says something to one of the sessions."""
+        effects: list[Effect] = []
+        self._effects = effects
+        putter = self._by_session.get(event.session)
+        if putter is not None:
+            match event:
+                case x.GrantSource():
+                    self._granted(putter, event, now)
+                case x.ConfirmTaken():
+                    self._taken(putter, event)
+                case x.RefuseBatch():
+                    self._not_taken(putter, event)
+                case x.Refuse(_, code, message):
+                    self._end(putter, word_for(code), f"{message} [{code}]")
+                case x.Fence():
+                    self._fenced(putter, event)
+        return effects
+
+    @property
+    def sessions(self) -> list[int]:
+        """The sessions that are open."""
+        return list(self._by_session)
+
+    def forget(self, topic: str) -> list[int]:
+        """Let go whoever put to a topic, of which nothing is on its way; the sessions that are to be closed."""
+        gone = [putter for putter in self._putters.values() if putter.topic == topic]
+        for putter in gone:
+            assert putter.is_idle
+            self._forget(putter)
+        return [putter.session for putter in gone]
+
+    def learn(self, topic: str, client: str, counter: int, digest: bytes) -> None:
+        """A client has put up to this counter, elsewhere: that holds for what it asks from now on."""
+        putter = self._putters.get((topic, client))
+        if putter is not None and putter.grant is not None and counter > putter.last:
+            putter.last, putter.digest = counter, digest
+
+    def check(self) -> None:
+        """The invariants of the module hold."""
+        for putter in self._putters.values():
+            counters = list(putter.on_its_way)
+            assert counters == sorted(counters), "(2)"
+            assert putter.grant is not None or not counters, "(2)"
+
+    # ── the source ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _attach(self, putter: _Putter) -> None:
+        """Be the source, whoever was it before."""
+        putter.session, putter.grant = self._open_session(), None
+        self._by_session[putter.session] = putter
+        self._effects.append(
+            x.SourceAttachRequested(
+                putter.session, self._principal, putter.topic, putter.client, self._new_incarnation(), 0, is_sparse=True
+            )
+        )
+
+    def _make_room(self) -> None:
+        """Let go whoever asked the longest ago and waits for nothing."""
+        if len(self._putters) >= self._putters_max:
+            idle = next((putter for putter in self._putters.values() if putter.is_idle), None)
+            if idle is not None:
+                self._forget(idle)
+                self._effects.append(x.SessionClosed(idle.session))
+
+    def _forget(self, putter: _Putter) -> None:
+        self._by_session.pop(putter.session, None)
+        self._putters.pop((putter.topic, putter.client), None)
+
+    def _granted(self, putter: _Putter, grant: x.GrantSource, now: Now) -> None:
+        putter.grant, putter.last = grant, grant.last_number
+        putter.digest = grant.token if grant.token_number == grant.last_number else b""
+        waiting, putter.waiting = putter.waiting, []
+        for asked in waiting:
+            self._judge(putter, asked, now)
+
+    def _fenced(self, putter: _Putter, fence: x.Fence) -> None:
+        """Take the source back; what was on its way is judged anew by what the next grant says of it."""
+        del self._by_session[putter.session]
+        putter.fence_count += 1
+        if putter.fence_count > FENCES_MAX:
+            self._end(putter, StatusWord.REFUSED, f"{fence.message}: let nobody else publish as {putter.client}")
+            return
+        again = [way.asked._replace(peer=peer) for way in putter.on_its_way.values() for peer in way.peers]
+        putter.waiting = again + putter.waiting
+        putter.on_its_way = {}
+        self._attach(putter)
+
+    def _end(self, putter: _Putter, status: StatusWord, text: str) -> None:
+        """Whoever waits is told; whoever asks next begins anew."""
+        self._forget(putter)
+        peers = [peer for way in putter.on_its_way.values() for peer in way.peers]
+        for peer in peers + [asked.peer for asked in putter.waiting]:
+            self._effects.append(PutEnded(peer, status, text))
+
+    # ── puts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _judge(self, putter: _Putter, asked: _Asked, now: Now) -> None:
+        way = putter.on_its_way.get(asked.last)
+        newest = max(putter.last, next(reversed(putter.on_its_way), 0))
+        if asked.first > newest:
+            self._offer(putter, asked, now)
+        elif way is not None and way.asked.digest == asked.digest:
+            way.peers.append(asked.peer)
+        elif asked.last == putter.last and putter.digest == asked.digest:
+            self._effects.append(PutEnded(asked.peer, StatusWord.OK))
+        else:
+            text = _refusal(putter, asked, newest)
+            self._effects.append(PutEnded(asked.peer, StatusWord.REFUSED, text, newest))
+
+    def _offer(self, putter: _Putter, asked: _Asked, now: Now) -> None:
+        grant, put = putter.grant, asked.put
+        assert grant is not None
+        bodies = [put.body] if isinstance(put, Put) else unpack(put.body)
+        layout, payload = laid_out(Rows([b""] * len(bodies), bodies))
+        at_us = now.wall_us
+        header = BatchHeader(
+            int(layout), 0, sum(map(len, payload)), DIGEST_SIZE, len(bodies), grant.stream_id, grant.source_id,
+            grant.epoch, len(bodies), asked.first, at_us, at_us,
+        )  # fmt: skip
+        putter.on_its_way[asked.last] = _OnItsWay(asked, [asked.peer])
+        self._effects.append(x.BatchOffered(putter.session, signed_record(header, payload, asked.digest), header))
+
+    def _taken(self, putter: _Putter, said: x.ConfirmTaken) -> None:
+        way = putter.on_its_way.pop(said.last_number, None)
+        if way is None:
+            return
+        putter.fence_count = 0
+        if said.last_number > putter.last:
+            putter.last, putter.digest = said.last_number, way.asked.digest
+        self._effects.extend(PutEnded(peer, StatusWord.OK) for peer in way.peers)
+
+    def _not_taken(self, putter: _Putter, said: x.RefuseBatch) -> None:
+        way = next((way for way in putter.on_its_way.values() if way.asked.first == said.first_number), None)
+        if way is not None:
+            del putter.on_its_way[way.asked.last]
+            text = f"{said.message} [{said.code}]"
+            self._effects.extend(PutEnded(peer, StatusWord.INTERNAL_ERROR, text) for peer in way.peers)
+
+
+def word_for(code: str) -> StatusWord:
+    """The status of what the streams floor refuses with this code."""
+    return StatusWord.INTERNAL_ERROR if code in _UNSTORED else StatusWord.REFUSED
+
+
+def digest_of(body: bytes) -> bytes:
+    """What tells the body of a put from another's."""
+    return blake2b(body, digest_size=DIGEST_SIZE).digest()
+
+
+def _refusal(putter: _Putter, asked: _Asked, newest: int) -> str:
+    who, advice = f"{putter.client} on {putter.topic}", f"under a counter above {newest}"
+    if asked.last == newest:
+        return f"counter {asked.last} of {who} was another body's: put it {advice}"
+    if asked.last > newest:
+        return f"counters {asked.first} to {asked.last} of {who} begin at or below its last one, {newest}: put {advice}"
+    return f"counter {asked.last} of {who} is below its last one, {newest}: put {advice}"

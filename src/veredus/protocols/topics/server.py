@@ -1,0 +1,428 @@
+"""A server: judges what it is asked, hands it to the parts that own it, and tells the proxies which topics it has.
+
+    Asked ──► PUT ──► Puts ──┐                       ┌──► Answer
+          ──► GET … ─► Gets ─┼──► the streams floor ─┤
+          ──► MERGE, TRANSFER ─► Merging ────────────┘──► Ask another server
+    each period: the names of all streams ──► PERIODIC ──► Ask each proxy
+
+Topics are the streams of the node. A topic is *held* while it moves to or from another server: what is asked of it
+waits until it can be answered here, or is passed on to where it went.
+
+Invariants
+    (1) Each question is answered exactly once.
+    (2) At most `requests_max` questions are in hand.
+    (3) A topic is handed to `held` when nothing of it is in hand, and no session of it is open.
+Source: seed 000, sections 2 to 5; docs/decisions/0012.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar
+
+from veredus.kernel.deadlines import Deadlines
+from veredus.kernel.effects import CloseLink, Note
+from veredus.kernel.engine import Now
+from veredus.kernel.errors import PeerFault
+from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened
+from veredus.protocols.links import DrainRequested, session_of
+from veredus.streams import exchange as x
+
+from .desk import PRINCIPAL, AdminThen, Part
+from .exchange import Answer, Answered, Asked, Meet
+from .getting import GetEnded, Gets
+from .merging import Merging
+from .messages import (
+    Get,
+    GetMany,
+    Merge,
+    Message,
+    Periodic,
+    Put,
+    PutMany,
+    Status,
+    StatusWord,
+    Subscribe,
+    Transfer,
+    Unsubscribe,
+    decode_message,
+    encode_message,
+    name_of,
+)
+from .putting import PutEnded, Puts
+from .questions import Questions, Then
+
+_OWN, _PUTS, _GETS, _MOVES = 0, 1, 2, 3
+_KINDS_COUNT = 4
+"""Whose a session is, its number says: the rest of it when divided by this."""
+HELD_NS = 300_000_000
+"""How long a question waits for a topic that is held; a proxy waits a little longer."""
+_UNHEARD_PART = 10
+"""A proxy that did not answer is told again after such a part of a period."""
+_PASSED_ON_PERIODS = 4
+"""For so many periods a topic that went to another server is asked for there: by then every proxy knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """How a server is; `server_id` is the address at which proxies and other servers reach it."""
+
+    server_id: str
+    proxies: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+    """Who may give topics; with none, anybody."""
+    answer_ns: int = 100_000_000
+    retries_max: int = 3
+    period_ns: int = 5_000_000_000
+    body_size_max: int = 1 << 20
+    sessions_max: int = 20_000
+    requests_max: int = 10_000
+
+
+@dataclass(slots=True)
+class _InHand:
+    topic: str
+    message: Message
+    data: bytes
+
+
+@dataclass(slots=True)
+class _Held:
+    """A topic that is on its way elsewhere, or arrives."""
+
+    since_ns: int
+    then: Callable[[Now], None] | None
+    """Called once nothing of the topic is in hand."""
+    why: str
+    waiting: dict[int, None] = field(default_factory=dict)
+    """Peers, in the order in which they asked."""
+
+
+class Server:
+    """Owns what a server has in hand; see the module for the picture."""
+
+    is_timed_by_answers: ClassVar[bool] = True
+
+    def __init__(self, link: int, settings: ServerSettings, new_incarnation: Callable[[], bytes]) -> None:
+        """The server on link number `link` of its node; it begins with `LinkOpened`."""
+        self.link = link
+        self.settings = settings
+        self.server_id = settings.server_id
+        self.new_incarnation = new_incarnation
+        most = settings.sessions_max
+        self.puts = Puts(PRINCIPAL, partial(self._open, _PUTS), new_incarnation, settings.body_size_max, most)
+        self._questions = Questions(self.order)
+        self._merging = Merging(self, settings.servers)
+        self.gets = Gets(
+            PRINCIPAL, partial(self._open, _GETS), new_incarnation, most, settings.body_size_max,
+            self._merging.is_merged,
+        )  # fmt: skip
+        self._parts: dict[int, Part] = {}
+        """Who is told what comes to the sessions of topics that move."""
+        self._last_channel = 0
+        self._in_hand: dict[int, _InHand] = {}
+        self._held: dict[str, _Held] = {}
+        self._waits: Deadlines[int] = Deadlines()
+        """How long peers wait for topics that are held."""
+        self._passed_on: dict[str, tuple[str, int]] = {}
+        """By topic: to whom, and until when (monotonic)."""
+        self._administered: dict[int, AdminThen] = {}
+        self._last_request = 0
+        self._period_at_ns: int | None = None
+        self._unheard_at_ns: dict[str, int] = {}
+        """Proxies that did not answer, and when each is told again."""
+        self._unheard_counts: dict[str, int] = {}
+        """How often in a row proxies did not answer that are told again at once."""
+        self._is_draining = False
+        self._effects: list[object] = []
+
+    def handle(self, event: object, now: Now) -> Sequence[object]:
+        """Take one fact; the orders that follow from it."""
+        effects: list[object] = []
+        self._effects = effects
+        handler = _HANDLERS.get(type(event))
+        if handler is not None:
+            handler(self, event, now)
+        return effects
+
+    def deadline(self) -> int | None:
+        """When the proxies are to be told, or an answer is due."""
+        due = self._period_at_ns
+        unheard = min(self._unheard_at_ns.values()) if self._unheard_at_ns else None
+        for at in (self._questions.deadline(), self._waits.next_ns(), self._merging.deadline(), unheard):
+            if due is None or (at is not None and at < due):
+                due = at
+        return due
+
+    # ── what the node says ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self, event: LinkOpened, now: Now) -> None:
+        self._effects += [Meet(proxy) for proxy in self.settings.proxies]
+        self._period_at_ns = now.monotonic_ns
+        self._merging.begin()
+
+    def _end(self, event: LinkClosed, now: Now) -> None:
+        sessions = [*self.puts.sessions, *self.gets.sessions, *self._parts, session_of(self.link, _OWN)]
+        self._effects += [x.SessionClosed(session) for session in sessions]
+
+    def _drain(self, event: DrainRequested, now: Now) -> None:
+        self._is_draining = True
+        self._period_at_ns = None
+        self._unheard_at_ns.clear()
+        self._leave()
+
+    def _leave(self) -> None:
+        """Close the link once nothing is in hand any more."""
+        if self._is_draining and not self._in_hand:
+            self._effects.append(CloseLink(self.link, "drained"))
+
+    def _wake(self, event: DeadlineReached, now: Now) -> None:
+        if self._period_at_ns is not None and self._period_at_ns <= now.monotonic_ns:
+            self._period_at_ns = now.monotonic_ns + self.settings.period_ns
+            self._unheard_at_ns.clear()
+            self.announce(now)
+            for topic in [topic for topic, (_, until) in self._passed_on.items() if until <= now.monotonic_ns]:
+                del self._passed_on[topic]
+        unheard = [proxy for proxy, at in self._unheard_at_ns.items() if at <= now.monotonic_ns]
+        if unheard:
+            for proxy in unheard:
+                del self._unheard_at_ns[proxy]
+            self._announce_to(unheard)
+        self._questions.wake(now)
+        self._merging.wake(now)
+        for peer in self._waits.due(now.monotonic_ns):
+            self._wait_no_longer(peer, now)
+
+    # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _asked(self, event: Asked, now: Now) -> None:
+        peer = event.peer
+        try:
+            message = decode_message(event.data)
+        except PeerFault as fault:
+            self.answer(peer, StatusWord.BAD_MESSAGE, fault.message.encode(errors="backslashreplace"))
+            return
+        if self._is_draining:
+            self.answer(peer, StatusWord.SERVER_UNAVAILABLE, f"{self.server_id} stops: try again".encode())
+        elif len(self._in_hand) >= self.settings.requests_max:
+            said = f"{len(self._in_hand)} requests are in hand, as many as may be: try again"
+            self.answer(peer, StatusWord.SERVER_UNAVAILABLE, said.encode())
+        elif isinstance(message, Put | PutMany | Get | GetMany | Subscribe | Unsubscribe):
+            self._in_hand[peer] = _InHand(message.topic, message, event.data)
+            self._take(peer, message, event.data, now)
+        elif isinstance(message, Merge):
+            self._merging.merge(peer, message, now)
+        elif isinstance(message, Transfer):
+            self._merging.transfer(peer, message, now)
+        else:
+            self._judge(peer, message)
+
+    def _judge(self, peer: int, message: Message) -> None:
+        """Refuse what only proxies take, or nobody."""
+        takes = "SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY, MERGE and TRANSFER"
+        said = f"a server takes {takes}; {name_of(message)} is for proxies"
+        if isinstance(message, Status):
+            said = "STATUS is an answer, and nothing was asked"
+        self.answer(peer, StatusWord.BAD_MESSAGE, said.encode())
+
+    def _take(self, peer: int, message: Message, data: bytes, now: Now) -> None:
+        """Hand a question on, unless its topic is on its way."""
+        topic: str = message.topic  # type: ignore[union-attr]
+        held = self._held.get(topic)
+        if held is not None:
+            held.waiting[peer] = None
+            self._waits.set(peer, now.monotonic_ns + HELD_NS)
+        elif topic in self._passed_on:
+            self._pass_on(peer, topic, data, now)
+        elif isinstance(message, Put | PutMany):
+            self._follow(self.puts.ask(peer, message, now), now)
+        else:
+            self._follow(self.gets.ask(peer, message), now)  # type: ignore[arg-type]
+
+    def _told(self, event: Any, now: Now) -> None:
+        """The streams floor says something to one of the sessions."""
+        kind = event.session % _KINDS_COUNT
+        if kind == _PUTS:
+            self._follow(self.puts.handle(event, now), now)
+        elif kind == _GETS:
+            self._follow(self.gets.handle(event), now)
+        elif kind == _MOVES:
+            part = self._parts.get(event.session)
+            if part is not None:
+                part(event, now)
+        elif isinstance(event, x.AnswerAdmin | x.Refuse):
+            then = self._administered.pop(event.request, None)
+            if then is not None:
+                then(event, now)
+
+    def _follow(self, effects: Sequence[object], now: Now) -> None:
+        for effect in effects:
+            if isinstance(effect, PutEnded):
+                last = str(effect.last) if effect.last else ""
+                self._ended(effect.peer, Status(self.server_id, effect.status, last, effect.text.encode()), now)
+            elif isinstance(effect, GetEnded):
+                body = effect.body or effect.text.encode()
+                answer = Status(self.server_id, effect.status, effect.message_id, body)
+                self._ended(effect.peer, answer, now)
+            else:
+                self._effects.append(effect)
+
+    def _ended(self, peer: int, answer: Status, now: Now) -> None:
+        in_hand = self._in_hand.pop(peer)
+        self._effects.append(Answer(peer, encode_message(answer)))
+        held = self._held.get(in_hand.topic)
+        if held is not None and held.then is not None:
+            self._look_if_held(in_hand.topic, held, now)
+        if self._is_draining:
+            self._leave()
+
+    def answer(self, peer: int, word: StatusWord, body: bytes = b"") -> None:
+        """Answer whoever asked what is not in hand."""
+        self._effects.append(Answer(peer, encode_message(Status(self.server_id, word, "", body))))
+
+    # ── topics that move ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def hold(self, topic: str, why: str, then: Callable[[Now], None], now: Now) -> None:
+        """Let what is asked of a topic wait; `then` is called when nothing of it is in hand or open any more."""
+        held = self._held[topic] = _Held(now.wall_ns, then, why)
+        self._look_if_held(topic, held, now)
+
+    def _look_if_held(self, topic: str, held: _Held, now: Now) -> None:
+        if any(asked.topic == topic and peer not in held.waiting for peer, asked in self._in_hand.items()):
+            return
+        sessions = [*self.puts.forget(topic), *self.gets.forget(topic)]
+        self._effects += [x.SessionClosed(session) for session in sessions]
+        then, held.then = held.then, None
+        assert then is not None
+        then(now)
+
+    def release(self, topic: str, now: Now) -> None:
+        """Take what is asked of the topic again, first what has waited."""
+        for peer in self._held.pop(topic).waiting:
+            self._waits.clear(peer)
+            in_hand = self._in_hand[peer]
+            self._take(peer, in_hand.message, in_hand.data, now)
+
+    def _wait_no_longer(self, peer: int, now: Now) -> None:
+        """Whoever asked would take the server for silent: say why there is no answer yet."""
+        held = self._held[self._in_hand[peer].topic]
+        del held.waiting[peer]
+        seconds = (now.wall_ns - held.since_ns) / 1e9
+        said = f"{held.why}, for {seconds:.1f} s: try again".encode()
+        self._ended(peer, Status(self.server_id, StatusWord.SERVER_UNAVAILABLE, "", said), now)
+
+    def pass_on(self, topic: str, address: str, now: Now) -> None:
+        """The topic went to the server at `address`: ask there what is asked of it here."""
+        until_ns = now.monotonic_ns + _PASSED_ON_PERIODS * self.settings.period_ns
+        self._passed_on[topic] = (address, until_ns)
+        self.release(topic, now)
+
+    def _pass_on(self, peer: int, topic: str, data: bytes, now: Now) -> None:
+        address, _ = self._passed_on[topic]
+        then = partial(self._passed, peer, topic, address)
+        self._questions.ask(address, data, then, now, self.settings.answer_ns, self.settings.retries_max)
+
+    def _passed(self, peer: int, topic: str, address: str, status: Status | None, now: Now) -> None:
+        if status is None:
+            said = f"{topic} went from {self.server_id} to {address}, which does not answer: try again"
+            status = Status(self.server_id, StatusWord.SERVER_UNAVAILABLE, "", said.encode())
+        self._ended(peer, status, now)
+
+    # ── others ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def announce(self, now: Now) -> None:
+        """Tell each proxy which topics are there."""
+        self._announce_to(self.settings.proxies)
+
+    def _announce_to(self, proxies: Sequence[str]) -> None:
+        self.administer("stream.names", {}, partial(self._announce, proxies))
+
+    def _announce(self, proxies: Sequence[str], answer: x.AnswerAdmin | x.Refuse, now: Now) -> None:
+        if isinstance(answer, x.Refuse):
+            self.note("error", "topics-not-announced", reason=f"{answer.message} [{answer.code}]")
+            return
+        assert isinstance(answer.result, list)
+        data = encode_message(Periodic(self.server_id, tuple(answer.result)))
+        for proxy in proxies:
+            # Who does not answer is told what is there by then: the same once more may be behind what it heard since.
+            self._questions.ask(proxy, data, partial(self._announced, proxy), now, self.settings.answer_ns, 0)
+
+    def _announced(self, proxy: str, status: Status | None, now: Now) -> None:
+        if status is None:
+            # A proxy that begins assigns nothing before it has heard of all.
+            count = self._unheard_counts[proxy] = self._unheard_counts.get(proxy, 0) + 1
+            if count <= self.settings.retries_max:
+                self._announce_to((proxy,))
+            else:
+                del self._unheard_counts[proxy]
+                self._unheard_at_ns.setdefault(proxy, now.monotonic_ns + self.settings.period_ns // _UNHEARD_PART)
+            return
+        self._unheard_counts.pop(proxy, None)
+        if status.status != StatusWord.OK:
+            self.note("warning", "proxy-refuses", proxy=proxy, reason=status.body.decode(errors="backslashreplace"))
+
+    def ask(self, address: str, data: bytes, then: Then, now: Now) -> None:
+        """Ask a proxy or another server; `then` hears what it says."""
+        self._questions.ask(address, data, then, now, self.settings.answer_ns, self.settings.retries_max)
+
+    def _answered(self, event: Answered, now: Now) -> None:
+        self._questions.answer(event.token, event.data, now)
+
+    def administer(self, verb: str, arguments: dict[str, object], then: AdminThen) -> None:
+        """Ask the streams floor; `then` hears what it says."""
+        self._last_request += 1
+        self._administered[self._last_request] = then
+        session = session_of(self.link, _OWN)
+        self._effects.append(x.AdminRequested(session, self._last_request, PRINCIPAL, verb, arguments))
+
+    def note(self, level: str, event: str, **fields: object) -> None:
+        """Write a line to the log."""
+        self._effects.append(Note(level, event, fields))
+
+    def order(self, effect: object) -> None:
+        """Give an order to the streams floor, or to the host."""
+        self._effects.append(effect)
+
+    def learn(self, topic: str, client: str, counter: int, digest: bytes) -> None:
+        """A client has put up to this counter, elsewhere."""
+        self.puts.learn(topic, client, counter, digest)
+
+    def open(self, part: Part) -> int:
+        """A session for a topic that moves; `part` is told what comes to it."""
+        session = self._open(_MOVES)
+        self._parts[session] = part
+        return session
+
+    def close(self, session: int) -> None:
+        """A session for a topic that moves is over."""
+        if self._parts.pop(session, None) is not None:
+            self._effects.append(x.SessionClosed(session))
+
+    def _open(self, kind: int) -> int:
+        self._last_channel += _KINDS_COUNT
+        return session_of(self.link, self._last_channel + kind)
+
+    def check(self) -> None:
+        """The invariants of the module hold."""
+        self.puts.check()
+        self.gets.check()
+        assert len(self._in_hand) <= self.settings.requests_max, "(2)"
+
+
+_HANDLERS: dict[type, Callable[[Server, Any, Now], None]] = {
+    Asked: Server._asked,
+    Answered: Server._answered,
+    LinkOpened: Server._begin,
+    LinkClosed: Server._end,
+    DrainRequested: Server._drain,
+    DeadlineReached: Server._wake,
+    **dict.fromkeys(
+        (
+            x.GrantSource, x.ConfirmTaken, x.RefuseBatch, x.GrantSubscription, x.Push, x.PushProgress, x.PushGap,
+            x.ConfirmSettled, x.GrantRun, x.GrantStage, x.ConfirmCommitted, x.AnswerAdmin, x.Refuse, x.Fence,
+        ),
+        Server._told,
+    ),
+}  # fmt: skip

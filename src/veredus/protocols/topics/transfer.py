@@ -1,0 +1,307 @@
+"""What a TRANSFER carries beyond the page, and the rows of a stream as it carries them.
+
+A topic moves in parts, each one TRANSFER with its own answer:
+
+    Begin ──► Sources … ──► Rows … ──► End          each answered by Heard
+
+The messages of `Rows` are in the places that the page has for them, with their ids; what it has no place for (keys,
+attributes, times, and who put them under which counter) goes beside, in columns. All of it is msgpack, behind the last
+message.
+Source: seed 000, section 3.1.7; docs/decisions/0012.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import starmap
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from veredus.delivery.batch import BatchHeader, Layout, read_header, signed_record, token_of
+from veredus.delivery.columns import encode_columns
+from veredus.delivery.payload import columns_of, read_rows
+from veredus.delivery.publication import AttributeValue, Rows
+from veredus.delivery.record import ENVELOPE_SIZE, records_in
+from veredus.kernel.errors import InvariantBroken, PeerFault, Refused
+from veredus.kernel.names import U63_MAX, checked_name
+from veredus.kernel.octets import Octets
+from veredus.streams.facts import Origin
+
+from .many import pack
+from .messages import Transfer
+from .putting import DIGEST_SIZE, digest_of
+
+PUT_CLIENT, PUT_COUNTER = "put-client", "put-counter"
+"""Attributes of a row that was put at another server: by whom, and under which counter."""
+PUT_LAST, PUT_DIGEST = "put-last", "put-digest"
+"""Of one that was put with others at once: the counter of the last of them, and the digest of all."""
+MERGED_SOURCE, MERGED_NUMBER = "merged-source", "merged-number"
+"""Attributes of a row that a source published at another server."""
+APPENDED_US = "appended-us"
+"""The attribute of either: when that server appended it, by this one's clock, or a moment later."""
+_NEVER_US = 1 << 62
+Bounds: TypeAlias = tuple[int, int]
+Attributes: TypeAlias = dict[str, AttributeValue]
+
+
+class Standing(msgspec.Struct, frozen=True, array_like=True):
+    """Where a subscription stands in its stream.
+
+    What is settled was received, but for what lies below `start` and in `unwanted`: that was put before it subscribed.
+    """
+
+    opened_us: int
+    start: int
+    floor: int
+    settled: tuple[Bounds, ...] = ()
+    origins: tuple[Origin, ...] = ()
+    unwanted: tuple[Bounds, ...] = ()
+
+
+class Begin(msgspec.Struct, frozen=True, tag="begin"):
+    """The giver wants to give a topic away."""
+
+    incarnation: bytes
+
+
+class Sources(msgspec.Struct, frozen=True, tag="sources"):
+    """How far clients have put: name, counter, and the digest of the last body."""
+
+    incarnation: bytes
+    sources: list[tuple[str, int, bytes]]
+
+
+class RowsPart(msgspec.Struct, frozen=True, tag="rows"):
+    """Rows of the giver's stream, in ascending sequences; a column each, the bodies in the messages.
+
+    The keeper's clock was `offset_us` (at least, at most) before the giver's, as far as is known by now.
+    """
+
+    incarnation: bytes
+    sequences: list[int]
+    times_us: list[int]
+    event_times_us: list[int]
+    keys: list[bytes]
+    attributes: list[dict[str, Any] | None]
+    clients: list[str]
+    """Who put a row, "" for one that was published otherwise."""
+    counters: list[int]
+    offset_us: Bounds
+
+
+class End(msgspec.Struct, frozen=True, tag="end"):
+    """All rows up to `head` were sent, and nothing more comes to be: the topic is the keeper's.
+
+    The keeper's clock was `offset_us` (at least, at most) before the giver's.
+    """
+
+    incarnation: bytes
+    head: int
+    offset_us: Bounds
+    standings: dict[str, Standing]
+    """By subscriber."""
+    left_us: dict[str, int] = {}
+    """By subscriber, when those that left did so."""
+
+
+Part: TypeAlias = Begin | Sources | RowsPart | End
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """The keeper has committed the rows up to `committed` (-1 for none yet), and staged those up to `staged`."""
+
+    committed: int
+    staged: int
+    clock_us: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_part = msgspec.msgpack.Decoder(Part).decode
+_decode_heard = msgspec.msgpack.Decoder(Heard).decode
+
+
+def encode_beyond(part: Part | Heard) -> bytes:
+    """The bytes behind the last message, or in the answer."""
+    return _encode(part)
+
+
+def decode_part(transfer: Transfer) -> Part:
+    """What a TRANSFER carries, checked. Raises `PeerFault("bad-message")`."""
+    if not transfer.beyond:
+        said = "a TRANSFER between these servers says more than the page does, and this one does not"
+        raise PeerFault("bad-message", f"{said}: let both be of the same kind")
+    try:
+        part: Part = _decode_part(transfer.beyond)
+    except (ValueError, RecursionError) as error:
+        raise PeerFault("bad-message", f"what a TRANSFER carries beyond the page does not decode: {error}") from None
+    if isinstance(part, RowsPart):
+        _check_rows(part, len(transfer.messages))
+    elif transfer.messages:
+        raise PeerFault("bad-message", f"{len(transfer.messages)} messages came in a part that has none")
+    return part
+
+
+def _check_rows(part: RowsPart, count: int) -> None:
+    columns: Sequence[Sequence[object]] = (
+        part.sequences, part.times_us, part.event_times_us, part.keys, part.attributes, part.clients, part.counters
+    )  # fmt: skip
+    if any(len(column) != count for column in columns):
+        raise PeerFault("bad-message", f"{count} messages came, and columns of another length")
+    previous = 0
+    for sequence in part.sequences:
+        if not previous < sequence <= U63_MAX:
+            raise PeerFault("bad-message", f"sequence {sequence} does not come behind {previous}")
+        previous = sequence
+    late_us = part.offset_us[1]
+    for time_us in part.times_us:
+        if not (0 <= time_us <= U63_MAX and 0 <= time_us + late_us <= U63_MAX):
+            raise PeerFault("bad-message", f"a row cannot have been put at {time_us}, {late_us} µs before now")
+    for client, counter in zip(part.clients, part.counters, strict=True):
+        if client and (checked_name("source", client) and not 0 < counter <= U63_MAX):
+            raise PeerFault("bad-message", f"{client} cannot have put under the counter {counter}")
+
+
+def decode_heard(body: bytes) -> Heard | None:
+    """What a keeper's answer says, None where it says nothing of the kind."""
+    try:
+        heard: Heard = _decode_heard(body)
+    except (ValueError, RecursionError):
+        return None
+    return heard
+
+
+class Row(NamedTuple):
+    """One row of a stream; `time_us` is when its first server appended it, `client` "" where it is no put."""
+
+    sequence: int
+    time_us: int
+    event_time_us: int
+    key: bytes
+    body: bytes
+    attributes: Attributes | None
+    client: str
+    counter: int
+    digest: bytes = b""
+    """Of the body of a put."""
+
+    @property
+    def put(self) -> tuple[str, int, bytes]:
+        """What is known of its client once this was put: the last counter, and the digest of what was put with it."""
+        attributes = self.attributes or {}
+        last, digest = attributes.get(PUT_LAST), attributes.get(PUT_DIGEST)
+        if isinstance(last, int) and isinstance(digest, bytes) and last >= self.counter:
+            return self.client, last, digest
+        return self.client, self.counter, self.digest
+
+
+def rows_in(buffers: Sequence[Octets], names: Mapping[int, str]) -> Iterator[Row]:
+    """The rows that were pushed; `names` of their sources by id."""
+    data, end = buffers[0] if len(buffers) == 1 else b"".join(buffers), 0
+    for view in records_in(data):
+        batch, end = view.body, view.offset + len(view.memory)
+        header = read_header(batch)
+        rows = read_rows(batch, header)
+        name = names.get(header.source_id, "")
+        token = token_of(batch, header) if name and header.token_size == DIGEST_SIZE else b""
+        is_single = header.count == 1 and token == digest_of(rows.bodies[0])
+        is_put = is_single or (token != b"" and rows.rows is None and token == digest_of(pack(rows.bodies)))
+        places = range(len(rows.keys)) if rows.rows is None else rows.rows
+        for index, place in enumerate(places):
+            attributes = rows.attributes[index] if rows.attributes else None
+            client, counter = (name, header.first_number + place) if is_put else put_of(attributes)
+            if is_put and not is_single:
+                attributes = {PUT_LAST: header.last_number, PUT_DIGEST: token}
+            if name and not client and not (attributes and MERGED_SOURCE in attributes):
+                merged: Attributes = {MERGED_SOURCE: name, MERGED_NUMBER: header.first_number + place}
+                attributes = {**(attributes or {}), **merged}
+            event_us = rows.event_times_us[index] if rows.event_times_us else header.event_time_min_us
+            time_us = view.envelope.append_time_us
+            if not header.source_id and attributes:
+                known_us = attributes.get(APPENDED_US)
+                time_us = known_us if type(known_us) is int and 0 <= known_us < _NEVER_US else time_us
+            sequence, body = view.envelope.first_sequence + place, rows.bodies[index]
+            digest = token if is_single else digest_of(body) if client else b""
+            yield Row(sequence, time_us, event_us, rows.keys[index], body, attributes, client, counter, digest)
+    if end != len(data):
+        raise InvariantBroken(f"what was pushed holds no sound record at {end}")
+
+
+def put_of(attributes: Mapping[str, Any] | None) -> tuple[str, int]:
+    """Who put a row that came from another server, and under which counter; ("", 0) for any other.
+
+    Anybody may publish attributes of these names: what cannot be a put's is none.
+    """
+    if not attributes or PUT_CLIENT not in attributes:
+        return "", 0
+    client, counter = attributes[PUT_CLIENT], attributes.get(PUT_COUNTER)
+    if not isinstance(client, str) or type(counter) is not int or not 0 < counter <= U63_MAX:
+        return "", 0
+    try:
+        return checked_name("source", client), counter
+    except Refused:
+        return "", 0
+
+
+def part_of(incarnation: bytes, rows: Sequence[Row], offset_us: Bounds) -> RowsPart:
+    """Rows as a part carries them."""
+    return RowsPart(
+        incarnation,
+        [row.sequence for row in rows],
+        [row.time_us for row in rows],
+        [row.event_time_us for row in rows],
+        [row.key for row in rows],
+        [row.attributes for row in rows],
+        [row.client for row in rows],
+        [row.counter for row in rows],
+        offset_us,
+    )
+
+
+def rows_of(part: RowsPart, transfer: Transfer) -> Iterator[Row]:
+    """The rows of a part that came, with the attributes that they have in the keeper's stream."""
+    late_us = part.offset_us[1]
+    bodies = [body for _, body in transfer.messages]
+    put = list(zip(part.times_us, part.attributes, part.clients, part.counters, strict=True))
+    attributes = [_staged(known, time_us + late_us, client, counter) for time_us, known, client, counter in put]
+    digests = [digest_of(body) if client else b"" for client, body in zip(part.clients, bodies, strict=True)]
+    columns = zip(
+        part.sequences, part.times_us, part.event_times_us, part.keys, bodies, attributes, part.clients,
+        part.counters, digests, strict=True,
+    )  # fmt: skip
+    return starmap(Row, columns)
+
+
+def _staged(known: Attributes | None, appended_us: int, client: str, counter: int) -> Attributes:
+    own: Attributes = {APPENDED_US: appended_us}
+    if client:
+        own = {APPENDED_US: appended_us, PUT_CLIENT: client, PUT_COUNTER: counter}
+    return {**known, **own} if known else own
+
+
+def staged_record(rows: Sequence[Row], stream_id: int, first_number: int) -> tuple[bytearray, BatchHeader]:
+    """Rows as a batch for a stage of the keeper's stream. Raises `PeerFault` where attributes do not go together."""
+    attributes = [row.attributes for row in rows]
+    times = [row.event_time_us for row in rows]
+    columns = columns_of(Rows([row.key for row in rows], [row.body for row in rows], times, attributes))
+    count = len(rows)
+    header = BatchHeader(
+        int(Layout.COLUMNS), 0, 0, 0, count, stream_id, 0, 0, count, first_number, min(times), max(times)
+    )
+    record = signed_record(header, encode_columns(columns))
+    return record, read_header(memoryview(record)[ENVELOPE_SIZE:])
+
+
+def in_batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Runs of rows whose attributes go together: puts with puts, all else by the names and kinds that it has."""
+    run: list[Row] = []
+    kind: object = None
+    for row in rows:
+        own = {name: type(value) for name, value in (row.attributes or {}).items()}
+        if run and own != kind:
+            yield run
+            run = []
+        kind = own
+        run.append(row)
+    if run:
+        yield run

@@ -1,0 +1,355 @@
+"""The channels of one native link: the peer's frames become the exchange, what the streams floor says becomes frames.
+
+A channel that the peer opens is a session of the streams floor. It is OPENING until granted; what the peer says on it
+before that is its fault. A frame on a channel that is not open, but for one that opens it, is dropped: it may have
+crossed the end. Channel 0 is the connection's own: requests go there.
+
+Invariants
+    (1) Each session that was opened downward is closed by exactly one `SessionClosed`.
+    (2) A batch that is handed down was verified whole.
+    (3) What the streams floor says to a session that is over is dropped.
+Source: the design, sections 2 and 5; docs/reference/wire/native.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from veredus.kernel.effects import Send
+from veredus.kernel.errors import PeerFault
+from veredus.kernel.octets import Octets
+from veredus.kernel.symbol import Symbol
+from veredus.protocols.links import session_of
+from veredus.streams import exchange as x
+
+from . import messages as m
+from . import native
+from .native import CHANNEL_MAX, Frame, Kind
+from .orders import LinkLimits, SessionCongested, SessionDrained
+
+SMALL_RECORD_SIZE = 4096
+"""A record up to this many bytes is copied out of the memory it was read into, so as not to hold on to all of it."""
+_REFUSED_BATCHES = ("too-large", "mixed-types")
+
+
+class _Role(Symbol):
+    SOURCE = "source"
+    SUBSCRIPTION = "subscription"
+    RUN = "run"
+    STAGE = "stage"
+
+
+@dataclass(slots=True)
+class _Channel:
+    role: _Role
+    is_open: bool = False
+
+
+class Channels:
+    """Owns the open channels of one link; what follows from a frame or an order is added to the link's `effects`."""
+
+    __slots__ = ("_channels", "_effects", "_is_congested", "_limits", "link", "principal")
+
+    def __init__(self, link: int, limits: LinkLimits, effects: list[object]) -> None:
+        """No channels yet, of link number `link`; `principal` must be set before the first is opened."""
+        self.link = link
+        self.principal = ""
+        self._limits = limits
+        self._effects = effects
+        self._channels: dict[int, _Channel] = {}
+        self._is_congested = False
+
+    def take_frame(self, frame: Frame) -> bool:
+        """Act on a frame; False when it is none that a client says on a channel. Raises `PeerFault`."""
+        handler = _FRAMES.get(frame.kind)
+        if handler is None:
+            return False
+        handler(self, frame)
+        return True
+
+    def take_order(self, order: object) -> None:
+        """Turn an order of the streams floor into frames."""
+        handler = _ORDERS.get(type(order))
+        if handler is not None:
+            handler(self, order)
+
+    def close_all(self) -> None:
+        """The link is over, and with it each session."""
+        self._effects += [x.SessionClosed(session_of(self.link, number)) for number in self._channels]
+        self._channels.clear()
+
+    def set_congested(self, is_congested: bool) -> None:
+        """The link cannot take more, or can again: the subscriptions are to know."""
+        self._is_congested = is_congested
+        tell = SessionCongested if is_congested else SessionDrained
+        for number, channel in self._channels.items():
+            if channel.role is _Role.SUBSCRIPTION and channel.is_open:
+                self._effects.append(tell(session_of(self.link, number)))
+
+    def _send(self, *buffers: Octets) -> None:
+        self._effects.append(Send(self.link, buffers))
+
+    # ── what the peer says ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _opened(self, frame: Frame, role: _Role) -> int:
+        """A new channel; the session that it is. Raises `PeerFault`."""
+        number = frame.channel
+        if number == 0 or number in self._channels:
+            raise PeerFault("bad-frame", f"channel {number} cannot be opened: it is open")
+        if len(self._channels) >= self._limits.channel_count_max:
+            raise PeerFault("too-many-channels", f"a connection has at most {self._limits.channel_count_max} channels")
+        self._channels[number] = _Channel(role)
+        return session_of(self.link, number)
+
+    def _used(self, frame: Frame, *roles: _Role) -> _Channel | None:
+        """The channel that a frame is on, None when it has ended. Raises `PeerFault` for another role, or too early."""
+        channel = self._channels.get(frame.channel)
+        if channel is None:
+            return None
+        if channel.role not in roles or not channel.is_open:
+            state = channel.role.value if channel.is_open else f"{channel.role.value} that is not granted yet"
+            name = native.name_of(frame.kind)
+            raise PeerFault("bad-frame", f"a {name} frame on channel {frame.channel}, which is a {state}")
+        return channel
+
+    def _attach_source(self, frame: Frame) -> None:
+        said: Any = native.decode_message(frame)
+        session = self._opened(frame, _Role.SOURCE)
+        self._effects.append(
+            x.SourceAttachRequested(
+                session, self.principal, said.stream, said.source, said.incarnation, said.epoch, said.sparse
+            )
+        )
+
+    def _offer(self, frame: Frame) -> None:
+        channel = self._used(frame, _Role.SOURCE, _Role.STAGE)
+        if channel is None:
+            return
+        try:
+            record, header = native.decode_offer(frame, self._limits.batch)
+        except PeerFault as fault:
+            if fault.code not in _REFUSED_BATCHES:
+                raise
+            first = native.first_number_of(frame)
+            self._send(native.encode_message(frame.channel, m.BatchRefused(first, fault.code, fault.message, 0)))
+            return
+        if len(record) <= SMALL_RECORD_SIZE:
+            record = memoryview(bytearray(record))
+        self._effects.append(x.BatchOffered(session_of(self.link, frame.channel), record, header))
+
+    def _subscribe(self, frame: Frame) -> None:
+        said: Any = native.decode_message(frame)
+        session = self._opened(frame, _Role.SUBSCRIPTION)
+        self._effects.append(
+            x.SubscribeRequested(
+                session, self.principal, said.stream, said.subscriber, said.name, said.filter, said.start, said.until,
+                said.mode, said.incarnation, said.epoch, said.credit, said.stream_incarnation,
+                said.attempts_max, said.parked_to, said.term,
+            )
+        )  # fmt: skip
+
+    def _credit(self, frame: Frame) -> None:
+        size = native.decode_credit(frame)
+        if self._used(frame, _Role.SUBSCRIPTION) is not None:
+            self._effects.append(x.CreditGranted(session_of(self.link, frame.channel), size))
+
+    def _settle(self, frame: Frame) -> None:
+        ranges = native.decode_settle(frame)
+        if self._used(frame, _Role.SUBSCRIPTION) is not None:
+            self._effects.append(x.SettleRequested(session_of(self.link, frame.channel), ranges))
+
+    def _change_filter(self, frame: Frame) -> None:
+        said: Any = native.decode_message(frame)
+        if self._used(frame, _Role.SUBSCRIPTION) is not None:
+            self._effects.append(x.FilterChangeRequested(session_of(self.link, frame.channel), said.filter))
+
+    def _open_run(self, frame: Frame) -> None:
+        said: Any = native.decode_message(frame)
+        session = self._opened(frame, _Role.RUN)
+        self._effects.append(x.RunOpenRequested(session, self.principal, said.sink, said.incarnation, said.epoch))
+
+    def _open_stage(self, frame: Frame) -> None:
+        said: Any = native.decode_message(frame)
+        session = self._opened(frame, _Role.STAGE)
+        self._effects.append(
+            x.StageOpenRequested(session, self.principal, said.sink, said.run_epoch, said.stream, said.key)
+        )
+
+    def _commit(self, frame: Frame) -> None:
+        said: Any = native.decode_message(frame)
+        if self._used(frame, _Role.RUN) is not None:
+            self._effects.append(
+                x.CommitRequested(
+                    session_of(self.link, frame.channel), said.request, self.principal, said.sink, said.run_epoch,
+                    said.commit_id, said.stages,
+                )
+            )  # fmt: skip
+
+    def _drop_stages(self, frame: Frame) -> None:
+        said: Any = native.decode_message(frame)
+        if self._used(frame, _Role.RUN) is not None:
+            session = session_of(self.link, frame.channel)
+            self._effects.append(
+                x.StagesDropRequested(session, said.request, self.principal, said.sink, said.run_epoch, said.stages)
+            )
+
+    def _request(self, frame: Frame) -> None:
+        said: Any = native.decode_message(frame)
+        if frame.channel or not said.request:
+            raise PeerFault("bad-frame", "a REQUEST goes on channel 0 and has a number from 1")
+        session = session_of(self.link, 0)
+        self._effects.append(x.AdminRequested(session, said.request, self.principal, said.verb, said.arguments))
+
+    def _close_channel(self, frame: Frame) -> None:
+        if frame.channel == 0 or frame.size:
+            raise PeerFault("bad-frame", "CLOSE_CHANNEL goes on the channel, which is not 0, and is empty")
+        self._end_channel(frame.channel)
+        self._send(native.encode_frame(Kind.CHANNEL_CLOSED, frame.channel))
+
+    def _end_channel(self, number: int) -> None:
+        if self._channels.pop(number, None) is not None:
+            self._effects.append(x.SessionClosed(session_of(self.link, number)))
+
+    # ── what the streams floor says ──────────────────────────────────────────────────────────────────────────────────
+
+    def _tell(self, session: int, message: m.Message) -> None:
+        channel = session & CHANNEL_MAX
+        if channel in self._channels:
+            self._send(native.encode_message(channel, message))
+
+    def _grant(self, session: int, message: m.Message) -> None:
+        channel = self._channels.get(session & CHANNEL_MAX)
+        if channel is not None:
+            channel.is_open = True
+            self._tell(session, message)
+
+    def _grant_source(self, said: x.GrantSource) -> None:
+        self._grant(
+            said.session,
+            m.SourceAttached(
+                said.stream_id, said.stream_incarnation, said.source_id, said.epoch, said.last_number, said.token,
+                said.token_number, said.durability,
+            ),
+        )  # fmt: skip
+
+    def _confirm_taken(self, said: x.ConfirmTaken) -> None:
+        channel = said.session & CHANNEL_MAX
+        if channel in self._channels:
+            self._send(
+                native.encode_receipt(
+                    channel, said.last_number, said.first_sequence, said.is_duplicate, said.durability
+                )
+            )
+
+    def _refuse_batch(self, said: x.RefuseBatch) -> None:
+        self._tell(said.session, m.BatchRefused(said.first_number, said.code, said.message, said.last_number))
+
+    def _grant_subscription(self, said: x.GrantSubscription) -> None:
+        self._grant(
+            said.session,
+            m.Subscribed(
+                said.stream_id, said.stream_incarnation, said.term, said.epoch, said.position, said.floor, said.head,
+                said.changed_from,
+            ),
+        )  # fmt: skip
+        if self._is_congested and said.session & CHANNEL_MAX in self._channels:
+            self._effects.append(SessionCongested(said.session))
+
+    def _push(self, said: x.Push) -> None:
+        channel = said.session & CHANNEL_MAX
+        if channel not in self._channels:
+            return
+        head = native.encode_deliver(channel, said.redelivered_to, said.size)
+        if said.source_names:
+            self._send(native.encode_message(channel, m.Sources(tuple(said.source_names))), head, *said.buffers)
+        else:
+            self._send(head, *said.buffers)
+
+    def _push_progress(self, said: x.PushProgress) -> None:
+        self._tell(said.session, m.Progress(said.position))
+
+    def _push_gap(self, said: x.PushGap) -> None:
+        self._tell(said.session, m.Gap(said.first_sequence, said.next_sequence, said.code))
+
+    def _end_subscription(self, said: x.EndSubscription) -> None:
+        self._tell(said.session, m.End(said.next_sequence, said.is_final))
+        if said.is_final:
+            self._end_channel(said.session & CHANNEL_MAX)
+
+    def _confirm_settled(self, said: x.ConfirmSettled) -> None:
+        channel = said.session & CHANNEL_MAX
+        if channel in self._channels:
+            self._send(native.encode_settled(channel, said.floor, said.ranges))
+
+    def _confirm_filter(self, said: x.ConfirmFilter) -> None:
+        self._tell(said.session, m.FilterChanged(said.position))
+
+    def _grant_run(self, said: x.GrantRun) -> None:
+        self._grant(said.session, m.RunOpened(said.epoch, said.commit_id, said.detail))
+
+    def _grant_stage(self, said: x.GrantStage) -> None:
+        self._grant(said.session, m.StageOpened(said.stage, said.stream_id, said.last_number))
+
+    def _confirm_committed(self, said: x.ConfirmCommitted) -> None:
+        self._tell(said.session, m.Committed(said.request, said.commit_id, said.is_duplicate, said.streams))
+
+    def _answer(self, said: x.AnswerAdmin) -> None:
+        channel = said.session & CHANNEL_MAX
+        if channel == 0 or channel in self._channels:
+            self._send(native.encode_message(channel, m.Reply(said.request, said.result)))
+
+    def _refuse(self, said: x.Refuse) -> None:
+        channel = said.session & CHANNEL_MAX
+        if channel and channel not in self._channels:
+            return
+        is_final = said.is_final and channel > 0
+        self._send(
+            native.encode_message(channel, m.Refusal(said.code, said.message, said.details, said.request, is_final))
+        )
+        if is_final:
+            self._end_channel(channel)
+
+    def _fence(self, said: x.Fence) -> None:
+        self._tell(said.session, m.Fencing(said.epoch, said.message))
+        self._end_channel(said.session & CHANNEL_MAX)
+
+
+_FrameHandler: TypeAlias = Callable[[Channels, Frame], None]
+_OrderHandler: TypeAlias = Callable[[Channels, Any], None]
+
+_FRAMES: dict[int, _FrameHandler] = {
+    Kind.OFFER: Channels._offer,
+    Kind.CREDIT: Channels._credit,
+    Kind.SETTLE: Channels._settle,
+    Kind.ATTACH_SOURCE: Channels._attach_source,
+    Kind.SUBSCRIBE: Channels._subscribe,
+    Kind.CHANGE_FILTER: Channels._change_filter,
+    Kind.OPEN_RUN: Channels._open_run,
+    Kind.OPEN_STAGE: Channels._open_stage,
+    Kind.COMMIT: Channels._commit,
+    Kind.DROP_STAGES: Channels._drop_stages,
+    Kind.REQUEST: Channels._request,
+    Kind.CLOSE_CHANNEL: Channels._close_channel,
+}
+_ORDERS: dict[type, _OrderHandler] = {
+    x.Push: Channels._push,
+    x.ConfirmTaken: Channels._confirm_taken,
+    x.GrantSource: Channels._grant_source,
+    x.RefuseBatch: Channels._refuse_batch,
+    x.GrantSubscription: Channels._grant_subscription,
+    x.PushProgress: Channels._push_progress,
+    x.PushGap: Channels._push_gap,
+    x.EndSubscription: Channels._end_subscription,
+    x.ConfirmSettled: Channels._confirm_settled,
+    x.ConfirmFilter: Channels._confirm_filter,
+    x.GrantRun: Channels._grant_run,
+    x.GrantStage: Channels._grant_stage,
+    x.ConfirmCommitted: Channels._confirm_committed,
+    x.AnswerAdmin: Channels._answer,
+    x.Refuse: Channels._refuse,
+    x.Fence: Channels._fence,
+}
+ORDERS = tuple(_ORDERS)
+"""The orders of the streams floor that a native link understands."""

@@ -1,0 +1,360 @@
+"""The codec of ZEPS version 1: its commands, to the letter of the grammar, as whole frames and off a byte stream.
+
+A command is two octets of signature, one that says which it is, and its fields; numbers are big-endian, a string has
+one octet of length and a chunk four. The grammar asks for VCHAR in strings. Reasons that we give keep to that; in keys
+and patterns any octet is taken and given, since their length says where they end and other doors let such keys in.
+
+A run of PUBLISH commands that came together is given as one `Publish`: its lists save an object for each publication.
+Source: seed 004, "Protocol Specification".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+from veredus.kernel.errors import PeerFault
+from veredus.kernel.octets import Octets
+
+SIGNATURE = b"\xaa\xa5"
+PROTOCOL = "ZEPS"
+VERSION = 1
+STRING_SIZE_MAX = 255
+HEAD_SIZE = 3
+DELIVER_OVERHEAD = HEAD_SIZE + 8 + 1 + 4
+"""What a DELIVER takes beside its key and its body, in bytes."""
+_PUBLISH_HEAD = b"\xaa\xa5\x06"
+_WITH_CHUNK = (_PUBLISH_HEAD, b"\xaa\xa5\x07")
+_CHUNK_SIZE = struct.Struct(">I")
+_DELIVER_HEAD = struct.Struct(">2sBQB")
+
+
+class CommandId(IntEnum):
+    """The third octet of a command."""
+
+    ATTACH = 1
+    ATTACH_OK = 2
+    SUBSCRIBE = 3
+    SUBSCRIBE_OK = 4
+    CREDIT = 5
+    PUBLISH = 6
+    DELIVER = 7
+    PING = 8
+    PING_OK = 9
+    DETACH = 10
+    DETACH_OK = 11
+    INVALID = 12
+
+
+class Attach(NamedTuple):
+    """Client opens stream."""
+
+    protocol: bytes
+    version: int
+    stream: bytes
+
+
+class AttachOk(NamedTuple):
+    """Server grants the client access."""
+
+
+class Subscribe(NamedTuple):
+    """Client subscribes to a set of topics; `latest` is the last known sequence."""
+
+    pattern: bytes
+    latest: int
+
+
+class SubscribeOk(NamedTuple):
+    """Server confirms the subscription."""
+
+
+class Credit(NamedTuple):
+    """Client sends credit to the server, in bytes."""
+
+    credit: int
+
+
+class Publish(NamedTuple):
+    """Client publishes new messages to the open stream: as many keys as bodies, at least one."""
+
+    keys: list[bytes]
+    bodies: list[bytes]
+
+
+class Deliver(NamedTuple):
+    """Server delivers a message to the client."""
+
+    sequence: int
+    key: bytes
+    body: bytes
+
+
+class Ping(NamedTuple):
+    """Client or server sends a heartbeat."""
+
+
+class PingOk(NamedTuple):
+    """Client or server answers a heartbeat."""
+
+
+class Detach(NamedTuple):
+    """Client closes the peering."""
+
+
+class DetachOk(NamedTuple):
+    """Server handshakes the close."""
+
+
+class Invalid(NamedTuple):
+    """Server tells client it sent an invalid message."""
+
+    reason: bytes
+
+
+Command: TypeAlias = (
+    Attach | AttachOk | Subscribe | SubscribeOk | Credit | Publish
+    | Deliver | Ping | PingOk | Detach | DetachOk | Invalid
+)  # fmt: skip
+
+
+# ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def encode_attach(stream: str, version: int = VERSION) -> bytes:
+    """ATTACH to a stream."""
+    return b"".join(
+        (SIGNATURE, b"\x01", _string(PROTOCOL.encode()), version.to_bytes(2, "big"), _string(stream.encode()))
+    )
+
+
+def encode_subscribe(pattern: bytes, latest: int) -> bytes:
+    """SUBSCRIBE to what the pattern covers behind `latest`."""
+    return b"".join((SIGNATURE, b"\x03", _string(pattern), latest.to_bytes(8, "big")))
+
+
+def encode_credit(credit: int) -> bytes:
+    """CREDIT of so many bytes."""
+    return b"".join((SIGNATURE, b"\x05", credit.to_bytes(8, "big")))
+
+
+def encode_publish(key: bytes, body: bytes) -> bytes:
+    """PUBLISH of one message."""
+    return b"".join((_PUBLISH_HEAD, _string(key), _CHUNK_SIZE.pack(len(body)), body))
+
+
+def encode_deliver(sequence: int, key: bytes, body: bytes) -> bytes:
+    """DELIVER of one message."""
+    head = _DELIVER_HEAD.pack(SIGNATURE, CommandId.DELIVER, sequence, len(key))
+    return b"".join((head, key, _CHUNK_SIZE.pack(len(body)), body))
+
+
+def encode_invalid(reason: str) -> bytes:
+    """INVALID with a reason; a string is VCHAR, so blanks become underlines and what else is none, question marks."""
+    text = "".join("_" if c == " " else c if "!" <= c <= "~" else "?" for c in reason[:STRING_SIZE_MAX])
+    return b"".join((SIGNATURE, b"\x0c", _string(text.encode("ascii"))))
+
+
+def _string(text: bytes) -> bytes:
+    return bytes((len(text),)) + text
+
+
+ATTACH_OK = SIGNATURE + b"\x02"
+SUBSCRIBE_OK = SIGNATURE + b"\x04"
+PING = SIGNATURE + b"\x08"
+PING_OK = SIGNATURE + b"\x09"
+DETACH = SIGNATURE + b"\x0a"
+DETACH_OK = SIGNATURE + b"\x0b"
+
+
+# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Short(Exception):
+    """The command goes on behind what is there: at least up to `end`, an offset into the octets."""
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+
+
+class CommandParser:
+    """Owns the octets of a command that is not whole yet.
+
+    Invariants
+        (1) However the bytes are cut, the same commands come out, runs of PUBLISH apart, and the same fault.
+        (2) A claimed chunk size is checked before anything is kept for it; no more is kept than has arrived.
+        (3) After a fault nothing more comes out; `fault` says what it was.
+    """
+
+    __slots__ = ("_held", "_needed", "fault", "size_max")
+
+    def __init__(self, size_max: int) -> None:
+        """A parser that takes chunks of at most `size_max` bytes."""
+        self.size_max = size_max
+        self.fault: PeerFault | None = None
+        self._held = bytearray()
+        self._needed = 0
+
+    def feed(self, data: Octets) -> list[Command]:
+        """All commands that these bytes make whole, in order; runs of PUBLISH as one."""
+        commands: list[Command] = []
+        if self.fault is not None:
+            return commands
+        if self._held:
+            self._held += data
+            if len(self._held) < self._needed:
+                return commands
+            data = self._held
+        octets = bytes(data)
+        start = 0
+        try:
+            while start < len(octets):
+                command, start = command_at(octets, start, self.size_max)
+                commands.append(command)
+        except _Short as short:
+            self._needed = short.end - start
+        except PeerFault as fault:
+            self.fault = fault
+            start = len(octets)
+        self._held = bytearray(memoryview(octets)[start:])
+        return commands
+
+
+def decode_command(data: Octets, size_max: int) -> Command:
+    """The one command that is a whole frame. Raises `PeerFault` when it is less or more than one."""
+    octets = bytes(data)
+    try:
+        command, end = command_at(octets, 0, size_max)
+    except _Short:
+        raise PeerFault("truncated", "the frame ends within its command") from None
+    if end != len(octets) or (isinstance(command, Publish) and len(command.keys) != 1):
+        raise PeerFault("bad-frame", "the frame goes on behind its command")
+    return command
+
+
+def first_command(octets: bytes, start: int = 0) -> tuple[Command, int] | None:
+    """The command at `start` and where it ends; None when it is not whole yet.
+
+    For greetings: what has a chunk is refused before its chunk has come. Raises `PeerFault`.
+    """
+    if octets.startswith(_WITH_CHUNK, start):
+        raise PeerFault("unexpected", "a stream is opened by an ATTACH")
+    try:
+        return command_at(octets, start, 0)
+    except _Short:
+        return None
+
+
+def command_at(octets: bytes, start: int, size_max: int) -> tuple[Command, int]:
+    """The command at `start`, with all PUBLISH that follow one, and where it ends. Raises `PeerFault`, or `_Short`."""
+    if octets.startswith(_PUBLISH_HEAD, start):
+        return _publish_at(octets, start, size_max)
+    head = octets[start : start + HEAD_SIZE]
+    if not head.startswith(SIGNATURE[: len(head)]):
+        wrong = head[0] if head[0] != SIGNATURE[0] else head[1]
+        raise PeerFault("bad-frame", f"a command starts with AA A5: {wrong:02X} is not of it")
+    if len(head) < HEAD_SIZE:
+        raise _Short(start + HEAD_SIZE)
+    command_id = head[2]
+    if command_id == CommandId.DELIVER:
+        return _deliver_at(octets, start + HEAD_SIZE, size_max)
+    plain = _PLAIN.get(command_id)
+    if plain is not None:
+        return plain, start + HEAD_SIZE
+    read = _READERS.get(command_id)
+    if read is None:
+        raise PeerFault("bad-frame", f"there is no command {command_id}")
+    return read(octets, start + HEAD_SIZE)
+
+
+def _publish_at(octets: bytes, start: int, size_max: int) -> tuple[Publish, int]:
+    keys: list[bytes] = []
+    bodies: list[bytes] = []
+    end = len(octets)
+    try:
+        while octets.startswith(_PUBLISH_HEAD, start):
+            key_start = start + 4
+            if key_start > end:
+                raise _Short(key_start)
+            key_end = key_start + octets[start + 3]
+            body_start = key_end + 4
+            if body_start > end:
+                raise _Short(body_start)
+            stop = body_start + _checked_size(int.from_bytes(octets[key_end:body_start], "big"), size_max)
+            if stop > end:
+                raise _Short(stop)
+            keys.append(octets[key_start:key_end])
+            bodies.append(octets[body_start:stop])
+            start = stop
+    except (_Short, PeerFault):
+        if not keys:
+            raise
+    return Publish(keys, bodies), start
+
+
+def _checked_size(size: int, size_max: int) -> int:
+    if size > size_max:
+        raise PeerFault("too-large", f"a body has at most {size_max} octets here, this one says {size}")
+    return size
+
+
+def _take(octets: bytes, start: int, size: int) -> bytes:
+    end = start + size
+    if end > len(octets):
+        raise _Short(end)
+    return octets[start:end]
+
+
+def _take_number(octets: bytes, start: int, size: int) -> int:
+    return int.from_bytes(_take(octets, start, size), "big")
+
+
+def _take_string(octets: bytes, start: int) -> tuple[bytes, int]:
+    size = _take_number(octets, start, 1)
+    return _take(octets, start + 1, size), start + 1 + size
+
+
+def _attach(octets: bytes, start: int) -> tuple[Attach, int]:
+    protocol, at = _take_string(octets, start)
+    version = _take_number(octets, at, 2)
+    stream, end = _take_string(octets, at + 2)
+    return Attach(protocol, version, stream), end
+
+
+def _subscribe(octets: bytes, start: int) -> tuple[Subscribe, int]:
+    pattern, at = _take_string(octets, start)
+    return Subscribe(pattern, _take_number(octets, at, 8)), at + 8
+
+
+def _credit(octets: bytes, start: int) -> tuple[Credit, int]:
+    return Credit(_take_number(octets, start, 8)), start + 8
+
+
+def _deliver_at(octets: bytes, start: int, size_max: int) -> tuple[Deliver, int]:
+    sequence = _take_number(octets, start, 8)
+    key, at = _take_string(octets, start + 8)
+    size = _checked_size(_take_number(octets, at, 4), size_max)
+    return Deliver(sequence, key, _take(octets, at + 4, size)), at + 4 + size
+
+
+def _invalid(octets: bytes, start: int) -> tuple[Invalid, int]:
+    reason, end = _take_string(octets, start)
+    return Invalid(reason), end
+
+
+_PLAIN: dict[int, Command] = {
+    CommandId.ATTACH_OK: AttachOk(),
+    CommandId.SUBSCRIBE_OK: SubscribeOk(),
+    CommandId.PING: Ping(),
+    CommandId.PING_OK: PingOk(),
+    CommandId.DETACH: Detach(),
+    CommandId.DETACH_OK: DetachOk(),
+}
+_READERS: dict[int, Callable[[bytes, int], tuple[Command, int]]] = {
+    CommandId.ATTACH: _attach,
+    CommandId.SUBSCRIBE: _subscribe,
+    CommandId.CREDIT: _credit,
+    CommandId.INVALID: _invalid,
+}

@@ -1,0 +1,455 @@
+"""The codec of the native protocol: frames of a little-endian head and a body, padded with zeros to a multiple of 8.
+
+    0           4      5       6         8
+    | size u32  | kind | flags | channel | body, `size` bytes | zeros to 8 |
+
+Bodies are msgpack maps (veredus.protocols.zeps.messages) but for these, whose numbers are little-endian u64 unless
+said:     OFFER     one whole record, its 32-byte envelope blank: room that the node fills in (veredus.delivery.record)
+    DELIVER   redelivered_to | whole records
+    RECEIPT   one or more of: last_number | first_sequence | u8 is_duplicate | u8 durability | 6 zero bytes
+    CREDIT    size
+    SETTLE    one or more of: first | last
+    SETTLED   floor | any number of: first | last
+    PING PONG up to 64 bytes, which the PONG gives back
+
+Unknown kinds are refused below 128 and skipped from there on; unknown flags are refused in the low half of the octet
+and skipped in the high one.
+Source: the design, section 5; docs/reference/wire/native.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+
+from veredus.delivery.batch import BatchHeader, BatchLimits, check_header, read_header, verify_signature
+from veredus.delivery.payload import verify_payload
+from veredus.delivery.record import ENVELOPE_SIZE
+from veredus.kernel.errors import PeerFault
+from veredus.kernel.octets import Octets, aligned, padding
+
+from . import messages as m
+
+VERSION = 2
+HEAD_SIZE = 8
+CHANNEL_MAX = 0xFFFF
+OPTIONAL_KIND = 128
+"""Unknown kinds from here on are skipped."""
+PING_SIZE_MAX = 64
+GREETING_SIZE_MAX = 16 << 10
+"""The largest frame before the node knows who is there, in bytes."""
+READ_SIZE = 256 << 10
+"""How much memory is offered to one read, in bytes, unless a larger frame is on its way."""
+GROWTH_SIZE_MAX = 1 << 20
+"""A frame gets memory for what has arrived of it, twice, and this much more: a claimed size alone buys nothing."""
+
+_HEAD = struct.Struct("<IBBH")
+_DELIVER = struct.Struct("<IBBHQ")
+_RECEIPT = struct.Struct("<QQBB6x")
+_RECEIPT_FRAME = struct.Struct("<IBBHQQBB6x")
+_U64 = struct.Struct("<Q")
+_SIZES = struct.Struct("<II")
+_SIZES_OFFSET = ENVELOPE_SIZE + 12
+_FIRST_NUMBER_OFFSET = ENVELOPE_SIZE + 40
+_REQUIRED_FLAGS = 0x0F
+
+
+class Kind(IntEnum):
+    """What a frame is."""
+
+    HELLO = 0x01
+    WELCOME = 0x02
+    GOODBYE = 0x03
+    PING = 0x04
+    PONG = 0x05
+    CLOSE_CHANNEL = 0x06
+    CHANNEL_CLOSED = 0x07
+    REFUSED = 0x08
+    FENCED = 0x09
+    ATTACH_SOURCE = 0x10
+    SOURCE_ATTACHED = 0x11
+    OFFER = 0x12
+    RECEIPT = 0x13
+    BATCH_REFUSED = 0x14
+    SUBSCRIBE = 0x20
+    SUBSCRIBED = 0x21
+    CREDIT = 0x22
+    DELIVER = 0x23
+    SOURCES = 0x24
+    PROGRESS = 0x25
+    GAP = 0x26
+    END = 0x27
+    SETTLE = 0x28
+    SETTLED = 0x29
+    CHANGE_FILTER = 0x2A
+    FILTER_CHANGED = 0x2B
+    OPEN_RUN = 0x30
+    RUN_OPENED = 0x31
+    OPEN_STAGE = 0x32
+    STAGE_OPENED = 0x33
+    COMMIT = 0x34
+    COMMITTED = 0x35
+    DROP_STAGES = 0x36
+    REQUEST = 0x40
+    REPLY = 0x41
+
+
+_KNOWN_KINDS = frozenset(int(kind) for kind in Kind)
+
+
+class Frame(NamedTuple):
+    """One frame; its memory is its own for ever. `memory` is the body with its padding."""
+
+    kind: int
+    channel: int
+    size: int
+    memory: memoryview
+
+    @property
+    def body(self) -> memoryview:
+        """The body without padding."""
+        return self.memory[: self.size]
+
+
+class Receipt(NamedTuple):
+    """What became of the batch that ends at `last_number`; see `ConfirmTaken`."""
+
+    last_number: int
+    first_sequence: int
+    is_duplicate: bool
+    durability: int
+
+
+# ── reading frames ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class FrameParser:
+    """Owns the bytes of a frame that is not whole yet; gives whole frames, uncopied where they lie in one piece.
+
+    Two ways in, not to be mixed: `parse` and `feed` take memory that somebody else has read; `get_buffer` and
+    `buffer_updated` offer memory to be read into, cut to the frame that is on its way.
+
+    Invariants
+        (1) However the bytes are cut, the same frames come out, and the same fault.
+        (2) Memory kept is at most twice what has arrived of one frame, and `GROWTH_SIZE_MAX`.
+        (3) After a fault nothing more comes out; `fault` says what it was.
+    """
+
+    __slots__ = ("_buffer", "_end", "_held", "_needed", "_start", "fault", "size_max")
+
+    def __init__(self, size_max: int) -> None:
+        """A parser that takes bodies of at most `size_max` bytes; it may be set anew at any time."""
+        self.size_max = size_max
+        self.fault: PeerFault | None = None
+        self._held = bytearray()
+        self._needed = HEAD_SIZE
+        self._buffer = memoryview(b"")
+        self._start = 0
+        self._end = 0
+
+    def feed(self, data: Octets) -> list[Frame]:
+        """All frames that these bytes make whole."""
+        return list(self.parse(data))
+
+    def parse(self, data: Octets) -> Iterator[Frame]:
+        """The frames that these bytes make whole, one by one: what the caller changes at one counts for the next."""
+        view = data if type(data) is memoryview else memoryview(data)
+        start, end = 0, len(view)
+        while self.fault is None:
+            held = self._held
+            if held:
+                taken = view[start : start + self._needed - len(held)]
+                held += taken
+                start += len(taken)
+                if len(held) < self._needed:
+                    return
+                view_of_held = memoryview(held)
+                frame = self._cut(view_of_held, 0, len(held))
+                if frame is None:
+                    view_of_held.release()
+                    continue
+                self._held = bytearray()
+            else:
+                frame = self._cut(view, start, end)
+                if frame is None:
+                    if start < end and self.fault is None:
+                        self._held += view[start:]
+                    return
+                start += HEAD_SIZE + len(frame.memory)
+            yield frame
+
+    def _cut(self, view: memoryview, start: int, end: int) -> Frame | None:
+        """The frame that begins at `start`, or None: then `_needed` says its size, or `fault` what is wrong with it."""
+        if end - start < HEAD_SIZE:
+            self._needed = HEAD_SIZE
+            return None
+        size, kind, flags, channel = _HEAD.unpack_from(view, start)
+        if size > self.size_max or flags & _REQUIRED_FLAGS or kind not in _KNOWN_KINDS:
+            self.fault = _head_fault(size, kind, flags, self.size_max)
+            if self.fault is not None:
+                return None
+        self._needed = HEAD_SIZE + ((size + 7) & -8)
+        stop = start + self._needed
+        if stop > end:
+            return None
+        return Frame(kind, channel, size, view[start + HEAD_SIZE : stop])
+
+    def get_buffer(self, hint: int = -1) -> memoryview:
+        """Memory to read into: the rest of the frame that has begun when it is a large one, else room for many."""
+        carry_size = self._end - self._start
+        room = len(self._buffer) - self._end
+        if self._needed > READ_SIZE and carry_size >= HEAD_SIZE:
+            is_its_own = self._start == 0 and len(self._buffer) > READ_SIZE
+            if self._start + self._needed > len(self._buffer) and not (is_its_own and room):
+                self._renew(min(self._needed, 2 * carry_size + GROWTH_SIZE_MAX))
+            return self._buffer[self._end : self._start + self._needed]
+        if room < READ_SIZE // 4:
+            self._renew(carry_size + READ_SIZE)
+        return self._buffer[self._end :]
+
+    def _renew(self, size: int) -> None:
+        """Go on in fresh memory: the old one belongs to the frames that were cut from it."""
+        carry = self._buffer[self._start : self._end]
+        # Not a bytearray: that would be filled with zeros first.
+        self._buffer = np.empty(size, np.uint8).data
+        self._buffer[: len(carry)] = carry
+        self._start, self._end = 0, len(carry)
+
+    def buffer_updated(self, count: int) -> list[Frame]:
+        """All frames that are whole now that `count` bytes were read into the buffer."""
+        self._end += count
+        frames: list[Frame] = []
+        while self.fault is None and (frame := self._cut(self._buffer, self._start, self._end)) is not None:
+            frames.append(frame)
+            self._start += self._needed
+        if self._start == self._end:
+            self._needed = HEAD_SIZE
+        return frames
+
+
+def _head_fault(size: int, kind: int, flags: int, size_max: int) -> PeerFault | None:
+    if size > size_max:
+        return PeerFault("too-large", f"a frame has at most {size_max} bytes here, this one says {size}")
+    if flags & _REQUIRED_FLAGS:
+        return PeerFault("bad-frame", f"frame flags {flags:#04x} have required bits that are not known here")
+    if kind < OPTIONAL_KIND:
+        return PeerFault("bad-frame", f"frame kind {kind:#04x} is not known here")
+    return None
+
+
+# ── writing frames ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def encode_frame(kind: int, channel: int, body: Octets = b"") -> bytes:
+    """A whole frame around a body."""
+    size = len(body)
+    return b"".join((_HEAD.pack(size, kind, 0, channel), body, padding(size)))
+
+
+def encode_message(channel: int, message: m.Message) -> bytes:
+    """A whole control frame; its kind is the message's."""
+    return encode_frame(_KIND_OF[type(message)], channel, _encode(message))
+
+
+def encode_offer(channel: int, record: Octets) -> tuple[bytes, Octets]:
+    """An OFFER of a record that `signed_record` made, as two buffers to be sent one behind the other."""
+    return _HEAD.pack(len(record), Kind.OFFER, 0, channel), record
+
+
+def encode_deliver(channel: int, redelivered_to: int, size: int) -> bytes:
+    """What goes in front of `size` bytes of whole records in a DELIVER."""
+    return _DELIVER.pack(8 + size, Kind.DELIVER, 0, channel, redelivered_to)
+
+
+def encode_receipt(channel: int, last_number: int, first_sequence: int, is_duplicate: bool, durability: int) -> bytes:
+    """A RECEIPT of one batch."""
+    return _RECEIPT_FRAME.pack(
+        _RECEIPT.size, Kind.RECEIPT, 0, channel, last_number, first_sequence, is_duplicate, durability
+    )
+
+
+def encode_receipts(channel: int, receipts: list[Receipt]) -> bytes:
+    """A RECEIPT of several batches."""
+    return encode_frame(Kind.RECEIPT, channel, b"".join(_RECEIPT.pack(*receipt) for receipt in receipts))
+
+
+def encode_credit(channel: int, size: int) -> bytes:
+    """A CREDIT of `size` more bytes."""
+    return encode_frame(Kind.CREDIT, channel, _U64.pack(size))
+
+
+def encode_settle(channel: int, ranges: tuple[tuple[int, int], ...]) -> bytes:
+    """A SETTLE of these ranges of sequences, both ends inclusive."""
+    return encode_frame(Kind.SETTLE, channel, _pack_ranges(ranges))
+
+
+def encode_settled(channel: int, floor: int, ranges: tuple[tuple[int, int], ...]) -> bytes:
+    """A SETTLED: all up to `floor`, and these ranges."""
+    return encode_frame(Kind.SETTLED, channel, _U64.pack(floor) + _pack_ranges(ranges))
+
+
+def _pack_ranges(ranges: tuple[tuple[int, int], ...]) -> bytes:
+    return struct.pack(f"<{2 * len(ranges)}Q", *(end for pair in ranges for end in pair))
+
+
+# ── reading bodies ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decode_message(frame: Frame) -> m.Message:
+    """What a control frame says. Raises `PeerFault("bad-frame")`."""
+    decode = _DECODERS.get(frame.kind)
+    if decode is None:
+        raise PeerFault("bad-frame", f"a {name_of(frame.kind)} frame is no map")
+    body = frame.body
+    try:
+        message: m.Message = decode(body)
+        names = _decode_names(body) if _MARK in bytes(body) else ()
+    except _DECODE_ERRORS as error:
+        raise PeerFault("bad-frame", f"a {name_of(frame.kind)} frame does not decode: {error}") from None
+    for name in names:
+        if name.endswith("!") and name not in _FIELDS[frame.kind]:
+            raise PeerFault(
+                "bad-frame", f"field {name!r} of a {name_of(frame.kind)} frame must be understood, and is not"
+            )
+    return message
+
+
+def decode_offer(frame: Frame, limits: BatchLimits) -> tuple[memoryview, BatchHeader]:
+    """The record of an OFFER and its batch's header, verified whole: signature, header, payload, padding.
+
+    Raises `PeerFault`. The record is writable and its own: the node fills in its envelope.
+    """
+    record = frame.memory
+    if frame.size % 8 or frame.size < _SIZES_OFFSET + _SIZES.size:
+        raise PeerFault("bad-frame", f"an OFFER holds one padded record, this has {frame.size} bytes")
+    payload_size, token_size = _SIZES.unpack_from(record, _SIZES_OFFSET)
+    end = ENVELOPE_SIZE + 64 + payload_size + token_size
+    if aligned(end) != frame.size or any(record[end:]):
+        raise PeerFault(
+            "bad-frame", f"an OFFER of {frame.size} bytes holds a record of {end} and zeros up to {aligned(end)}"
+        )
+    batch = record[ENVELOPE_SIZE:end]
+    header = read_header(batch)
+    check_header(header, limits)
+    verify_signature(batch)
+    verify_payload(batch, header, limits)
+    if record.readonly:
+        record = memoryview(bytearray(record))
+    return record, header
+
+
+def first_number_of(frame: Frame) -> int:
+    """The first number of the batch in an OFFER that `decode_offer` has read and refused."""
+    number: int = _U64.unpack_from(frame.memory, _FIRST_NUMBER_OFFSET)[0]
+    return number
+
+
+def decode_deliver(frame: Frame) -> tuple[int, memoryview]:
+    """The `redelivered_to` of a DELIVER and its records. Raises `PeerFault`."""
+    if frame.size < 8 or frame.size % 8:
+        raise PeerFault("bad-frame", f"a DELIVER holds a number and padded records, this has {frame.size} bytes")
+    redelivered_to: int = _U64.unpack_from(frame.memory, 0)[0]
+    return redelivered_to, frame.memory[8:]
+
+
+def decode_receipts(frame: Frame) -> list[Receipt]:
+    """The receipts of a RECEIPT. Raises `PeerFault`."""
+    if not frame.size or frame.size % _RECEIPT.size:
+        raise PeerFault("bad-frame", f"a RECEIPT holds receipts of {_RECEIPT.size} bytes, this has {frame.size}")
+    return [
+        Receipt(last, sequence, bool(is_duplicate), durability)
+        for last, sequence, is_duplicate, durability in _RECEIPT.iter_unpack(frame.memory)
+    ]
+
+
+def decode_credit(frame: Frame) -> int:
+    """The size in bytes that a CREDIT grants. Raises `PeerFault`."""
+    if frame.size != _U64.size:
+        raise PeerFault("bad-frame", f"a CREDIT has 8 bytes, this has {frame.size}")
+    size: int = _U64.unpack_from(frame.memory, 0)[0]
+    return size
+
+
+def decode_settle(frame: Frame) -> tuple[tuple[int, int], ...]:
+    """The ranges of a SETTLE. Raises `PeerFault`."""
+    if not frame.size or frame.size % 16:
+        raise PeerFault("bad-frame", f"a SETTLE holds pairs of 16 bytes, this has {frame.size}")
+    return _unpack_ranges(frame.memory)
+
+
+def decode_settled(frame: Frame) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """The floor and the ranges of a SETTLED. Raises `PeerFault`."""
+    if frame.size % 16 != 8:
+        raise PeerFault("bad-frame", f"a SETTLED holds a floor and pairs of 16 bytes, this has {frame.size}")
+    floor: int = _U64.unpack_from(frame.memory, 0)[0]
+    return floor, _unpack_ranges(frame.memory[8:])
+
+
+def check_ping(frame: Frame) -> None:
+    """Raise `PeerFault` unless a PING or PONG is as it should be."""
+    if frame.size > PING_SIZE_MAX:
+        raise PeerFault(
+            "bad-frame", f"a {name_of(frame.kind)} has at most {PING_SIZE_MAX} bytes, this has {frame.size}"
+        )
+
+
+def _unpack_ranges(memory: memoryview) -> tuple[tuple[int, int], ...]:
+    ranges = tuple(_RANGE.iter_unpack(memory))
+    for first, last in ranges:
+        if first > last:
+            raise PeerFault("bad-frame", f"a range from {first} to {last} is none")
+    return ranges
+
+
+def name_of(kind: int) -> str:
+    """A frame kind as people write it."""
+    return Kind(kind).name if kind in _KNOWN_KINDS else f"{kind:#04x}"
+
+
+_MARK = b"!"
+_RANGE = struct.Struct("<QQ")
+_MESSAGES: dict[Kind, type[m.Message]] = {
+    Kind.HELLO: m.Hello,
+    Kind.WELCOME: m.Welcome,
+    Kind.GOODBYE: m.Goodbye,
+    Kind.REFUSED: m.Refusal,
+    Kind.FENCED: m.Fencing,
+    Kind.ATTACH_SOURCE: m.AttachSource,
+    Kind.SOURCE_ATTACHED: m.SourceAttached,
+    Kind.BATCH_REFUSED: m.BatchRefused,
+    Kind.SUBSCRIBE: m.Subscribe,
+    Kind.SUBSCRIBED: m.Subscribed,
+    Kind.SOURCES: m.Sources,
+    Kind.PROGRESS: m.Progress,
+    Kind.GAP: m.Gap,
+    Kind.END: m.End,
+    Kind.CHANGE_FILTER: m.ChangeFilter,
+    Kind.FILTER_CHANGED: m.FilterChanged,
+    Kind.OPEN_RUN: m.OpenRun,
+    Kind.RUN_OPENED: m.RunOpened,
+    Kind.OPEN_STAGE: m.OpenStage,
+    Kind.STAGE_OPENED: m.StageOpened,
+    Kind.COMMIT: m.Commit,
+    Kind.COMMITTED: m.Committed,
+    Kind.DROP_STAGES: m.DropStages,
+    Kind.REQUEST: m.Request,
+    Kind.REPLY: m.Reply,
+}
+_M = TypeVar("_M", bound=m.Message)
+
+
+def _decoder_of(kind: type[_M]) -> Callable[[Octets], _M]:
+    return msgspec.msgpack.Decoder(kind).decode
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_names = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
+_KIND_OF: dict[type[m.Message], Kind] = {message: kind for kind, message in _MESSAGES.items()}
+_DECODERS: dict[int, Callable[[Octets], Any]] = {int(k): _decoder_of(message) for k, message in _MESSAGES.items()}
+_FIELDS = {int(kind): frozenset(message.__struct_encode_fields__) for kind, message in _MESSAGES.items()}
+_DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, TypeError)

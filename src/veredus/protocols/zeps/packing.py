@@ -1,0 +1,127 @@
+"""Between single commands of version 1 and batches: PUBLISH runs are packed, pushed records are unpacked.
+
+What version 1 cannot say is left out by nature: attributes, event times, sources, resume tokens. A publication that
+comes in by it has the node's clock as its event time.
+Source: the design, section 5 ("ZEPS").
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from veredus.delivery.batch import BatchHeader, BatchLimits, Layout, read_header, signed_record
+from veredus.delivery.columns import encode_columns
+from veredus.delivery.payload import ROWS_COUNT_MAX, columns_of, read_columns, read_rows, rows_of
+from veredus.delivery.publication import Rows
+from veredus.delivery.record import ENVELOPE_SIZE, read_envelope
+from veredus.delivery.rows import encode_rows
+from veredus.kernel.errors import InvariantBroken
+from veredus.kernel.octets import Octets
+
+from .frames import Publish, encode_deliver
+from .interests import Covered
+
+ROW_OVERHEAD_SIZE = 16
+"""What a publication takes in a payload beside its key and its body, at most, in bytes."""
+PAYLOAD_OVERHEAD_SIZE = 256
+_DECODE_COUNT = 512
+
+
+def batches_of(
+    publish: Publish, limits: BatchLimits, stream_id: int, first_number: int, wall_us: int
+) -> Iterator[tuple[bytearray, BatchHeader]]:
+    """The records that hold a run of publications, as an anonymous source offers them, numbered from `first_number`."""
+    keys, bodies = publish
+    size = PAYLOAD_OVERHEAD_SIZE + ROW_OVERHEAD_SIZE * len(keys) + sum(map(len, keys)) + sum(map(len, bodies))
+    if size <= limits.batch_size_max and len(keys) <= limits.count_max:
+        yield _batch_of(keys, bodies, stream_id, first_number, wall_us)
+        return
+    start, size = 0, PAYLOAD_OVERHEAD_SIZE
+    for index, (key, body) in enumerate(zip(keys, bodies, strict=True)):
+        row_size = len(key) + len(body) + ROW_OVERHEAD_SIZE
+        if index > start and (size + row_size > limits.batch_size_max or index - start >= limits.count_max):
+            yield _batch_of(keys[start:index], bodies[start:index], stream_id, first_number + start, wall_us)
+            start, size = index, PAYLOAD_OVERHEAD_SIZE
+        size += row_size
+    yield _batch_of(keys[start:], bodies[start:], stream_id, first_number + start, wall_us)
+
+
+def _batch_of(
+    keys: list[bytes], bodies: list[bytes], stream_id: int, first_number: int, wall_us: int
+) -> tuple[bytearray, BatchHeader]:
+    count = len(keys)
+    rows = Rows(keys, bodies)
+    is_small = count <= ROWS_COUNT_MAX
+    payload: Sequence[Octets] = [encode_rows(rows)] if is_small else encode_columns(columns_of(rows))
+    layout = Layout.ROWS if is_small else Layout.COLUMNS
+    size = sum(map(len, payload))
+    header = BatchHeader(int(layout), 0, size, 0, count, stream_id, 0, 0, count, first_number, wall_us, wall_us)
+    return signed_record(header, payload), header
+
+
+class Unpacker:
+    """Owns the records that were pushed and whose publications are not delivered yet; gives them one by one."""
+
+    __slots__ = ("_records", "_rows")
+
+    def __init__(self) -> None:
+        self._records: deque[tuple[memoryview, Covered]] = deque()
+        self._rows: Iterator[bytes] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing may be left to deliver; a record whose last row was taken counts until the next `take`."""
+        return self._rows is None and not self._records
+
+    def add(self, buffers: Sequence[Octets], covered: Covered) -> None:
+        """Take pushed buffers, which joined are whole records; rows that `covered` holds were delivered before."""
+        data = memoryview(buffers[0] if len(buffers) == 1 else b"".join(buffers))
+        offset = 0
+        while offset < len(data):
+            envelope = read_envelope(data, offset)
+            if envelope is None:
+                raise InvariantBroken(f"what was pushed holds no sound record at {offset}")
+            end = offset + envelope.record_size
+            self._records.append((data[offset:end], covered))
+            offset = end
+
+    def take(self, credit: int) -> tuple[list[bytes], int]:
+        """DELIVER commands while credit is positive, the last of which may overdraw it; and the credit that is left."""
+        commands: list[bytes] = []
+        while credit > 0:
+            if self._rows is None:
+                if not self._records:
+                    break
+                self._rows = _commands_of(*self._records.popleft())
+            command = next(self._rows, None)
+            if command is None:
+                self._rows = None
+                continue
+            commands.append(command)
+            credit -= len(command)
+        return commands, credit
+
+
+def _commands_of(record: memoryview, covered: Covered) -> Iterator[bytes]:
+    envelope = read_envelope(record)
+    assert envelope is not None
+    batch = record[ENVELOPE_SIZE : ENVELOPE_SIZE + envelope.size]
+    header = read_header(batch)
+    first = envelope.first_sequence
+    for start, rows in _runs_of(batch, header):
+        places = range(start, start + len(rows.keys)) if rows.rows is None else rows.rows
+        for place, key, body in zip(places, rows.keys, rows.bodies, strict=True):
+            sequence = first + place
+            if covered and any(interest.covers(sequence, key) for interest in covered):
+                continue
+            yield encode_deliver(sequence, key, body)
+
+
+def _runs_of(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, Rows]]:
+    if header.layout == Layout.ROWS:
+        yield 0, read_rows(batch, header)
+        return
+    columns = read_columns(batch, header)._replace(event_times_us=None, attributes={})
+    for start in range(0, header.count, _DECODE_COUNT):
+        yield start, rows_of(columns, start, min(_DECODE_COUNT, header.count - start))

@@ -1,0 +1,273 @@
+"""The effective settings of a node, each with where it came from: default < TOML file < `VEREDUS_*` environment < flag.
+
+Every fault that can be found is told at once, each with its place (`veredus.toml:3:1`, a variable, a flag) and, for a
+name that is not known, the nearest one that is. Relative paths in a file are relative to that file, others to the
+working directory.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from veredus.kernel.errors import Refused
+from veredus.kernel.names import checked_name
+from veredus.kernel.toml_places import key_places
+from veredus.node.exposure import faults_of
+from veredus.node.rules import CompiledRule, Rule
+from veredus.node.settings import (
+    SECTIONS,
+    SETTINGS,
+    STREAM_SETTINGS,
+    NodeSettings,
+    Setting,
+    StreamSection,
+    StreamsSection,
+    Unit,
+)
+
+DEFAULT = "default"
+FILE_SIZE_MAX = 1 << 20
+VARIABLE_PREFIX = "VEREDUS_"
+CLIENT_VARIABLES = ("VEREDUS_SETTINGS", "VEREDUS_ADDRESS", "VEREDUS_TOKEN", "VEREDUS_AUTHORITIES")
+"""Variables that the command line reads for itself."""
+
+_BY_PATH = {setting.path: setting for setting in SETTINGS}
+_BY_VARIABLE = {setting.variable: setting for setting in SETTINGS}
+_STREAM_BY_NAME = {setting.name: setting for setting in STREAM_SETTINGS}
+_RULE_KEYS = ("principal", "may", "streams")
+_TOML_PLACE = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+
+class Flag(NamedTuple):
+    """A setting that was given on the command line: its path, its text, and the flag's own name."""
+
+    path: str
+    text: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Settings, and where each of them came from by its path; what has no origin is a default."""
+
+    settings: NodeSettings
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    def origin(self, path: str) -> str:
+        """Where a setting came from: `default`, `file:line:column`, a variable or a flag."""
+        return self.origins.get(path, DEFAULT)
+
+
+def read_configuration(
+    file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Sequence[Flag] = ()
+) -> Configuration:
+    """Read, lay over one another, and check. Raises `Refused("bad-settings")` with every fault and its place."""
+    reading = _Reading()
+    if file is not None:
+        reading.read_file(file)
+    reading.read_environment(environment or {})
+    reading.read_flags(flags)
+    return reading.finish()
+
+
+class _Reading:
+    """Owns what was read so far, and the faults in it."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, object] = {}
+        self._origins: dict[str, str] = {}
+        self._streams: dict[str, dict[str, object]] = {}
+        self._rules: tuple[Rule, ...] = ()
+        self._faults: list[str] = []
+
+    def read_environment(self, environment: Mapping[str, str]) -> None:
+        for variable in sorted(environment):
+            if not variable.startswith(VARIABLE_PREFIX) or variable in CLIENT_VARIABLES:
+                continue
+            setting = _BY_VARIABLE.get(variable)
+            if setting is None:
+                self._faults.append(f"{variable}: there is no such setting{_nearest(variable, _BY_VARIABLE)}")
+            else:
+                self._take(setting, environment[variable], f"variable {variable}")
+
+    def read_flags(self, flags: Sequence[Flag]) -> None:
+        for flag in flags:
+            setting = _BY_PATH.get(flag.path)
+            if setting is None:
+                self._faults.append(
+                    f"flag {flag.name}: there is no setting {flag.path!r}{_nearest(flag.path, _BY_PATH)}"
+                )
+            else:
+                self._take(setting, flag.text, f"flag {flag.name}")
+
+    def read_file(self, file: Path) -> None:
+        document = _Document(file)
+        for section, table in document.values.items():
+            path = (section,)
+            if section == "stream" and isinstance(table, dict):
+                self._read_streams(document, table)
+            elif section not in SECTIONS:
+                near = _nearest(section, [*SECTIONS, "stream"])
+                self._faults.append(f"{document.place(path)}: there is no section [{section}]{near}")
+            elif not isinstance(table, dict):
+                self._faults.append(
+                    f"{document.place(path)}: {section} is a section: write [{section}] above its settings"
+                )
+            else:
+                self._read_section(document, section, table)
+
+    def finish(self) -> Configuration:
+        """Put the settings together and judge them as a whole."""
+        parts: dict[str, msgspec.Struct] = {}
+        for section, kind in SECTIONS.items():
+            given = {s.field: self._values[s.path] for s in SETTINGS if s.section == section and s.path in self._values}
+            parts[section] = kind(**given)
+        parts["security"] = msgspec.structs.replace(parts["security"], rules=self._rules)
+        assert isinstance(parts["streams"], StreamsSection)
+        streams = {name: _stream_section(parts["streams"], given) for name, given in self._streams.items()}
+        settings = NodeSettings(**parts, stream=streams)  # type: ignore[arg-type]
+        if not self._faults:
+            self._faults = [
+                f"{self._origins.get(path, DEFAULT)}: {path}: {sentence}" for path, sentence in faults_of(settings)
+            ]
+        if self._faults:
+            raise Refused("bad-settings", "\n".join(self._faults), faults=self._faults)
+        return Configuration(settings, self._origins)
+
+    def _take(self, setting: Setting, given: object, origin: str, relative_to: Path | None = None) -> None:
+        try:
+            value = setting.parse(given)
+        except ValueError as error:
+            self._faults.append(f"{origin}: {setting.path}: {error}")
+            return
+        if setting.spec.unit is Unit.PATH and value and relative_to is not None:
+            value = str(relative_to / str(value))
+        self._values[setting.path] = value
+        self._origins[setting.path] = origin
+
+    def _read_section(self, document: _Document, section: str, table: dict[str, object]) -> None:
+        names = [setting.name for setting in SETTINGS if setting.section == section]
+        for name, given in table.items():
+            origin = document.place((section, name))
+            setting = _BY_PATH.get(f"{section}.{name}")
+            if (section, name) == ("security", "rules"):
+                self._origins["security.rules"] = origin
+                self._rules = tuple(self._read_rules(document, given))
+            elif setting is not None:
+                self._take(setting, given, origin, document.directory)
+            else:
+                elsewhere = [s.section for s in SETTINGS if s.name == name]
+                near = f"; it belongs into [{elsewhere[0]}]" if elsewhere else _nearest(name, names)
+                self._faults.append(f"{origin}: [{section}] has no setting {name!r}{near}")
+
+    def _read_streams(self, document: _Document, tables: dict[str, object]) -> None:
+        for name, table in tables.items():
+            origin = document.place(("stream", name))
+            try:
+                checked_name("stream", name)
+            except Refused as refused:
+                self._faults.append(f"{origin}: {refused.message}")
+            if not isinstance(table, dict):
+                self._faults.append(f'{origin}: write [stream."{name}"] above the settings of a stream')
+                continue
+            given = self._streams.setdefault(name, {})
+            for key, value in table.items():
+                place = document.place(("stream", name, key))
+                setting = _STREAM_BY_NAME.get(key)
+                if setting is not None:
+                    try:
+                        given[setting.field] = setting.parse(value)
+                    except ValueError as error:
+                        self._faults.append(f"{place}: {key}: {error}")
+                elif isinstance(value, dict):
+                    self._faults.append(f'{place}: a name with dots is quoted: [stream."{name}.{key}"]')
+                else:
+                    self._faults.append(f"{place}: a stream has no setting {key!r}{_nearest(key, _STREAM_BY_NAME)}")
+            self._origins[f"stream.{name}"] = origin
+
+    def _read_rules(self, document: _Document, given: object) -> Iterable[Rule]:
+        path: tuple[str | int, ...] = ("security", "rules")
+        if not isinstance(given, list) or not all(isinstance(table, dict) for table in given):
+            self._faults.append(f"{document.place(path)}: rules are tables: write [[security.rules]] above each")
+            return
+        for index, table in enumerate(given):
+            place = document.place((*path, index))
+            unknown = [key for key in table if key not in _RULE_KEYS]
+            for key in unknown:
+                at = document.place((*path, index, key))
+                self._faults.append(f"{at}: a rule has no {key!r}{_nearest(key, _RULE_KEYS)}")
+            if unknown:
+                continue
+            wanted = {
+                key: [value] if isinstance(value, str) and key != "principal" else value for key, value in table.items()
+            }
+            try:
+                rule = msgspec.convert(wanted, Rule)
+                CompiledRule(rule)
+            except msgspec.ValidationError as error:
+                self._faults.append(f"{place}: a rule has a principal, a list `may` and a list `streams`: {error}")
+            except Refused as refused:
+                self._faults.append(f"{place}: {refused.message}")
+            else:
+                yield rule
+
+
+class _Document:
+    """A settings file: its values, and the places of its keys, looked up when there is something to say."""
+
+    def __init__(self, file: Path) -> None:
+        """Raises `Refused("bad-settings")` when it cannot be read as TOML."""
+        self.directory = file.parent
+        self._file = file
+        try:
+            if file.stat().st_size > FILE_SIZE_MAX:
+                raise Refused("bad-settings", f"{file}: settings of more than {FILE_SIZE_MAX} bytes are not read")
+            self._text = file.read_text(encoding="utf-8")
+            self.values: dict[str, object] = tomllib.loads(self._text)
+        except tomllib.TOMLDecodeError as error:
+            raise Refused("bad-settings", _toml_fault(file, self._text, str(error))) from None
+        except UnicodeDecodeError as error:
+            raise Refused("bad-settings", f"{file}: not UTF-8 at byte {error.start}") from None
+        except OSError as error:
+            raise Refused("bad-settings", f"{file}: cannot be read: {error.strerror}") from None
+        self._places: Mapping[tuple[str | int, ...], tuple[int, int]] | None = None
+
+    def place(self, path: tuple[str | int, ...]) -> str:
+        """`file:line:column` of the key at `path`, or of the nearest one above it."""
+        if self._places is None:
+            self._places = key_places(self._text)
+        while path:
+            if path in self._places:
+                line, column = self._places[path]
+                return f"{self._file}:{line}:{column}"
+            path = path[:-1]
+        return str(self._file)
+
+
+def _toml_fault(file: Path, text: str, message: str) -> str:
+    match = _TOML_PLACE.search(message)
+    if match is None:
+        return f"{file}: {message}"
+    line, column = (match[1], match[2]) if match[1] else (str(text.count("\n") + 1), "1")
+    return f"{file}:{line}:{column}: {message[: match.start()]}"
+
+
+def _stream_section(streams: StreamsSection, given: dict[str, object]) -> StreamSection:
+    inherited = {setting.field: getattr(streams, setting.field) for setting in STREAM_SETTINGS}
+    return StreamSection(**(inherited | given))
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    known = list(names)
+    near = get_close_matches(name, known, 1)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; there are {', '.join(known)}" if len(known) <= 12 else ""

@@ -1,0 +1,191 @@
+"""The directory of a journal: whose it is now, what lies in it, and how its files are read and replaced.
+
+lock                  held by the one node that uses the directory; its contents name the process
+checkpoint, …         veredus.journal.checkpoint
+<number>.segment      veredus.journal.layout
+<number>.index        veredus.journal.index
+aside/                what recovery cut off or found damaged; nothing deletes it
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from veredus.kernel.errors import Refused
+from veredus.kernel.octets import Octets
+
+LOCK_NAME = "lock"
+ASIDE_NAME = "aside"
+_TEMPORARY = ".tmp"
+
+sync_data = getattr(os, "fdatasync", os.fsync)
+"""Brings a file's data, and the size needed to find it, to the platter."""
+
+
+class Directory:
+    """Owns the lock on a journal's directory, from `open_directory` to `close`."""
+
+    __slots__ = ("_lock", "path")
+
+    def __init__(self, path: Path, lock: int) -> None:
+        """Of a directory whose lock file is open, and locked, as descriptor `lock`."""
+        self.path = path
+        self._lock = lock
+
+    def listing(self) -> dict[str, int]:
+        """The sizes of the files in the directory, by name, in bytes."""
+        with os.scandir(self.path) as entries:
+            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+
+    def read(self, name: str, offset: int, size: int) -> memoryview:
+        """`size` bytes of a file from `offset` on, fewer where it ends. Raises `OSError`."""
+        descriptor = os.open(self.path / name, os.O_RDONLY)
+        try:
+            return read_at(descriptor, offset, size)
+        finally:
+            os.close(descriptor)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, durably, if it is there."""
+        (self.path / name).unlink(missing_ok=True)
+        sync_directory(self.path)
+
+    def sync(self, name: str) -> None:
+        """Bring all of a file to the platter."""
+        descriptor = os.open(self.path / name, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def cut(self, name: str, size: int) -> None:
+        """Cut a file to `size` bytes, durably."""
+        descriptor = os.open(self.path / name, os.O_RDWR)
+        try:
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def set_aside(self, name: str, data: Octets) -> str:
+        """Keep bytes that will be cut off, or are damaged, under a name of their own; returns that."""
+        aside = self.path / ASIDE_NAME
+        aside.mkdir(exist_ok=True)
+        taken = {path.name for path in aside.iterdir()}
+        kept_as = next(free for free in _numbered(name) if free not in taken)
+        replace_file(aside, kept_as, (data,))
+        sync_directory(self.path)
+        return f"{ASIDE_NAME}/{kept_as}"
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        os.close(self._lock)
+
+
+def _numbered(name: str) -> Iterable[str]:
+    yield name
+    number = 2
+    while True:
+        yield f"{name}.{number}"
+        number += 1
+
+
+def holder_of(lock: int) -> int:
+    """The process that holds a lock file, as that says itself; 0 where it does not."""
+    holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+    return int(holder) if holder.isdigit() else 0
+
+
+def open_directory(path: Path) -> Directory:
+    """Take the directory for this process, making it if there is none, and remove what unfinished writes left.
+
+    Raises `Refused("journal-locked")`, which names the process that has it, and `Refused("journal-directory")` when it
+    cannot be used.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        message = f"the journal's directory {str(path)!r} cannot be used ({error.strerror}): mend that, or name another"
+        raise Refused("journal-directory", message, path=str(path)) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        pid = holder_of(lock)
+        os.close(lock)
+        message = f"the journal in {str(path)!r} is in use by process {pid}: stop that node, or name another directory"
+        raise Refused("journal-locked", message, path=str(path), pid=pid) from None
+    # In this order, for a full disk may have no block to give once the one that is there was let go.
+    os.ftruncate(lock, os.pwrite(lock, f"{os.getpid()}\n".encode("ascii"), 0))
+    for unfinished in path.glob(f"*{_TEMPORARY}"):
+        unfinished.unlink()
+    return Directory(path, lock)
+
+
+def sync_directory(path: Path) -> None:
+    """Make names that were made, changed or removed in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, name: str, data: Iterable[Octets]) -> None:
+    """Give the file `name` in the directory new contents at once: after a crash it has the old ones or the new."""
+    temporary = path / (name + _TEMPORARY)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        try:
+            write_at(descriptor, 0, list(data))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        temporary.rename(path / name)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path)
+
+
+_BUFFERS_MAX = 1024
+_SMALL_SIZE = 4096
+
+
+def write_at(descriptor: int, offset: int, buffers: list[Octets]) -> None:
+    """Write buffers one behind the other, all of them. Raises `OSError`."""
+    size = sum(map(len, buffers))
+    if len(buffers) > 16 and size < _SMALL_SIZE * len(buffers):
+        buffers = [b"".join(buffers)]
+    for start in range(0, len(buffers), _BUFFERS_MAX):
+        offset = _write_some(descriptor, offset, buffers[start : start + _BUFFERS_MAX])
+
+
+def _write_some(descriptor: int, offset: int, buffers: list[Octets]) -> int:
+    waiting = [memoryview(buffer) for buffer in buffers if len(buffer)]
+    while waiting:
+        written = os.pwritev(descriptor, waiting, offset)
+        offset += written
+        while waiting and written >= len(waiting[0]):
+            written -= len(waiting.pop(0))
+        if written:
+            waiting[0] = waiting[0][written:]
+    return offset
+
+
+def read_at(descriptor: int, offset: int, size: int) -> memoryview:
+    """`size` bytes from `offset` on in memory of their own, fewer where the file ends. Raises `OSError`."""
+    # Not a bytearray: that would be filled with zeros first, while every other thread waits.
+    view = np.empty(size, np.uint8).data
+    filled = 0
+    while filled < size:
+        count = os.preadv(descriptor, [view[filled:]], offset + filled)
+        if not count:
+            break
+        filled += count
+    return view[:filled]

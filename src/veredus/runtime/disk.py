@@ -1,0 +1,382 @@
+"""The hands of the journal: threads that write, keep and read its files, so that the loop never waits for a disk.
+
+    writer   groups, each synced before it is answered
+    keeper   segments made ahead and removed, checkpoints, index files: what may take long and must not hold up a group
+    reader   bytes for historical flow
+
+Each thread carries out its orders one by one, in their order. What an order has to wait for in another thread, the
+log waits for before it gives it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar, cast
+
+from veredus.journal.exchange import (
+    BytesFailed,
+    BytesRead,
+    CreateSegment,
+    DiskEvent,
+    FileFailed,
+    FileWritten,
+    GroupFailed,
+    GroupWritten,
+    ReadBytes,
+    RemoveSegment,
+    SegmentCreated,
+    SegmentFailed,
+    WriteFile,
+    WriteGroup,
+)
+from veredus.journal.layout import index_name, segment_name
+from veredus.journal.recovery import recover
+from veredus.journal.settings import LogSettings, Recovered
+from veredus.journal.steps import Answer, CutFile, Found, ReadFile, RemoveFile, SetAside, SyncFile
+from veredus.kernel.errors import Unavailable
+
+from .directory import Directory, read_at, replace_file, sync_data, sync_directory, write_at
+
+T = TypeVar("T")
+Post = Callable[[Sequence[DiskEvent]], None]
+"""Takes answers from any of the threads; hands them to the loop, once for all of them."""
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_DESCRIPTOR = {errno.EMFILE, errno.ENFILE}
+BALLAST_NAME = "ballast"
+BALLAST_SIZE = 4 << 20
+"""Space that is held back: for the checkpoint that lets segments go when the disk is full, and for what a start must
+keep aside.
+"""
+_ANSWERS_MAX = 64
+_AT_ONCE_SIZE_MAX = 64 << 10
+_SYNCED_AT_ONCE_SIZE_MAX = 4 << 10
+_SYNCED_AT_ONCE_NS_MAX = 500_000
+"""Up to which a small group is synced by the loop itself: to wake a thread, and to be woken by it, takes as long."""
+_PACE_SHARE = 8
+"""A sync that was quicker than those before counts for such a part; a slower one counts alone."""
+_ANSWERS_SIZE_MAX = 4 << 20
+
+
+def code_of(error: OSError) -> str:
+    """What kind of failure it was: `disk-full`, `too-many-files` or `io-error`."""
+    if error.errno in _FULL:
+        return "disk-full"
+    return "too-many-files" if error.errno in _NO_DESCRIPTOR else "io-error"
+
+
+def reason_of(error: OSError) -> str:
+    """What happened, and to which file."""
+    where = f" ({Path(os.fsdecode(error.filename)).name})" if isinstance(error.filename, str | bytes) else ""
+    return f"{error.strerror or error}{where}"
+
+
+class Disk:
+    """Owns the threads and the open files of one journal; `close` ends both once all orders are carried out."""
+
+    def __init__(self, path: Path, post: Post, ballast_size: int = BALLAST_SIZE) -> None:
+        """Work in the directory `path`, which is locked for us; answers go to `post`, from several threads.
+
+        `ballast_size` is kept back for a checkpoint when the disk is full.
+        """
+        self._path = path
+        self._ballast_size = ballast_size
+        self._post = post
+        self._groups: SimpleQueue[WriteGroup | None] = SimpleQueue()
+        self._upkeep: SimpleQueue[CreateSegment | WriteFile | RemoveSegment | None] = SimpleQueue()
+        self._reads: SimpleQueue[ReadBytes | None] = SimpleQueue()
+        self._made: dict[int, int] = {}
+        self._written_segment = 0
+        self._written_descriptor = -1
+        self._sync_ns = _SYNCED_AT_ONCE_NS_MAX + 1
+        """How long a group is expected to take that is synced; kept by whoever writes one."""
+        works = (("writer", self._write), ("keeper", self._keep), ("reader", self._read))
+        self._threads = [Thread(target=work, name=f"veredus-{name}", daemon=True) for name, work in works]
+        for thread in self._threads:
+            thread.start()
+
+    def carry_out(self, order: WriteGroup | CreateSegment | WriteFile | RemoveSegment | ReadBytes) -> None:
+        """Have the order carried out; waits for no disk, or for one that has been quick of late.
+
+        A small group that only goes to the operating system's memory, or to such a disk, takes less than to wake the
+        writer, who is idle then, since one group is under way at a time.
+        """
+        if isinstance(order, WriteGroup):
+            if self._is_at_once(order):
+                self._post((self._answer(order),))
+            else:
+                self._groups.put(order)
+        elif isinstance(order, ReadBytes):
+            self._reads.put(order)
+        else:
+            self._upkeep.put(order)
+
+    def close(self) -> None:
+        """Carry out what was ordered, then end. Waits for that."""
+        for queue in (self._groups, self._upkeep, self._reads):
+            queue.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._close_written()
+        for descriptor in self._made.values():
+            os.close(descriptor)
+
+    def _is_at_once(self, order: WriteGroup) -> bool:
+        size = sum(map(len, order.buffers))
+        if not order.is_synced:
+            return size <= _AT_ONCE_SIZE_MAX
+        return size <= _SYNCED_AT_ONCE_SIZE_MAX and self._sync_ns <= _SYNCED_AT_ONCE_NS_MAX
+
+    # ── writer ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _write(self) -> None:
+        while (order := self._groups.get()) is not None:
+            self._post((self._answer(order),))
+
+    def _answer(self, order: WriteGroup) -> DiskEvent:
+        try:
+            self._write_group(order)
+        except OSError as error:
+            return GroupFailed(order.token, code_of(error), reason_of(error))
+        return GroupWritten(order.token)
+
+    def _write_group(self, order: WriteGroup) -> None:
+        start_ns = time.monotonic_ns()
+        if self._written_segment != order.segment:
+            self._close_written()
+            made = self._made.pop(order.segment, -1)
+            file = self._path / segment_name(order.segment)
+            self._written_descriptor = made if made >= 0 else os.open(file, os.O_WRONLY)
+            self._written_segment = order.segment
+        if order.buffers:
+            write_at(self._written_descriptor, order.offset, list(order.buffers))
+        if order.is_synced:
+            sync_data(self._written_descriptor)
+            self._learn_pace(time.monotonic_ns() - start_ns)
+
+    def _learn_pace(self, took_ns: int) -> None:
+        self._sync_ns = max(took_ns, self._sync_ns + (took_ns - self._sync_ns) // _PACE_SHARE)
+
+    def _close_written(self) -> None:
+        if self._written_descriptor >= 0:
+            os.close(self._written_descriptor)
+        self._written_descriptor, self._written_segment = -1, 0
+
+    # ── keeper ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _keep(self) -> None:
+        while (order := self._upkeep.get()) is not None:
+            if isinstance(order, CreateSegment):
+                self._post((self._create(order),))
+            elif isinstance(order, WriteFile):
+                self._post((self._replace(order),))
+            else:
+                self._remove(order)
+
+    def _create(self, order: CreateSegment) -> DiskEvent:
+        try:
+            descriptor = create_segment(self._path, order)
+        except OSError as error:
+            return SegmentFailed(order.token, code_of(error), reason_of(error))
+        # Kept open for the writer: a limit on descriptors must not fail the log when it turns to this segment.
+        former = self._made.pop(order.segment, -1)
+        self._made[order.segment] = descriptor
+        if former >= 0:
+            os.close(former)
+        self._take_ballast()
+        return SegmentCreated(order.token)
+
+    def _replace(self, order: WriteFile) -> DiskEvent:
+        try:
+            try:
+                replace_file(self._path, order.name, order.data)
+            except OSError as error:
+                # Without a checkpoint no segment may go, so a full disk would stay full whatever is trimmed.
+                if code_of(error) != "disk-full" or not _drop_ballast(self._path):
+                    raise
+                replace_file(self._path, order.name, order.data)
+        except OSError as error:
+            return FileFailed(order.token, reason_of(error))
+        return FileWritten(order.token)
+
+    def _take_ballast(self) -> None:
+        ballast = self._path / BALLAST_NAME
+        if ballast.exists():
+            return
+        try:
+            descriptor = os.open(ballast, os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                _allocate(descriptor, self._ballast_size)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            ballast.unlink(missing_ok=True)
+
+    def _remove(self, order: RemoveSegment) -> None:
+        try:
+            remove_segment(self._path, order.segment)
+        except OSError:
+            # It is named by no checkpoint any more: the next start finds it and removes it.
+            return
+
+    # ── reader ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read(self) -> None:
+        while (first := self._reads.get()) is not None:
+            orders, is_ending = self._waiting_reads(first)
+            opened: dict[str, int] = {}
+            answers: list[DiskEvent] = []
+            size = 0
+            for order in orders:
+                try:
+                    answers.append(BytesRead(order.token, self._read_bytes(order, opened)))
+                except OSError as error:
+                    answers.append(BytesFailed(order.token, reason_of(error), code_of(error)))
+                size += order.size
+                if size >= _ANSWERS_SIZE_MAX:
+                    self._post(answers)
+                    answers, size = [], 0
+            # Files are not kept open: a name may mean another file once the log has let a segment go.
+            for descriptor in opened.values():
+                os.close(descriptor)
+            if answers:
+                self._post(answers)
+            if is_ending:
+                return
+
+    def _waiting_reads(self, first: ReadBytes) -> tuple[list[ReadBytes], bool]:
+        """The orders that wait, beginning with `first`, and whether the end was ordered behind them."""
+        orders = [first]
+        while len(orders) < _ANSWERS_MAX:
+            try:
+                order = self._reads.get_nowait()
+            except Empty:
+                break
+            if order is None:
+                return orders, True
+            orders.append(order)
+        return orders, False
+
+    def _read_bytes(self, order: ReadBytes, opened: dict[str, int]) -> memoryview:
+        name = index_name(order.segment) if order.is_index else segment_name(order.segment)
+        if name not in opened:
+            opened[name] = os.open(self._path / name, os.O_RDONLY)
+        return read_at(opened[name], order.offset, order.size)
+
+
+def create_segment(path: Path, order: CreateSegment) -> int:
+    """Make a segment's file; after a crash it is there under its name with its header, or as good as not at all.
+
+    Returns a descriptor, open for writing. Raises `OSError`, and has then freed what space it took.
+    """
+    target = path / segment_name(order.segment)
+    source = target if order.recycles is None else path / segment_name(order.recycles)
+    is_recycled = source != target and source.exists() and not target.exists()
+    file = source if is_recycled else target
+    is_new = not file.exists()
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _allocate(descriptor, order.size)
+        write_at(descriptor, 0, [order.header])
+        os.fsync(descriptor)
+        if is_recycled:
+            assert order.recycles is not None
+            (path / index_name(order.recycles)).unlink(missing_ok=True)
+            source.rename(target)
+        sync_directory(path)
+    except OSError:
+        os.close(descriptor)
+        if is_new:
+            target.unlink()
+        raise
+    return descriptor
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    allocate = getattr(os, "posix_fallocate", None)
+    if allocate is not None:
+        allocate(descriptor, 0, size)
+    elif os.fstat(descriptor).st_size < size:
+        os.ftruncate(descriptor, size)
+
+
+def remove_segment(path: Path, number: int) -> None:
+    """Remove a segment's file and its index, durably. Raises `OSError`."""
+    (path / segment_name(number)).unlink(missing_ok=True)
+    (path / index_name(number)).unlink(missing_ok=True)
+    sync_directory(path)
+
+
+def drive_recovery(
+    directory: Directory, settings: LogSettings, new_journal_id: bytes, take: Callable[[Found], None]
+) -> Recovered:
+    """Carry out what recovery orders in a directory that is ours; hand what it finds to `take`, in order.
+
+    Raises what `veredus.journal.recovery.recover` raises, `OSError`, and `Unavailable("disk-full")`.
+    """
+    return drive_steps(directory, recover(directory.listing(), settings, new_journal_id), take)
+
+
+def drive_steps(directory: Directory, steps: Generator[Any, Answer, T], take: Callable[[Any], None]) -> T:
+    """Carry out what a generator of recovery or verification orders; hand the rest to `take`; return what it
+    returns.
+    """
+    answer: Answer = None
+    while True:
+        try:
+            order = steps.send(answer)
+        except StopIteration as end:
+            return cast(T, end.value)
+        answer = None
+        match order:
+            case ReadFile(name, offset, size):
+                answer = _read_if_possible(directory, name, offset, size)
+            case SyncFile(name):
+                directory.sync(name)
+            case SetAside(name, offset, size):
+                _keep_aside(directory, name, offset, size)
+            case CutFile(name, size):
+                directory.cut(name, size)
+            case RemoveFile(name):
+                directory.remove(name)
+            case _:
+                take(order)
+
+
+def _keep_aside(directory: Directory, name: str, offset: int, size: int) -> None:
+    """Copy what will be cut off, or is damaged. Raises `OSError`, and `Unavailable` where there is no room for it."""
+    data, kept_as = directory.read(name, offset, size), f"{name}.{offset}"
+    try:
+        try:
+            directory.set_aside(kept_as, data)
+        except OSError as error:
+            if code_of(error) != "disk-full" or not _drop_ballast(directory.path):
+                raise
+            directory.set_aside(kept_as, data)
+    except OSError as error:
+        if code_of(error) != "disk-full":
+            raise
+        where = str(directory.path)
+        message = f"the disk of {where!r} is full: before {name} is mended, {size} bytes of it must be kept aside"
+        raise Unavailable("disk-full", f"{message}; free that much, and start again", path=where) from None
+
+
+def _drop_ballast(path: Path) -> bool:
+    """Let go of the space that is held back; whether there was some."""
+    ballast = path / BALLAST_NAME
+    had_ballast = ballast.exists()
+    ballast.unlink(missing_ok=True)
+    return had_ballast
+
+
+def _read_if_possible(directory: Directory, name: str, offset: int, size: int) -> memoryview | None:
+    try:
+        return directory.read(name, offset, size)
+    except OSError:
+        return None

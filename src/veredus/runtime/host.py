@@ -1,0 +1,176 @@
+"""The host: one inbox, one loop, one match. The only code that gives an engine its events and carries out its orders.
+
+    sockets ──┐                                  ┌──► sockets (adjacent sends joined)
+    disk ─────┼──► inbox ──► engine.handle ──────┼──► disk thread
+    clock ────┘   (one run per loop iteration)   └──► log
+
+What arrives in one iteration of the loop is handled in one run: so what many sources offered at once becomes one group
+on the disk,
+and what one link is to be sent leaves in one write.
+Source: the design, section 3 ("Host").
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from veredus.kernel.effects import CloseLink, Note, PauseReading, ResumeReading, Send
+from veredus.kernel.engine import Engine, Now
+from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened
+from veredus.kernel.octets import Octets
+
+TICK_S = 0.02
+"""How late a deadline may be noticed; what must be quicker is driven by events."""
+
+
+class Link(Protocol):
+    """A connection's writing end, as the host uses it."""
+
+    def send(self, buffers: Sequence[Octets]) -> None:
+        """Write the buffers in order; on frame transports they are one frame."""
+        ...
+
+    def close(self) -> None:
+        """Close once what was sent has been written."""
+        ...
+
+    def pause_reading(self) -> None:
+        """Deliver no more bytes for now."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Deliver bytes again."""
+        ...
+
+
+class Host:
+    """Owns the inbox, the links by number, and the tick; calls the engine from one loop and nowhere else."""
+
+    def __init__(
+        self, engine: Engine[object, object], loop: asyncio.AbstractEventLoop, carry_out: Callable[[object], None]
+    ) -> None:
+        """A host for `engine`; `carry_out` gets the orders that are not about links (the disk's, the node's)."""
+        self.engine = engine
+        self.links: dict[int, Link] = {}
+        self._loop = loop
+        self._carry_out = carry_out
+        self._inbox: list[object] = []
+        self._is_scheduled = False
+        self._next_link = 1
+        self._tick: asyncio.TimerHandle | None = None
+        self._log = structlog.get_logger("veredus")
+        self.failure: BaseException | None = None
+        self.on_failure: Callable[[BaseException], None] = _ignore
+
+    def start(self) -> None:
+        """Begin to tick."""
+        self._tick = self._loop.call_later(TICK_S, self._on_tick)
+
+    def stop(self) -> None:
+        """Tick no more, and handle nothing that still arrives."""
+        if self._tick is not None:
+            self._tick.cancel()
+        self._is_scheduled = True
+
+    def open_link(self, link: Link, door: str, peer: str, principal: str = "") -> int:
+        """A link came up; the number by which the engine knows it."""
+        number = self._next_link
+        self._next_link += 1
+        self.links[number] = link
+        self.post(LinkOpened(number, door, peer, principal))
+        return number
+
+    def close_link(self, number: int, reason: str) -> None:
+        """A link is gone."""
+        if self.links.pop(number, None) is not None:
+            self.post(LinkClosed(number, reason))
+
+    def post(self, event: object) -> None:
+        """Put an event into the inbox; from the loop's thread only."""
+        self._inbox.append(event)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._run)
+
+    def post_all(self, events: Sequence[object]) -> None:
+        """Put several events into the inbox; from the loop's thread only."""
+        self._inbox.extend(events)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._run)
+
+    def _on_tick(self) -> None:
+        self._tick = self._loop.call_later(TICK_S, self._on_tick)
+        due = self.engine.deadline()
+        if due is not None and due <= time.monotonic_ns():
+            self.post(DeadlineReached())
+
+    def _run(self) -> None:
+        self._is_scheduled = False
+        events, self._inbox = self._inbox, []
+        now = Now(time.monotonic_ns(), time.time_ns())
+        sends: dict[int, list[Octets]] = {}
+        try:
+            for event in events:
+                for effect in self.engine.handle(event, now):
+                    self._do(effect, sends)
+            due = self.engine.deadline()
+            if due is not None and due <= now.monotonic_ns:
+                for effect in self.engine.handle(DeadlineReached(), now):
+                    self._do(effect, sends)
+        except BaseException as error:
+            self.stop()
+            self.failure = error
+            self.on_failure(error)
+            raise
+        # What a run ends with is what subscribers are fed: it leaves first. A receipt that left before it would wake a
+        # publisher, which takes the processor away from us where there are few.
+        for number, buffers in reversed(sends.items()):
+            self._flush(number, buffers)
+
+    def _do(self, effect: object, sends: dict[int, list[Octets]]) -> None:
+        match effect:
+            case Send(link, buffers):
+                target = self.links.get(link)
+                if target is None:
+                    return
+                if getattr(target, "is_framed", False):
+                    target.send(buffers)
+                else:
+                    waiting = sends.get(link)
+                    if waiting is None:
+                        sends[link] = list(buffers)
+                    else:
+                        waiting.extend(buffers)
+            case Note(level, event, fields):
+                self._log.log(_LEVELS[level], event, **fields)
+            case CloseLink(link, _):
+                self._flush(link, sends.pop(link, []))
+                target = self.links.get(link)
+                if target is not None:
+                    target.close()
+            case PauseReading(link):
+                if link in self.links:
+                    self.links[link].pause_reading()
+            case ResumeReading(link):
+                if link in self.links:
+                    self.links[link].resume_reading()
+            case _:
+                self._carry_out(effect)
+
+    def _flush(self, number: int, buffers: list[Octets]) -> None:
+        link = self.links.get(number)
+        if link is not None and buffers:
+            link.send(buffers)
+
+
+def _ignore(_: BaseException) -> None:
+    return None
+
+
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}

@@ -1,0 +1,318 @@
+"""Who knocks: tokens kept as salted hashes, and TLS contexts.
+
+A token is `veredus_<id>_<secret>`: the id finds its line in the file, the secret is 32 random bytes. The file has one
+line for each token, `id scrypt:<log2 N>:<r>:<p> <salt> <hash> <created>[/<expires>] <principal>`, and is for its
+owner alone (mode 0600). It is read again when it has changed, so that a token that was removed opens no further
+connection; nor does one that has expired. A version that knows no expiry takes the interval for a date.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import hmac
+import os
+import secrets
+import ssl
+import stat
+import tempfile
+import threading
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from veredus.kernel.errors import Refused
+from veredus.node.rules import ANONYMOUS, LOCAL, PRINCIPAL_SIZE_MAX
+from veredus.node.settings import TlsSection
+
+PREFIX = "veredus_"
+TOKEN_SIZE_MAX = 256
+_ID_SIZE = 8
+_SECRET_SIZE = 32
+_SALT_SIZE = 16
+_HASH_SIZE = 32
+_COST: Final = (12, 8, 1)
+"""log2 N, r and p of scrypt: about 10 ms and 4 MiB. The secrets are random, so a dearer hash would buy nothing."""
+_COST_MAX: Final = (17, 16, 4)
+_REMEMBERED_MAX = 10_000
+
+
+class TokenLine(NamedTuple):
+    """One token as the file keeps it."""
+
+    id: str
+    cost: tuple[int, int, int]
+    salt: bytes
+    hash: bytes
+    created: str
+    principal: str
+    expires: str = ""
+    """When it ends, in UTC, as `created` is written; "" for never."""
+
+    def is_expired(self, now_s: float) -> bool:
+        """Whether it has ended at `now_s`, in seconds since 1970."""
+        return bool(self.expires) and now_s >= datetime.fromisoformat(self.expires).timestamp()
+
+    def holds(self, secret: str) -> bool:
+        """Whether the secret is the token's; takes its time, and the same time whatever the answer."""
+        return hmac.compare_digest(_hashed(secret, self.salt, self.cost), self.hash)
+
+
+class TokenFile:
+    """Owns the answers to "whose token is this?"; may be asked from several threads.
+
+    A first answer costs about 10 ms: ask `remembered` on the loop, and `principal_of` elsewhere if that does not know.
+    Both raise `Refused("bad-tokens")` when the file cannot be used.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """The tokens in `path`, which need not exist yet."""
+        self._path = path
+        self._lock = threading.Lock()
+        self._seen: tuple[int, int, int] | None = None
+        self._lines: dict[str, TokenLine] = {}
+        self._remembered: dict[bytes, TokenLine] = {}
+        self._pepper = secrets.token_bytes(32)
+
+    def remembered(self, token: str) -> str | None:
+        """The principal of a token that was proved before and is still in the file; None says to ask `principal_of`."""
+        self._refresh()
+        line = self._remembered.get(self._mark(token))
+        return None if line is None or line.is_expired(time.time()) else line.principal
+
+    def principal_of(self, token: str) -> str | None:
+        """The principal of a token, None for a wrong one. Raises `Refused("unauthenticated")` when it has expired."""
+        self._refresh()
+        mark = self._mark(token)
+        known = self._remembered.get(mark)
+        if known is not None:
+            return _unexpired(known).principal
+        parts = _split_token(token)
+        line = self._lines.get(parts[0]) if parts else None
+        if parts is None or line is None or not line.holds(parts[1]):
+            return None
+        with self._lock:
+            if len(self._remembered) >= _REMEMBERED_MAX:
+                self._remembered.clear()
+            if self._lines.get(line.id) is line:
+                self._remembered[mark] = line
+        return _unexpired(line).principal
+
+    def _mark(self, token: str) -> bytes:
+        return hashlib.blake2b(token.encode(errors="replace")[:TOKEN_SIZE_MAX], key=self._pepper).digest()
+
+    def _refresh(self) -> None:
+        try:
+            found = self._path.stat()
+            seen = (found.st_mtime_ns, found.st_size, found.st_ino)
+        except FileNotFoundError:
+            seen = (0, 0, 0)
+        if seen == self._seen:
+            return
+        lines = {line.id: line for line in read_tokens(self._path)}
+        with self._lock:
+            self._lines, self._seen = lines, seen
+            self._remembered.clear()
+
+
+def read_tokens(path: Path) -> list[TokenLine]:
+    """The tokens of a file in its order; none when there is no such file.
+
+    Raises `Refused("bad-tokens")`, with the line, when it is not a file of tokens or others than its owner may read it.
+    """
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        text = path.read_text(encoding="ascii")
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused("bad-tokens", f"{path}: cannot be read as a file of tokens: {error}") from None
+    if mode & 0o077:
+        raise Refused("bad-tokens", f"{path}: others than its owner may use it (mode {mode:04o}): chmod 600 {path}")
+    lines = []
+    for number, text_line in enumerate(text.splitlines(), 1):
+        if text_line.strip() and not text_line.startswith("#"):
+            try:
+                lines.append(_parse_line(text_line))
+            except ValueError as error:
+                raise Refused("bad-tokens", f"{path}:{number}: {error}") from None
+    return lines
+
+
+def add_token(path: Path, principal: str, life: timedelta | None = None) -> tuple[str, TokenLine]:
+    """Make a token for `principal` and keep its hash: the token itself, to be shown once, and its line.
+
+    It expires when `life` is over, or never. Raises `Refused`: `bad-principal`, or `bad-tokens`.
+    """
+    _check_principal(principal)
+    with _locked(path):
+        lines = read_tokens(path)
+        taken = [line.id for line in lines]
+        token_id = next(id_ for id_ in iter(lambda: secrets.token_hex(_ID_SIZE // 2), None) if id_ not in taken)
+        secret = _encoded(secrets.token_bytes(_SECRET_SIZE))
+        salt = secrets.token_bytes(_SALT_SIZE)
+        now = datetime.now(UTC)
+        expires = "" if life is None else _written(now + life)
+        line = TokenLine(token_id, _COST, salt, _hashed(secret, salt, _COST), _written(now), principal, expires)
+        _write_tokens(path, [*lines, line])
+    return f"{PREFIX}{token_id}_{secret}", line
+
+
+def remove_token(path: Path, token_id: str) -> TokenLine:
+    """Take the token with this id out of the file. Raises `Refused`: `unknown-token`, or `bad-tokens`."""
+    with _locked(path):
+        lines = read_tokens(path)
+        gone = next((line for line in lines if line.id == token_id), None)
+        if gone is None:
+            raise Refused("unknown-token", f"{path} has no token {token_id!r}: see `veredus token ls`")
+        _write_tokens(path, [line for line in lines if line is not gone])
+    return gone
+
+
+def server_context(tls: TlsSection) -> ssl.SSLContext:
+    """The context of a listener. Raises `Refused("bad-certificate")`, which names the file."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if tls.version_min == "1.3" else ssl.TLSVersion.TLSv1_2
+    _load_certificate(context, tls.certificate, tls.key)
+    if tls.client_authorities:
+        context.verify_mode = ssl.CERT_REQUIRED if tls.client_certificates == "required" else ssl.CERT_OPTIONAL
+        _load_authorities(context, tls.client_authorities)
+    return context
+
+
+def client_context(authorities: str = "", certificate: str = "", key: str = "") -> ssl.SSLContext:
+    """The context of a client: it believes the machine's authorities, or only those in the file `authorities`.
+
+    `certificate` and `key` say who the client is. Raises `Refused("bad-certificate")`, which names the file.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if authorities:
+        _load_authorities(context, authorities)
+    else:
+        context.load_default_certs()
+    if certificate:
+        _load_certificate(context, certificate, key)
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    for file in filter(None, (certificate, key)):
+        if not os.access(file, os.R_OK):
+            raise Refused("bad-certificate", f"{file}: cannot be read", file=file)
+    try:
+        context.load_cert_chain(certificate, key or None, password="")
+    except (ssl.SSLError, OSError) as error:
+        pair = f"{certificate} with {key}" if key else certificate
+        raise Refused(
+            "bad-certificate",
+            f"{pair}: not a PEM certificate chain with its unencrypted private key ({_reason(error)})",
+            file=certificate,
+        ) from None
+
+
+def _load_authorities(context: ssl.SSLContext, authorities: str) -> None:
+    try:
+        context.load_verify_locations(authorities)
+    except (ssl.SSLError, OSError) as error:
+        raise Refused(
+            "bad-certificate", f"{authorities}: no PEM certificates of authorities ({_reason(error)})", file=authorities
+        ) from None
+
+
+def _unexpired(line: TokenLine) -> TokenLine:
+    if line.is_expired(time.time()):
+        raise Refused("unauthenticated", f"this token has expired ({line.expires}): ask for another")
+    return line
+
+
+def _written(when: datetime) -> str:
+    return when.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _reason(error: OSError) -> str:
+    return str(getattr(error, "reason", None) or error.strerror or error)
+
+
+def _hashed(secret: str, salt: bytes, cost: tuple[int, int, int]) -> bytes:
+    log2_n, r, p = cost
+    memory_size = 128 * r * ((1 << log2_n) + p + 2) + (1 << 20)
+    return hashlib.scrypt(
+        secret.encode(errors="replace"), salt=salt, n=1 << log2_n, r=r, p=p, maxmem=memory_size, dklen=_HASH_SIZE
+    )
+
+
+def _split_token(token: str) -> tuple[str, str] | None:
+    if len(token) > TOKEN_SIZE_MAX or not token.startswith(PREFIX):
+        return None
+    token_id, line, secret = token.removeprefix(PREFIX).partition("_")
+    return (token_id, secret) if line and len(token_id) == _ID_SIZE else None
+
+
+def _parse_line(text: str) -> TokenLine:
+    fields = text.split(" ", 5)
+    if len(fields) != 6:
+        raise ValueError("a token's line has six fields")
+    token_id, method, salt, hash_, created, principal = fields
+    name, *numbers = method.split(":")
+    if name != "scrypt" or len(numbers) != 3 or not all(number.isdigit() for number in numbers):
+        raise ValueError(f"{method!r} is not known here, scrypt:N:r:p is")
+    cost = (int(numbers[0]), int(numbers[1]), int(numbers[2]))
+    if not all(1 <= number <= most for number, most in zip(cost, _COST_MAX, strict=True)):
+        raise ValueError(f"{method!r} would cost too much to check")
+    created, _, expires = created.partition("/")
+    if expires and datetime.fromisoformat(expires).tzinfo is None:
+        raise ValueError(f"{expires!r} has no time zone")
+    return TokenLine(token_id, cost, _decoded(salt), _decoded(hash_), created, principal, expires)
+
+
+def _check_principal(principal: str) -> None:
+    if principal in (LOCAL, ANONYMOUS):
+        raise Refused("bad-principal", f"{principal!r} is the name of peers that prove nothing: take another")
+    is_plain = principal.isascii() and principal.isprintable() and principal == principal.strip()
+    if not principal or not is_plain or "*" in principal or len(principal) > PRINCIPAL_SIZE_MAX:
+        raise Refused(
+            "bad-principal",
+            f"{principal!r}: a principal has 1 to {PRINCIPAL_SIZE_MAX} printable ASCII characters, no *",
+        )
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(directory)
+
+
+def _write_tokens(path: Path, lines: list[TokenLine]) -> None:
+    text = "".join(
+        f"{line.id} scrypt:{':'.join(map(str, line.cost))} {_encoded(line.salt)} {_encoded(line.hash)}"
+        f" {line.created}{'/' if line.expires else ''}{line.expires} {line.principal}\n"
+        for line in lines
+    )
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write("# Salted hashes of tokens; kept by `veredus token`.\n" + text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _encoded(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+def _decoded(text: str) -> bytes:
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,0 +1,180 @@
+"""The node's figures for Prometheus, and its health, over HTTP on the node's own loop.
+
+    GET /metrics   the figures, in Prometheus's text format
+    GET /livez     200 while the process works
+    GET /readyz    200 while the node takes publications, 503 and the reason while it does not
+
+Only what a scraper needs is spoken: one GET or HEAD for each connection, within a bounded size and time.
+Source: RFC 9112; the Prometheus text format 0.0.4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
+from typing import cast
+
+import structlog
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from veredus.kernel.errors import Unavailable
+from veredus.node.figures import FIGURES, Kind, Reading
+from veredus.node.settings import split_address
+
+CONNECTIONS_MAX = 32
+HEAD_SIZE_MAX = 8192
+REQUEST_TIMEOUT_S = 5.0
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PLAIN_TYPE = "text/plain; charset=utf-8"
+
+Readings = Callable[[], Iterable[Reading]]
+Health = Callable[[], str]
+"""Why not: the reason, or "" when all is well."""
+
+
+class FiguresCollector(Collector):
+    """Turns readings into Prometheus's families, in the order of the table of figures."""
+
+    def __init__(self, read: Readings) -> None:
+        """`read` is called at each scrape."""
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of all figures that were read. Raises `KeyError` for one that is not in the table."""
+        taken: dict[str, list[Reading]] = {figure.name: [] for figure in FIGURES}
+        for reading in self._read():
+            taken[reading.name].append(reading)
+        for figure in FIGURES:
+            family_of = CounterMetricFamily if figure.kind is Kind.COUNTER else GaugeMetricFamily
+            if taken[figure.name]:
+                family = family_of(figure.name, figure.meaning, labels=figure.labels)
+                for reading in taken[figure.name]:
+                    family.add_metric(reading.labels, reading.value)
+                yield family
+
+
+class TelemetryServer:
+    """Listens on one address and answers what the module lists."""
+
+    def __init__(self, address: str, read: Readings, why_not_ready: Health, why_not_alive: Health) -> None:
+        """`address` is `host:port`; the callables are called on the loop, at each request."""
+        self._address = address
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(FiguresCollector(read))
+        ProcessCollector(registry=self._registry)
+        self._health = {"/livez": why_not_alive, "/readyz": why_not_ready}
+        self._server: asyncio.Server | None = None
+        self._connections_count = 0
+
+    async def start(self) -> None:
+        """Listen. Raises `Unavailable("port-in-use")`."""
+        host, port = split_address(self._address)
+        try:
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_server(lambda: _Request(self), host, port)
+        except OSError as error:
+            raise Unavailable(
+                "port-in-use",
+                f"cannot listen on {self._address} for metrics ({error.strerror or error}):"
+                " choose another listen.metrics, or none",
+            ) from None
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, 0 before the start."""
+        return int(self._server.sockets[0].getsockname()[1]) if self._server and self._server.sockets else 0
+
+    async def stop(self) -> None:
+        """Listen no more; requests under way run out by themselves."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def admit(self) -> bool:
+        """Count a connection in, if there is room for it."""
+        if self._connections_count >= CONNECTIONS_MAX:
+            return False
+        self._connections_count += 1
+        return True
+
+    def release(self) -> None:
+        """Count a connection out."""
+        self._connections_count -= 1
+
+    def answer(self, head: bytes) -> bytes:
+        """The whole response to a request's head."""
+        method, _, rest = head.partition(b" ")
+        target = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
+        if method not in (b"GET", b"HEAD"):
+            return _response(HTTPStatus.METHOD_NOT_ALLOWED, "GET and HEAD only\n", extra="Allow: GET, HEAD\r\n")
+        status, text, kind = self._content(target)
+        return _response(status, text, kind, has_body=method == b"GET")
+
+    def _content(self, target: str) -> tuple[HTTPStatus, str, str]:
+        if target == "/metrics":
+            return HTTPStatus.OK, generate_latest(self._registry).decode(), METRICS_TYPE
+        why_not = self._health.get(target)
+        if why_not is None:
+            return HTTPStatus.NOT_FOUND, "there are /metrics, /livez and /readyz\n", PLAIN_TYPE
+        reason = why_not()
+        return (HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK), f"{reason or 'ok'}\n", PLAIN_TYPE
+
+
+class _Request(asyncio.Protocol):
+    """One connection: one head in, one response out, closed."""
+
+    def __init__(self, server: TelemetryServer) -> None:
+        self._server = server
+        self._head = b""
+        self._is_admitted = False
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._is_admitted = self._server.admit()
+        if not self._is_admitted:
+            self._transport.abort()
+            return
+        self._timer = asyncio.get_running_loop().call_later(REQUEST_TIMEOUT_S, self._transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._head += data
+        if b"\r\n\r\n" in self._head:
+            self._respond(self._answered())
+        elif len(self._head) > HEAD_SIZE_MAX:
+            self._respond(_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request is too long\n"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._is_admitted:
+            self._server.release()
+
+    def _answered(self) -> bytes:
+        try:
+            return self._server.answer(self._head)
+        except Exception:  # noqa: BLE001 - a figure that cannot be read must not end the loop
+            structlog.get_logger("veredus").exception("metrics-failed")
+            return _response(HTTPStatus.INTERNAL_SERVER_ERROR, "the figures cannot be read: see the log\n")
+
+    def _respond(self, response: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(response)
+            self._transport.close()
+
+
+def _response(
+    status: HTTPStatus, text: str, kind: str = PLAIN_TYPE, *, has_body: bool = True, extra: str = ""
+) -> bytes:
+    body = text.encode()
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+        f"Cache-Control: no-store\r\n{extra}Connection: close\r\n\r\n"
+    )
+    return head.encode("ascii") + (body if has_body else b"")

@@ -1,0 +1,101 @@
+"""A proxy of the topic service: its engine, its sockets, and a timer. Source: seed 000, section 3."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import structlog
+
+from veredus.kernel.effects import Note
+from veredus.kernel.engine import Now
+from veredus.kernel.events import DeadlineReached
+from veredus.protocols.topics.messages import message_size_max
+from veredus.protocols.topics.proxy import Event, Proxy, ProxySettings
+
+from .stopping import stop_asked
+from .topics_sockets import TopicsSockets
+
+_LOOK_S = 0.01
+
+
+class TopicsProxy:
+    """Owns a proxy's sockets, and drives its engine on the running loop; made and closed on that loop."""
+
+    def __init__(self, settings: ProxySettings, address: str) -> None:
+        """Listen at `address` ("127.0.0.1:5551"; port 0 takes any), which is the proxy's id where it has none.
+
+        Raises `Unavailable("port-in-use")`.
+        """
+        self._log = structlog.get_logger("veredus")
+        self._loop = asyncio.get_running_loop()
+        self._failed: asyncio.Future[BaseException] = self._loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_hurried = False
+        self._sockets = TopicsSockets(address, message_size_max(settings.body_size_max), self._tell)
+        self.address = self._sockets.address
+        self.engine = Proxy(settings if settings.proxy_id else replace(settings, proxy_id=self.address))
+
+    async def run(self) -> None:
+        """Serve until SIGTERM or SIGINT, then drain and close; a second one later waits for no answer any more.
+
+        Raises what ended the proxy otherwise.
+        """
+
+        def hurry() -> None:
+            self._is_hurried = True
+
+        asked = stop_asked(self._loop, hurry)
+        waiting = asyncio.ensure_future(asked.wait())
+        try:
+            await asyncio.wait((waiting, self._failed), return_when=asyncio.FIRST_COMPLETED)
+            if not self._failed.done():
+                await self.drain()
+            if self._failed.done():
+                raise self._failed.result()
+        finally:
+            waiting.cancel()
+            self.close()
+
+    async def drain(self) -> None:
+        """Take no question any more, and wait until those on their way were answered, which the engine does in time."""
+        self._sockets.pause_reading()
+        self._log.info("proxy-stopping", waiting=self.engine.peer_count)
+        while self.engine.peer_count and not self._is_hurried:
+            if self._failed.done():
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    def close(self) -> None:
+        """Close every socket; what was answered has half a second to leave."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._sockets.close()
+
+    def _tell(self, event: Event) -> None:
+        if self._failed.done():
+            return
+        try:
+            for effect in self.engine.handle(event, Now(time.monotonic_ns(), time.time_ns())):
+                if isinstance(effect, Note):
+                    getattr(self._log, effect.level)(effect.event, **effect.fields)
+                else:
+                    self._sockets.carry_out(effect)
+        except BaseException as error:
+            self._log.error("proxy-failed", reason=str(error))
+            self._failed.set_result(error)
+            raise
+        # Each answer is waited for equally long: none is due before the one that the timer was set for.
+        if self._timer is None:
+            self._wake_in_time()
+
+    def _wake_in_time(self) -> None:
+        at_ns = self.engine.deadline()
+        if at_ns is not None:
+            delay_s = max(0.0, (at_ns - time.monotonic_ns()) / 1e9)
+            self._timer = self._loop.call_later(delay_s, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._tell(DeadlineReached())

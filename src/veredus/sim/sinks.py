@@ -1,0 +1,281 @@
+"""Sinks: processes that write rows under stages and show them by commits, each commit once whatever happens.
+
+run granted ──► stages opened ──► rows confirmed ──► commit asked ──► committed ──► the next commit
+▲               │ link lost, refused                │ link lost: asked again, with the same stages
+└───────────────┴─────────── a new attempt ◄────────┘ only if it cannot have been asked
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from veredus.delivery.batch import BatchHeader
+from veredus.streams.exchange import (
+    AnswerAdmin,
+    CommitRequested,
+    ConfirmCommitted,
+    ConfirmTaken,
+    Fence,
+    GrantRun,
+    GrantStage,
+    Refuse,
+    RefuseBatch,
+    RunOpenRequested,
+    SessionClosed,
+    StageOpenRequested,
+    StagesDropRequested,
+)
+
+from .commits import Commits, who_staged
+from .content import Identity, batch_record
+from .network import Network
+from .peers import Peer
+from .players import Player
+from .ports import batch_offered
+from .world import MICROSECOND, MILLISECOND, Violation, World
+
+RUN_CHANNEL = 1
+LOST = ("unknown-stage", "commit-id-behind", "gap", "straddles", "unknown-run")
+"""What a sink is never told that does as it should, by a node that forgets nothing."""
+
+
+@dataclass(slots=True)
+class _Stage:
+    """One stage of an attempt: `last` is the number of its last row, `taken` of the last one confirmed."""
+
+    channel: int
+    stream: str
+    numbers: range
+    stage: int = 0
+    taken: int = 0
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One try at a commit."""
+
+    commit_id: int
+    name: str
+    stages: list[_Stage] = field(default_factory=list)
+    is_asked: bool = False
+    is_early: bool = False
+    """Whether its commit is asked for before its rows are confirmed."""
+
+
+class SinkProcess(Peer):
+    """One life of a sink."""
+
+    def __init__(self, world: World, network: Network, name: str, address: str, sink: Sink) -> None:
+        """A process that writes as `sink`."""
+        super().__init__(world, network, name, address)
+        self._sink = sink
+        self._incarnation = self.die.octets(16)
+        self._epoch = 0
+        self._attempt: _Attempt | None = None
+        self._attempt_count = 0
+        self._is_granted = False
+        self._request = 0
+        self._last_channel = 0
+        self._committed_id = -1
+        self._asks_again = self.die.chance(0.1)
+        """Whether it will stage anew and commit once more what is committed, as who has lost an answer may."""
+        self._is_overtaken = self.die.chance(0.1)
+        """Whether it will give up its first link before it is granted a run, and meanwhile another process starts."""
+
+    def attach(self) -> None:
+        """Ask for a run, or join the one that this process was granted."""
+        self.ask(RunOpenRequested(RUN_CHANNEL, "local", self._sink.name, self._incarnation, self._epoch))
+        if self._is_overtaken:
+            self._is_overtaken = False
+            self.later(self.die.spread(MICROSECOND, 10 * MILLISECOND), self._be_overtaken)
+
+    def _be_overtaken(self) -> None:
+        if not self._epoch:
+            self.leave()
+            self._sink.start()
+
+    def hear(self, order: Any) -> None:
+        """Go on with the attempt; stop when fenced."""
+        match order:
+            case GrantRun(_, epoch, commit_id):
+                self._granted(epoch, commit_id)
+            case GrantStage(channel, stage, stream_id):
+                self._write(channel, stage, stream_id)
+            case ConfirmTaken(channel, last):
+                self._taken(channel, last)
+            case ConfirmCommitted(_, request, commit_id):
+                if request == self._request:
+                    self._committed(commit_id)
+            case Fence(_, epoch):
+                self.world.counts["fenced"] += 1
+                self._sink.fenced(self)
+                self.stop(f"fenced by epoch {epoch}")
+            case RefuseBatch(_, _, code, message) | Refuse(_, code, message):
+                if code == "stage-not-durable":
+                    self.world.counts["early commits"] += 1
+                    self._hold_back()
+                    return
+                if code in LOST and self._sink.is_sure:
+                    raise Violation("exchange", f"{self.name} is refused: {code}, {message}")
+                self.world.tell(self.name, f"is refused: {code}, {message}")
+                attempt = self._attempt
+                if attempt is not None and (code == "unknown-stage" or (code == "disk-full" and self.die.chance(0.5))):
+                    # What is refused is visible nowhere: another attempt stages everything anew.
+                    attempt.is_asked = False
+                if code == "too-many-stages":
+                    # Those whose grants were lost with a link: nobody knows their numbers, a newer run drops them.
+                    self._sink.follow_later()
+                    self.stop(f"begins anew: {code}")
+                else:
+                    self.leave()
+            case AnswerAdmin():
+                pass
+            case _:
+                raise Violation("exchange", f"{self.name} was told {order!r}")
+
+    def lose(self) -> None:
+        """An attempt that was not asked to be committed is given up; so is one that the node has forgotten."""
+        self._is_granted = False
+        attempt = self._attempt
+        if attempt is not None and not attempt.is_asked:
+            self._sink.leftovers.extend(stage.stage for stage in attempt.stages if stage.stage)
+            self._attempt = None
+
+    def _hold_back(self) -> None:
+        """The commit was asked for too early: once more when all rows are confirmed."""
+        attempt = self._attempt
+        if attempt is not None and attempt.is_early:
+            attempt.is_early = attempt.is_asked = False
+            self._commit_if_whole()
+
+    def _granted(self, epoch: int, commit_id: int) -> None:
+        if not self._epoch:
+            self._sink.leftovers.clear()
+        self._epoch = epoch
+        self._is_granted = True
+        self._committed_id = commit_id
+        attempt = self._attempt
+        if commit_id >= self._sink.total - 1:
+            self._sink.is_done = True
+        elif attempt is not None and attempt.commit_id > commit_id and not attempt.is_early:
+            self._commit(attempt)
+        else:
+            if attempt is not None:
+                # Asked for before all rows were confirmed, and with the link some of them may have been lost; or there.
+                self._sink.leftovers.extend(stage.stage for stage in attempt.stages if stage.stage)
+            self._try(commit_id + 1)
+
+    def _try(self, commit_id: int) -> None:
+        """Begin an attempt, after dropping what earlier ones left."""
+        sink = self._sink
+        if sink.leftovers:
+            self._request += 1
+            stages = tuple(sink.leftovers)
+            sink.leftovers.clear()
+            self.ask(StagesDropRequested(RUN_CHANNEL, self._request, "local", sink.name, self._epoch, stages))
+        self._attempt_count += 1
+        attempt = _Attempt(commit_id, f"{self.name.replace('#', '-')}-{self._attempt_count}")
+        attempt.is_early = self.die.chance(0.2)
+        self._attempt = attempt
+        written: dict[str, int] = {}
+        for _ in range(self.die.between(1, 3)):
+            stream = sink.streams[self.die.between(0, len(sink.streams) - 1)]
+            first = written.get(stream, 0) + 1
+            count = self.die.spread(1, 60) - 1
+            written[stream] = first + count - 1
+            self._last_channel = self._last_channel % 60_000 + 1
+            attempt.stages.append(_Stage(RUN_CHANNEL + self._last_channel, stream, range(first, first + count)))
+            sink.commits.stage(sink.name, commit_id, attempt.name, stream, count)
+        for stage in attempt.stages:
+            key = self.die.octets(16)
+            fact = StageOpenRequested(stage.channel, "local", sink.name, self._epoch, stage.stream, key)
+            self.ask(fact)
+
+    def _stage_at(self, channel: int) -> _Stage | None:
+        attempt = self._attempt
+        return next((stage for stage in attempt.stages if stage.channel == channel), None) if attempt else None
+
+    def _write(self, channel: int, number: int, stream_id: int) -> None:
+        stage, attempt = self._stage_at(channel), self._attempt
+        if stage is None or attempt is None or stage.stage:
+            return
+        stage.stage = number
+        who = who_staged(self._sink.name, attempt.commit_id, attempt.name)
+        rows = [Identity(who, row) for row in stage.numbers]
+        first = 1
+        while first <= len(rows):
+            part = rows[first - 1 : first - 1 + self.die.spread(1, 40)]
+            header = BatchHeader(0, 0, 0, 0, 0, stream_id, 0, 0, 0, first, 0, 0)
+            self.ask(batch_offered(channel, batch_record(header, part)))
+            first += len(part)
+        self._commit_if_whole()
+
+    def _taken(self, channel: int, last: int) -> None:
+        stage = self._stage_at(channel)
+        if stage is not None:
+            stage.taken = max(stage.taken, last)
+            self._commit_if_whole()
+
+    def _commit_if_whole(self) -> None:
+        attempt = self._attempt
+        if attempt is None or attempt.is_asked:
+            return
+        if all(s.stage and (attempt.is_early or s.taken == len(s.numbers)) for s in attempt.stages):
+            attempt.is_asked = True
+            self._sink.commits.will_ask(self._sink.name, attempt.commit_id, attempt.name)
+            self._commit(attempt)
+
+    def _commit(self, attempt: _Attempt) -> None:
+        self._request += 1
+        stages = tuple(stage.stage for stage in attempt.stages)
+        sink = self._sink
+        fact = CommitRequested(RUN_CHANNEL, self._request, "local", sink.name, self._epoch, attempt.commit_id, stages)
+        self.ask(fact)
+        if self.die.chance(0.1):
+            self._request += 1
+            self.ask(
+                CommitRequested(RUN_CHANNEL, self._request, "local", sink.name, self._epoch, attempt.commit_id, stages)
+            )
+
+    def _committed(self, commit_id: int) -> None:
+        self.world.counts["commits"] += 1
+        self._committed_id = commit_id
+        for stage in self._attempt.stages if self._attempt is not None else ():
+            self.ask(SessionClosed(stage.channel))
+        self._attempt = None
+        if self._asks_again:
+            self._asks_again = False
+            self._try(commit_id)
+            return
+        if commit_id >= self._sink.total - 1:
+            self._sink.is_done = True
+            return
+        self.later(self.die.spread(MILLISECOND, 100 * MILLISECOND), lambda: self._go_on(commit_id + 1))
+
+    def _go_on(self, commit_id: int) -> None:
+        if self._is_granted and self._attempt is None and commit_id == self._committed_id + 1:
+            self._try(commit_id)
+
+
+class Sink(Player[SinkProcess]):
+    """Owns the processes of one sink: one at a time, but for zombies."""
+
+    def __init__(
+        self, world: World, network: Network, name: str, streams: tuple[str, ...], address: str, commits: Commits
+    ) -> None:
+        """A sink that writes to some streams."""
+        super().__init__(world, network, name, address)
+        self.streams = streams
+        self.commits = commits
+        self.total = world.dice.die(f"sink/{name}").between(1, 12)
+        self.leftovers: list[int] = []
+
+    def process_of(self, name: str) -> SinkProcess:
+        """A process that writes as this sink."""
+        return SinkProcess(self.world, self.network, name, self.address, self)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether its streams may not have been forgotten."""
+        return not any(map(self.world.may_forget, self.streams))

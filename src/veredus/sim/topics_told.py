@@ -1,0 +1,391 @@
+"""What everybody in a world of topics was told, and what may not be by then; what is judged at the end reads it.
+
+    answered     whoever asks a proxy or a server is answered exactly once by the process that was asked        (Front)
+    put          OK: it is there for good, once; in doubt: at most once; nobody's counter is ever too low       (2.4)
+    get          each message once for a client, never an error's, none that nobody put                         (2.3)
+    subscribe    nothing that was put before; all that was put after it was said to be done                     (2.1)
+    left         nothing any more once it was said that one is not subscribed any longer, also not later        (2.2)
+    clocks       what a giver says of the difference between two clocks holds
+
+What a client asks of a subscription may still be on its way when it asks for the opposite, and strike later: messages
+of the page do not tell one from the next. And whoever leaves while two servers have the topic, or is told by a server
+that has it not that it is not subscribed, may be subscribed at another (docs/decisions/0012). Such a *seat* is in doubt
+from then on, and nothing is demanded of it.
+
+Each merge through which a message went may make it later by what is not known of two clocks: so much earlier than a
+subscription it may have been put, and come all the same.
+Source: seed 000, section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from veredus.protocols.topics.many import unpack
+from veredus.protocols.topics.messages import NO_MESSAGE_ID, Status, StatusWord, Transfer, decode_message
+from veredus.protocols.topics.transfer import End, decode_part
+
+from .world import MILLISECOND, Clock, Violation, World
+
+DRIFT_MAX = 1e-5
+"""How much faster or slower than true time the clocks of servers run here at most."""
+ASKED, LEAVING = b"SUBSCRIBE", b"UNSUBSCRIBE"
+
+
+@dataclass(slots=True)
+class Route:
+    """By which one life of a proxy a put went, and who took it."""
+
+    proxy: str
+    life: int
+    """When it began."""
+    server: str
+    is_claimed: bool
+    """Whether the server had said by then, and since it has the topic, that it has it: what it said of one that it had
+    before may be followed by what it said when it had none, and then a proxy asks another one."""
+
+
+@dataclass(slots=True)
+class PutTold:
+    """What is known of a message that somebody put, or published to the stream by another door."""
+
+    topic: str
+    who: str
+    number: int
+    begun_ns: int
+    told_ns: int = 0
+    """When it was said to be taken; 0 for not yet."""
+    asked_ns: int = 0
+    """When a server was asked last for it: copies that were late count, where another server has the topic too."""
+    servers: dict[str, None] = field(default_factory=dict)
+    """Which ones were asked for it."""
+    talk_count: int = 0
+    route: Route | None = None
+    stream: bytes = b""
+    """The incarnation of one server's stream to which it was published by another door; of a put there is none."""
+
+    @property
+    def may_be_twin(self) -> bool:
+        """Whether several servers may have it."""
+        return len(self.servers) > 1
+
+
+@dataclass(slots=True)
+class Seat:
+    """A client on a topic."""
+
+    client: str
+    topic: str
+    wish: bytes = b""
+    """What it asked for last."""
+    asked_ns: int | None = None
+    """When it first asked for the subscription that it may have."""
+    told_ns: int | None = None
+    """When it was first told that it has it."""
+    has_left: bool = False
+    is_in_doubt: bool = False
+    got: dict[bytes, None] = field(default_factory=dict)
+    """In the order in which it got them."""
+
+
+class Told:
+    """Owns what was said in one world of topics."""
+
+    def __init__(self, world: World, topics: Sequence[str]) -> None:
+        """Nothing was said."""
+        self.world = world
+        self.topics = topics
+        self.puts: dict[bytes, PutTold] = {}
+        """By body: no two are the same."""
+        self.seats: dict[tuple[str, str], Seat] = {}
+        self.servers: dict[str, Clock] = {}
+        self.places: dict[str, dict[str, int]] = {topic: {} for topic in topics}
+        """Which servers have a topic, as far as anybody can know, and since when."""
+        self.may_step = False
+        """Whether clocks are stepped here: then a merge may give too much, or lose one."""
+        self.merge_count = 0
+        """How often a giver asked its keeper to take all over; whether it did, it may not have lived to note."""
+        self._conflicts: dict[str, list[tuple[int, int]]] = {topic: [] for topic in topics}
+        """When several had it, and until when; the last one may go on."""
+        self._uncertainty_ns = 0
+        """What givers did not know of the clocks, at most."""
+        self._open: dict[tuple[str, int], tuple[str, str, bytes]] = {}
+        """What servers have in hand that makes or ends a subscription, by server and peer."""
+        self._claims: dict[str, dict[str, dict[str, int]]] = {}
+        """The topics of which each proxy was told by servers, in its present life, and when."""
+        self._lives: dict[str, int] = {}
+        """When the present life of each proxy began: what was asked of the one before may have gone elsewhere."""
+
+    def count(self, what: str) -> None:
+        """Count it in the report."""
+        self.world.counts[f"topics.{what}"] += 1
+
+    def seat(self, client: str, topic: str) -> Seat:
+        """A client on a topic."""
+        return self.seats.setdefault((client, topic), Seat(client, topic))
+
+    # ── proxies and servers ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def begins(self, proxy: str) -> None:
+        """Another process of a proxy, which knows nothing."""
+        self._lives[proxy] = self.world.now_ns
+        self._claims[proxy] = {}
+
+    def asked(self, owner: str, peer: int, data: bytes) -> None:
+        """A proxy or a server was asked something."""
+        if owner not in self.servers:
+            if data.startswith(b"PERIODIC "):
+                head, _, body = data.partition(b"\r\n\r\n")
+                claimed = dict.fromkeys(body.decode().split(), self.world.now_ns)
+                self._claims[owner][head.split()[1].decode()] = claimed
+            return
+        if data.startswith((b"PUT ", b"PUT_MANY ")):
+            body = data.partition(b"\r\n\r\n")[2]
+            for one in [body] if data.startswith(b"PUT ") else unpack(body):
+                put = self.puts.get(one)
+                if put is not None:
+                    put.asked_ns = self.world.now_ns
+                    put.servers[owner] = None
+        elif data.startswith((ASKED, LEAVING)):
+            wish, client, topic = data.partition(b"\r\n\r\n")[0].split()
+            seat = self.seat(client.decode(), topic.decode())
+            self._open[owner, peer] = (seat.client, seat.topic, wish)
+            if wish != seat.wish:
+                self._doubt(seat, "was asked late for the opposite")
+
+    def answered(self, owner: str, peer: int, asked: bytes, answer: bytes) -> None:
+        """A proxy or a server answered."""
+        self._open.pop((owner, peer), None)
+        if not isinstance(decode_message(answer), Status):
+            raise Violation("answered", f"{owner} answers {asked[:60]!r} with {answer[:60]!r}, which is no STATUS")
+
+    def gone(self, owner: str) -> None:
+        """A process is gone, with what it had in hand."""
+        for key in [key for key in self._open if key[0] == owner]:
+            del self._open[key]
+
+    def has(self, server: str, streams: Container[str]) -> None:
+        """A server has these topics now."""
+        for topic, places in self.places.items():
+            if (topic in streams) is not (server in places):
+                self._move(topic, server, topic in streams)
+
+    def _move(self, topic: str, server: str, is_there: bool) -> None:
+        places, spans, now_ns = self.places[topic], self._conflicts[topic], self.world.now_ns
+        self.world.tell(server, f"has {topic}{'' if is_there else ' no longer'}")
+        if is_there:
+            places[server] = now_ns
+            if len(places) == 2:
+                self.count("conflicts")
+                spans.append((now_ns, 1 << 62))
+        else:
+            del places[server]
+            if len(places) == 1:
+                spans[-1] = (spans[-1][0], now_ns)
+
+    def has_conflict(self, topic: str, since_ns: int) -> bool:
+        """Whether several servers had a topic at any time since then."""
+        return any(end_ns >= since_ns for _, end_ns in self._conflicts[topic])
+
+    def had_conflict(self, topic: str, since_ns: int, until_ns: int) -> bool:
+        """Whether several servers had a topic at any time from then to then."""
+        return any(begun_ns <= until_ns and end_ns >= since_ns for begun_ns, end_ns in self._conflicts[topic])
+
+    def noted(self, owner: str, event: str, fields: dict[str, object]) -> None:
+        """A proxy or a server noted something."""
+        if event in ("topic-merged", "topic-given", "topic-not-given", "topic-not-merged", "topic-refused"):
+            self.count(event)
+
+    def asks(self, giver: str, keeper: str, data: bytes, clock: Clock) -> None:
+        """A server asks another one: what it says of their clocks must hold."""
+        if not data.startswith(b"TRANSFER ") or b"offset_us" not in data or keeper not in self.servers:
+            return
+        message = decode_message(data)
+        assert isinstance(message, Transfer)
+        part = decode_part(message)
+        if isinstance(part, End):
+            self.merge_count += 1
+            low_us, high_us = part.offset_us
+            true_us = self.servers[keeper].now().wall_us - clock.now().wall_us
+            slack_us = self.drift_ns // 1000
+            if not self.may_step and not low_us - slack_us <= true_us <= high_us + slack_us:
+                raise Violation("clocks", f"{giver} says of {keeper} {part.offset_us}, and it is {true_us} µs before")
+            self._uncertainty_ns = max(self._uncertainty_ns, (high_us - low_us) * 1000)
+
+    @property
+    def is_excused(self) -> bool:
+        """Whether a merge compared clocks that may have been set since its servers came to have one topic."""
+        return self.may_step and self.merge_count > 0
+
+    @property
+    def drift_ns(self) -> int:
+        """By how much two clocks may have drifted apart by now, and what is rounded."""
+        return MILLISECOND + int(4 * DRIFT_MAX * self.world.now_ns)
+
+    # ── clients ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def wishes(self, seat: Seat, wish: bytes) -> None:
+        """A client is about to ask for a subscription, or for its end."""
+        if wish == ASKED and seat.asked_ns is None:
+            seat.asked_ns = self.world.now_ns
+        if wish == ASKED:
+            seat.has_left = False
+        seat.wish = wish
+        if any((client, topic) == (seat.client, seat.topic) and w != wish for client, topic, w in self._open.values()):
+            self._doubt(seat, "has asked for the opposite, which is in hand")
+
+    def subscribed(self, seat: Seat) -> None:
+        """A client was told that it is subscribed."""
+        self.count("subscribed")
+        if seat.told_ns is None:
+            seat.told_ns = self.world.now_ns
+
+    def leaves(self, seat: Seat) -> None:
+        """A client may be subscribed no longer from now on."""
+        seat.told_ns = None
+
+    def left(self, seat: Seat, server: str, is_done: bool, begun_ns: int) -> None:
+        """A client was told by a server that it is subscribed no longer, or that it has not been."""
+        self.count("unsubscribed")
+        places = self.places[seat.topic]
+        if not is_done and places and server not in places:
+            self._doubt(seat, f"is told that it is not subscribed by {server}, which has not the topic")
+        if self.has_conflict(seat.topic, begun_ns):
+            self._doubt(seat, "leaves while several have the topic")
+        seat.asked_ns, seat.has_left = None, True
+
+    def _doubt(self, seat: Seat, why: str) -> None:
+        if not seat.is_in_doubt:
+            seat.is_in_doubt = True
+            self.count("seats-in-doubt")
+            self.world.tell(seat.client, f"on {seat.topic} {why}: nothing is demanded of that any more")
+
+    def not_subscribed(self, seat: Seat, server: str, begun_ns: int) -> None:
+        """A client was told so by a server, though it believes that it is."""
+        if seat.told_ns is None or seat.is_in_doubt or self.has_conflict(seat.topic, begun_ns):
+            return
+        if self.is_excused:
+            self._doubt(seat, "is not subscribed: by clocks that were stepped it left after it came")
+            return
+        if server in self.places[seat.topic]:
+            told = f"{seat.client} was told to be subscribed to {seat.topic}, and then by {server} that it is not"
+            raise Violation("subscribe", told)
+
+    def begins_put(self, topic: str, who: str, number: int, body: bytes) -> PutTold:
+        """Somebody is about to put something, perhaps once more."""
+        return self.puts.setdefault(body, PutTold(topic, who, number, self.world.now_ns))
+
+    def taken(self, put: PutTold, proxy: str = "", server: str = "") -> None:
+        """Somebody was told that a put is taken; by which proxy, if one alone was asked, and whom that had asked."""
+        if not put.told_ns:
+            put.told_ns = self.world.now_ns
+            self.count("puts")
+            if proxy and self._lives[proxy] <= put.begun_ns:
+                heard_ns = self._claims[proxy].get(server, {}).get(put.topic, -1)
+                is_claimed = heard_ns >= self.places[put.topic].get(server, 0)
+                put.route = Route(proxy, self._lives[proxy], server, is_claimed)
+
+    def got(self, seat: Seat, message_id: str, body: bytes) -> None:
+        """A client has a message for good."""
+        self.count("gets")
+        put = self.puts.get(body)
+        if put is None or put.topic != seat.topic:
+            raise Violation("get", f"{seat.client} got {body!r} of {seat.topic}, which nobody put there")
+        if message_id == NO_MESSAGE_ID:
+            raise Violation("get", f"{seat.client} got a message with the id {message_id}")
+        if body in seat.got and not (seat.is_in_doubt or self.is_excused):
+            raise Violation("get", f"{seat.client} got {body!r} twice, now as {message_id}")
+        seat.got[body] = None
+        if seat.is_in_doubt:
+            return
+        if seat.has_left or seat.asked_ns is None:
+            raise Violation("left", f"{seat.client} is not subscribed to {seat.topic} and got {body!r}")
+        merges_max = min(self.merge_count, len(self.servers) - 1)
+        slack_ns = merges_max * (self._uncertainty_ns + self.drift_ns)
+        put_ns = max(put.told_ns, put.asked_ns)
+        if put.told_ns and put_ns < seat.asked_ns - slack_ns and not self.is_excused:
+            early_ms = (seat.asked_ns - put_ns) / MILLISECOND
+            told = f"{seat.client} got {body!r}, which was put {early_ms:.1f} ms before it subscribed to {seat.topic}"
+            raise Violation("subscribe", told)
+
+    def answers(self, seat: Seat, asked: str, status: Status) -> None:
+        """A client was answered: what is refused was wrong, and nobody here says anything wrong."""
+        wrong = (StatusWord.REFUSED, StatusWord.BAD_MESSAGE)
+        if status.status in wrong and not seat.is_in_doubt:
+            raise Violation("put" if asked == "PUT" else "get", f"{seat.client} asked {asked} and was told {status}")
+
+
+def judge(told: Told, rows: dict[str, list[bytes]], abandoned: Container[str]) -> None:
+    """Everything is known: `rows` stand in each topic; nobody waits for those who are `abandoned`."""
+    for topic in told.topics:
+        _judge_stream(told, topic, rows.get(topic, []))
+        _judge_order(told, "the stream", topic, rows.get(topic, []), True)
+    for seat in told.seats.values():
+        if not seat.is_in_doubt:
+            if not told.is_excused:
+                _judge_order(told, seat.client, seat.topic, list(seat.got), False)
+            if seat.told_ns is not None and seat.client not in abandoned:
+                _judge_seat(told, seat, rows.get(seat.topic, []))
+
+
+def _judge_stream(told: Told, topic: str, rows: Sequence[bytes]) -> None:
+    there: dict[bytes, None] = {}
+    for body in rows:
+        if body in there and not told.is_excused:
+            raise Violation("put", f"{body!r} stands twice in {topic}")
+        if body not in told.puts or told.puts[body].topic != topic:
+            raise Violation("put", f"{body!r} stands in {topic}, and nobody put it there")
+        there[body] = None
+    lost = [body for body, put in told.puts.items() if put.topic == topic and put.told_ns and body not in there]
+    if lost:
+        raise Violation("put", f"{len(lost)} that were told to be taken are not in {topic}: {lost[:5]}")
+
+
+def _judge_seat(told: Told, seat: Seat, rows: Sequence[bytes]) -> None:
+    """What was put after it was subscribed has come."""
+    assert seat.told_ns is not None
+    since_ns = seat.told_ns + (told.drift_ns if told.merge_count else 0)
+    puts = ((body, told.puts[body]) for body in rows if body not in seat.got)
+    missing = [body for body, put in puts if put.told_ns and put.begun_ns > since_ns]
+    if missing and not told.is_excused:
+        said = f"{seat.client} was subscribed to {seat.topic} at {since_ns / 1e9:.6f} s, and never got"
+        raise Violation("subscribe", f"{said} {len(missing)} messages: {missing[:5]}")
+
+
+def _judge_order(told: Told, whose: str, topic: str, bodies: Sequence[bytes], is_stream: bool) -> None:
+    """What one client put comes in its order.
+
+    While several servers have a topic, that holds for what went by one proxy, and in the stream: who subscribed at two
+    servers may have got the later part of one of them before. What a copy that was late brought to a second server is
+    in no order: a keeper has it before all that it takes over, and who subscribed at both may get it behind anything.
+
+    What was published to one server's stream goes one way with it, and stays in order. Among three servers the next
+    incarnation of that stream may go another way, and arrive before.
+    """
+    by_putter: dict[str, list[tuple[PutTold, int]]] = {}
+    for place, body in enumerate(bodies):
+        by_putter.setdefault(told.puts[body].who, []).append((told.puts[body], place))
+    for who, puts in by_putter.items():
+        puts.sort(key=lambda one: one[0].number)
+        for (first, first_place), (second, second_place) in pairwise(puts):
+            if first_place > second_place and _is_ordered(told, first, second, is_stream):
+                said = f"{whose} has the {first.number}. put of {who} to {topic} behind the {second.number}."
+                raise Violation("order", said)
+
+
+def _is_ordered(told: Told, first: PutTold, second: PutTold, is_stream: bool) -> bool:
+    if first.stream and is_stream:
+        return len(told.servers) <= 2 or first.stream == second.stream
+    if not first.told_ns or not second.told_ns or first.told_ns > second.begun_ns:
+        return False
+    is_late = second.may_be_twin or (first.may_be_twin and not is_stream)
+    if is_late and told.has_conflict(first.topic, first.begun_ns):
+        return False
+    if not told.had_conflict(first.topic, first.begun_ns, second.told_ns):
+        return True
+    one, other = first.route, second.route
+    if one is None or other is None or len(told.servers) > 2:
+        return False
+    return (one.proxy, one.life) == (other.proxy, other.life) and one.is_claimed and is_stream

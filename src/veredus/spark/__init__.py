@@ -1,0 +1,38 @@
+"""Veredus as a data source of Spark: `format("veredus")`, batch and streaming, reading and writing.
+
+Spark finds it by itself where the package is installed. `register(spark)` makes it known to one session in any case,
+and must have been called before several streaming queries of a session are started at once.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
+
+from .source import VeredusDataSource
+
+__all__ = ["VeredusDataSource", "register"]
+
+_PUT_BY_SPARK = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
+"""What Spark's PythonStreamingSourceRunner puts into its source's environment whenever a query starts."""
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format `veredus` known to this session.
+
+    All queries of a data source share one map of its environment, and each query's thread puts variables into it
+    without a lock: two that insert the same one at once leave a map that says it holds more than it does, and no task
+    of any query can be read from then on (`OptionalDataException`). Here they are in the map from the beginning, so
+    that a query only gives them their values.
+    """
+    if is_remote():
+        spark.dataSource.register(VeredusDataSource)
+        return
+    environment = spark.sparkContext.environment
+    before = dict(environment)
+    environment.update(dict.fromkeys(_PUT_BY_SPARK, ""))
+    try:
+        spark.dataSource.register(VeredusDataSource)
+    finally:
+        environment.clear()
+        environment.update(before)

@@ -1,0 +1,93 @@
+"""One connection a process and node, kept from task to task; and patience while a node is away.
+
+Spark's Python workers are forked and used again for many tasks, so what a module holds lives longer than a task, and
+must not be used by a child of the process that made it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
+
+from pyspark import TaskContext
+
+import veredus
+from veredus.kernel.errors import Unavailable, VeredusError
+
+from .options import NodeOptions
+
+R = TypeVar("R")
+RETRY_SECONDS = 0.2
+
+_open: dict[tuple[int, NodeOptions], veredus.Node] = {}
+
+
+@dataclass(frozen=True)
+class StreamView:
+    """A stream at one moment: incarnation in hexadecimal, least sequence kept, newest durable one (0: none)."""
+
+    incarnation: str
+    floor: int
+    head: int
+
+
+def node_of(options: NodeOptions) -> veredus.Node:
+    """This process's connection to the node. Raises `Unavailable` when no address answers."""
+    place = (os.getpid(), options)
+    node = _open.get(place)
+    if node is None:
+        tls = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else None
+        node = _open[place] = veredus.connect(*options.addresses, token=options.token, tls=tls, client="spark")
+    return node
+
+
+def patiently(options: NodeOptions, ask: Callable[[veredus.Node], R]) -> R:
+    """What `ask` returns, asked again while the node is away, for at most `timeout_seconds`.
+
+    `ask` must be such that asking twice does no harm. Raises `Unavailable` in the end; what the node refuses, at once.
+    """
+    deadline = time.monotonic() + options.timeout_seconds
+    while True:
+        try:
+            return ask(node_of(options))
+        except Unavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_SECONDS)
+        except VeredusError:
+            _forget(options)
+            raise
+
+
+def _forget(options: NodeOptions) -> None:
+    """Let the next task connect anew: the node may have refused this connection for good."""
+    node = _open.pop((os.getpid(), options), None)
+    if node is not None:
+        node.close()
+
+
+def freeze_imports() -> None:
+    """At the end of a task: let this worker's collections of garbage pass by all that it has loaded so far.
+
+    Spark makes a full one after every task, and without this each takes 40 ms. Outside of a task nothing is done.
+    """
+    if TaskContext.get() is not None:
+        _freeze_once()
+
+
+@cache
+def _freeze_once() -> None:
+    gc.collect()
+    gc.freeze()
+
+
+def view_of(node: veredus.Node, stream: str) -> StreamView:
+    """The stream as it is now. Raises `Refused("unknown-stream")`."""
+    shown = node.streams.show(stream)
+    return StreamView(shown["incarnation"].hex(), shown["floor"], shown["head"])

@@ -1,0 +1,244 @@
+"""What a user may say to `format("veredus")`: every option, its default, and what is wrong with a bad one.
+
+Spark hands over keys in lower case; here they are known by the names of docs/how-to/spark.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
+
+from veredus.delivery.publication import microseconds_of
+from veredus.kernel.errors import Refused
+from veredus.kernel.names import U63_MAX, checked_name
+from veredus.matching import Filter, compile_filter
+
+ADDRESS_DEFAULT = "veredus://127.0.0.1:7071"
+ROWS_PER_TRIGGER_DEFAULT = 1 << 20
+ROWS_PER_PARTITION_DEFAULT = 1 << 18
+TIMEOUT_SECONDS_DEFAULT = 120
+
+_SET_BY_SPARK = ("path", "checkpointlocation", "queryname", "outputmode")
+_NODE_OPTIONS = ("address", "stream", "token", "caFile", "timeoutSeconds")
+_READ_OPTIONS = (
+    *_NODE_OPTIONS, "attributes", "onMismatch", "keys", "where", "startingSequence", "startingTimestamp",
+    "endingSequence", "endingTimestamp", "maxRowsPerTrigger", "rowsPerPartition", "failOnDataLoss", "subscriber",
+)  # fmt: skip
+_WRITE_OPTIONS = (*_NODE_OPTIONS, "sink", "commitId")
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """Where the stream is and who asks: `addresses` are tried in turn, `timeout_seconds` bounds one wait."""
+
+    addresses: tuple[str, ...]
+    stream: str
+    token: str | None
+    ca_file: str | None
+    timeout_seconds: int
+
+
+@dataclass(frozen=True)
+class StartAtSequence:
+    """At this sequence; 0 for the least that is kept."""
+
+    sequence: int
+
+
+@dataclass(frozen=True)
+class StartAtHead:
+    """Behind the newest row of the moment when it is first asked."""
+
+
+@dataclass(frozen=True)
+class StartAtTime:
+    """At the first row appended at or after this time, microseconds since the Unix epoch."""
+
+    time_us: int
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read. `end_*` are exclusive and for batch reads; None is the head of the moment.
+
+    `attributes`: columns added to the default schema, as DDL. `subscriber`: the durable subscription that pins the rows
+    in the journal until a streaming query has done with them; "" for none.
+    """
+
+    node: NodeOptions
+    attributes: str
+    is_mismatch_null: bool
+    filter: Filter
+    start: StartAtSequence | StartAtHead | StartAtTime
+    end_sequence: int | None
+    end_time_us: int | None
+    rows_per_trigger_max: int
+    rows_per_partition: int
+    fails_on_data_loss: bool
+    subscriber: str
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How to write. `sink` "": a streaming query's own id. `commit_id`: what a batch write commits under, if anything.
+
+    `place`: what Spark says of a streaming query's checkpoint, so that a deleted one can be told; "" where it does not.
+    """
+
+    node: NodeOptions
+    sink: str
+    commit_id: int | None
+    place: str
+
+
+def read_options(given: Mapping[str, str]) -> ReadOptions:
+    """The options of a reader. Raises `Refused("bad-option")` that names the option, and the nearest known one."""
+    options = _known(given, _READ_OPTIONS)
+    wanted = Filter(
+        keys=tuple(text.strip() for text in options.text("keys").split("\n") if text.strip()),
+        where=options.text("where").strip() or None,
+    )
+    compile_filter(wanted)
+    return ReadOptions(
+        node=_node_options(options),
+        attributes=options.text("attributes"),
+        is_mismatch_null=options.choice("onMismatch", {"fail": False, "null": True}, "fail"),
+        filter=wanted,
+        start=_start(options),
+        end_sequence=options.maybe_number("endingSequence", 1),
+        end_time_us=options.time_us("endingTimestamp"),
+        rows_per_trigger_max=options.number("maxRowsPerTrigger", ROWS_PER_TRIGGER_DEFAULT, 1),
+        rows_per_partition=options.number("rowsPerPartition", ROWS_PER_PARTITION_DEFAULT, 1024),
+        fails_on_data_loss=options.choice("failOnDataLoss", {"true": True, "false": False}, "true"),
+        subscriber=options.name("subscriber"),
+    )
+
+
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    """The options of a writer. Raises `Refused("bad-option")`, as `read_options`."""
+    options = _known(given, _WRITE_OPTIONS)
+    return WriteOptions(
+        node=_node_options(options),
+        sink=options.name("sink"),
+        commit_id=options.maybe_number("commitId", 0),
+        place=given.get("checkpointlocation", ""),
+    )
+
+
+def check_streaming(options: ReadOptions) -> None:
+    """Raise `Refused("bad-option")` for what makes no sense, or would lose rows, in a streaming query."""
+    if options.end_sequence is not None or options.end_time_us is not None:
+        raise _refused(
+            "endingSequence and endingTimestamp", "are for batch reads; a streaming query goes on until it is stopped"
+        )
+    if isinstance(options.start, StartAtHead) and not options.subscriber:
+        raise _refused(
+            "startingSequence",
+            "is 'latest', and Spark does not remember where that was before the first batch is through:"
+            " name a `subscriber`, so that the node does",
+        )
+
+
+def check_whole_batch(options: ReadOptions) -> None:
+    """Raise `Refused("bad-option")` for what makes no sense in a batch read."""
+    if options.subscriber:
+        raise _refused("subscriber", "is for streaming queries; a batch read settles nothing")
+
+
+def check_batch_write(options: WriteOptions) -> None:
+    """Raise `Refused("bad-option")` for what a plain batch write cannot do."""
+    if (options.commit_id is None) != (not options.sink):
+        raise _refused(
+            "commitId and sink",
+            "go together: the same commitId of the same sink is written once; its later commitIds are greater ones",
+        )
+
+
+def check_append(overwrite: bool) -> None:
+    """Raise `Refused("bad-option")` for the modes that replace what was written before."""
+    if overwrite:
+        raise _refused("mode", "or output mode replaces what was written, and a stream only grows: use append")
+
+
+@dataclass(frozen=True)
+class _Options:
+    values: Mapping[str, str]
+
+    def text(self, name: str) -> str:
+        return self.values.get(name, "")
+
+    def name(self, name: str) -> str:
+        return checked_name(name, self.text(name)) if self.text(name) else ""
+
+    def number(self, name: str, default: int, least: int) -> int:
+        value = self.maybe_number(name, least)
+        return default if value is None else value
+
+    def maybe_number(self, name: str, least: int) -> int | None:
+        text = self.text(name).strip().replace("_", "")
+        if not text:
+            return None
+        if not text.isdecimal() or not least <= int(text) <= U63_MAX:
+            raise _refused(name, f"is {self.text(name)!r}, not a whole number from {least} on")
+        return int(text)
+
+    def time_us(self, name: str) -> int | None:
+        text = self.text(name).strip()
+        if not text:
+            return None
+        try:
+            return microseconds_of(datetime.fromisoformat(text))
+        except ValueError:
+            raise _refused(name, f"is {text!r}, not a time with its zone such as 2024-05-01T12:00:00Z") from None
+
+    def choice(self, name: str, meanings: dict[str, bool], default: str) -> bool:
+        text = self.text(name).strip().lower() or default
+        if text not in meanings:
+            raise _refused(name, f"is {text!r}, neither {' nor '.join(meanings)}")
+        return meanings[text]
+
+
+def _known(given: Mapping[str, str], names: tuple[str, ...]) -> _Options:
+    by_key = {name.lower(): name for name in names}
+    values: dict[str, str] = {}
+    for key, value in given.items():
+        name = by_key.get(key.lower())
+        if name is not None:
+            values[name] = value
+        elif key.lower() not in _SET_BY_SPARK:
+            near = get_close_matches(key.lower(), by_key, n=1)
+            hint = f"; did you mean {by_key[near[0]]!r}?" if near else f": known are {', '.join(names)}"
+            raise _refused(key, f"is not an option here{hint}")
+    return _Options(values)
+
+
+def _node_options(options: _Options) -> NodeOptions:
+    if not options.text("stream"):
+        raise _refused("stream", "is missing: name the stream to read or write")
+    return NodeOptions(
+        addresses=tuple(address.strip() for address in (options.text("address") or ADDRESS_DEFAULT).split(",")),
+        stream=checked_name("stream", options.text("stream")),
+        token=options.text("token") or None,
+        ca_file=options.text("caFile") or None,
+        timeout_seconds=options.number("timeoutSeconds", TIMEOUT_SECONDS_DEFAULT, 1),
+    )
+
+
+def _start(options: _Options) -> StartAtSequence | StartAtHead | StartAtTime:
+    text = options.text("startingSequence").strip().lower()
+    time_us = options.time_us("startingTimestamp")
+    if text and time_us is not None:
+        raise _refused("startingSequence", "and startingTimestamp are two places to start from: give one")
+    if time_us is not None:
+        return StartAtTime(time_us)
+    if text == "latest":
+        return StartAtHead()
+    if text == "earliest":
+        return StartAtSequence(0)
+    return StartAtSequence(options.number("startingSequence", 0, 0))
+
+
+def _refused(name: str, what: str) -> Refused:
+    return Refused("bad-option", f"option {name} {what}", option=name)

@@ -1,0 +1,270 @@
+"""How rows of Spark and publications of a stream are one another's columns.
+
+    sequence bigint | source string | number bigint | key | body | event_time, append_time timestamp | attributes...
+
+`key` and `body` are binary, or string where the reader says so. Every other column is the attribute of its name.
+Reading, the schema is a projection: what it does not name is not decoded for Spark. `source` and `number` are null
+where the publication came from an anonymous source or through a sink.
+Source: the design, sections 2 and 6; docs/decisions/0008-spark-columns.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from veredus.delivery.arrays import constant_octets, constant_time, numbers_array, plain_array, text_array
+from veredus.delivery.publication import TIMESTAMP, Columns
+from veredus.kernel.errors import Refused
+
+FIXED_DDL = (
+    "sequence bigint, source string, number bigint, key binary, body binary,"
+    " event_time timestamp, append_time timestamp"
+)
+ROWS_COUNT_MIN = 4_096
+"""Rows that are gathered into one Arrow batch for Spark, if that many follow at once."""
+ROWS_SIZE_MIN = 8 << 20
+"""Bytes that are gathered into one Arrow batch for Spark, if that many follow at once."""
+
+_OCTETS = (pa.binary(), pa.string())
+_FIXED: dict[str, tuple[pa.DataType, ...]] = {
+    "sequence": (pa.int64(),),
+    "source": (pa.string(),),
+    "number": (pa.int64(),),
+    "key": _OCTETS,
+    "body": _OCTETS,
+    "event_time": (TIMESTAMP,),
+    "append_time": (TIMESTAMP,),
+}
+_GIVEN_BY_THE_NODE = ("sequence", "source", "number", "append_time")
+_ATTRIBUTE_TYPES = (pa.bool_(), pa.int64(), pa.float64(), pa.string(), pa.binary(), TIMESTAMP)
+_WIDENED = {
+    pa.int8(): pa.int64(), pa.int16(): pa.int64(), pa.int32(): pa.int64(), pa.float32(): pa.float64(),
+    pa.large_string(): pa.string(), pa.large_binary(): pa.binary(),
+}  # fmt: skip
+
+
+class Origin(NamedTuple):
+    """Where `row_count` rows come from: source "" is none; `number_offset` is added to a sequence for its number."""
+
+    row_count: int
+    source: str
+    number_offset: int
+    append_time_us: int
+
+
+class Taken(NamedTuple):
+    """Rows as they came from the node, of one batch or of several: each row's sequence, and the origins in order.
+
+    `event_time_us` is that of all rows where they have no own; `size` is that of whole batches, in bytes.
+    """
+
+    columns: Columns
+    sequences: npt.NDArray[np.int64]
+    origins: Sequence[Origin]
+    event_time_us: int
+    size: int
+
+
+# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The columns that Spark wants, in its order, as Arrow sees them."""
+
+    wanted: pa.Schema
+    is_mismatch_null: bool
+
+    def record_batches(self, batches: Iterable[Taken]) -> Iterator[pa.RecordBatch]:
+        """The rows of `batches` in order, small ones joined, in exactly the schema that Spark expects.
+
+        Raises `Refused("type-mismatch")` for an attribute of another type than its column, and for a key or body that
+        is no text where text is wanted; where mismatches are null, such a value is null instead.
+        """
+        gathered: list[list[pa.Array]] = []
+        row_count = size = 0
+        for taken in batches:
+            gathered.append(self.arrays(taken))
+            row_count += len(taken.columns.keys)
+            size += taken.size
+            if row_count >= ROWS_COUNT_MIN or size >= ROWS_SIZE_MIN:
+                yield self._joined(gathered)
+                gathered, row_count, size = [], 0, 0
+        if gathered:
+            yield self._joined(gathered)
+
+    def is_fitting(self, columns: Columns) -> bool:
+        """Whether each attribute has the very type that is wanted."""
+        attributes = (field for field in self.wanted if field.name in columns.attributes and field.name not in _FIXED)
+        return all(_plain_type(columns.attributes[field.name].type) == field.type for field in attributes)
+
+    def arrays(self, taken: Taken) -> list[pa.Array]:
+        """One batch's columns, in the order of the schema."""
+        return [self._array(field, taken) for field in self.wanted]
+
+    def _joined(self, gathered: list[list[pa.Array]]) -> pa.RecordBatch:
+        if len(gathered) == 1:
+            return pa.RecordBatch.from_arrays(gathered[0], schema=self.wanted)
+        columns = [pa.concat_arrays(arrays) for arrays in zip(*gathered, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.wanted)
+
+    def _array(self, field: pa.Field, taken: Taken) -> pa.Array:
+        columns, count = taken.columns, len(taken.columns.keys)
+        match field.name:
+            case "sequence":
+                return numbers_array(taken.sequences, field.type)
+            case "number":
+                return _numbers(taken)
+            case "source":
+                return _sources(taken)
+            case "key":
+                return self._octets(columns.keys, field, taken)
+            case "body":
+                return self._octets(columns.bodies, field, taken)
+            case "event_time" if columns.event_times_us is not None:
+                return columns.event_times_us.view(TIMESTAMP)
+            case "event_time":
+                return constant_time(taken.event_time_us, count)
+            case "append_time":
+                return numbers_array(_repeated(taken, [origin.append_time_us for origin in taken.origins]), TIMESTAMP)
+            case _:
+                return self._attribute(columns.attributes.get(field.name), field, taken)
+
+    def _octets(self, array: pa.Array, field: pa.Field, taken: Taken) -> pa.Array:
+        plain = plain_array(array)
+        if plain.type == field.type:
+            return plain
+        try:
+            return plain.cast(field.type)
+        except pa.ArrowInvalid:
+            if self.is_mismatch_null:
+                return pa.array([_text_of(octets) for octets in plain.to_pylist()], field.type)
+            raise _mismatched(field.name, "bytes that are no UTF-8", field.type, taken) from None
+
+    def _attribute(self, array: pa.Array | None, field: pa.Field, taken: Taken) -> pa.Array:
+        if array is None:
+            return pa.nulls(len(taken.columns.keys), field.type)
+        plain = plain_array(array)
+        if plain.type == field.type:
+            return plain
+        try:
+            if plain.type == pa.int64() and field.type == pa.float64():
+                return plain.cast(field.type)
+        except pa.ArrowInvalid:
+            pass
+        if self.is_mismatch_null:
+            return pa.nulls(len(plain), field.type)
+        raise _mismatched(field.name, str(plain.type), field.type, taken)
+
+
+def projection_of(schema: StructType, is_mismatch_null: bool) -> Projection:
+    """What `schema` asks for. Raises `Refused("bad-schema")` with the column that no publication can have."""
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    if not len(wanted):
+        raise Refused("bad-schema", f"the schema has no column: name some of {FIXED_DDL}, and attributes")
+    for field in wanted:
+        allowed = _FIXED.get(field.name, _ATTRIBUTE_TYPES)
+        if field.type not in allowed:
+            names = ", ".join(str(kind) for kind in allowed)
+            what = "" if field.name in _FIXED else "the attribute "
+            raise Refused("bad-schema", f"column {field.name}: {what}can be read as {names}, not as {field.type}")
+        if not field.nullable and field.name not in ("sequence", "key", "body", "event_time", "append_time"):
+            raise Refused("bad-schema", f"column {field.name} may be absent from a publication: leave out NOT NULL")
+    return Projection(wanted, is_mismatch_null)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _repeated(taken: Taken, values: Sequence[int]) -> npt.NDArray[np.int64]:
+    """For every row the value of its origin."""
+    return np.repeat(np.array(values, np.int64), [origin.row_count for origin in taken.origins])
+
+
+def _numbers(taken: Taken) -> pa.Array:
+    numbers = taken.sequences + _repeated(taken, [origin.number_offset for origin in taken.origins])
+    return _named_only(taken, numbers_array(numbers, pa.int64()))
+
+
+def _sources(taken: Taken) -> pa.Array:
+    codes = {source: code for code, source in enumerate(dict.fromkeys(origin.source for origin in taken.origins))}
+    if len(codes) == 1:
+        texts = constant_octets(taken.origins[0].source.encode(), len(taken.sequences), pa.string())
+    else:
+        rows = _repeated(taken, [codes[origin.source] for origin in taken.origins])
+        texts = text_array(list(codes)).take(numbers_array(rows, pa.int64()))
+    return _named_only(taken, texts)
+
+
+def _named_only(taken: Taken, array: pa.Array) -> pa.Array:
+    """The array, which has no nulls yet, null in the rows of anonymous origins."""
+    if all(origin.source for origin in taken.origins):
+        return array
+    is_named = _repeated(taken, [bool(origin.source) for origin in taken.origins])
+    bits = np.packbits(is_named.astype(np.bool_), bitorder="little")
+    return pa.Array.from_buffers(array.type, len(array), [pa.py_buffer(bits), *array.buffers()[1:]])
+
+
+def _text_of(octets: bytes) -> str | None:
+    try:
+        return octets.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _mismatched(name: str, found: str, wanted: pa.DataType, taken: Taken) -> Refused:
+    name_of_source = taken.origins[0].source
+    source = f" of source {name_of_source!r}" if name_of_source else ""
+    return Refused(
+        "type-mismatch",
+        f"column {name}: the batch{source} at sequence {taken.sequences[0]} has {found} where the schema says"
+        f" {wanted}; read it as that type, or set option onMismatch to null",
+        column=name,
+        sequence=int(taken.sequences[0]),
+    )
+
+
+# ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_written(schema: StructType) -> None:
+    """Raise `Refused("bad-schema")` unless every column of rows to be written can be part of a publication."""
+    names = [name.lower() for name in schema.names]
+    for name in _GIVEN_BY_THE_NODE:
+        if name in names:
+            raise Refused("bad-schema", f"column {name} is the node's to give: drop it, or rename it to keep it")
+    for field in to_arrow_schema(schema, timezone="UTC"):
+        kind = _WIDENED.get(field.type, field.type)
+        allowed = _FIXED.get(field.name, _ATTRIBUTE_TYPES)
+        if kind not in allowed:
+            what = "" if field.name in _FIXED else "an attribute "
+            names_allowed = ", ".join(str(one) for one in allowed)
+            raise Refused("bad-schema", f"column {field.name}: {what}can be {names_allowed}, not {field.type}: cast it")
+
+
+def published(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows as the client publishes them: key and body binary, times in UTC, attributes in the types there are.
+
+    A key or body column that is missing is empty bytes. Raises `Refused("null-column")` for a null key, body or time.
+    """
+    arrays: dict[str, pa.Array] = {}
+    for name, array in zip(rows.schema.names, rows.columns, strict=True):
+        if name in ("key", "body", "event_time") and array.null_count:
+            raise Refused("null-column", f"column {name} holds {array.null_count} nulls: fill them, or filter them out")
+        kind = pa.binary() if name in ("key", "body") else _WIDENED.get(array.type, array.type)
+        if pa.types.is_timestamp(kind):
+            kind = TIMESTAMP
+        arrays[name] = array if array.type == kind else array.cast(kind)
+    for name in ("key", "body"):
+        if name not in arrays:
+            arrays[name] = pa.repeat(pa.scalar(b"", pa.binary()), rows.num_rows)
+    return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))

@@ -1,0 +1,147 @@
+"""Rows into a stream, each batch of them once: staged by the tasks, shown by one commit of the driver.
+
+    task:    join the run ──► open a stage ──► rows, durable and invisible ──► message (sink, epoch, stage)
+    driver:  first commit of a query: claim its place ──► commit (sink, batch id, stages) ──► visible
+
+Invariants
+    (1) A batch's rows become visible by one commit or not at all, whatever task or driver dies when.
+    (2) A stage belongs to one attempt of one task: what a failed attempt wrote is in no commit.
+    (3) A batch that is committed is not written again, and `abort` does nothing to it.
+Source: the design, section 6; docs/decisions/0009-spark-sink.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from veredus.kernel.errors import InvariantBroken, Refused
+from veredus.kernel.names import INCARNATION_SIZE
+
+from .connections import patiently
+from .options import WriteOptions
+from .staging import (
+    StagedRows,
+    claim_place,
+    commit_stages,
+    drop_stages,
+    nothing_staged,
+    query_of,
+    sink_of,
+    stage_rows,
+    staged_of,
+)
+
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+_RUN_ID = "spark.jobGroup.id"
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Whose rows a task writes: the query (kept in the checkpoint), its batch, and this start of the query."""
+
+    query_id: UUID
+    batch_id: int
+    run_id: UUID
+
+    @property
+    def sink(self) -> str:
+        """The query's sink at the node."""
+        return sink_of(self.query_id)
+
+
+def micro_batch_of(context: TaskContext | None) -> MicroBatch:
+    """What Spark tells a task of a streaming query about itself."""
+    values = [context.getLocalProperty(name) if context else None for name in (_QUERY_ID, _BATCH_ID, _RUN_ID)]
+    query_id, batch_id, run_id = values
+    if not (query_id and batch_id and run_id):
+        raise InvariantBroken(f"Spark gave a streaming task no {_QUERY_ID}, {_BATCH_ID} or {_RUN_ID}: {values}")
+    return MicroBatch(UUID(query_id), int(batch_id), UUID(run_id))
+
+
+class StageStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a streaming query, each once."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        """A writer for a stream and a query that Spark names later."""
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
+        """On an executor: stage the rows of one task attempt. Raises `Fenced` when another start has taken over."""
+        batch = micro_batch_of(TaskContext.get())
+        node = self._options.node
+        # The first task of this start opens the run; all others, told apart by nothing, are given the same one.
+        with patiently(node, lambda node: node.sink(batch.sink).open_run(batch.run_id.bytes)) as run:
+            if run.commit_id >= batch.batch_id:
+                return nothing_staged(batch.sink, run, iterator)
+            return stage_rows(self._options, batch.sink, run, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """On the driver: show what the tasks staged. Asked again, it does nothing.
+
+        Raises `Fenced` when another start of the query has taken over, and `Refused` when the query's checkpoint was
+        deleted (`checkpoint-deleted`) or put back to an earlier state (`commit-id-behind`).
+        """
+        rows = staged_of(messages)
+        if rows:
+            if rows[0].commit_id == -1:
+                claim_place(self._options, query_of(rows[0].sink))
+            commit_stages(self._options, rows, batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """On the driver: drop what was staged and not committed."""
+        drop_stages(self._options, messages)
+
+
+class StageWriter(DataSourceArrowWriter):
+    """Writes one DataFrame by one commit: once per (sink, commit id) where the user gives them, else once per call."""
+
+    def __init__(self, options: WriteOptions, sink: str, epoch: int, is_committed: bool) -> None:
+        """A writer into the run `epoch` of `sink`; `opened` makes one."""
+        self._options = options
+        self._sink = sink
+        self._epoch = epoch
+        self._is_committed = is_committed
+
+    @classmethod
+    def opened(cls, options: WriteOptions) -> StageWriter:
+        """On the driver, while the write is planned: open the run that its tasks will join.
+
+        Raises `Refused("commit-id-behind")` when the sink has committed a greater id.
+        """
+        sink = f"spark-batch/{options.sink or uuid4()}"
+        incarnation = os.urandom(INCARNATION_SIZE)
+        commit_id = options.commit_id or 0
+        with patiently(options.node, lambda node: node.sink(sink).open_run(incarnation)) as run:
+            if run.commit_id > commit_id:
+                raise Refused(
+                    "commit-id-behind",
+                    f"sink {options.sink!r} has committed {run.commit_id}, and {commit_id} lies before it: commit ids"
+                    " only grow",
+                    commit_id=run.commit_id,
+                )
+            return cls(options, sink, run.epoch, run.commit_id == commit_id)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
+        """On an executor: stage the rows of one task attempt. Raises `Fenced` when a newer write has begun."""
+        with patiently(self._options.node, lambda node: node.sink(self._sink).join_run(self._epoch)) as run:
+            if self._is_committed:
+                return nothing_staged(self._sink, run, iterator)
+            return stage_rows(self._options, self._sink, run, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver: show what the tasks staged. Raises `Fenced` when a newer write of this sink has begun."""
+        rows = staged_of(messages)
+        if rows and not self._is_committed:
+            commit_stages(self._options, rows, self._options.commit_id or 0)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver: drop what was staged and not committed."""
+        drop_stages(self._options, messages)

@@ -1,0 +1,188 @@
+"""Streams come into being, are trimmed and deleted; each by one fact that is journaled before it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from veredus.journal.exchange import StreamDropped
+from veredus.journal.exchange import StreamTrimmed as TrimJournal
+from veredus.kernel.engine import Now
+from veredus.kernel.errors import Refused, VeredusError
+from veredus.kernel.names import checked_name
+
+from .exchange import Durability, Refuse
+from .facts import Fact, StreamConfig, StreamConfigured, StreamCreated, StreamDeleted, StreamTrimmed, TermRaised
+from .orders import Orders
+from .stream import Stream
+from .tables import Tables
+
+Continuation = Callable[[Stream, Now], None]
+
+
+class Creating:
+    """Owns the creations that are on their way to the journal, and who waits for them."""
+
+    __slots__ = ("_coming", "_orders", "_tables")
+
+    def __init__(self, tables: Tables, orders: Orders) -> None:
+        self._tables = tables
+        self._orders = orders
+        self._coming: dict[str, _Creation] = {}
+
+    def use(self, session: int, principal: str, name: str, then: Continuation, now: Now, request: int = 0) -> None:
+        """Go on with the stream of this name; make it first where that is allowed on first use."""
+        stream = self._tables.streams.get(name)
+        if stream is not None:
+            then(stream, now)
+        elif not self._tables.limits.creates_on_use:
+            self._tables.existing(name)
+        else:
+            self._tables.check_may(principal, "create", name)
+            self.create(session, principal, name, self._tables.limits.config, then, now, request)
+
+    def create(
+        self,
+        session: int,
+        principal: str,
+        name: str,
+        config: StreamConfig,
+        then: Continuation,
+        now: Now,
+        request: int = 0,
+    ) -> None:
+        """Make a stream, or go on with the one that is there if it is equally configured."""
+        checked_name("stream", name)
+        waiting = _Waiting(session, request, then)
+        stream = self._tables.streams.get(name)
+        if stream is not None:
+            _check_equal(name, stream.config, config)
+            then(stream, now)
+            return
+        coming = self._coming.get(name)
+        if coming is not None:
+            _check_equal(name, coming.fact.config, config)
+            coming.waiting.append(waiting)
+            return
+        self._check_owned(principal)
+        count = len(self._tables.streams) + len(self._coming)
+        if count >= self._tables.limits.streams_max:
+            raise Refused(
+                "too-many-streams", f"this node has {count} streams, its streams_max: delete some or raise it"
+            )
+        fact = StreamCreated(self._tables.next_stream_id, name, self._tables.ids(), config, now.wall_us, principal)
+        self._tables.next_stream_id += 1
+        creation = self._coming[name] = _Creation(self, fact, [waiting])
+        self._orders.append_fact(fact, creation, now)
+
+    def _check_owned(self, principal: str) -> None:
+        most = self._tables.limits.streams_per_principal_max
+        count = self._tables.created_by.get(principal, 0)
+        count += sum(coming.fact.creator == principal for coming in self._coming.values())
+        if principal and count >= most:
+            message = (
+                f"{principal} has created {count} streams, its limit: delete some, or raise streams_per_principal_max"
+            )
+            raise Refused("too-many-streams", message, streams_max=most)
+
+    def forget(self, session: int) -> None:
+        """The session is over: what it waited for goes on without it."""
+        for coming in self._coming.values():
+            coming.waiting = [waiting for waiting in coming.waiting if waiting.session != session]
+
+    def change(
+        self,
+        fact: StreamConfigured | StreamTrimmed | StreamDeleted,
+        session: int,
+        request: int,
+        then: Continuation,
+        now: Now,
+    ) -> None:
+        """Configure, trim or delete a stream: journaled first, then applied, then gone on with."""
+        stream = self._tables.streams_by_id[fact.stream_id]
+        self._orders.append_fact(fact, _Changed(self, fact, stream, _Waiting(session, request, then)), now)
+
+    def apply(self, fact: Fact) -> None:
+        """What a durable or replayed fact does to the table of streams."""
+        tables = self._tables
+        match fact:
+            case StreamCreated():
+                tables.add_stream(Stream(fact, tables.budget))
+            case StreamConfigured(stream_id, config):
+                if stream_id in tables.streams_by_id:
+                    tables.streams_by_id[stream_id].config = config
+            case StreamTrimmed(stream_id, floor):
+                stream = tables.streams_by_id.get(stream_id)
+                if stream is not None and floor > stream.floor:
+                    stream.floor = floor
+                    self._orders.say(TrimJournal(stream_id, floor))
+            case StreamDeleted(stream_id):
+                if stream_id in tables.streams_by_id:
+                    tables.remove_stream(stream_id)
+                    self._orders.say(StreamDropped(stream_id))
+            case TermRaised(stream_id, term, first_sequence):
+                if stream_id in tables.streams_by_id:
+                    tables.streams_by_id[stream_id].raise_term(term, first_sequence)
+            case _:
+                pass
+
+    def created(self, fact: StreamCreated, waiting: list[_Waiting], now: Now) -> None:
+        """A stream is in the journal: go on with it."""
+        del self._coming[fact.name]
+        self.apply(fact)
+        stream = self._tables.streams[fact.name]
+        for one in waiting:
+            try:
+                one.then(stream, now)
+            except VeredusError as error:
+                self._orders.say(
+                    Refuse(one.session, error.code, error.message, error.details, one.request, not one.request)
+                )
+
+    def create_failed(self, fact: StreamCreated, waiting: list[_Waiting], code: str, reason: str) -> None:
+        """A stream could not be journaled: it does not exist."""
+        del self._coming[fact.name]
+        for one in waiting:
+            message = f"the node could not store the new stream {fact.name!r} ({reason}): try again later"
+            self._orders.refuse(one.session, code, message, one.request, is_final=not one.request)
+
+
+def _check_equal(name: str, there: StreamConfig, wanted: StreamConfig) -> None:
+    if there != wanted:
+        raise Refused("exists-otherwise", f"stream {name!r} exists with other settings: {there}; asked for: {wanted}")
+
+
+@dataclass(slots=True)
+class _Waiting:
+    session: int
+    request: int
+    then: Continuation
+
+
+@dataclass(slots=True)
+class _Creation:
+    creating: Creating
+    fact: StreamCreated
+    waiting: list[_Waiting] = field(default_factory=list)
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        self.creating.created(self.fact, self.waiting, now)
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        self.creating.create_failed(self.fact, self.waiting, code, reason)
+
+
+@dataclass(slots=True)
+class _Changed:
+    creating: Creating
+    fact: StreamConfigured | StreamTrimmed | StreamDeleted
+    stream: Stream
+    waiting: _Waiting
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        self.creating.apply(self.fact)
+        self.waiting.then(self.stream, now)
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        message = f"the node could not store the change of stream {self.stream.name!r} ({reason}): nothing has changed"
+        self.creating._orders.refuse(self.waiting.session, code, message, self.waiting.request, is_final=False)

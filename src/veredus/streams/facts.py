@@ -1,0 +1,280 @@
+"""What the journal remembers beside publications: one tagged msgpack map for each change of a table.
+
+A fact is written before what rests on it is said, and replaying the facts behind a snapshot in their order gives the
+tables back. Unknown fields are skipped; an unknown tag is refused by recovery as a newer format.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from veredus.kernel.octets import Octets
+from veredus.matching import Filter
+
+
+class StreamConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a stream was asked to be; creating it again is idempotent if this is equal."""
+
+    retention_age_s: float = 0.0
+    """Publications older than this may go; 0 keeps them for ever."""
+    retention_size: int = 0
+    """The oldest go when more bytes than this are kept; 0 for no bound."""
+    retention_count: int = 0
+    """The oldest go when more publications than this are kept; 0 for no bound."""
+    lag_size_max: int = 0
+    """A durable cursor pins at most this many bytes behind the head, then is released with a gap; 0 for no bound."""
+    sources_max: int = 100_000
+    """Sources that the stream knows at once."""
+
+
+class StreamCreated(msgspec.Struct, frozen=True, tag="stream"):
+    """A stream came into being under a new incarnation."""
+
+    stream_id: int
+    name: str
+    incarnation: bytes
+    config: StreamConfig
+    created_us: int
+    creator: str = ""
+    """The principal who made it, "" for the node's own settings."""
+
+
+class StreamConfigured(msgspec.Struct, frozen=True, tag="configure"):
+    """The settings give a stream that exists another configuration."""
+
+    stream_id: int
+    config: StreamConfig
+
+
+class StreamTrimmed(msgspec.Struct, frozen=True, tag="trim"):
+    """Nothing below `floor` is kept."""
+
+    stream_id: int
+    floor: int
+
+
+class StreamDeleted(msgspec.Struct, frozen=True, tag="delete"):
+    """The stream and all that hangs on it is gone; its id is never used again."""
+
+    stream_id: int
+
+
+class TermRaised(msgspec.Struct, frozen=True, tag="term"):
+    """An unclean stop under weak durability, or damage, may have lost the end of the stream.
+
+    What lay from `first_sequence` on, if anything did, is gone: publications of this term and later ones lie there.
+    """
+
+    stream_id: int
+    term: int
+    first_sequence: int = 1
+
+
+class SourceOpened(msgspec.Struct, frozen=True, tag="source"):
+    """A source was attached under a new epoch."""
+
+    stream_id: int
+    source_id: int
+    name: str
+    epoch: int
+    incarnation: bytes
+    is_sparse: bool
+
+
+class RaisedSource(msgspec.Struct, frozen=True, array_like=True):
+    """Up to `number` a source has published, if elsewhere; the last of it closed with `token`."""
+
+    source_id: int
+    name: str
+    number: int
+    token: bytes
+
+
+class SourcesRaised(msgspec.Struct, frozen=True, tag="raise"):
+    """Sparse sources, some of them new, have published more than this stream holds: in one that is merged into it."""
+
+    stream_id: int
+    sources: tuple[RaisedSource, ...]
+
+
+class Origin(msgspec.Struct, frozen=True, array_like=True):
+    """Where a subscription stood in another stream when that was merged into this one.
+
+    Everything below `next_sequence` of the stream of this incarnation was done with. What may have been given from
+    there on lies in this stream in `runs`: a first sequence there, its place here, and how many lie one behind the
+    other.
+    """
+
+    incarnation: bytes
+    next_sequence: int
+    runs: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def sequence(self) -> int:
+        """Where `next_sequence` lies here, 0 where it lies nowhere."""
+        places = self.places_to(self.next_sequence)
+        return places[0][0] if places else 0
+
+    @property
+    def last_place(self) -> int:
+        """The last of all places here, 0 for none."""
+        return max((place + count - 1 for _, place, count in self.runs), default=0)
+
+    def places_to(self, last: int) -> tuple[tuple[int, int], ...]:
+        """Where what is from `next_sequence` to `last` lies here, as ranges in any order."""
+        cut = ((place, min(count, last - first + 1)) for first, place, count in self.runs)
+        return tuple((place, place + count - 1) for place, count in cut if count > 0)
+
+
+class SubscriptionOpened(msgspec.Struct, frozen=True, tag="subscription"):
+    """A durable subscription came into being, or changed its owner, its filter or its mode."""
+
+    stream_id: int
+    subscriber: str
+    name: str
+    epoch: int
+    incarnation: bytes
+    filter: Filter
+    filter_sequence: int
+    mode: int
+    floor: int
+    settled: tuple[tuple[int, int], ...]
+    pushed_to: int
+    """Nothing above was pushed, for all that is known."""
+    pushed_known: int = 0
+    """What is unsettled up to here was pushed for certain."""
+    attempts_max: int = 0
+    attempts: tuple[tuple[int, int, int], ...] = ()
+    """How often unsettled ranges were pushed to sessions that are over: (first, last, count)."""
+    parked_to: str = ""
+    opened_us: int = 0
+    """When it came into being, by the node's wall clock."""
+    start: int = 0
+    """The first sequence that it was to be pushed."""
+    origins: tuple[Origin, ...] = ()
+    unwanted: tuple[tuple[int, int], ...] = ()
+    """What behind that it was never to be pushed: a commit has put it there, and settled it."""
+
+
+class SubscriptionSettled(msgspec.Struct, frozen=True, tag="settled"):
+    """A durable subscription's cursor moved. `is_detached`: its owner left; nothing above `pushed_to` was pushed."""
+
+    stream_id: int
+    subscriber: str
+    name: str
+    floor: int
+    settled: tuple[tuple[int, int], ...]
+    pushed_to: int
+    is_detached: bool = False
+    pushed_known: int = 0
+
+
+class SubscriptionRemoved(msgspec.Struct, frozen=True, tag="unsubscribed"):
+    """A durable subscription is gone, since `removed_us` by the node's wall clock."""
+
+    stream_id: int
+    subscriber: str
+    name: str
+    removed_us: int = 0
+
+
+class RunOpened(msgspec.Struct, frozen=True, tag="run"):
+    """A sink's new run fenced the older ones; their open stages are dropped."""
+
+    sink: str
+    epoch: int
+    incarnation: bytes
+
+
+class SinkRemoved(msgspec.Struct, frozen=True, tag="unsink"):
+    """A sink is forgotten; what it committed stays."""
+
+    sink: str
+
+
+class StageOpened(msgspec.Struct, frozen=True, tag="stage"):
+    """Rows may be written under this stage."""
+
+    stage: int
+    sink: str
+    run_epoch: int
+    stream_id: int
+    stage_key: bytes
+
+
+class StagesDropped(msgspec.Struct, frozen=True, tag="drop"):
+    """These stages' rows will never be seen."""
+
+    stages: tuple[int, ...]
+
+
+class CommittedStage(msgspec.Struct, frozen=True, array_like=True):
+    """One stage's place in its stream."""
+
+    stage: int
+    stream_id: int
+    first_sequence: int
+    count: int
+
+
+class CursorMoved(msgspec.Struct, frozen=True, array_like=True):
+    """Where a commit puts a subscription, which may be new. What it had settled from `kept_from` on stays settled, but
+    for what it had never wanted: that is `unwanted` now.
+    """
+
+    stream_id: int
+    subscriber: str
+    name: str
+    opened_us: int
+    start: int
+    floor: int
+    kept_from: int
+    settled: tuple[tuple[int, int], ...]
+    origins: tuple[Origin, ...] = ()
+    is_removed: bool = False
+    """Whether it is gone instead, since `opened_us`."""
+    unwanted: tuple[tuple[int, int], ...] = ()
+    """What from `start` on it was never to be pushed; settled like all else that is."""
+    left_us: int = 0
+    """When one of this name was removed last, as far as the commit knows; 0 for never."""
+
+
+class Committed(msgspec.Struct, frozen=True, tag="commit"):
+    """The stages became visible, all at once."""
+
+    sink: str
+    run_epoch: int
+    commit_id: int
+    stages: tuple[CommittedStage, ...]
+    append_time_us: int
+    cursors: tuple[CursorMoved, ...] = ()
+
+
+Fact: TypeAlias = (
+    StreamCreated
+    | StreamConfigured
+    | StreamTrimmed
+    | StreamDeleted
+    | TermRaised
+    | SourceOpened
+    | SourcesRaised
+    | SubscriptionOpened
+    | SubscriptionSettled
+    | SubscriptionRemoved
+    | RunOpened
+    | SinkRemoved
+    | StageOpened
+    | StagesDropped
+    | Committed
+)
+
+encode_fact = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Fact).decode
+
+
+def decode_fact(payload: Octets) -> Fact:
+    """The fact in a FACT record's payload. Raises `msgspec.DecodeError` for what this version does not know."""
+    fact: Fact = _decode(payload)
+    return fact

@@ -1,0 +1,126 @@
+"""Feeding: what may be pushed now is pushed, from memory or from the journal, and what cannot be had is said.
+
+Source: the design, section 4 ("Flow"); guarantees 1, 5 and 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from veredus.journal.exchange import PlacedRecord
+from veredus.kernel.engine import Now
+
+from .cursors import Cursors
+from .examine import Examiner
+from .exchange import EndSubscription, PushGap, PushProgress
+from .flow import Flow
+from .orders import Orders
+from .parking import Parking
+
+READ_COUNT = 2
+"""The journal is read for so many pushes at once."""
+PROGRESS_COUNT = 100_000
+"""A subscriber is told of this many examined sequences that brought it nothing."""
+
+
+class Feeding:
+    """Owns the flows of all sessions."""
+
+    __slots__ = ("_cursors", "_examiner", "_orders", "_parking", "_size_max", "flows")
+
+    def __init__(self, orders: Orders, cursors: Cursors, parking: Parking, push_size_max: int) -> None:
+        self._orders = orders
+        self._cursors = cursors
+        self._parking = parking
+        self._examiner = Examiner()
+        self._size_max = push_size_max
+        self.flows: dict[int, Flow] = {}
+
+    def add(self, flow: Flow) -> None:
+        """A session begins; `pump` feeds it."""
+        self.flows[flow.session] = flow
+        flow.stream.flows[flow.session] = flow
+
+    def drop(self, session: int) -> Flow | None:
+        """A session is over; its flow, if it had one."""
+        flow = self.flows.pop(session, None)
+        if flow is not None:
+            flow.stream.flows.pop(session, None)
+        return flow
+
+    def pump(self, flow: Flow, now: Now) -> None:
+        """Push what may be pushed now; ask the journal for what is not in memory; end what is at its end."""
+        while not flow.waits_for:
+            if flow.position < flow.stream.floor:
+                self._skip(flow, flow.stream.floor, "trimmed")
+                continue
+            records = flow.stream.tail.read(flow.position, min(self._size_max, self._reading_size(flow)))
+            if records is None:
+                flow.is_reading = True
+                self._orders.read(flow.stream.stream_id, flow.position, self._reading_size(flow), _Read(self, flow))
+                break
+            self._push(flow, records, now)
+        if flow.is_ended and not flow.is_reading and not flow.is_end_told:
+            flow.is_end_told = True
+            is_final = flow.subscription is None
+            if is_final:
+                self.drop(flow.session)
+            self._orders.say(EndSubscription(flow.session, flow.position, is_final))
+
+    def _reading_size(self, flow: Flow) -> int:
+        """How much to read ahead, in bytes: no more than there is credit for, where nothing will be left out."""
+        size = READ_COUNT * self._size_max
+        return min(size, flow.credit) if flow.wanted.compiled.is_everything else size
+
+    def _push(self, flow: Flow, records: Sequence[PlacedRecord], now: Now) -> int:
+        push, examined_count, parcels = flow.take(records, self._examiner, self._size_max)
+        if parcels:
+            self._parking.park(flow, parcels, self._examiner, now)
+        if push is not None:
+            self._orders.say(push)
+            self._orders.counts.pushed_size += push.size
+            flow.progress_told = flow.position
+        elif flow.position - flow.progress_told >= PROGRESS_COUNT:
+            flow.progress_told = flow.position
+            self._orders.say(PushProgress(flow.session, flow.position))
+        self._cursors.note_moved(flow.subscription)
+        return examined_count
+
+    def take_records(self, flow: Flow, records: Sequence[PlacedRecord], now: Now) -> None:
+        """The journal's records from the flow's position on."""
+        flow.is_reading = False
+        if self.flows.get(flow.session) is not flow:
+            return
+        if not records and flow.position < flow.end:
+            # It was durable and the journal has nothing there: damage took the end of the stream.
+            self._skip(flow, flow.stream.head_durable + 1, "damaged")
+        rest = records
+        while rest and not flow.waits_for and (examined := self._push(flow, rest, now)):
+            rest = rest[examined:]
+        self.pump(flow, now)
+
+    def miss_range(self, flow: Flow, code: str, next_sequence: int, now: Now) -> None:
+        """What lies below `next_sequence` cannot be had."""
+        flow.is_reading = False
+        if self.flows.get(flow.session) is flow:
+            self._skip(flow, next_sequence, code)
+            self.pump(flow, now)
+
+    def _skip(self, flow: Flow, next_sequence: int, code: str) -> None:
+        if next_sequence > flow.position:
+            self._orders.say(PushGap(flow.session, flow.position, next_sequence, code))
+            flow.skip_to(next_sequence, is_trimmed=code == "trimmed")
+            self._cursors.note_moved(flow.subscription)
+
+
+@dataclass(slots=True)
+class _Read:
+    feeding: Feeding
+    flow: Flow
+
+    def take_records(self, records: Sequence[PlacedRecord], now: Now) -> None:
+        self.feeding.take_records(self.flow, records, now)
+
+    def miss_range(self, code: str, next_sequence: int, now: Now) -> None:
+        self.feeding.miss_range(self.flow, code, next_sequence, now)

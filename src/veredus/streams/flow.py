@@ -1,0 +1,186 @@
+"""One session's way through a stream: from history to the live tail and back, by credit in bytes, unseen by the client.
+
+              credit, and something durable at the position
+    WAITING ─────────────────────────────────────────────────► reading, pushing
+       ▲   ◄───────────────────────────────────────────────────    │
+       │            no credit, congested, or nothing left          │ not in memory
+       └──────────────── records read ◄──────────── HISTORICAL ◄───┘
+
+There are no two modes to switch between: a flow is its **position**, the next sequence to examine. It is live when that
+is the
+durable head + 1; what is at the position comes from memory where the tail still has it, and from the journal where not.
+
+Invariants
+    (1) Rows are examined in order and once; `position` never falls.
+    (2) Sending goes on while credit is positive, and overdraws it by at most one frame.
+    (3) At most one read is under way.
+    (4) A flow holds no records of its own between two events.
+    (5) Nothing is examined while another filter, or another owner, is on its way to the journal.
+Source: seed 004, "Overall Design"; the design, section 4 ("Flow").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from veredus.journal.exchange import PlacedRecord
+from veredus.kernel.octets import Octets
+
+from .examine import Examiner, Wanted, source_id_of
+from .exchange import PUSH_OVERHEAD, Push
+from .stream import Stream
+from .subscription import Subscription
+
+NEVER = (1 << 63) - 1
+
+
+class Parcel(NamedTuple):
+    """Rows of a record, as runs of sequences, that are to be parked instead of pushed."""
+
+    record: PlacedRecord
+    runs: tuple[tuple[int, int], ...]
+
+
+class Taken(NamedTuple):
+    """What one look at the next records gave: a frame, how many of them were examined, and what is to be parked."""
+
+    push: Push | None
+    examined_count: int
+    parcels: list[Parcel]
+
+
+class Flow:
+    """Owns one session's position, credit and what it was told about sources."""
+
+    __slots__ = (
+        "_announced",
+        "credit",
+        "is_congested",
+        "is_end_told",
+        "is_reading",
+        "position",
+        "progress_told",
+        "redelivered_to",
+        "session",
+        "stream",
+        "subscription",
+        "until",
+        "wanted",
+    )
+
+    def __init__(self, session: int, stream: Stream, wanted: Wanted, position: int, until: int, credit: int) -> None:
+        """A flow that begins at `position` and ends before `until` (0 for never)."""
+        self.session = session
+        self.stream = stream
+        self.wanted = wanted
+        self.position = position
+        self.until = until
+        self.credit = credit
+        self.subscription: Subscription | None = None
+        self.redelivered_to = 0
+        self.is_congested = False
+        self.is_reading = False
+        self.is_end_told = False
+        self.progress_told = position
+        self._announced: dict[int, None] = {0: None}
+
+    @property
+    def end(self) -> int:
+        """The sequence behind the last one that may be examined now."""
+        durable = self.stream.head_durable + 1
+        return min(durable, self.until) if self.until else durable
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it has examined all that is durable."""
+        return self.position > self.stream.head_durable
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether it has examined all that was asked for."""
+        return 0 < self.until <= self.position
+
+    @property
+    def waits_for(self) -> str:
+        """What keeps it from pushing: `publications`, `credit`, `link`, `settlement`, `journal`, or "" for nothing."""
+        if self.is_reading or (self.subscription is not None and self.subscription.is_changing):
+            return "journal"
+        if self.position >= self.end:
+            return "publications"
+        if self.credit <= 0:
+            return "credit"
+        if self.is_congested:
+            return "link"
+        if self.subscription is not None and self.subscription.ledger.is_full:
+            return "settlement"
+        return ""
+
+    def take(self, records: Sequence[PlacedRecord], examiner: Examiner, size_max: int) -> Taken:
+        """Examine records from the position on until there are `size_max` bytes to push, or nothing more may be."""
+        parcels: list[Parcel] = []
+        buffers: list[Octets] = []
+        names: list[tuple[int, str]] = []
+        size = first_pushed = last_pushed = examined = 0
+        ledger = None if self.subscription is None else self.subscription.ledger
+        excluded = () if self.subscription is None else self.subscription.excluded
+        for record in records:
+            record_end = record.first_sequence + record.count
+            last = min(record_end, self.end) - 1
+            if last < self.position:
+                break
+            exhausted = () if self.subscription is None else self.subscription.exhausted(self.position, last)
+            for first, end in exhausted:
+                exhausted_rows = examiner.examine(self.stream, record, self.wanted, first, end, excluded)
+                if exhausted_rows is not None:
+                    parcels.append(Parcel(record, exhausted_rows.runs))
+            outside = (*excluded, *exhausted)
+            excerpt = examiner.examine(self.stream, record, self.wanted, self.position, last, outside)
+            self.position = last + 1
+            examined += 1
+            if excerpt is not None:
+                buffers.append(excerpt.memory)
+                size += len(excerpt.memory)
+                first_pushed = first_pushed or excerpt.runs[0][0]
+                last_pushed = excerpt.runs[-1][1]
+                self._announce(record, names)
+                if ledger is not None:
+                    self._note(excerpt.runs)
+            if size >= size_max or size >= self.credit or (ledger is not None and ledger.is_full):
+                break
+        if self.subscription is not None:
+            self.subscription.ledger.pass_to(self.position)
+            self.subscription.forget_passed()
+        if not buffers:
+            return Taken(None, examined, parcels)
+        self.credit -= size + PUSH_OVERHEAD
+        push = Push(self.session, buffers, size, first_pushed, last_pushed, self.redelivered_to, names)
+        return Taken(push, examined, parcels)
+
+    def _note(self, runs: tuple[tuple[int, int], ...]) -> None:
+        subscription = self.subscription
+        assert subscription is not None
+        ledger = subscription.ledger
+        if ledger.is_ordered:
+            ledger.push(runs[0][0], runs[-1][1])
+        else:
+            for first, last in runs:
+                ledger.push(first, last)
+        subscription.note_pushed(runs[-1][1])
+
+    def _announce(self, record: PlacedRecord, names: list[tuple[int, str]]) -> None:
+        source_id = source_id_of(record)
+        if source_id not in self._announced:
+            self._announced[source_id] = None
+            names.append((source_id, self.stream.source_names.get(source_id, "")))
+
+    def skip_to(self, position: int, is_trimmed: bool) -> None:
+        """Nothing from the flow's position to before `position` can be had: go on there.
+
+        What was pushed before is still to be settled, unless it is gone, too.
+        """
+        self.position = position
+        if self.subscription is not None:
+            if is_trimmed:
+                self.subscription.ledger.settle(0, position - 1)
+            self.subscription.ledger.pass_to(position)

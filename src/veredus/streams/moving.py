@@ -1,0 +1,96 @@
+"""Subscriptions that move with a commit: nothing else changes them before it is answered.
+
+A commit may put cursors elsewhere, bring subscriptions along, and end others, in the fact that shows its rows. Until
+the journal has answered, what else would change one of them waits for its turn, as with any other change.
+Source: docs/decisions/0012; guarantee 8.
+"""
+
+from __future__ import annotations
+
+from veredus.kernel.engine import Now
+from veredus.kernel.errors import Refused
+
+from .cursors import Cursors
+from .exchange import Fence
+from .facts import CursorMoved
+from .orders import Orders
+from .stream import Stream
+from .subscribing import Subscribing
+from .subscription import Subscription
+from .tables import Tables
+
+
+class Moving:
+    """Changes subscriptions as commits say."""
+
+    __slots__ = ("_cursors", "_orders", "_subscribing", "_tables")
+
+    def __init__(self, tables: Tables, orders: Orders, cursors: Cursors, subscribing: Subscribing) -> None:
+        self._tables = tables
+        self._orders = orders
+        self._cursors = cursors
+        self._subscribing = subscribing
+
+    def hold(self, stream: Stream, move: CursorMoved) -> None:
+        """Let nothing else change, or make, a subscription before the commit that moves it is answered.
+
+        Raises `Refused("subscription-changing")` where something else is on its way already.
+        """
+        key = (stream.stream_id, move.subscriber, move.name)
+        known, opening = stream.subscriptions.get(key[1:]), self._subscribing.opening
+        if key in opening or (known is not None and known.is_changing):
+            said = f"subscription {move.subscriber}/{move.name} is changing: commit again in a moment"
+            raise Refused("subscription-changing", said)
+        if known is None:
+            known = opening[key] = Subscription.moved_in(move, self._tables.limits.unsettled_max)
+        known.is_changing = True
+
+    def release(self, stream: Stream, move: CursorMoved, is_moved: bool, now: Now) -> None:
+        """The commit was answered: the cursor has moved, whoever owned it is told, and what waited goes on."""
+        key = (move.subscriber, move.name)
+        known = self._subscribing.opening.pop((stream.stream_id, *key), None)
+        if known is not None:
+            if is_moved and not stream.is_deleted:
+                _note_left(stream, move)
+                if not move.is_removed:
+                    stream.subscriptions[key] = known
+        else:
+            known = stream.subscriptions[key]
+            if is_moved:
+                self._move(stream, known, move)
+        self._subscribing.go_on(known, now)
+
+    def _move(self, stream: Stream, known: Subscription, move: CursorMoved) -> None:
+        session = known.session
+        if self._subscribing.feeding.drop(session) is not None:
+            who = f"{move.subscriber}/{move.name}"
+            if move.is_removed:
+                self._orders.refuse(session, "subscription-removed", f"subscription {who} was removed")
+            else:
+                said = f"a commit has moved subscription {who}: subscribe again"
+                self._orders.say(Fence(session, known.epoch, said))
+        if move.is_removed:
+            known.is_removed = True
+            self._cursors.forget(known)
+        apply_move(stream, move, self._tables.limits.unsettled_max)
+
+
+def apply_move(stream: Stream, move: CursorMoved, unsettled_max: int) -> None:
+    """Put a subscription where a commit says, live or in a replay."""
+    key = (move.subscriber, move.name)
+    known = stream.subscriptions.get(key)
+    _note_left(stream, move)
+    if move.is_removed:
+        stream.subscriptions.pop(key, None)
+    elif known is None:
+        stream.subscriptions[key] = Subscription.moved_in(move, unsettled_max)
+    else:
+        # There may have been a crash since: behind the next one it would not be known.
+        known.note_maybe_pushed(stream.head_durable)
+        known.move(move, unsettled_max)
+
+
+def _note_left(stream: Stream, move: CursorMoved) -> None:
+    left_us = move.opened_us if move.is_removed else move.left_us
+    if left_us > stream.left.get((move.subscriber, move.name), 0):
+        stream.note_left(move.subscriber, move.name, left_us)

@@ -1,0 +1,144 @@
+"""What the streams floor orders while it handles one event, and what waits for the journal's answers.
+
+Invariants
+    (1) Each token is given once, and its waiter is told exactly once: it became durable, or it failed.
+    (2) The journal answers appends in the order in which they were ordered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from veredus.journal.exchange import AppendRequested, Entry, LocateRequested, PlacedRecord, ReadRequested, fact_entry
+from veredus.kernel.engine import Now
+
+from .exchange import Durability, Refuse
+from .facts import Fact, encode_fact
+
+
+class Waiter(Protocol):
+    """Something that was appended, and what is to be said once that is known to be durable."""
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        """It is in the journal."""
+        ...
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        """The journal did not take it; undo what was assumed."""
+        ...
+
+
+class Unheard:
+    """Waits for a fact that nobody waits for, and that is said again, or not missed, if it is lost."""
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        """Nothing to do."""
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        """Nothing to undo."""
+
+
+@dataclass(slots=True)
+class Then:
+    """Waits to do one thing or another: `done` when it is there, `failed` with code and reason when it is not."""
+
+    done: Callable[[Now], None]
+    failed: Callable[[str, str], None]
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        """Do what waits for it."""
+        self.done(now)
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        """Do what is to be done then."""
+        self.failed(code, reason)
+
+
+class Reader(Protocol):
+    """Who asked the journal for records or for a place."""
+
+    def take_records(self, records: Sequence[PlacedRecord], now: Now) -> None:
+        """The records that were asked for, from the position on."""
+        ...
+
+    def miss_range(self, code: str, next_sequence: int, now: Now) -> None:
+        """Nothing below `next_sequence` can be had."""
+        ...
+
+
+class Locator(Protocol):
+    """Who asked the journal for a place by time."""
+
+    def take_place(self, sequence: int, now: Now) -> None:
+        """The first sequence appended at or after the time that was asked for."""
+        ...
+
+
+class Counts:
+    """What happened since the process began, for the figures: publications, batches, and bytes of records pushed."""
+
+    __slots__ = ("duplicate_batches", "publications", "pushed_size", "refused_batches")
+
+    def __init__(self) -> None:
+        self.publications = 0
+        self.duplicate_batches = 0
+        self.refused_batches = 0
+        self.pushed_size = 0
+
+
+class Orders:
+    """Owns the effects of the event that is being handled, and who waits for which token."""
+
+    __slots__ = ("_next_token", "counts", "effects", "locators", "readers", "waiters")
+
+    def __init__(self) -> None:
+        self._next_token = 1
+        self.counts = Counts()
+        self.effects: list[object] = []
+        self.waiters: dict[int, Waiter] = {}
+        self.readers: dict[int, Reader] = {}
+        self.locators: dict[int, Locator] = {}
+
+    def take_effects(self) -> list[object]:
+        """What was ordered since the last call, in order."""
+        effects, self.effects = self.effects, []
+        return effects
+
+    def say(self, effect: object) -> None:
+        """Order `effect`."""
+        self.effects.append(effect)
+
+    def refuse(
+        self, session: int, code: str, message: str, request: int = 0, is_final: bool = True, **details: object
+    ) -> None:
+        """Refuse a session's request, with a code and a sentence that says what to do."""
+        self.effects.append(Refuse(session, code, message, details, request, is_final))
+
+    def append(self, entries: Sequence[Entry], waiter: Waiter, is_synced: bool = False) -> None:
+        """Append `entries` to the journal; `waiter` hears of it, if `is_synced` when no power cut can take it back."""
+        token = self._token()
+        self.waiters[token] = waiter
+        self.effects.append(AppendRequested(token, entries, is_synced))
+
+    def append_fact(self, fact: Fact, waiter: Waiter, now: Now, is_synced: bool = False) -> None:
+        """Append one fact to the journal; `waiter` hears of it, if `is_synced` when no power cut can take it back."""
+        self.append((fact_entry(encode_fact(fact), now.wall_us),), waiter, is_synced)
+
+    def read(self, stream_id: int, position: int, size_max: int, reader: Reader) -> None:
+        """Ask the journal for the records from `position` on."""
+        token = self._token()
+        self.readers[token] = reader
+        self.effects.append(ReadRequested(token, stream_id, position, size_max))
+
+    def locate(self, stream_id: int, append_time_us: int, locator: Locator) -> None:
+        """Ask the journal for the first sequence appended at or after a time."""
+        token = self._token()
+        self.locators[token] = locator
+        self.effects.append(LocateRequested(token, stream_id, append_time_us))
+
+    def _token(self) -> int:
+        token = self._next_token
+        self._next_token += 1
+        return token

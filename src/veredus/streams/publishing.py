@@ -1,0 +1,457 @@
+"""The way in: sources attach, offer batches, and hear what became of them.
+
+A batch is sequenced when it is offered and told to nobody before the journal has it. Source: the design, section 2;
+guarantees 2, 3, 4 and 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from veredus.delivery.batch import BatchHeader, token_of
+from veredus.delivery.record import ENVELOPE_SIZE, RecordKind
+from veredus.journal.exchange import Entry, PlacedRecord
+from veredus.kernel.engine import Now
+from veredus.kernel.errors import Refused
+from veredus.kernel.names import INCARNATION_SIZE, check_incarnation, checked_name
+
+from .exchange import (
+    BatchOffered,
+    ConfirmTaken,
+    Durability,
+    Fence,
+    GrantSource,
+    RefuseBatch,
+    SourceAttachRequested,
+)
+from .facts import RaisedSource, SourceOpened, SourcesRaised
+from .orders import Orders, Then
+from .source import SourceState, Verdict
+from .stream import Stream
+from .tables import Stage, Tables
+
+
+@dataclass(slots=True)
+class Attachment:
+    """One session's right to publish: to `stream` as `source` (None when anonymous), or into `stage`."""
+
+    session: int
+    stream: Stream
+    source: SourceState | None
+    epoch: int
+    stage: Stage | None = None
+    is_granted: bool = False
+    principal: str = ""
+    number: int = 0
+    """The last number offered, for anonymous sources and stages."""
+
+
+class Publishing:
+    """Owns the attachments of sources; changes streams and sources as batches come in."""
+
+    __slots__ = ("_attached", "_durability", "_orders", "_tables", "attachments", "touched")
+
+    def __init__(self, tables: Tables, orders: Orders, durability: Durability) -> None:
+        self._tables = tables
+        self._orders = orders
+        self._durability = durability
+        self.attachments: dict[int, Attachment] = {}
+        self._attached: dict[str, int] = {}
+        self.touched: dict[int, Stream] = {}
+        """Streams whose durable head has moved since the flows were last pumped, by id."""
+
+    # ── attach ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def attach(self, event: SourceAttachRequested, stream: Stream, now: Now) -> None:
+        """Grant, fence or refuse; a grant under a new epoch is journaled first."""
+        self._check_attached(event.principal)
+        if not event.source:
+            attachment = Attachment(event.session, stream, None, 0, is_granted=True, principal=event.principal)
+            self._add(attachment)
+            self._grant(attachment, self._durability)
+            return
+        checked_name("source", event.source)
+        check_incarnation(event.incarnation)
+        source = stream.sources.get(event.source)
+        if source is None:
+            source = self._new_source(stream, event)
+        elif event.epoch and event.epoch != source.epoch:
+            self._orders.say(Fence(event.session, source.epoch, _fenced(event.source, source.epoch)))
+            return
+        attachment = Attachment(event.session, stream, source, source.epoch, principal=event.principal)
+        is_known = event.incarnation == source.incarnation and source.epoch > 0
+        if source.session and source.session != event.session:
+            self._leave(source, is_fenced=not is_known)
+        source.session = event.session
+        self._add(attachment)
+        if is_known:
+            self._orders.append((), _Granted(self, attachment, event.incarnation))
+            return
+        source.open(source.epoch + 1, event.incarnation)
+        attachment.epoch = source.epoch
+        fact = SourceOpened(
+            stream.stream_id, source.source_id, source.name, source.epoch, source.incarnation, source.is_sparse
+        )
+        self._orders.append_fact(fact, _Granted(self, attachment, event.incarnation), now)
+
+    def _check_attached(self, principal: str) -> None:
+        most = self._tables.limits.sources_per_principal_max
+        count = self._attached.get(principal, 0)
+        if count >= most:
+            message = (
+                f"{principal} has {count} sources attached, its limit: detach some, or raise sources_per_principal_max"
+            )
+            raise Refused("too-many-sources", message, sources_max=most)
+
+    def _add(self, attachment: Attachment) -> None:
+        self._remove(attachment.session)
+        self.attachments[attachment.session] = attachment
+        self._attached[attachment.principal] = self._attached.get(attachment.principal, 0) + 1
+
+    def _remove(self, session: int) -> Attachment | None:
+        attachment = self.attachments.pop(session, None)
+        if attachment is not None:
+            count = self._attached[attachment.principal] - 1
+            if count:
+                self._attached[attachment.principal] = count
+            else:
+                del self._attached[attachment.principal]
+        return attachment
+
+    def _new_source(self, stream: Stream, event: SourceAttachRequested) -> SourceState:
+        self._check_sources(stream)
+        if event.epoch:
+            raise Refused(
+                "unknown-source",
+                f"stream {stream.name!r} does not know source {event.source!r} of epoch {event.epoch}: use epoch 0",
+            )
+        source = SourceState(stream.next_source_id, event.source, event.is_sparse)
+        stream.add_source(source)
+        return source
+
+    def _check_sources(self, stream: Stream) -> None:
+        if len(stream.sources) >= stream.config.sources_max:
+            raise Refused(
+                "too-many-sources",
+                f"stream {stream.name!r} knows {len(stream.sources)} sources, its sources_max: raise it",
+                sources_max=stream.config.sources_max,
+            )
+
+    def _leave(self, source: SourceState, is_fenced: bool) -> None:
+        old = self._remove(source.session)
+        if old is not None and is_fenced:
+            self._orders.say(Fence(old.session, source.epoch + 1, _fenced(source.name, source.epoch + 1)))
+
+    def _grant(self, attachment: Attachment, durability: Durability) -> None:
+        stream, source = attachment.stream, attachment.source
+        attachment.is_granted = True
+        if source is None:
+            said = GrantSource(attachment.session, stream.stream_id, stream.incarnation, 0, 0, 0, b"", 0, durability)
+        else:
+            said = GrantSource(
+                attachment.session,
+                stream.stream_id,
+                stream.incarnation,
+                source.source_id,
+                attachment.epoch,
+                source.last_durable,
+                source.token,
+                source.token_number,
+                durability,
+            )
+        self._orders.say(said)
+
+    def raise_numbers(
+        self,
+        stream: Stream,
+        wanted: Sequence[tuple[str, int, bytes]],
+        done: Callable[[Now], None],
+        failed: Callable[[str, str], None],
+        now: Now,
+    ) -> None:
+        """Let sparse sources have published up to a number, the last with a token, in a stream that is merged into this
+        one. Those that are dense here, or have come further, stay as they are. Raises `Refused("too-many-sources")`.
+        """
+        raised: list[RaisedSource] = []
+        before: list[tuple[SourceState, int]] = []
+        for name, number, token in wanted:
+            source = stream.sources.get(name)
+            if source is None:
+                self._check_sources(stream)
+                source = SourceState(stream.next_source_id, checked_name("source", name), is_sparse=True)
+                stream.add_source(source)
+            if source.is_sparse and number > source.last_assigned:
+                before.append((source, source.last_assigned))
+                source.assign(number)
+                raised.append(RaisedSource(source.source_id, name, number, token))
+        if not raised:
+            self._orders.append((), Then(done, failed))
+            return
+
+        def known(at: Now) -> None:
+            raise_sources(stream, raised)
+            done(at)
+
+        def unknown(code: str, reason: str) -> None:
+            for source, last in before:
+                source.unassign(last)
+            failed(code, reason)
+
+        self._orders.append_fact(SourcesRaised(stream.stream_id, tuple(raised)), Then(known, unknown), now)
+
+    def open_stage(self, session: int, stream: Stream, stage: Stage) -> None:
+        """Let `session` write rows under `stage`, behind those that it has."""
+        self._add(Attachment(session, stream, None, 0, stage, is_granted=True, number=stage.count_durable))
+
+    def leave_stage(self, stage: Stage) -> None:
+        """Let nobody write under `stage` any more: whoever did has lost its link, and goes on by another session."""
+        for session in [session for session, attachment in self.attachments.items() if attachment.stage is stage]:
+            self._remove(session)
+
+    def close(self, session: int) -> None:
+        """The session is over; what it offered goes on its way."""
+        attachment = self._remove(session)
+        if attachment is not None and attachment.source is not None and attachment.source.session == session:
+            attachment.source.session = 0
+
+    def end_stream(self, stream: Stream) -> None:
+        """The stream was deleted: whoever publishes to it is told, and what is still on its way is never confirmed."""
+        for attachment in [attachment for attachment in self.attachments.values() if attachment.stream is stream]:
+            self._remove(attachment.session)
+            self._orders.refuse(attachment.session, "stream-deleted", f"stream {stream.name!r} was deleted")
+
+    # ── offer ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def offer(self, event: BatchOffered, now: Now) -> None:
+        """Sequence and append the batch, or say that it was there before, or refuse it."""
+        attachment = self.attachments.get(event.session)
+        header = event.header
+        if attachment is None or not attachment.is_granted:
+            self._orders.refuse(event.session, "not-attached", "attach as a source before offering batches")
+            return
+        stream, source = attachment.stream, attachment.source
+        if header.stream_id != stream.stream_id or header.source_id != (source.source_id if source else 0):
+            self._orders.refuse(
+                event.session, "wrong-ids", "the batch carries another stream's or source's id than was granted"
+            )
+            return
+        if source is None:
+            self._offer_unnamed(attachment, event, now)
+            return
+        if header.epoch != source.epoch or attachment.epoch != source.epoch:
+            self._orders.say(Fence(event.session, source.epoch, _fenced(source.name, source.epoch)))
+            return
+        first, last = header.first_number, header.last_number
+        verdict = source.judge(first, last)
+        if verdict is Verdict.NEXT:
+            self._append(attachment, event, now)
+        elif verdict is Verdict.DUPLICATE:
+            self._orders.append((), _Duplicate(self, attachment, last, header.count))
+        else:
+            self._refuse_batch(event.session, verdict, first, source.last_assigned)
+
+    def _offer_unnamed(self, attachment: Attachment, event: BatchOffered, now: Now) -> None:
+        first = event.header.first_number
+        if first != attachment.number + 1:
+            self._refuse_batch(event.session, Verdict.GAP, first, attachment.number)
+            return
+        stage = attachment.stage
+        if stage is None:
+            self._append(attachment, event, now)
+        elif self._tables.stages.get(stage.stage) is not stage or stage.is_committing:
+            self._orders.refuse(event.session, "stage-closed", f"stage {stage.stage} was committed or dropped")
+        else:
+            self._append_staged(attachment, stage, event, now)
+
+    def _refuse_batch(self, session: int, verdict: Verdict, first: int, last: int) -> None:
+        self._orders.counts.refused_batches += 1
+        if verdict is Verdict.GAP:
+            message = f"number {first} does not follow {last}: offer {last + 1} next"
+        else:
+            message = f"the batch starts at {first} and ends above the last number {last}: cut it behind {last}"
+        self._orders.say(RefuseBatch(session, first, verdict.value, message, last))
+
+    def _append(self, attachment: Attachment, event: BatchOffered, now: Now) -> None:
+        stream, header = attachment.stream, event.header
+        sequence, append_time_us = stream.assign(header.count, now.wall_us)
+        before = 0
+        if attachment.source is not None:
+            before = attachment.source.last_assigned
+            attachment.source.assign(header.last_number)
+        attachment.number = header.last_number
+        entry = Entry(event.record, RecordKind.BATCH, stream.stream_id, sequence, header.count, append_time_us)
+        self._orders.append((entry,), _Batch(self, attachment, header, entry, before))
+
+    def _append_staged(self, attachment: Attachment, stage: Stage, event: BatchOffered, now: Now) -> None:
+        header = event.header
+        attachment.number = header.last_number
+        stage.count_assigned += header.count
+        entry = Entry(
+            event.record, RecordKind.STAGED, attachment.stream.stream_id, stage.stage, header.count, now.wall_us
+        )
+        self._orders.append((entry,), _StagedBatch(self, attachment, stage, header))
+
+    # ── what the journal said ────────────────────────────────────────────────────────────────────────────────────────
+
+    def batch_durable(self, attachment: Attachment, header: BatchHeader, entry: Entry, durability: Durability) -> None:
+        """A batch is in the journal: it may be pushed, and its source hears of it."""
+        stream, source = attachment.stream, attachment.source
+        if stream.is_deleted:
+            return
+        if source is not None:
+            record_batch(source, header, entry.record, entry.first_sequence)
+        stream.become_durable(entry.first_sequence + header.count - 1)
+        memory = memoryview(entry.record)
+        stream.tail.add(PlacedRecord(entry.first_sequence, header.count, entry.append_time_us, memory))
+        self.touched[stream.stream_id] = stream
+        self._orders.counts.publications += header.count
+        if attachment.session in self.attachments:
+            self._orders.say(
+                ConfirmTaken(attachment.session, header.last_number, entry.first_sequence, False, durability)
+            )
+
+    def batch_failed(
+        self, attachment: Attachment, header: BatchHeader, entry: Entry, before: int, code: str, reason: str
+    ) -> None:
+        """The journal refused a batch: as if it had never been offered."""
+        attachment.stream.unassign(entry.first_sequence)
+        source = attachment.source
+        if source is not None:
+            source.unassign(before)
+        attachment.number = min(attachment.number, header.first_number - 1)
+        self.tell_failed(attachment, header.first_number, code, reason)
+
+    def tell_failed(self, attachment: Attachment, first_number: int, code: str, reason: str) -> None:
+        """Tell a source that is still there that its batch was not taken."""
+        self._orders.counts.refused_batches += 1
+        if attachment.session in self.attachments:
+            last = attachment.source.last_durable if attachment.source else attachment.number
+            message = f"the node could not store the batch ({reason}): offer it again later"
+            self._orders.say(RefuseBatch(attachment.session, first_number, code, message, last))
+
+    def count_duplicate(self) -> None:
+        """A batch was there already."""
+        self._orders.counts.duplicate_batches += 1
+
+    def tell_taken(
+        self, attachment: Attachment, last: int, sequence: int, is_duplicate: bool, durability: Durability
+    ) -> None:
+        """Tell a source that is still there that its batch is in the stream."""
+        if attachment.session in self.attachments:
+            self._orders.say(ConfirmTaken(attachment.session, last, sequence, is_duplicate, durability))
+
+    def granted(self, attachment: Attachment, durability: Durability) -> None:
+        """The attachment's epoch is in the journal."""
+        if self.attachments.get(attachment.session) is attachment:
+            self._grant(attachment, durability)
+
+    def attach_failed(self, attachment: Attachment, code: str, reason: str) -> None:
+        """The attachment's epoch could not be journaled."""
+        if attachment.source is not None:
+            attachment.source.undo_open(attachment.epoch)
+        if self.attachments.get(attachment.session) is attachment:
+            self.close(attachment.session)
+            self._orders.refuse(
+                attachment.session, code, f"the node could not store the attachment ({reason}): try again later"
+            )
+
+
+def raise_sources(stream: Stream, sources: Iterable[RaisedSource]) -> None:
+    """Let a stream know what its sources have published elsewhere, live or in a replay."""
+    for raised in sources:
+        source = stream.sources.get(raised.name)
+        if source is None:
+            source = SourceState(raised.source_id, raised.name, is_sparse=True)
+            stream.add_source(source)
+        if not source.granted[0]:
+            source.open(1, bytes(INCARNATION_SIZE))
+            source.become_granted(1, source.incarnation)
+        if raised.number > source.last_durable:
+            source.become_raised(raised.number, raised.token)
+
+
+def record_batch(source: SourceState, header: BatchHeader, record: bytearray | memoryview, first_sequence: int) -> None:
+    """Let a source know its durable batch, live or in a replay."""
+    token = None
+    if header.token_size:
+        batch = memoryview(record)[ENVELOPE_SIZE : ENVELOPE_SIZE + header.size]
+        token = token_of(batch, header)
+    source.become_durable(header.first_number, header.last_number, first_sequence, header.count, token)
+
+
+def _fenced(name: str, epoch: int) -> str:
+    return f"another incarnation has taken over source {name!r} (epoch {epoch}): this one must stop"
+
+
+@dataclass(slots=True)
+class _Granted:
+    publishing: Publishing
+    attachment: Attachment
+    incarnation: bytes
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        source = self.attachment.source
+        assert source is not None
+        source.become_granted(self.attachment.epoch, self.incarnation)
+        self.publishing.granted(self.attachment, durability)
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        self.publishing.attach_failed(self.attachment, code, reason)
+
+
+@dataclass(slots=True)
+class _Batch:
+    publishing: Publishing
+    attachment: Attachment
+    header: BatchHeader
+    entry: Entry
+    before: int
+    """The source's last number when this one was offered: a sparse one's is not the number below it."""
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        self.publishing.batch_durable(self.attachment, self.header, self.entry, durability)
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        self.publishing.batch_failed(self.attachment, self.header, self.entry, self.before, code, reason)
+
+
+@dataclass(slots=True)
+class _StagedBatch:
+    publishing: Publishing
+    attachment: Attachment
+    stage: Stage
+    header: BatchHeader
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        self.stage.count_durable += self.header.count
+        self.publishing.tell_taken(self.attachment, self.header.last_number, 0, False, durability)
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        self.stage.count_assigned -= self.header.count
+        self.attachment.number = min(self.attachment.number, self.header.first_number - 1)
+        self.publishing.tell_failed(self.attachment, self.header.first_number, code, reason)
+
+
+@dataclass(slots=True)
+class _Duplicate:
+    publishing: Publishing
+    attachment: Attachment
+    last: int
+    count: int
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        source = self.attachment.source
+        assert source is not None
+        if source.last_durable < self.last:
+            self.publishing.tell_failed(
+                self.attachment, self.last - self.count + 1, "disk-full", "what it repeats was not stored"
+            )
+            return
+        self.publishing.count_duplicate()
+        sequence = source.sequence_of(self.last)
+        first = sequence - self.count + 1 if sequence >= self.count else 0
+        self.publishing.tell_taken(self.attachment, self.last, first, True, durability)
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        self.publishing.tell_failed(self.attachment, self.last - self.count + 1, code, reason)

@@ -1,0 +1,72 @@
+"""Sets of sequences as ranges: ascending, and no two of them overlap, unless something else is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from veredus.delivery.settlement import Range
+
+
+def cursor_of(floor: int, settled: Iterable[Range]) -> tuple[int, tuple[Range, ...]]:
+    """The floor, and the ranges above it, of a cursor that has done with all up to `floor` and with `settled`."""
+    ranges = joined(((0, floor), *(bounds for bounds in settled if bounds[1] > floor)))
+    return ranges[0][1], ranges[1:]
+
+
+def joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """All that is in any of these ranges, which may lie in any order, as ranges that do not even touch."""
+    found: list[Range] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return tuple(found)
+
+
+def between(first: int, last: int, holes: Iterable[Range]) -> list[Range]:
+    """What of `first` to `last` lies outside the ascending `holes`."""
+    found: list[Range] = []
+    for a, b in holes:
+        if a > last:
+            break
+        if a > first:
+            found.append((first, a - 1))
+        first = max(first, b + 1)
+    if first <= last:
+        found.append((first, last))
+    return found
+
+
+def common(some: Sequence[Range], others: Sequence[Range]) -> tuple[Range, ...]:
+    """What is in both."""
+    found: list[Range] = []
+    at = by = 0
+    while at < len(some) and by < len(others):
+        (a, b), (c, d) = some[at], others[by]
+        first, last = max(a, c), min(b, d)
+        if first <= last:
+            found.append((first, last))
+        if b < d:
+            at += 1
+        else:
+            by += 1
+    return tuple(found)
+
+
+def without(ranges: Iterable[Range], holes: Sequence[Range]) -> tuple[Range, ...]:
+    """What of the ranges is in none of the holes."""
+    found: list[Range] = []
+    at = 0
+    for first, last in ranges:
+        while at < len(holes) and holes[at][0] <= last:
+            a, b = holes[at]
+            if first < a:
+                found.append((first, a - 1))
+            first = max(first, b + 1)
+            if b > last:
+                break
+            at += 1
+        if first <= last:
+            found.append((first, last))
+    return tuple(found)

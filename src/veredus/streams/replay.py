@@ -1,0 +1,395 @@
+"""The tables as one snapshot, and the facts and batches behind it: how a node knows again what it knew.
+
+Invariants
+    (1) What damage took from the tables is not given again: no id that a record or a fact names, no sequence that a
+    cursor has passed.
+    (2) What no table knows, since damage took the fact that made it, is named.
+Source: the design, section 4 ("checkpointed before anything they rest on is trimmed").
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import msgspec
+
+from veredus.delivery.batch import read_header
+from veredus.delivery.record import RecordKind, RecordView
+from veredus.journal.exchange import StreamDropped
+from veredus.kernel.effects import Note
+from veredus.kernel.errors import Refused
+from veredus.kernel.octets import Octets
+
+from .committing import Committing
+from .creating import Creating
+from .facts import (
+    Committed,
+    Fact,
+    SourceOpened,
+    SourcesRaised,
+    StagesDropped,
+    StreamCreated,
+    StreamDeleted,
+    StreamTrimmed,
+    SubscriptionOpened,
+    SubscriptionRemoved,
+    SubscriptionSettled,
+    decode_fact,
+)
+from .moving import apply_move
+from .orders import Orders
+from .publishing import raise_sources, record_batch
+from .source import SourceState
+from .stream import Stream
+from .subscription import Subscription
+from .tables import Run, Stage, Tables
+
+SNAPSHOT_VERSION = 1
+
+
+class _SourceRow(msgspec.Struct, array_like=True):
+    source_id: int
+    name: str
+    is_sparse: bool
+    epoch: int
+    incarnation: bytes
+    last_number: int
+    last_sequence: int
+    token: bytes
+    token_number: int
+
+
+class _SubscriptionRow(msgspec.Struct, array_like=True):
+    opened: SubscriptionOpened
+    is_attached: bool
+
+
+class _StreamRow(msgspec.Struct, array_like=True):
+    created: StreamCreated
+    term: int
+    floor: int
+    head: int
+    append_time_us: int
+    next_source_id: int
+    sources: list[_SourceRow]
+    subscriptions: list[_SubscriptionRow]
+    terms: list[tuple[int, int]] = []
+    left: list[tuple[str, str, int]] = []
+
+
+class _RunRow(msgspec.Struct, array_like=True):
+    sink: str
+    epoch: int
+    incarnation: bytes
+    commit_id: int
+    commit_streams: tuple[tuple[str, int, int], ...]
+    past: tuple[bytes, ...] = ()
+
+
+class _StageRow(msgspec.Struct, array_like=True):
+    stage: int
+    sink: str
+    run_epoch: int
+    stream_id: int
+    stage_key: bytes
+    count: int
+
+
+class _Snapshot(msgspec.Struct):
+    version: int
+    next_stream_id: int
+    next_stage: int
+    streams: list[_StreamRow]
+    runs: list[_RunRow]
+    stages: list[_StageRow]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Snapshot).decode
+
+
+def snapshot(tables: Tables) -> bytes:
+    """All tables as far as they are durable. What is on its way to the journal is behind the snapshot, and will be
+    replayed.
+    """
+    return _encode(
+        _Snapshot(
+            SNAPSHOT_VERSION,
+            tables.next_stream_id,
+            tables.next_stage,
+            [_stream_row(stream) for stream in tables.streams.values()],
+            [
+                _RunRow(r.sink, r.epoch, r.incarnation, r.commit_id, r.commit_streams, r.past)
+                for r in tables.runs.values()
+            ],
+            [
+                _StageRow(s.stage, s.sink, s.run_epoch, s.stream_id, s.stage_key, s.count_durable)
+                for s in tables.stages.values()
+            ],
+        )
+    )
+
+
+def _stream_row(stream: Stream) -> _StreamRow:
+    return _StreamRow(
+        stream.created(),
+        stream.term,
+        stream.floor,
+        stream.head_durable,
+        stream.append_time_us,
+        stream.next_source_id,
+        [
+            _SourceRow(
+                s.source_id,
+                s.name,
+                s.is_sparse,
+                *s.granted,
+                s.last_durable,
+                s.last_sequence,
+                s.token,
+                s.token_number,
+            )
+            for s in stream.sources.values()
+            if s.granted[0]
+        ],
+        [_SubscriptionRow(s.opened(), s.is_attached) for s in stream.subscriptions.values()],
+        stream.terms,
+        [(*key, removed_us) for key, removed_us in stream.left.items()],
+    )
+
+
+@dataclass(slots=True)
+class _Orphan:
+    """What is lost with a stream that no fact made; `records` are its batches, which the journal keeps."""
+
+    records: int = 0
+    publications: int = 0
+    first_sequence: int = 0
+    last_sequence: int = 0
+
+    def take(self, first_sequence: int, count: int, records: int) -> None:
+        self.records += records
+        self.publications += count
+        self.first_sequence = self.first_sequence or first_sequence
+        self.last_sequence = first_sequence + count - 1
+
+
+class Replay:
+    """Fills the tables from a snapshot and from the records behind it, in their order."""
+
+    __slots__ = ("_committing", "_creating", "_deleted", "_orders", "_orphans", "_tables")
+
+    def __init__(self, tables: Tables, orders: Orders, creating: Creating, committing: Committing) -> None:
+        self._tables = tables
+        self._orders = orders
+        self._creating = creating
+        self._committing = committing
+        self._orphans: dict[int, _Orphan] = {}
+        self._deleted: dict[int, None] = {}
+        """Streams whose end was replayed: what was on its way to them then is no orphan."""
+
+    def load(self, state: bytes) -> None:
+        """Take a snapshot. Raises `Refused`: `newer-format` for one that a later version wrote, `wrong-journal`."""
+        try:
+            taken = _decode(state)
+        except msgspec.DecodeError as error:
+            raise _not_known("the snapshot", state, "version", error) from None
+        if taken.version != SNAPSHOT_VERSION:
+            raise Refused(
+                "newer-format",
+                f"the snapshot has version {taken.version}, this veredus reads {SNAPSHOT_VERSION}: use a newer veredus",
+            )
+        tables = self._tables
+        # Each row goes as what is made of it comes: of a hundred thousand, both would take twice the memory for good.
+        taken.streams.reverse()
+        while taken.streams:
+            self._load_stream(taken.streams.pop())
+        tables.next_stream_id = taken.next_stream_id
+        tables.next_stage = taken.next_stage
+        for run in taken.runs:
+            tables.runs[run.sink] = Run(
+                run.sink, run.epoch, run.incarnation, run.commit_id, run.commit_streams, past=run.past
+            )
+        for stage in taken.stages:
+            tables.stages[stage.stage] = Stage(
+                stage.stage, stage.sink, stage.run_epoch, stage.stream_id, stage.stage_key, stage.count, stage.count
+            )
+
+    def _load_stream(self, row: _StreamRow) -> None:
+        created = row.created
+        stream = Stream(created, self._tables.budget)
+        stream.terms = row.terms or [(row.term, 1)]
+        stream.floor = row.floor
+        stream.become_durable(row.head)
+        stream.append_time_us = row.append_time_us
+        for source in row.sources:
+            state = SourceState(source.source_id, source.name, source.is_sparse)
+            state.open(source.epoch, source.incarnation)
+            state.become_granted(source.epoch, source.incarnation)
+            state.last_assigned = state.last_durable = source.last_number
+            state.last_sequence = source.last_sequence
+            state.token, state.token_number = source.token, source.token_number
+            stream.add_source(state)
+        stream.next_source_id = row.next_source_id
+        for subscription in row.subscriptions:
+            self._open(stream, subscription.opened)
+            stream.subscriptions[
+                subscription.opened.subscriber, subscription.opened.name
+            ].is_attached = subscription.is_attached
+        for left in row.left:
+            stream.note_left(*left)
+        self._tables.add_stream(stream)
+
+    def take(self, view: RecordView) -> None:
+        """Take the next record. Records of streams that are gone are passed over."""
+        kind = view.envelope.kind
+        if kind == RecordKind.FACT:
+            try:
+                fact = decode_fact(view.payload)
+            except msgspec.DecodeError as error:
+                raise _not_known("a fact", view.payload, "type", error) from None
+            self._apply(fact)
+        elif kind == RecordKind.BATCH:
+            self._take_batch(view)
+        elif kind == RecordKind.STAGED:
+            number, header = view.envelope.first_sequence, read_header(view.body)
+            self._note_stage(number)
+            self._note_stream_id(header.stream_id)
+            stage = self._tables.stages.get(number)
+            if stage is not None:
+                stage.count_durable = max(stage.count_durable, header.first_number - 1) + header.count
+                stage.count_assigned = stage.count_durable
+
+    def _take_batch(self, view: RecordView) -> None:
+        header = read_header(view.body)
+        self._note_stream_id(header.stream_id)
+        stream = self._tables.streams_by_id.get(header.stream_id)
+        if stream is None:
+            self._note_orphaned(header.stream_id, view.envelope.first_sequence, header.count, records=1)
+            return
+        stream.next_source_id = max(stream.next_source_id, header.source_id + 1)
+        source = stream.source_at(header.source_id)
+        first = view.envelope.first_sequence
+        if source is not None:
+            record_batch(source, header, view.memory, first)
+        stream.become_durable(first + header.count - 1)
+        stream.append_time_us = max(stream.append_time_us, view.envelope.append_time_us)
+
+    def _note_stream_id(self, stream_id: int) -> None:
+        """The stream was there. Where damage took the fact that made it, its id must not come again: publications of
+        another would seem to be its own.
+        """
+        self._tables.next_stream_id = max(self._tables.next_stream_id, stream_id + 1)
+
+    def _note_stage(self, number: int) -> None:
+        """The stage was there. Its number must not come again either: its rows would pass for those of another."""
+        self._tables.next_stage = max(self._tables.next_stage, number + 1)
+
+    def _note_orphaned(self, stream_id: int, first_sequence: int, count: int, records: int) -> None:
+        if stream_id not in self._deleted:
+            self._orphans.setdefault(stream_id, _Orphan()).take(first_sequence, count, records)
+
+    def _apply(self, fact: Fact) -> None:
+        self._note_stream_id(getattr(fact, "stream_id", 0))
+        match fact:
+            case SourceOpened(stream_id, source_id, name, epoch, incarnation, is_sparse):
+                stream = self._tables.streams_by_id.get(stream_id)
+                if stream is not None:
+                    source = stream.sources.get(name)
+                    if source is None:
+                        source = SourceState(source_id, name, is_sparse)
+                        stream.add_source(source)
+                    source.open(epoch, incarnation)
+                    source.become_granted(epoch, incarnation)
+            case SubscriptionOpened():
+                stream = self._tables.streams_by_id.get(fact.stream_id)
+                if stream is not None:
+                    self._open(stream, fact)
+            case SubscriptionSettled():
+                stream = self._tables.streams_by_id.get(fact.stream_id)
+                known = None if stream is None else stream.subscriptions.get((fact.subscriber, fact.name))
+                if stream is not None and known is not None:
+                    self._pass(stream, fact)
+                    known.apply_settled(fact, self._tables.limits.unsettled_max)
+            case SubscriptionRemoved(stream_id, subscriber, name, removed_us):
+                stream = self._tables.streams_by_id.get(stream_id)
+                if stream is not None:
+                    stream.subscriptions.pop((subscriber, name), None)
+                    stream.note_left(subscriber, name, removed_us)
+            case StreamDeleted(stream_id):
+                self._deleted[stream_id] = None
+                if self._orphans.pop(stream_id, None) is not None:
+                    self._orders.say(StreamDropped(stream_id))
+                self._creating.apply(fact)
+            case StreamTrimmed(stream_id, floor):
+                stream = self._tables.streams_by_id.get(stream_id)
+                if stream is not None:
+                    self._reach(stream, floor - 1)
+                self._creating.apply(fact)
+            case StagesDropped(stages):
+                for number in stages:
+                    self._note_stage(number)
+                self._committing.apply(fact)
+            case Committed():
+                for stage in fact.stages:
+                    self._note_stage(stage.stage)
+                    self._note_stream_id(stage.stream_id)
+                    if stage.count and stage.stream_id not in self._tables.streams_by_id:
+                        self._note_orphaned(stage.stream_id, stage.first_sequence, stage.count, records=0)
+                self._committing.apply(fact)
+                for move in fact.cursors:
+                    stream = self._tables.streams_by_id.get(move.stream_id)
+                    if stream is not None:
+                        apply_move(stream, move, self._tables.limits.unsettled_max)
+            case SourcesRaised(stream_id, sources):
+                stream = self._tables.streams_by_id.get(stream_id)
+                if stream is not None:
+                    raise_sources(stream, sources)
+            case _:
+                self._creating.apply(fact)
+                self._committing.apply(fact)
+
+    def _pass(self, stream: Stream, fact: SubscriptionOpened | SubscriptionSettled) -> None:
+        self._reach(stream, max(fact.floor, fact.pushed_known, *(last for _, last in fact.settled)))
+
+    def _reach(self, stream: Stream, last: int) -> None:
+        """What a cursor has passed, or what was trimmed, was there: its sequences must not come again where damage took
+        them, for the cursor would pass over them, and nobody could read what lies below the floor.
+        """
+        if last > stream.head_durable:
+            stream.become_durable(last)
+
+    def _open(self, stream: Stream, fact: SubscriptionOpened) -> None:
+        self._pass(stream, fact)
+        unsettled_max = self._tables.limits.unsettled_max
+        known = stream.subscriptions.get((fact.subscriber, fact.name))
+        if known is None:
+            stream.subscriptions[fact.subscriber, fact.name] = Subscription(fact, unsettled_max)
+        else:
+            known.apply_opened(fact, unsettled_max)
+
+    def finish(self, is_clean: bool) -> None:
+        """All records were taken. After a crash, whoever was attached may have been pushed all that was durable."""
+        for stream_id, orphan in self._orphans.items():
+            self._orders.say(Note("error", "stream-orphaned", {"stream_id": stream_id, **asdict(orphan)}))
+        for run in self._tables.runs.values():
+            # Only now: what an older run was committing at a checkpoint may have been shown behind it, or lost.
+            self._committing.drop_open_stages(run)
+        if is_clean:
+            return
+        for stream in self._tables.streams.values():
+            for subscription in stream.subscriptions.values():
+                subscription.note_maybe_pushed(stream.head_durable)
+
+
+def _not_known(what: str, data: Octets, mark: str, error: msgspec.DecodeError) -> Refused:
+    """Why a fact or snapshot cannot be taken: those of this floor are maps with a mark, in whichever version."""
+    try:
+        taken = msgspec.msgpack.decode(data)
+    except msgspec.DecodeError:
+        taken = {mark: None}
+    if isinstance(taken, dict) and mark in taken:
+        message = f"{what} in the journal is not known to this version ({error}): use a newer veredus"
+        return Refused("newer-format", message)
+    message = f"the journal holds no streams of a node, but what clients of topics remember: {what} in it is theirs"
+    return Refused("wrong-journal", f"{message}; name another directory")

@@ -1,0 +1,171 @@
+"""One stream: where its next publication goes, and who hangs on it.
+
+    sequence:   1 ... floor ........ head_durable ........ head_assigned
+                trimmed | kept, may be pushed | on its way to the journal
+
+Invariants
+    (1) floor - 1 <= head_durable <= head_assigned.
+    (2) Nothing above head_durable is pushed, confirmed or counted.
+    (3) Append times never fall.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from veredus.kernel.errors import Refused
+
+from .exchange import Start, StartKind
+from .facts import StreamCreated, TermRaised
+from .source import SourceState
+from .tail import Tail, TailBudget
+
+if TYPE_CHECKING:
+    from .flow import Flow
+    from .subscription import Subscription
+
+
+TERMS_MAX = 16
+"""Of this many terms a stream knows where they began; the oldest ones are then taken for one."""
+
+
+LEFT_MAX = 10_000
+"""Of this many removed subscriptions a stream knows when they were."""
+
+
+class Stream:
+    """Owns one stream's places, sources, subscriptions and the sessions that it feeds."""
+
+    __slots__ = (
+        "append_time_us",
+        "config",
+        "created_us",
+        "creator",
+        "floor",
+        "flows",
+        "head_assigned",
+        "head_durable",
+        "incarnation",
+        "is_deleted",
+        "is_term_durable",
+        "left",
+        "name",
+        "next_source_id",
+        "source_names",
+        "sources",
+        "stream_id",
+        "subscriptions",
+        "tail",
+        "terms",
+    )
+
+    def __init__(self, created: StreamCreated, budget: TailBudget) -> None:
+        """A stream that holds nothing yet."""
+        self.stream_id = created.stream_id
+        self.name = created.name
+        self.incarnation = created.incarnation
+        self.config = created.config
+        self.created_us = created.created_us
+        self.creator = created.creator
+        self.is_deleted = False
+        self.terms: list[tuple[int, int]] = [(1, 1)]
+        """Terms with their first sequences, both growing: from there on nothing of an earlier term is left."""
+        self.is_term_durable = True
+        """Whether the present term is there for good; nobody is told of one that a power cut could give again."""
+        self.floor = 1
+        self.head_assigned = 0
+        self.head_durable = 0
+        self.append_time_us = 0
+        self.next_source_id = 1
+        self.sources: dict[str, SourceState] = {}
+        self.source_names: dict[int, str] = {0: ""}
+        self.subscriptions: dict[tuple[str, str], Subscription] = {}
+        self.left: dict[tuple[str, str], int] = {}
+        """When durable subscriptions were removed last, of those that were last removed."""
+        self.flows: dict[int, Flow] = {}
+        self.tail = Tail(budget)
+
+    def created(self) -> StreamCreated:
+        """The fact that makes this stream, with the configuration that it has now."""
+        return StreamCreated(self.stream_id, self.name, self.incarnation, self.config, self.created_us, self.creator)
+
+    def assign(self, count: int, wall_us: int) -> tuple[int, int]:
+        """The first sequence and the append time (µs) of the next `count` publications."""
+        first = self.head_assigned + 1
+        self.head_assigned += count
+        self.append_time_us = max(self.append_time_us, wall_us)
+        return first, self.append_time_us
+
+    def unassign(self, first_sequence: int) -> None:
+        """The journal refused what was to start at `first_sequence`, and so everything behind it."""
+        self.head_assigned = max(self.head_durable, min(self.head_assigned, first_sequence - 1))
+
+    def become_durable(self, last_sequence: int) -> None:
+        """Everything up to `last_sequence` is in the journal."""
+        self.head_durable = last_sequence
+        self.head_assigned = max(self.head_assigned, last_sequence)
+
+    @property
+    def term(self) -> int:
+        """The present term."""
+        return self.terms[-1][0]
+
+    def term_raised(self) -> TermRaised:
+        """The fact that makes the present term."""
+        return TermRaised(self.stream_id, *self.terms[-1])
+
+    def raise_term(self, term: int, first_sequence: int) -> None:
+        """What an earlier term held from `first_sequence` on is gone."""
+        self.terms = [known for known in self.terms if known[1] < first_sequence] + [(term, first_sequence)]
+        if len(self.terms) > TERMS_MAX:
+            (_, first), (merged, _), *rest = self.terms
+            self.terms = [(merged, first), *rest]
+
+    def changed_from(self, term: int) -> int:
+        """The first sequence that may mean something else than in `term`; 0 when none does, or for `term` 0."""
+        return next((first for later, first in self.terms if later > term > 0), 0)
+
+    def place_of(self, start: Start, term: int) -> int:
+        """The sequence at which a subscriber that knew `term` begins. Raises `Refused` for one that is not there."""
+        head, floor = self.head_durable, self.floor
+        if start.kind is StartKind.HEAD:
+            return head + 1
+        if start.kind is StartKind.TAIL:
+            return max(floor, head - start.value + 1)
+        if start.kind is StartKind.AFTER_MINE:
+            source = self.sources.get(start.source)
+            return max(floor, source.last_sequence + 1) if source else floor
+        if start.value == 0:
+            return floor
+        first = min(start.value, self.changed_from(term) or start.value)
+        if first < floor:
+            message = f"sequence {first} of stream {self.name!r} is gone: {floor} is the first one kept"
+            raise Refused("below-floor", message, floor=floor, head=head)
+        if first > head + 1:
+            message = f"sequence {first} of stream {self.name!r} is not there yet: the newest is {head}"
+            raise Refused("above-head", message, floor=floor, head=head)
+        return first
+
+    def note_left(self, subscriber: str, name: str, removed_us: int) -> None:
+        """A durable subscription is gone."""
+        self.left.pop((subscriber, name), None)
+        if len(self.left) >= LEFT_MAX:
+            del self.left[next(iter(self.left))]
+        self.left[subscriber, name] = removed_us
+
+    def source_at(self, source_id: int) -> SourceState | None:
+        """The source with this id, None for an anonymous one."""
+        name = self.source_names.get(source_id, "")
+        return self.sources.get(name)
+
+    def add_source(self, source: SourceState) -> None:
+        """Know a source from now on."""
+        self.sources[source.name] = source
+        self.source_names[source.source_id] = source.name
+        self.next_source_id = max(self.next_source_id, source.source_id + 1)
+
+    def check(self) -> None:
+        """Repeat the invariants."""
+        assert self.floor - 1 <= self.head_durable <= self.head_assigned, "(1)"
+        for source in self.sources.values():
+            assert source.last_durable <= source.last_assigned

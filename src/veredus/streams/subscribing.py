@@ -1,0 +1,477 @@
+"""The way out: subscribers attach, are fed by credit, settle, and leave.
+
+A durable subscription changes (its owner, its filter, whether it is there at all) by one fact at a time. Until the
+journal has answered, all is as it was, but that its flow is held: what is passed under a filter, and who is fenced by
+an owner, is never more than a crash would remember. What is asked meanwhile waits for its turn.
+
+Source: the design, sections 2 and 4; guarantees 1, 5 and 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from veredus.kernel.engine import Now
+from veredus.kernel.errors import Refused
+from veredus.kernel.names import check_incarnation, checked_name
+
+from .cursors import Cursors
+from .examine import Wanted, wanted_by
+from .exchange import (
+    EVERYTHING,
+    AdminRequested,
+    ConfirmFilter,
+    CreditGranted,
+    Durability,
+    Fence,
+    FilterChangeRequested,
+    GrantSubscription,
+    Refuse,
+    SettleRequested,
+    StartKind,
+    SubscribeRequested,
+)
+from .facts import SubscriptionOpened, SubscriptionRemoved
+from .feeding import Feeding
+from .flow import Flow
+from .orders import Orders, Then, Waiter
+from .parking import Parking, check_parking
+from .stream import Stream
+from .subscription import Subscription
+from .tables import Tables
+
+
+class Subscribing:
+    """Owns who asks, who owns which subscription, and what is on its way to the journal."""
+
+    __slots__ = ("_asking", "_cursors", "_orders", "_tables", "feeding", "flows", "opening")
+
+    def __init__(self, tables: Tables, orders: Orders, cursors: Cursors, parking: Parking) -> None:
+        self._tables = tables
+        self._orders = orders
+        self._asking: dict[int, None] = {}
+        self.opening: dict[tuple[int, str, str], Subscription] = {}
+        """New subscriptions on their way to the journal; they are in no table before they are there."""
+        self._cursors = cursors
+        self.feeding = Feeding(orders, cursors, parking, tables.limits.push_size_max)
+        self.flows = self.feeding.flows
+
+    # ── attach ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def subscribe(self, event: SubscribeRequested, stream: Stream, now: Now) -> None:
+        """Find out where to begin, then `begin`; by time it takes the journal to tell."""
+        if event.stream_incarnation and event.stream_incarnation != stream.incarnation:
+            raise Refused(
+                "stream-replaced",
+                f"stream {stream.name!r} was deleted and created again: its sequences mean something else; start anew",
+                incarnation=stream.incarnation,
+            )
+        wanted = wanted_by(event.filter or EVERYTHING)
+        if bool(event.subscriber) != bool(event.name):
+            raise Refused("bad-name", "a durable subscription has a subscriber and a name, an ephemeral one neither")
+        if event.attempts_max:
+            check_parking(self._tables, event)
+        if event.subscriber:
+            checked_name("subscriber", event.subscriber)
+            checked_name("subscription", event.name)
+            check_incarnation(event.incarnation)
+        self._asking[event.session] = None
+        if stream.is_term_durable:
+            self._seek(event, stream, wanted, now)
+        else:
+            then = partial(self._seek_later, event, stream, wanted)
+            behind = Then(then, partial(self._refuse_unstored, event.session))
+            self._orders.append_fact(stream.term_raised(), behind, now, is_synced=True)
+
+    def _seek_later(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, now: Now) -> None:
+        stream.is_term_durable = True
+        self._seek_again(event, stream, wanted, now)
+
+    def _seek(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, now: Now) -> None:
+        if event.session not in self._asking:
+            return
+        if self._has_cursor(event, stream) or event.start.kind is not StartKind.TIME:
+            self.begin(event, stream, wanted, None, now)
+        else:
+            self._orders.locate(stream.stream_id, event.start.value, _Place(self, event, stream, wanted))
+
+    def _has_cursor(self, event: SubscribeRequested, stream: Stream) -> bool:
+        key = (event.subscriber, event.name)
+        return key in stream.subscriptions or (stream.stream_id, *key) in self.opening
+
+    def begin(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, position: int | None, now: Now) -> None:
+        """Go on where the subscription's cursor stands; without one at `position`, None for where it asked."""
+        if event.session not in self._asking:
+            return
+        if stream.is_deleted:
+            raise Refused("stream-deleted", f"stream {stream.name!r} was deleted")
+        key = (stream.stream_id, event.subscriber, event.name)
+        known = self.opening.get(key) or stream.subscriptions.get(key[1:])
+        if known is not None:
+            self._in_turn(known, partial(self._take_over, event, stream, wanted, known), now)
+            return
+        if position is None:
+            position = stream.place_of(event.start, event.term)
+        if not event.subscriber:
+            self.feeding.pump(self._start_flow(event, stream, wanted, position, None), now)
+            return
+        self._check_new(event, stream)
+        fact = SubscriptionOpened(
+            stream_id=stream.stream_id,
+            subscriber=event.subscriber,
+            name=event.name,
+            epoch=1,
+            incarnation=event.incarnation,
+            filter=wanted.filter,
+            filter_sequence=position,
+            mode=int(event.mode),
+            floor=position - 1,
+            settled=(),
+            pushed_to=position - 1,
+            pushed_known=position - 1,
+            attempts_max=event.attempts_max,
+            parked_to=event.parked_to,
+            opened_us=now.wall_us,
+            start=position,
+        )
+        subscription = self.opening[key] = Subscription(fact, self._tables.limits.unsettled_max)
+        self._change(subscription, fact, _Opened(self, event, stream, wanted, subscription, fact), now)
+
+    def _check_new(self, event: SubscribeRequested, stream: Stream) -> None:
+        if event.epoch:
+            who = f"{event.subscriber}/{event.name}"
+            message = f"stream {stream.name!r} has no subscription {who} with epoch {event.epoch}: use epoch 0"
+            raise Refused("unknown-subscription", message)
+        count = len(stream.subscriptions) + sum(stream_id == stream.stream_id for stream_id, _, _ in self.opening)
+        if count >= self._tables.limits.subscriptions_max:
+            raise Refused(
+                "too-many-subscriptions", f"stream {stream.name!r} has {count} subscriptions, its limit: remove one"
+            )
+
+    def _take_over(
+        self, event: SubscribeRequested, stream: Stream, wanted: Wanted, known: Subscription, now: Now
+    ) -> None:
+        """It is this one's turn to become the owner, if it is still there and so is what it wants to own."""
+        if event.session not in self._asking:
+            return
+        if stream.subscriptions.get((known.subscriber, known.name)) is not known or stream.is_deleted:
+            self._seek_again(event, stream, wanted, now)
+            return
+        if event.epoch and event.epoch != known.epoch:
+            del self._asking[event.session]
+            self._orders.say(Fence(event.session, known.epoch, _fenced(known)))
+            return
+        if event.filter is None:
+            wanted = wanted_by(known.filter)
+        fact = known.handed_on(event.incarnation, wanted.filter, int(event.mode), event.attempts_max, event.parked_to)
+        self._change(known, fact, _Opened(self, event, stream, wanted, known, fact), now)
+
+    def _seek_again(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, now: Now) -> None:
+        """It has waited for something that is over now."""
+        try:
+            self._seek(event, stream, wanted, now)
+        except Refused as refused:
+            self.refuse(event.session, refused)
+
+    def opened(self, opening: _Opened, now: Now) -> None:
+        """The owner's epoch is in the journal: the one before is fenced, and the new one begins."""
+        event, stream, subscription = opening.event, opening.stream, opening.subscription
+        if self.opening.pop(_key_of(subscription), None) is None:
+            before = subscription.session
+            is_fenced = subscription.epoch != opening.fact.epoch
+            subscription.hand_on(opening.fact, self._tables.limits.unsettled_max)
+            if before != event.session and self.feeding.drop(before) is not None and is_fenced:
+                self._orders.say(Fence(before, subscription.epoch, _fenced(subscription)))
+        elif not stream.is_deleted:
+            stream.subscriptions[subscription.subscriber, subscription.name] = subscription
+        subscription.session = 0
+        if stream.is_deleted and event.session in self._asking:
+            self.refuse(event.session, Refused("stream-deleted", f"stream {stream.name!r} was deleted"))
+        elif event.session in self._asking:
+            subscription.session = event.session
+            if subscription.waiting:
+                # What the one before settled meanwhile is not journaled yet: this one hears of it.
+                subscription.waiting = [event.session]
+            self._start_flow(event, stream, opening.wanted, subscription.floor + 1, subscription)
+        else:
+            self._detach(subscription, now)
+        self.go_on(subscription, now)
+
+    def open_failed(self, opening: _Opened, code: str, reason: str, now: Now) -> None:
+        """The owner's epoch could not be journaled: whoever owned it owns it still, and what was new is not there."""
+        self.opening.pop(_key_of(opening.subscription), None)
+        self._refuse_unstored(opening.event.session, code, reason)
+        self.go_on(opening.subscription, now)
+
+    def _start_flow(
+        self,
+        event: SubscribeRequested,
+        stream: Stream,
+        wanted: Wanted,
+        position: int,
+        subscription: Subscription | None,
+    ) -> Flow:
+        del self._asking[event.session]
+        flow = Flow(event.session, stream, wanted, position, event.until, event.credit)
+        flow.subscription = subscription
+        epoch = 0
+        if subscription is not None:
+            flow.redelivered_to = subscription.pushed_to
+            epoch = subscription.epoch
+        self.feeding.add(flow)
+        self._orders.say(
+            GrantSubscription(
+                event.session,
+                stream.stream_id,
+                stream.incarnation,
+                stream.term,
+                epoch,
+                position,
+                stream.floor,
+                stream.head_durable,
+                stream.changed_from(event.term),
+            )
+        )
+        return flow
+
+    # ── one change at a time ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _in_turn(self, subscription: Subscription, change: Callable[[Now], None], now: Now) -> None:
+        """Make a change now, or once the one that is on its way to the journal is answered."""
+        if subscription.is_changing:
+            subscription.changes.append(change)
+        else:
+            change(now)
+
+    def _change(
+        self, subscription: Subscription, fact: SubscriptionOpened | SubscriptionRemoved, waiter: Waiter, now: Now
+    ) -> None:
+        subscription.is_changing = True
+        self._orders.append_fact(fact, waiter, now)
+
+    def go_on(self, subscription: Subscription, now: Now) -> None:
+        """A change was answered: make those that waited, feed the owner, and journal what was settled meanwhile."""
+        subscription.is_changing = False
+        while subscription.changes and not subscription.is_changing:
+            subscription.changes.pop(0)(now)
+        flow = self.flows.get(subscription.session)
+        if flow is not None:
+            self.feeding.pump(flow, now)
+        self._cursors.go_on(subscription, now)
+
+    # ── feed ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def pump_stream(self, stream: Stream, now: Now) -> None:
+        """The stream's durable head has moved: feed whoever waited for that."""
+        for flow in list(stream.flows.values()):
+            self.feeding.pump(flow, now)
+
+    def settle(self, event: SettleRequested, now: Now) -> None:
+        """Settle what a session was pushed; feed it again if it waited for that."""
+        flow = self.flows.get(event.session)
+        subscription = None if flow is None else flow.subscription
+        if flow is None or subscription is None:
+            self._orders.refuse(event.session, "not-durable", "only a durable subscription settles", is_final=False)
+            return
+        was_full = subscription.ledger.is_full
+        self._cursors.settle(event, subscription, now)
+        if was_full:
+            self.feeding.pump(flow, now)
+
+    def grant_credit(self, event: CreditGranted, now: Now) -> None:
+        """More bytes may be pushed."""
+        flow = self.flows.get(event.session)
+        if flow is not None:
+            flow.credit = min(flow.credit + event.size, 1 << 62)
+            self.feeding.pump(flow, now)
+
+    def set_congested(self, session: int, is_congested: bool, now: Now) -> None:
+        """The session's link cannot take more for now, or can again."""
+        flow = self.flows.get(session)
+        if flow is not None:
+            flow.is_congested = is_congested
+            self.feeding.pump(flow, now)
+
+    # ── filter, leave ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def change_filter(self, event: FilterChangeRequested, now: Now) -> None:
+        """Another filter from the flow's position on; journaled first where the subscription is durable."""
+        flow = self.flows.get(event.session)
+        if flow is None:
+            self._orders.refuse(event.session, "not-subscribed", "subscribe before changing the filter")
+            return
+        wanted = wanted_by(event.filter)
+        if flow.subscription is not None:
+            self._in_turn(flow.subscription, partial(self._store_filter, flow, flow.subscription, wanted), now)
+            return
+        flow.wanted = wanted
+        self._orders.say(ConfirmFilter(event.session, flow.position))
+        self.feeding.pump(flow, now)
+
+    def _store_filter(self, flow: Flow, subscription: Subscription, wanted: Wanted, now: Now) -> None:
+        if self.flows.get(flow.session) is flow:
+            fact = subscription.refiltered(wanted.filter, flow.position)
+            waiter = _FilterChanged(self, flow, subscription, wanted, flow.position, fact)
+            self._change(subscription, fact, waiter, now)
+
+    def filter_changed(self, change: _FilterChanged, now: Now) -> None:
+        """The new filter is in the journal; it counts, whether or not its owner is still there."""
+        flow = change.flow
+        change.subscription.refilter(change.fact)
+        flow.wanted = change.wanted
+        if self.flows.get(flow.session) is flow:
+            self._orders.say(ConfirmFilter(flow.session, change.position))
+        self.go_on(change.subscription, now)
+
+    def filter_failed(self, change: _FilterChanged, code: str, reason: str, now: Now) -> None:
+        """The new filter could not be journaled: the flow goes on under the one that it has."""
+        if self.flows.get(change.flow.session) is change.flow:
+            message = f"the node could not store the filter ({reason}): the one before stays; try again later"
+            self._orders.refuse(change.flow.session, code, message, is_final=False)
+        self.go_on(change.subscription, now)
+
+    def _refuse_unstored(self, session: int, code: str, reason: str) -> None:
+        if session in self._asking:
+            message = f"the node could not store the subscription ({reason}): try again later"
+            self.refuse(session, Refused(code, message))
+
+    def refuse(self, session: int, refused: Refused) -> None:
+        """A session that waited for the journal is not granted what it asked for."""
+        self._asking.pop(session, None)
+        self._orders.say(Refuse(session, refused.code, refused.message, refused.details))
+
+    def close(self, session: int, now: Now) -> None:
+        """The session is over; a durable cursor stays where it is, and says so in the journal."""
+        flow = self.feeding.drop(session)
+        self._asking.pop(session, None)
+        subscription = None if flow is None else flow.subscription
+        if subscription is not None and subscription.session == session:
+            subscription.session = 0
+            self._detach(subscription, now)
+
+    def _detach(self, subscription: Subscription, now: Now) -> None:
+        subscription.is_attached = False
+        self._cursors.journal(subscription, now)
+
+    def remove(
+        self,
+        fact: SubscriptionRemoved,
+        stream: Stream,
+        subscription: Subscription,
+        then: Callable[[], None],
+        event: AdminRequested,
+        now: Now,
+    ) -> None:
+        """Remove a durable subscription once that is journaled; its owner is told, then `then` is called."""
+        removal = _Removed(self, stream, subscription, then, event, fact.removed_us)
+        self._in_turn(subscription, partial(self._remove, fact, removal), now)
+
+    def _remove(self, fact: SubscriptionRemoved, removal: _Removed, now: Now) -> None:
+        subscription, event = removal.subscription, removal.event
+        if subscription.is_removed:
+            message = f"subscription {subscription.subscriber}/{subscription.name} is removed already"
+            self._orders.refuse(event.session, "unknown-subscription", message, event.request, is_final=False)
+        else:
+            self._change(subscription, fact, removal, now)
+
+    def removed(self, removal: _Removed, now: Now) -> None:
+        """The removal is in the journal; whoever asked for the subscription meanwhile begins anew."""
+        subscription = removal.subscription
+        subscription.is_removed = True
+        key = (subscription.subscriber, subscription.name)
+        del removal.stream.subscriptions[key]
+        removal.stream.note_left(*key, removal.removed_us)
+        self._cursors.forget(subscription)
+        if self.feeding.drop(subscription.session) is not None:
+            message = f"subscription {key[0]}/{key[1]} was removed"
+            self._orders.refuse(subscription.session, "subscription-removed", message)
+        removal.then()
+        self.go_on(subscription, now)
+
+    def remove_failed(self, removal: _Removed, code: str, reason: str, now: Now) -> None:
+        """The removal could not be journaled: nothing has changed."""
+        message = f"the node could not store the removal ({reason}): nothing has changed"
+        self._orders.refuse(removal.event.session, code, message, removal.event.request, is_final=False)
+        self.go_on(removal.subscription, now)
+
+    def end_stream(self, stream: Stream) -> None:
+        """The stream was deleted: everybody who hung on it is told."""
+        for flow in list(stream.flows.values()):
+            self.feeding.drop(flow.session)
+            self._orders.refuse(flow.session, "stream-deleted", f"stream {stream.name!r} was deleted")
+        for subscription in stream.subscriptions.values():
+            self._cursors.forget(subscription)
+
+
+def _key_of(subscription: Subscription) -> tuple[int, str, str]:
+    return subscription.stream_id, subscription.subscriber, subscription.name
+
+
+def _fenced(subscription: Subscription) -> str:
+    return (
+        f"another owner has taken over subscription {subscription.subscriber}/{subscription.name}: this one must stop"
+    )
+
+
+@dataclass(slots=True)
+class _Place:
+    subscribing: Subscribing
+    event: SubscribeRequested
+    stream: Stream
+    wanted: Wanted
+
+    def take_place(self, sequence: int, now: Now) -> None:
+        try:
+            self.subscribing.begin(self.event, self.stream, self.wanted, max(self.stream.floor, sequence), now)
+        except Refused as refused:
+            self.subscribing.refuse(self.event.session, refused)
+
+
+@dataclass(slots=True)
+class _Opened:
+    subscribing: Subscribing
+    event: SubscribeRequested
+    stream: Stream
+    wanted: Wanted
+    subscription: Subscription
+    fact: SubscriptionOpened
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        self.subscribing.opened(self, now)
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        self.subscribing.open_failed(self, code, reason, now)
+
+
+@dataclass(slots=True)
+class _Removed:
+    subscribing: Subscribing
+    stream: Stream
+    subscription: Subscription
+    then: Callable[[], None]
+    event: AdminRequested
+    removed_us: int
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        self.subscribing.removed(self, now)
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        self.subscribing.remove_failed(self, code, reason, now)
+
+
+@dataclass(slots=True)
+class _FilterChanged:
+    subscribing: Subscribing
+    flow: Flow
+    subscription: Subscription
+    wanted: Wanted
+    position: int
+    fact: SubscriptionOpened
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        self.subscribing.filter_changed(self, now)
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        self.subscribing.filter_failed(self, code, reason, now)

@@ -1,0 +1,309 @@
+"""A durable subscription: its filter, its owner's epoch, and the ledger that is its cursor.
+
+Invariants
+    (1) `floor_durable` never exceeds the ledger's floor: retention may rely on it after any crash.
+    (2) At most one session owns it; a newer owner's epoch fences the older.
+    (3) Nothing at or below `pushed_to` is pushed again without being marked as redelivered.
+    (4) Owner, filter, mode and parking are those of the newest fact that is in the journal.
+    (5) Nothing counts as tried that was not pushed: what is unsettled was examined by the present filter, or its
+        attempts count from nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from veredus.delivery.settlement import Ledger, Range
+from veredus.kernel.engine import Now
+from veredus.matching import Filter
+
+from .exchange import EVERYTHING
+from .facts import CursorMoved, SubscriptionOpened, SubscriptionSettled
+from .ranges import between, cursor_of, joined, without
+
+
+class Subscription:
+    """Owns what a node knows of one durable subscription."""
+
+    __slots__ = (
+        "attempts",
+        "attempts_max",
+        "changes",
+        "epoch",
+        "excluded",
+        "filter",
+        "filter_sequence",
+        "floor_durable",
+        "incarnation",
+        "is_attached",
+        "is_changing",
+        "is_journaling",
+        "is_removed",
+        "is_stale",
+        "ledger",
+        "mode",
+        "name",
+        "opened_us",
+        "origins",
+        "parked_to",
+        "pushed_known",
+        "pushed_to",
+        "session",
+        "start",
+        "stream_id",
+        "subscriber",
+        "unwanted",
+        "waiting",
+    )
+
+    def __init__(self, fact: SubscriptionOpened, unsettled_max: int) -> None:
+        """As the journal says it was opened."""
+        self.stream_id = fact.stream_id
+        self.subscriber = fact.subscriber
+        self.name = fact.name
+        self.session = 0
+        self.is_changing = False
+        """Whether another owner or filter, or its removal, is on its way to the journal."""
+        self.changes: list[Callable[[Now], None]] = []
+        """What else it is to become, each in its turn."""
+        self.is_removed = False
+        self.is_journaling = False
+        self.is_stale = False
+        self.waiting: list[int] = []
+        self.apply_opened(fact, unsettled_max)
+
+    def apply_opened(self, fact: SubscriptionOpened, unsettled_max: int) -> None:
+        """A new owner, filter or mode."""
+        self.epoch = fact.epoch
+        self.incarnation = fact.incarnation
+        self.filter = fact.filter
+        self.filter_sequence = fact.filter_sequence
+        self.mode = fact.mode
+        self.attempts_max = fact.attempts_max
+        self.attempts = fact.attempts
+        self.parked_to = fact.parked_to
+        self.opened_us = fact.opened_us
+        self.start = fact.start
+        self.origins = fact.origins
+        self.unwanted = fact.unwanted
+        self.is_attached = True
+        self._place(fact, unsettled_max)
+
+    def apply_settled(self, fact: SubscriptionSettled, unsettled_max: int) -> None:
+        """The cursor moved."""
+        self.is_attached = not fact.is_detached
+        self._place(fact, unsettled_max)
+
+    def _place(self, fact: SubscriptionOpened | SubscriptionSettled, unsettled_max: int) -> None:
+        self.floor_durable = fact.floor
+        self.pushed_to = fact.pushed_to
+        self.pushed_known = fact.pushed_known
+        self.excluded = fact.settled
+        self.ledger = Ledger(fact.floor, is_ordered=self.mode == 0, ranges_max=unsettled_max)
+
+    @property
+    def floor(self) -> int:
+        """Everything up to here is settled or rejected."""
+        return self.ledger.floor
+
+    def settled_ranges(self) -> tuple[Range, ...]:
+        """What is done with above the floor, said to the present owner or to one before.
+
+        Where each is settled by itself, what the filter rejected is among it. An ordered cursor passes that with its
+        floor alone: it would be unsettled again as soon as something behind it was pushed.
+        """
+        own = () if self.ledger.is_ordered else self.ledger.settled
+        if not self.excluded:
+            return own
+        floor = self.floor
+        return joined((*own, *((max(a, floor + 1), b) for a, b in self.excluded if b > floor)))
+
+    def exclude(self, first: int, last: int) -> None:
+        """An earlier session was pushed `first` to `last`, and they are settled before this one examined them."""
+        self.excluded = joined((*self.excluded, (first, last)))
+
+    def forget_passed(self) -> None:
+        """Let go of excluded ranges that the ledger knows by itself: an ordered one, once its floor covers them."""
+        known_to = self.floor if self.ledger.is_ordered else self.ledger.position - 1
+        if self.excluded and self.excluded[0][1] <= known_to:
+            self.excluded = tuple(bounds for bounds in self.excluded if bounds[1] > known_to)
+
+    def opened(self) -> SubscriptionOpened:
+        """The fact that makes this subscription again."""
+        return SubscriptionOpened(
+            stream_id=self.stream_id,
+            subscriber=self.subscriber,
+            name=self.name,
+            epoch=self.epoch,
+            incarnation=self.incarnation,
+            filter=self.filter,
+            filter_sequence=self.filter_sequence,
+            mode=self.mode,
+            floor=self.floor,
+            settled=self.settled_ranges(),
+            pushed_to=self.pushed_to,
+            pushed_known=self.pushed_known,
+            attempts_max=self.attempts_max,
+            attempts=self.attempts,
+            parked_to=self.parked_to,
+            opened_us=self.opened_us,
+            start=self.start,
+            origins=self.origins,
+            unwanted=self.unwanted,
+        )
+
+    @classmethod
+    def moved_in(cls, move: CursorMoved, unsettled_max: int) -> Subscription:
+        """One that comes into being with a commit; nobody owns it yet."""
+        opened = SubscriptionOpened(
+            stream_id=move.stream_id,
+            subscriber=move.subscriber,
+            name=move.name,
+            epoch=1,
+            incarnation=b"",
+            filter=EVERYTHING,
+            filter_sequence=move.floor + 1,
+            mode=1,
+            floor=move.floor,
+            settled=(),
+            pushed_to=move.floor,
+        )
+        subscription = cls(opened, unsettled_max)
+        subscription.move(move, unsettled_max)
+        return subscription
+
+    def move(self, fact: CursorMoved, unsettled_max: int) -> None:
+        """A commit puts the cursor elsewhere; whoever owned it is gone."""
+        done = without(((0, self.floor), *self.settled_ranges()), self.unwanted)
+        kept = ((max(a, fact.kept_from), b) for a, b in done if b >= fact.kept_from)
+        self.opened_us, self.start, self.origins = fact.opened_us, fact.start, fact.origins
+        self.unwanted = fact.unwanted
+        self.is_attached, self.session = False, 0
+        floor, ranges = cursor_of(fact.floor, (*fact.settled, *kept))
+        self._place(
+            SubscriptionSettled(
+                stream_id=self.stream_id,
+                subscriber=self.subscriber,
+                name=self.name,
+                floor=floor,
+                settled=ranges,
+                pushed_to=max((self.pushed_to, floor, *(origin.last_place for origin in fact.origins))),
+                pushed_known=floor,
+            ),
+            unsettled_max,
+        )
+
+    def settled(self, is_detached: bool) -> SubscriptionSettled:
+        """The fact that its cursor stands where the ledger says."""
+        return SubscriptionSettled(
+            stream_id=self.stream_id,
+            subscriber=self.subscriber,
+            name=self.name,
+            floor=self.floor,
+            settled=self.settled_ranges(),
+            pushed_to=self.pushed_to,
+            is_detached=is_detached,
+            pushed_known=self.pushed_known,
+        )
+
+    def note_pushed(self, last: int) -> None:
+        """Everything that matched up to `last` was pushed."""
+        self.pushed_to = max(self.pushed_to, last)
+        self.pushed_known = max(self.pushed_known, last)
+
+    def note_maybe_pushed(self, head: int) -> None:
+        """Its owner, if it has one, may have been pushed all up to `head`: no fact tells what it was pushed."""
+        if self.is_attached:
+            self.pushed_to = max(self.pushed_to, head)
+
+    def refiltered(self, filter_: Filter, sequence: int) -> SubscriptionOpened:
+        """The fact that another filter counts from `sequence` on. What the one before had pushed was not tried under
+        this one: some of it may have been rejected.
+        """
+        opened = self.opened()
+        if filter_ == self.filter:
+            return opened
+        return msgspec.structs.replace(opened, filter=filter_, filter_sequence=sequence, attempts=())
+
+    def refilter(self, fact: SubscriptionOpened) -> None:
+        """Another filter is in the journal."""
+        self.filter = fact.filter
+        self.filter_sequence = fact.filter_sequence
+        self.attempts = fact.attempts
+        self.floor_durable = max(self.floor_durable, fact.floor)
+
+    def handed_on(
+        self, incarnation: bytes, filter_: Filter, mode: int, attempts_max: int, parked_to: str
+    ) -> SubscriptionOpened:
+        """The fact that another session begins behind the floor; under a new epoch, unless it is the same owner's."""
+        return msgspec.structs.replace(
+            self.opened(),
+            epoch=self.epoch + (incarnation != self.incarnation),
+            incarnation=incarnation,
+            filter=filter_,
+            filter_sequence=self.floor + 1,
+            mode=mode,
+            # It has been pushed nothing yet: what it is not pushed either will not have been tried once more.
+            pushed_known=self.floor,
+            attempts_max=attempts_max,
+            attempts=self._tried() if filter_ == self.filter else (),
+            parked_to=parked_to,
+        )
+
+    def hand_on(self, fact: SubscriptionOpened, unsettled_max: int) -> None:
+        """Another session is in the journal: behind the floor that stands there it examines again what is unsettled.
+
+        What was settled while the fact was on its way is not in the journal yet: it lies above that floor.
+        """
+        self.refilter(fact)
+        self.epoch = fact.epoch
+        self.incarnation = fact.incarnation
+        self.attempts_max = fact.attempts_max
+        self.parked_to = fact.parked_to
+        self.is_attached = True
+        settled = self.settled_ranges()
+        if self.floor > fact.floor:
+            settled = joined(((fact.floor + 1, self.floor), *settled))
+        self.excluded = settled
+        self.mode = fact.mode
+        self.ledger = Ledger(fact.floor, is_ordered=self.mode == 0, ranges_max=unsettled_max)
+        self.pushed_known = fact.floor
+
+    def _tried(self) -> tuple[tuple[int, int, int], ...]:
+        """How often what is unsettled was pushed, to sessions that are over and to the present one."""
+        if not self.attempts_max:
+            return ()
+        counted: list[tuple[int, int, int]] = []
+        pushed_to = self.pushed_known if self.filter_sequence <= self.floor + 1 else self.floor
+        reached = max(pushed_to, max((last for _, last, _ in self.attempts), default=0))
+        for first, last in between(self.floor + 1, reached, self.settled_ranges()):
+            counted += self._attempts_in(first, min(last, pushed_to), 1)
+            counted += self._attempts_in(max(first, pushed_to + 1), last, 0)
+        return tuple(counted)
+
+    def _attempts_in(self, first: int, last: int, more: int) -> list[tuple[int, int, int]]:
+        """The attempts at `first` to `last`, and `more` of them, in ascending ranges; never tried ones are left out."""
+        counted: list[tuple[int, int, int]] = []
+        place = first
+        for a, b, count in self.attempts:
+            if b < place or a > last:
+                continue
+            if more and a > place:
+                counted.append((place, a - 1, more))
+            counted.append((max(a, place), min(b, last), count + more))
+            place = min(b, last) + 1
+        if more and place <= last:
+            counted.append((place, last, more))
+        return counted
+
+    def exhausted(self, first: int, last: int) -> tuple[Range, ...]:
+        """The parts of `first` to `last` that were pushed so often that they are to be parked."""
+        if not self.attempts_max:
+            return ()
+        return tuple(
+            (max(a, first), min(b, last))
+            for a, b, count in self.attempts
+            if count >= self.attempts_max and a <= last and b >= first
+        )

@@ -1,0 +1,155 @@
+"""The tables of the streams floor: what a snapshot holds and what facts change.
+
+Every change of a table is a fact (veredus.streams.facts), journaled before anything that rests on it is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from veredus.kernel.errors import Refused
+
+from .facts import StreamConfig
+from .stream import Stream
+from .tail import TailBudget
+
+
+class StreamsLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of the streams floor; sizes in bytes."""
+
+    streams_max: int = 20_000
+    tail_size_max: int = 64 << 20
+    unsettled_max: int = 65_536
+    push_size_max: int = 1 << 20
+    """A push is not made any larger once it holds this much."""
+    streams_per_principal_max: int = 20_000
+    sources_per_principal_max: int = 20_000
+    subscriptions_max: int = 10_000
+    stages_max: int = 10_000
+    creates_on_use: bool = True
+    """Whether a stream that does not exist comes into being when a permitted peer first publishes or subscribes to
+    it."""
+    config: StreamConfig = StreamConfig()
+    """How a stream that comes into being on first use is configured."""
+
+
+PAST_RUNS_MAX = 16
+
+
+@dataclass(slots=True)
+class Stage:
+    """Rows on their way to a stream, durable and invisible."""
+
+    stage: int
+    sink: str
+    run_epoch: int
+    stream_id: int
+    stage_key: bytes
+    count_assigned: int = 0
+    count_durable: int = 0
+    is_committing: bool = False
+
+
+@dataclass(slots=True)
+class Run:
+    """The present run of a sink, and its last commit."""
+
+    sink: str
+    epoch: int = 0
+    incarnation: bytes = b""
+    commit_id: int = -1
+    commit_streams: tuple[tuple[str, int, int], ...] = ()
+    is_committing: bool = False
+    past: tuple[bytes, ...] = ()
+    """Incarnations of older runs, the newest last: a zombie must not take over again."""
+
+    def begin(self, epoch: int, incarnation: bytes) -> None:
+        """A new run begins."""
+        if self.incarnation:
+            self.past = (*self.past, self.incarnation)[-PAST_RUNS_MAX:]
+        self.epoch = epoch
+        self.incarnation = incarnation
+
+
+class Tables:
+    """Owns all streams, runs and stages of a node, and the numbers that name the next ones."""
+
+    __slots__ = (
+        "budget",
+        "created_by",
+        "ids",
+        "limits",
+        "may",
+        "next_stage",
+        "next_stream_id",
+        "runs",
+        "size_of",
+        "stages",
+        "streams",
+        "streams_by_id",
+    )
+
+    def __init__(
+        self,
+        limits: StreamsLimits,
+        ids: Callable[[], bytes],
+        may: Callable[[str, str, str], bool],
+        size_of: Callable[[int], int],
+    ) -> None:
+        """Empty tables.
+
+        `ids` gives 16 random bytes at each call; `may(principal, verb, stream)` guards every door; `size_of(stream_id)`
+        is
+        what the journal keeps of a stream, in bytes.
+        """
+        self.size_of = size_of
+        self.limits = limits
+        self.ids = ids
+        self.may = may
+        self.budget = TailBudget(limits.tail_size_max)
+        self.streams: dict[str, Stream] = {}
+        self.streams_by_id: dict[int, Stream] = {}
+        self.runs: dict[str, Run] = {}
+        self.stages: dict[int, Stage] = {}
+        self.created_by: dict[str, int] = {}
+        self.next_stream_id = 1
+        self.next_stage = 1
+
+    def add_stream(self, stream: Stream) -> None:
+        """Know a stream from now on."""
+        self.streams[stream.name] = stream
+        self.created_by[stream.creator] = self.created_by.get(stream.creator, 0) + 1
+        self.streams_by_id[stream.stream_id] = stream
+        self.next_stream_id = max(self.next_stream_id, stream.stream_id + 1)
+
+    def remove_stream(self, stream_id: int) -> None:
+        """Forget a stream and the stages that were meant for it."""
+        stream = self.streams_by_id.pop(stream_id)
+        del self.streams[stream.name]
+        self.created_by[stream.creator] -= 1
+        stream.is_deleted = True
+        stream.tail.forget()
+        for stage in [stage for stage in self.stages.values() if stage.stream_id == stream_id]:
+            del self.stages[stage.stage]
+
+    def check_may(self, principal: str, verb: str, stream: str) -> None:
+        """Raise `Refused("forbidden")` unless the rules let `principal` do this."""
+        if not self.may(principal, verb, stream):
+            who = principal or "an anonymous peer"
+            raise Refused(
+                "forbidden", f"{who} may not {verb} {stream!r}: ask for a rule in the [security] section", verb=verb
+            )
+
+    def existing(self, name: str) -> Stream:
+        """The stream of this name. Raises `Refused("unknown-stream")`."""
+        stream = self.streams.get(name)
+        if stream is None:
+            raise Refused(
+                "unknown-stream",
+                f"there is no stream {name!r}: create it with `veredus stream create {name}`",
+                stream=name,
+            )
+        return stream

@@ -1,0 +1,124 @@
+"""The client without asyncio: the same names, and calls that wait. One thread of the process does the work of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from math import inf
+from os import PathLike
+from threading import Lock
+from time import sleep
+from types import TracebackType
+from typing import Self
+
+from veredus.client.loops import shared_loop
+from veredus.kernel.octets import Octets
+from veredus.protocols.topics.conversation import RETRIES_MAX
+from veredus.protocols.topics.many import COUNT_MAX
+
+from .client import ANSWER_S, BODY_SIZE_MAX, DIRECTORY, home_of_one
+from .operations import Message, Operations, checked_count, packed_of, pauses
+
+
+class Client:
+    """One client of the topic service, as `AsyncClient`, with calls that wait. Threads may share it."""
+
+    def __init__(
+        self,
+        client_id: str,
+        *,
+        proxies: Sequence[str],
+        directory: str | PathLike[str] = DIRECTORY,
+        answer_s: float = ANSWER_S,
+        retries_max: int = RETRIES_MAX,
+        body_size_max: int = BODY_SIZE_MAX,
+    ) -> None:
+        """As `AsyncClient`; to be opened and closed, or entered."""
+        self.id = client_id
+        self._home = home_of_one(client_id, proxies, directory, answer_s, retries_max, body_size_max)
+        self._operations = Operations(client_id, self._home)
+        self._thread = shared_loop()
+        self._hands: dict[str, Lock] = {}
+        """One caller has to do with a topic at a time, until it was told what became of that."""
+
+    def open(self) -> None:
+        """Take the client's directory. Raises `Refused("client-in-use")` when another process has it."""
+        self._thread.run(self._home.open())
+        self._operations.open()
+
+    def close(self) -> None:
+        """Bring to its end what is under way, and let go of the directory; what was got counts as handed over."""
+        self._leave(is_done=True)
+
+    def subscribe(self, topic: str) -> None:
+        """Be subscribed to the topic; as `AsyncClient.subscribe`."""
+        self._thread.run(self._operations.subscribe(topic))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Be subscribed to the topic no longer; as `AsyncClient.unsubscribe`."""
+        self._thread.run(self._operations.unsubscribe(topic))
+
+    def put(self, topic: str, body: Octets) -> None:
+        """Put a message; as `AsyncClient.put`."""
+        with self._hands.setdefault(topic, Lock()):
+            self._thread.run(self._operations.put(topic, bytes(memoryview(body))))
+            self._thread.call(partial(self._operations.told, topic))
+
+    def put_many(self, topic: str, bodies: Sequence[Octets]) -> None:
+        """Put some thousands of messages at once, all of them or none; as `AsyncClient.put_many`."""
+        if not bodies:
+            return
+        packed = packed_of(bodies)
+        with self._hands.setdefault(topic, Lock()):
+            self._thread.run(self._operations.put(topic, packed, is_many=True))
+            self._thread.call(partial(self._operations.told, topic))
+
+    def get(self, topic: str, *, wait_s: float = 0.0) -> Message | None:
+        """The next message, None when there is none within `wait_s`; as `AsyncClient.get`."""
+        messages = self._wait(topic, 0, wait_s)
+        return messages[0] if messages else None
+
+    def get_many(self, topic: str, count_max: int = COUNT_MAX, *, wait_s: float = 0.0) -> list[Message]:
+        """The next messages, as many as come at once, [] when there are none; as `AsyncClient.get_many`."""
+        return self._wait(topic, checked_count(count_max), wait_s)
+
+    def done(self, message: Message) -> None:
+        """Say that a message is handed over; as `AsyncClient.done`."""
+        self._thread.run(self._operations.done(message))
+
+    def messages(self, topic: str) -> Iterator[Message]:
+        """The messages of a topic, for ever; each counts as handed over when the next one is asked for."""
+        while True:
+            message = self.get(topic, wait_s=inf)
+            assert message is not None
+            yield message
+
+    def _wait(self, topic: str, count_max: int, wait_s: float) -> list[Message]:
+        messages = self._get(topic, count_max)
+        for pause_s in pauses(wait_s):
+            if messages:
+                break
+            sleep(pause_s)
+            messages = self._get(topic, count_max)
+        return messages
+
+    def _get(self, topic: str, count_max: int) -> list[Message]:
+        with self._hands.setdefault(topic, Lock()):
+            messages = self._thread.run(self._operations.take(topic, count_max))
+            if messages:
+                self._thread.call(partial(self._operations.given, topic, len(messages)))
+            return messages
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave(is_done=kind is None)
+
+    def _leave(self, is_done: bool) -> None:
+        if self._operations.is_open:
+            self._thread.run(self._operations.close(is_done))
+            self._thread.run(self._home.close())

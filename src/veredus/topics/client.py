@@ -1,0 +1,234 @@
+"""Clients of the topic service, for asyncio: one, or many of one process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from math import inf
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from veredus.kernel.octets import Octets
+from veredus.protocols.topics.conversation import RETRIES_MAX
+from veredus.protocols.topics.many import COUNT_MAX
+
+from .home import Home, HomeSettings
+from .operations import Message, Operations, check_named, checked_count, packed_of, pauses
+from .states import directory_name
+
+ANSWER_S = 0.1
+BODY_SIZE_MAX = 1 << 20
+DIRECTORY = "veredus-topics"
+GROUP_DIRECTORY = "clients"
+"""Of a group; those of single clients begin with `client_`."""
+
+
+class GroupClient:
+    """One client of the topic service, by its id; in one loop. `AsyncClient` is one that has its home to itself.
+
+    Killed at any point and run again with the same id and directory, it neither loses nor doubles: a put is finished,
+    and a message that was not handed over is handed over. It is, when `get` returned it and the next operation on
+    its topic begins, or the client closes.
+    """
+
+    def __init__(self, client_id: str, home: Home) -> None:
+        """A client in a home that it may share. Raises `Refused("bad-word")` for an id that no header can carry."""
+        self.id = client_id
+        self._operations = Operations(client_id, home)
+        self._hands: dict[str, asyncio.Lock] = {}
+        """One caller has to do with a topic at a time, until it was told what became of that."""
+
+    async def subscribe(self, topic: str) -> None:
+        """Be subscribed to the topic, from now on if that is new.
+
+        Raises `Unavailable` (`no-proxy`, `server-unavailable`, …) or `Refused`; then it is not known whether one is.
+        """
+        await self._operations.subscribe(topic)
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Be subscribed no longer, and get nothing of the topic any more, also not what was put before.
+
+        Raises as `subscribe` does.
+        """
+        await self._operations.unsubscribe(topic)
+
+    async def put(self, topic: str, body: Octets) -> None:
+        """Put a message: all who are subscribed get it, once.
+
+        Raises `Misuse("too-large")`, `Refused`, or `Unavailable`: then nobody knows whether it was put, and the next
+        put of the same body on this topic is the same put, tried again.
+        """
+        async with self._hands.setdefault(topic, asyncio.Lock()):
+            await self._operations.put(topic, bytes(memoryview(body)))
+            self._operations.told(topic)
+
+    async def put_many(self, topic: str, bodies: Sequence[Octets]) -> None:
+        """Put some thousands of messages at once, all of them or none; with 4 bytes each, at most `body_size_max`.
+
+        Raises as `put` does; then the next put of the same messages is the same put, tried again.
+        """
+        if not bodies:
+            return
+        packed = packed_of(bodies)
+        async with self._hands.setdefault(topic, asyncio.Lock()):
+            await self._operations.put(topic, packed, is_many=True)
+            self._operations.told(topic)
+
+    async def get(self, topic: str, *, wait_s: float = 0.0) -> Message | None:
+        """The next message; None when there is none within `wait_s`.
+
+        Raises `Refused("not-subscribed")`, or as `subscribe` does: then no message is lost.
+        """
+        messages = await self._wait(topic, 0, wait_s)
+        return messages[0] if messages else None
+
+    async def get_many(self, topic: str, count_max: int = COUNT_MAX, *, wait_s: float = 0.0) -> list[Message]:
+        """The next messages, as many as come at once (a MiB or so) and `count_max` at most; [] when there are none.
+
+        They are handed over together, as `get` hands over one. Raises as `get` does.
+        """
+        return await self._wait(topic, checked_count(count_max), wait_s)
+
+    async def done(self, message: Message) -> None:
+        """Say that a message is handed over, rather than with the next operation on its topic: it never comes again.
+
+        Those that came at once with it, and before it, are so too.
+        Raises `Unavailable` (`disk-full`, `journal-failed`) where that cannot be written.
+        """
+        await self._operations.done(message)
+
+    async def messages(self, topic: str) -> AsyncIterator[Message]:
+        """The messages of a topic, for ever; each counts as handed over when the next one is asked for."""
+        while True:
+            message = await self.get(topic, wait_s=inf)
+            assert message is not None
+            yield message
+
+    async def _wait(self, topic: str, count_max: int, wait_s: float) -> list[Message]:
+        messages = await self._get(topic, count_max)
+        for pause_s in pauses(wait_s):
+            if messages:
+                break
+            await asyncio.sleep(pause_s)
+            messages = await self._get(topic, count_max)
+        return messages
+
+    async def _get(self, topic: str, count_max: int) -> list[Message]:
+        async with self._hands.setdefault(topic, asyncio.Lock()):
+            messages = await self._operations.take(topic, count_max)
+            self._operations.given(topic, len(messages))
+            return messages
+
+
+class AsyncClient(GroupClient):
+    """One client of the topic service, from `open` to `close`, or in an `async with` block; in one loop.
+
+    Leaving the block by an exception hands over nothing: the last message of each topic comes again, with the same id.
+    """
+
+    def __init__(
+        self,
+        client_id: str,
+        *,
+        proxies: Sequence[str],
+        directory: str | PathLike[str] = DIRECTORY,
+        answer_s: float = ANSWER_S,
+        retries_max: int = RETRIES_MAX,
+        body_size_max: int = BODY_SIZE_MAX,
+    ) -> None:
+        """A client that asks `proxies` ("host:port"), in this order, and remembers what it must below `directory`.
+
+        A proxy is asked `retries_max` times more if it does not answer in `answer_s`, then the next one is. Raises
+        `Refused("bad-word")` for an id that no header can carry, and `Misuse("no-proxies")`.
+        """
+        self._home = home_of_one(client_id, proxies, directory, answer_s, retries_max, body_size_max)
+        super().__init__(client_id, self._home)
+
+    async def open(self) -> None:
+        """Take the client's directory. Raises `Refused("client-in-use")` when another process has it."""
+        await self._home.open()
+        self._operations.open()
+
+    async def close(self) -> None:
+        """Bring to its end what is under way, and let go of the directory; what was got counts as handed over."""
+        await self._leave(is_done=True)
+
+    async def _leave(self, is_done: bool) -> None:
+        if self._operations.is_open:
+            await self._operations.close(is_done)
+            await self._home.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._leave(is_done=kind is None)
+
+
+class AsyncClientGroup:
+    """Many clients of one process, in one `async with` block: they share a directory, its syncs, and the connections.
+
+    Each remembers in the group's directory, and not where an `AsyncClient` of its id does: a client stays in its group.
+    Leaving the block by an exception hands over nothing.
+    """
+
+    def __init__(
+        self,
+        *,
+        proxies: Sequence[str],
+        directory: str | PathLike[str] = DIRECTORY,
+        answer_s: float = ANSWER_S,
+        retries_max: int = RETRIES_MAX,
+        body_size_max: int = BODY_SIZE_MAX,
+    ) -> None:
+        """As for `AsyncClient`. Raises `Misuse("no-proxies")`."""
+        path = Path(directory) / GROUP_DIRECTORY
+        settings = _settings_of("the group of clients", path, proxies, answer_s, retries_max, body_size_max)
+        self._home = Home(settings)
+        self._clients: dict[str, GroupClient] = {}
+
+    def client(self, client_id: str) -> GroupClient:
+        """The client of this id, always the same. Raises `Refused("bad-word")`, and `Misuse("not-open")`."""
+        known = self._clients.get(client_id)
+        if known is None:
+            self._home.check_open()
+            known = self._clients[client_id] = GroupClient(client_id, self._home)
+            known._operations.open()
+        return known
+
+    async def __aenter__(self) -> Self:
+        await self._home.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.gather(*(client._operations.close(is_done=kind is None) for client in self._clients.values()))
+        await self._home.close()
+
+
+def home_of_one(
+    client_id: str,
+    proxies: Sequence[str],
+    directory: str | PathLike[str],
+    answer_s: float,
+    retries_max: int,
+    body_size_max: int,
+) -> Home:
+    """The home of a client that shares it with nobody."""
+    check_named("id", client_id)
+    path = Path(directory) / directory_name(client_id)
+    return Home(_settings_of(f"client {client_id}", path, proxies, answer_s, retries_max, body_size_max))
+
+
+def _settings_of(
+    owner: str, path: Path, proxies: Sequence[str], answer_s: float, retries_max: int, body_size_max: int
+) -> HomeSettings:
+    # A single proxy may be given as it is.
+    listed = (proxies,) if isinstance(proxies, str) else tuple(proxies)
+    return HomeSettings(owner, path, listed, round(answer_s * 1e9), retries_max, body_size_max)

@@ -1,0 +1,62 @@
+"""What the clients of one process may share: a directory, its syncs, and the connections to the proxies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from veredus.kernel.errors import Misuse
+
+from .asking import Questions
+from .states import States
+
+
+class HomeSettings(NamedTuple):
+    """Where clients remember, and how they ask; `owner` is who they are, in words."""
+
+    owner: str
+    path: Path
+    proxies: Sequence[str]
+    answer_ns: int
+    retries_max: int
+    body_size_max: int
+
+
+class Home:
+    """Owns what clients remember, and their questions; opened, used and closed on one loop."""
+
+    def __init__(self, settings: HomeSettings) -> None:
+        """Nothing is opened yet. Raises `Misuse("no-proxies")`."""
+        if not settings.proxies:
+            raise Misuse("no-proxies", "there is no proxy to ask: list at least one address under `proxies`")
+        self.settings = settings
+        self.states = States(settings.path, settings.owner)
+        self._questions: Questions | None = None
+        self._is_open = False
+
+    @property
+    def questions(self) -> Questions:
+        """What is asked of the proxies, once it is open."""
+        assert self._questions is not None
+        return self._questions
+
+    def check_open(self) -> None:
+        """Raise `Misuse("not-open")` unless it is open."""
+        if not self._is_open:
+            raise Misuse("not-open", f"{self.settings.owner} is not open: enter it, and leave it when all is done")
+
+    async def open(self) -> None:
+        """Take the directory. Raises `Refused`: `client-in-use`, or what the journal's recovery raises."""
+        settings = self.settings
+        if self._questions is not None:
+            raise Misuse("not-open", f"{settings.owner} was opened before: make another one")
+        await self.states.open()
+        self._is_open = True
+        self._questions = Questions(settings.proxies, settings.answer_ns, settings.retries_max, settings.body_size_max)
+
+    async def close(self) -> None:
+        """Let go of what was opened; no client uses it any more."""
+        self._is_open = False
+        self.questions.close()
+        await self.states.close()

@@ -1,0 +1,421 @@
+"""What a client does, one operation at a time on each topic, side by side on different ones.
+
+    put:  begin_put ──save, synced──┬──► end_put ──► the caller is told ──► end_report ──save
+                    └──ask──────────┘
+    get:  asked_get ──► ask ──► end_get ──save, synced──► the caller has it ──► end_hand_over ──save
+
+What must be durable, and when:
+
+- *begin_put before the caller is told*, while it is asked: the body must not be forgotten once somebody may rely on it.
+  Whoever is killed before it was written, and puts something else, is told that its counter is another body's: that
+  was the put of which nobody was told anything. It begins anew, above.
+- *end_put* is not saved at all. Whoever is killed before its caller was told asks again with the same counter and body,
+  which the server knows; what its answer says beyond that, `is_taken`, only spares that question while the process
+  lives. That nobody knows what became of a put is written without a sync.
+- *end_report* is written right after the caller was told, so that the same body may be put anew, and not synced: if a
+  power failure takes it, the next put of the same body counts as this one, as if it had struck just before. It must not
+  be written before, or a process that is killed in between has it put twice.
+- *end_get before handing over*, id and body: the next GET names the id, and the server lets go of the message.
+- *end_hand_over* when the next operation on the topic begins, which says that the caller is done with the message, or
+  when it says so, or when the client closes. Whoever is killed before gets the same message again.
+
+An operation that has begun is brought to its end, also where its caller waits no longer: then it was told nothing.
+Source: seed 000, sections 2 and 4; veredus.protocols.topics.client_state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import repeat
+from time import monotonic
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from veredus.kernel.errors import Misuse, Refused, Unavailable, VeredusError
+from veredus.kernel.octets import Octets
+from veredus.protocols.topics.client_state import (
+    ClientState,
+    Got,
+    asked_get,
+    asked_put,
+    begin_put,
+    end_get,
+    end_hand_over,
+    end_put,
+    end_report,
+    end_unsubscribe,
+    is_anothers,
+    messages_in,
+    unfinished_put,
+)
+from veredus.protocols.topics.many import COUNT_MAX, pack
+from veredus.protocols.topics.messages import (
+    Get,
+    GetMany,
+    Put,
+    PutMany,
+    Status,
+    StatusWord,
+    Subscribe,
+    Unsubscribe,
+    check_word,
+    encode_message,
+)
+
+from .home import Home
+
+WORD_SIZE_MAX = 512
+"""So that an id, a topic and the id of a message fit into a header."""
+TOLD_S = 0.01
+"""How long after the end of a put its caller has been told for sure."""
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.02, 0.5
+T = TypeVar("T")
+_Question: TypeAlias = Get | GetMany | Put | PutMany
+
+
+class Message(NamedTuple):
+    """What was put, as a subscriber gets it; `id` is its own within the topic."""
+
+    topic: str
+    id: str
+    body: bytes
+
+
+@dataclass(slots=True)
+class _Place:
+    """A topic, as far as this process has to do with it."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    messages: list[Message] = field(default_factory=list)
+    """What came under the id in `messages_of`."""
+    messages_of: str = ""
+    given_count: int = 0
+    """How many of what came the caller has, in all."""
+    is_told: bool = False
+    """Whether the caller knows that its put was taken."""
+
+
+class Operations:
+    """Owns what one client has in hand; opened, used and closed on one loop, while its home is open."""
+
+    def __init__(self, client_id: str, home: Home) -> None:
+        """Nothing is opened yet. Raises `Refused("bad-word")` for an id that no header can carry."""
+        check_named("id", client_id)
+        self._id = client_id
+        self._home = home
+        self.is_open = False
+        self._places: dict[str, _Place] = {}
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._told_timer: asyncio.TimerHandle | None = None
+
+    def open(self) -> None:
+        """Its home is open."""
+        self.is_open = True
+
+    async def close(self, is_done: bool = True) -> None:
+        """Bring all to its end; `is_done`: whether the callers are done with the messages that they got."""
+        self.is_open = False
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+        if self._told_timer is not None:
+            self._told_timer.cancel()
+        for topic, place in self._places.items():
+            if not is_done:
+                place.given_count = 0
+            # Where this cannot be written, it is as if the process had been killed here.
+            with suppress(Unavailable):
+                await self._save_marks(topic)
+
+    # ── what the caller was told ─────────────────────────────────────────────────────────────────────────────────────
+
+    def told(self, topic: str) -> None:
+        """The caller of the last put on the topic knows, or is about to know, that it was taken."""
+        self._place(topic).is_told = True
+        if self._told_timer is None:
+            self._told_timer = asyncio.get_running_loop().call_later(TOLD_S, self._write_told)
+
+    def given(self, topic: str, count: int = 1) -> None:
+        """The caller has what it took, so many; the next operation on the topic says that it is done with it."""
+        got = self._state(topic).got
+        if got is not None:
+            self._place(topic).given_count = got.done_count + count
+
+    def _write_told(self) -> None:
+        self._told_timer = None
+        for topic, place in self._places.items():
+            if place.is_told and self.is_open:
+                self._spawn(self._write_mark(topic, place))
+
+    async def _write_mark(self, topic: str, place: _Place) -> None:
+        async with place.lock:
+            if place.is_told:
+                with suppress(Unavailable):
+                    await self._saved(topic, end_report(self._state(topic)), is_synced=False)
+                    place.is_told = False
+
+    def _marked(self, topic: str) -> ClientState:
+        """The topic's state, with what its caller was told and given."""
+        state, place = self._state(topic), self._place(topic)
+        if place.is_told:
+            state = end_report(state)
+        if state.got is not None and place.given_count > state.got.done_count:
+            state = end_hand_over(state, place.given_count)
+        return state
+
+    async def _save(self, topic: str, state: ClientState, is_synced: bool = True) -> None:
+        await self._saved(topic, state, is_synced)
+        self._forget_marks(topic)
+
+    def _forget_marks(self, topic: str) -> None:
+        """They are saved."""
+        place = self._place(topic)
+        place.given_count, place.is_told = 0, False
+
+    async def _save_marks(self, topic: str) -> None:
+        state = self._marked(topic)
+        if state != self._state(topic):
+            await self._save(topic, state, is_synced=False)
+
+    # ── operations ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def subscribe(self, topic: str) -> None:
+        """Be subscribed to the topic. Raises `Refused` or `Unavailable`; then it is not known whether one is."""
+        check_named("topic", topic)
+        await self._run(self._subscribe(topic))
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Be subscribed to the topic no longer. Raises `Refused` or `Unavailable`; then it is not known."""
+        check_named("topic", topic)
+        await self._run(self._unsubscribe(topic))
+
+    async def put(self, topic: str, body: bytes, is_many: bool = False) -> None:
+        """Put a message, or what `many.pack` made of many; `told` is to be called next.
+
+        Raises `Misuse("too-large")`, `Refused` or `Unavailable`.
+        """
+        check_named("topic", topic)
+        size_max = self._home.settings.body_size_max
+        if len(body) > size_max:
+            raise Misuse("too-large", f"the body has {len(body)} bytes, and may have {size_max}: put it in parts")
+        await self._run(self._put(topic, body, is_many))
+
+    async def take(self, topic: str, count_max: int = 0) -> list[Message]:
+        """The next message, or up to `count_max`, if there are any; `given` is to be called next.
+
+        Raises `Refused` or `Unavailable`.
+        """
+        check_named("topic", topic)
+        return await self._run(self._take(topic, count_max))
+
+    async def done(self, message: Message) -> None:
+        """The caller is done with a message that it has, and with those that it got before.
+
+        Raises `Unavailable` where that cannot be written.
+        """
+        await self._run(self._done(message))
+
+    async def _done(self, message: Message) -> None:
+        async with self._place(message.topic).lock:
+            state = self._state(message.topic)
+            if state.got is None:
+                return
+            ids = [one.id for one in self._messages(message.topic, state.got)]
+            done_count = ids.index(message.id) + 1 if message.id in ids else 0
+            if done_count > state.got.done_count:
+                await self._saved(message.topic, end_hand_over(state, done_count), is_synced=False)
+
+    async def _subscribe(self, topic: str) -> None:
+        async with self._place(topic).lock:
+            await self._save_marks(topic)
+            status = await self._ask(encode_message(Subscribe(self._id, topic)))
+            if status.status not in (StatusWord.OK, StatusWord.ALREADY_SUBSCRIBED):
+                raise self._error(status, "SUBSCRIBE", topic)
+
+    async def _unsubscribe(self, topic: str) -> None:
+        async with self._place(topic).lock:
+            await self._save_marks(topic)
+            status = await self._ask(encode_message(Unsubscribe(self._id, topic)))
+            # Not subscribed any more is what a second try is told where the first one's answer was lost.
+            if status.status not in (StatusWord.OK, StatusWord.NOT_SUBSCRIBED):
+                raise self._error(status, "UNSUBSCRIBE", topic)
+            await self._save_if_changed(topic, end_unsubscribe(self._state(topic)))
+
+    async def _save_if_changed(self, topic: str, state: ClientState) -> None:
+        if state != self._state(topic):
+            await self._save(topic, state)
+
+    async def _take(self, topic: str, count_max: int) -> list[Message]:
+        async with self._place(topic).lock:
+            state = self._marked(topic)
+            if state.got is not None:
+                await self._save_marks(topic)
+            else:
+                status = await self._ask_saved(topic, state, asked_get(state, self._id, topic, count_max), False)
+                if status.status == StatusWord.NO_MESSAGES:
+                    return []
+                if status.status != StatusWord.OK:
+                    raise self._error(status, "GET", topic)
+                state = end_get(state, status, count_max > 0)
+                await self._save(topic, state)
+            assert state.got is not None
+            first = state.got.done_count
+            return self._messages(topic, state.got)[first : first + max(1, count_max)]
+
+    def _messages(self, topic: str, got: Got) -> list[Message]:
+        """All that came, handed over or not."""
+        place = self._place(topic)
+        if place.messages_of != got.message_id:
+            place.messages = list(map(Message, repeat(topic), *messages_in(got)))
+            place.messages_of = got.message_id
+        return place.messages
+
+    async def _put(self, topic: str, body: bytes, is_many: bool) -> None:
+        async with self._place(topic).lock:
+            state = self._marked(topic)
+            if unfinished_put(state, body, is_many) is not None:
+                state = await self._finished(topic, state)
+            state = begin_put(state, body, is_many)
+            assert state.putting is not None
+            if state.putting.is_taken:
+                await self._save_if_changed(topic, state)
+                return
+            error: VeredusError
+            try:
+                status = await self._ask_saved(topic, state, asked_put(state, self._id, topic))
+                if is_anothers(state, status):
+                    state = begin_put(end_put(state, status), body, is_many)
+                    status = await self._ask_saved(topic, state, asked_put(state, self._id, topic))
+            except Unavailable as unavailable:
+                state, error = end_put(state, None), unavailable
+            else:
+                state = end_put(state, status)
+                if status.status == StatusWord.OK:
+                    self._home.states.hold(self._id, topic, state)
+                    return
+                error = self._error(status, "PUT", topic)
+            with suppress(Unavailable):
+                await self._save(topic, state, is_synced=False)
+            raise _in_doubt(error)
+
+    async def _ask_saved(self, topic: str, state: ClientState, question: _Question, is_synced: bool = True) -> Status:
+        """Ask while the state is being saved; the answer when it is."""
+        if state == self._state(topic):
+            return await self._ask(encode_message(question))
+        saved = self._saved(topic, state, is_synced)
+        try:
+            return await self._ask(encode_message(question))
+        finally:
+            await saved
+            self._forget_marks(topic)
+
+    async def _finished(self, topic: str, state: ClientState) -> ClientState:
+        """The state with the put finished that a killed process left. Raises `Unavailable` where nobody knows."""
+        try:
+            status = await self._ask(encode_message(asked_put(state, self._id, topic)))
+            ended = end_put(state, status)
+            if status.status == StatusWord.OK:
+                # Nobody is left who could be told.
+                return end_report(ended)
+            error = self._error(status, "PUT", topic)
+            if isinstance(error, Refused):
+                return ended
+            raise error
+        except Unavailable as error:
+            said = "the put before this one was under way when its process ended, and must be finished first"
+            raise Unavailable(error.code, f"{said}: {error.message}", **error.details) from None
+
+    # ── small things ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _place(self, topic: str) -> _Place:
+        place = self._places.get(topic)
+        if place is None:
+            place = self._places[topic] = _Place()
+        return place
+
+    def _state(self, topic: str) -> ClientState:
+        return self._home.states.of(self._id, topic)
+
+    def _saved(self, topic: str, state: ClientState, is_synced: bool = True) -> asyncio.Future[None]:
+        """Done when it is remembered for good."""
+        return self._home.states.save(self._id, topic, state, is_synced)
+
+    async def _ask(self, data: bytes) -> Status:
+        return await self._home.questions.ask(data)
+
+    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Bring `work` to its end, whether the caller waits for it or not."""
+        if not self.is_open:
+            work.close()
+            raise Misuse("not-open", f"client {self._id} is not open: enter it, and leave it when all is done")
+        return await asyncio.shield(self._spawn(work))
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
+
+    def _error(self, status: Status, asked: str, topic: str) -> VeredusError:
+        """What an answer means that is none of those that were hoped for."""
+        text = status.body.decode(errors="backslashreplace")
+        said = f"{status.sender} answers {asked} {topic} with {status.status}" + (f": {text}" if text else "")
+        match status.status:
+            case StatusWord.NOT_SUBSCRIBED:
+                said = f"client {self._id} is not subscribed to {topic}: subscribe first"
+                return Refused("not-subscribed", said, topic=topic)
+            case StatusWord.SERVER_UNAVAILABLE:
+                return Unavailable("server-unavailable", said, topic=topic)
+            case StatusWord.PROXY_DOES_NOT_KNOW_ANY_SERVER:
+                return Unavailable("no-server", said, topic=topic)
+            case StatusWord.INTERNAL_ERROR:
+                return Unavailable("server-failed", said, topic=topic)
+            case StatusWord.REFUSED | StatusWord.BAD_MESSAGE:
+                return Refused("refused", said, topic=topic)
+            case _:
+                return Refused("bad-answer", said, topic=topic)
+
+
+def check_named(kind: str, word: str) -> None:
+    """Raise `Refused("bad-word")` for an id or a topic that a header cannot carry."""
+    check_word(kind, word)
+    try:
+        size = len(word.encode())
+    except UnicodeEncodeError as error:
+        said = f"{kind} {word!r}: character {word[error.start]!r} at position {error.start} cannot be in a header"
+        raise Refused("bad-word", f"{said}, which is UTF-8", kind=kind, word=word, position=error.start) from None
+    if size > WORD_SIZE_MAX:
+        said = f"{kind} {word[:40]!r}… has {size} bytes as UTF-8, and may have {WORD_SIZE_MAX} to fit into a header"
+        raise Refused("bad-word", said, kind=kind, word=word)
+
+
+def packed_of(bodies: Sequence[Octets]) -> bytes:
+    """Many messages as one body. Raises `Misuse("too-many")`."""
+    if len(bodies) > COUNT_MAX:
+        said = f"these are {len(bodies)} messages, and at most {COUNT_MAX} are put at once: put them in parts"
+        raise Misuse("too-many", said)
+    return pack([bytes(memoryview(body)) for body in bodies])
+
+
+def checked_count(count_max: int) -> int:
+    """How many messages are wanted at once. Raises `Misuse("too-few")` for none."""
+    if count_max < 1:
+        raise Misuse("too-few", f"{count_max} messages cannot be got: ask for at least one")
+    return min(count_max, COUNT_MAX)
+
+
+def pauses(wait_s: float) -> Iterator[float]:
+    """How long to pause before asking once more, until `wait_s` is over; gentler by and by."""
+    end, pause = monotonic() + wait_s, PAUSE_FIRST_S
+    while (left := end - monotonic()) > 0:
+        yield min(pause, left)
+        pause = min(2 * pause, PAUSE_MAX_S)
+
+
+def _in_doubt(error: VeredusError) -> VeredusError:
+    # A proxy without a server passed nothing on.
+    if isinstance(error, Unavailable) and error.code != "no-server":
+        said = f"{error.message} (nobody knows whether the message was put; the same put again never puts it twice)"
+        return Unavailable(error.code, said, **error.details)
+    return error

@@ -1,0 +1,187 @@
+"""The sockets of a client: a DEALER to each proxy that was asked, connected for as long as the proxy is there.
+
+    DEALER: token, "", data ──► ROUTER of a proxy, which returns the envelope as it came: token, "", answer
+
+To a proxy each question looks like one of a REQ socket's of its own. An answer finds its question by the token, so a
+late one to a question that was forgotten is nobody's. A monitor tells at once when there is no connection, or no more;
+libzmq itself would try again for ever.
+Source: seed 000, section 3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from veredus.runtime.zeromq_io import SocketReader, receive, send
+
+_TOKEN_SIZE = 8
+_UNANSWERED_MAX = 3
+_GONE = zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
+_WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | _GONE
+
+
+@dataclass(slots=True, eq=False)
+class _Link:
+    """A connection, or one that is being made."""
+
+    address: str
+    socket: zmq.Socket[bytes]
+    monitor: zmq.Socket[bytes]
+    readers: tuple[SocketReader, ...] = ()
+    """Of the socket and of its monitor, once it is connecting."""
+    is_connected: bool = False
+    has_answered: bool = False
+    counted_token: int = 0
+    """The newest question when `unanswered_count` was counted last."""
+    unanswered_count: int = 0
+    """Times in a row that questions were forgotten without an answer; those that were there at one time count once."""
+    asked: dict[int, bytes] = field(default_factory=dict)
+
+
+class ProxySockets:
+    """Owns the connections to the proxies; made, used and closed on the running loop."""
+
+    def __init__(
+        self, message_size_max: int, answered: Callable[[int, bytes], None], unreachable: Callable[[int, str], None]
+    ) -> None:
+        """Tell `answered` what came, and `unreachable` why nothing will come, by the question's token."""
+        self._message_size_max = message_size_max
+        self._answered = answered
+        self._unreachable = unreachable
+        self._loop = asyncio.get_running_loop()
+        self._context = zmq.Context()
+        self._links: dict[str, _Link] = {}
+        self._link_of: dict[int, _Link] = {}
+        self._newest_token = 0
+
+    def close(self) -> None:
+        """Close every connection; what is still to be sent is not."""
+        for link in list(self._links.values()):
+            self._drop(link)
+        self._context.term()
+
+    def ask(self, address: str, token: int, data: bytes) -> None:
+        """Ask the proxy at `address`; `token` is heard of again once at the most, and not within this call.
+
+        Tokens grow.
+        """
+        known = self._links.get(address)
+        link: _Link | str
+        if known is None:
+            link = self._connect(address)
+        elif known.unanswered_count >= _UNANSWERED_MAX:
+            # A peer that vanished without a word leaves a connection that looks like one.
+            link = self._replace(known)
+        else:
+            link = known
+        if isinstance(link, _Link):
+            self._send(link, token, data)
+        else:
+            self._loop.call_soon(self._unreachable, token, link)
+        self._newest_token = token
+
+    def forget(self, token: int) -> None:
+        """Nobody waits for the answer to this question any more."""
+        link = self._link_of.pop(token, None)
+        if link is not None:
+            del link.asked[token]
+            if token > link.counted_token:
+                link.unanswered_count += 1
+                link.counted_token = self._newest_token
+
+    def _send(self, link: _Link, token: int, data: bytes) -> None:
+        link.asked[token] = data
+        self._link_of[token] = link
+        try:
+            send(link.socket, token.to_bytes(_TOKEN_SIZE), b"", data)
+        except zmq.Again:
+            # The proxy takes no more for now: it is asked again if it does not answer in time.
+            return
+        link.readers[0].look()
+
+    # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _connect(self, address: str) -> _Link | str:
+        """A connection that is being made, or why there can be none."""
+        socket = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.RECONNECT_IVL, -1)
+        socket.setsockopt(zmq.MAXMSGSIZE, self._message_size_max)
+        link = _Link(address, socket, socket.get_monitor_socket(_WATCHED), counted_token=self._newest_token)
+        try:
+            socket.connect(f"tcp://{address}")
+        except zmq.ZMQError as error:
+            self._close(link)
+            return f"is no address that can be connected to ({zmq.strerror(error.errno or 0)}): write HOST:PORT"
+        self._links[address] = link
+        link.readers = (
+            SocketReader(link.socket, partial(self._read_answer, link)),
+            SocketReader(link.monitor, partial(self._read_monitor, link)),
+        )
+        return link
+
+    def _replace(self, link: _Link) -> _Link | str:
+        """A new connection, on which all is asked again that was asked on this one."""
+        self._drop(link)
+        again = self._connect(link.address)
+        for token, data in link.asked.items():
+            if isinstance(again, _Link):
+                self._send(again, token, data)
+            else:
+                self._loop.call_soon(self._unreachable, token, again)
+        return again
+
+    def _drop(self, link: _Link) -> None:
+        del self._links[link.address]
+        for token in link.asked:
+            del self._link_of[token]
+        for reader in link.readers:
+            reader.close()
+        self._close(link)
+
+    def _close(self, link: _Link) -> None:
+        link.socket.disable_monitor()
+        link.monitor.close(linger=0)
+        link.socket.close(linger=0)
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read_answer(self, link: _Link) -> bool:
+        parts = receive(link.socket)
+        if parts is None:
+            return False
+        link.has_answered = True
+        link.unanswered_count = 0
+        token = int.from_bytes(parts[0]) if len(parts) == 3 and len(parts[0]) == _TOKEN_SIZE else 0
+        if link.asked.pop(token, None) is not None:
+            del self._link_of[token]
+            self._answered(token, parts[2])
+        return True
+
+    def _read_monitor(self, link: _Link) -> bool:
+        parts = receive(link.monitor)
+        if parts is None:
+            return False
+        if parse_monitor_message(parts)["event"] & _GONE:
+            self._be_gone(link)
+            return False
+        link.is_connected = True
+        return True
+
+    def _be_gone(self, link: _Link) -> None:
+        # What came before the connection was lost counts.
+        while self._read_answer(link):
+            pass
+        if link.has_answered and link.asked:
+            self._replace(link)
+            return
+        self._drop(link)
+        reason = "closed the connection" if link.is_connected else "takes no connection"
+        for token in link.asked:
+            self._unreachable(token, reason)
