@@ -6,6 +6,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 SET_UP := .venv/.set-up
 SEEDS ?= 200
+FIRST ?= 1
 FUZZ_SECONDS ?= 60
 MUTANT_SEEDS ?= 1000
 ARGS ?=
@@ -45,8 +46,8 @@ static: $(SET_UP) ## format, lint, types and import contract, changing nothing
 	$(BIN)/lint-imports --no-logo
 
 .PHONY: seeds
-seeds: $(SET_UP) ## simulated worlds: make seeds SEEDS=200
-	$(BIN)/veredus sim run --seeds $(SEEDS)
+seeds: $(SET_UP) ## simulated worlds: make seeds SEEDS=200 FIRST=1
+	$(BIN)/veredus sim run --first $(FIRST) --seeds $(SEEDS)
 
 .PHONY: campaign
 campaign: $(SET_UP) ## seeds for hours, gone on with where it ended: make campaign ARGS='--hours 8'
@@ -66,6 +67,10 @@ check: static quick seeds ## all that should pass before each commit, in under 9
 .PHONY: test
 test: $(SET_UP) ## all tests: make test ARGS='-k fenced'
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+.PHONY: attack
+attack: $(SET_UP) ## attacks at full size, with their figures in docs/security.md
+	ATTACK_FULL=1 $(BIN)/python -m pytest tests/attack --timeout 300 $(ARGS)
 
 .PHONY: demo
 demo: $(SET_UP) ## the whole way on real flights, with kills: make demo SEED=7

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from fuzz import batch, frames_v1, frames_v2, links
+from fuzz import batch, frames_v1, frames_v2, links, zmtp
 from fuzz.driver import run
 
-TARGETS = {"frames_v1": frames_v1, "frames_v2": frames_v2, "batch": batch, "links": links}
+TARGETS = {"frames_v1": frames_v1, "frames_v2": frames_v2, "batch": batch, "links": links, "zmtp": zmtp}
 
 
 def main() -> None:

@@ -14,7 +14,8 @@ from veredus.kernel.errors import PeerFault
 from veredus.matching import Filter
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps import native
-from veredus.protocols.zeps.native import Frame, FrameParser
+from veredus.protocols.zeps.native import Frame
+from veredus.protocols.zeps.parsing import FrameParser
 
 SIZE_MAX = 1 << 20
 LIMITS = BatchLimits(batch_size_max=1 << 16, body_size_max=1 << 16)

@@ -19,6 +19,8 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 FLIGHTS_COUNT = 336_776
 LEAD = timedelta(days=13)
 """How far the fastest source may be ahead of the slowest."""
+RESTART_SECONDS = 30.0
+"""How long a node may be away while it is killed and started again."""
 WATERMARK = timedelta(days=14)
 """How late a row may be and still count: longer than the lead, so none is late, whoever was killed for how long."""
 CLOSING_TIME = datetime(2014, 1, 2, tzinfo=UTC)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from board import GATE, Board
-from flights import ATTRIBUTES, carriers_of, open_flights, series_of
+from flights import ATTRIBUTES, RESTART_SECONDS, carriers_of, open_flights, series_of
 
 import veredus
 
@@ -82,7 +82,7 @@ def main() -> int:
     arguments = parser.parse_args()
     table = open_flights(arguments.directory / "flights.arrow")
     board = Board(arguments.directory / "board", carriers_of(table))
-    with veredus.connect(arguments.address) as node:
+    with veredus.connect(arguments.address, refused_s=RESTART_SECONDS) as node:
         all_series = [opened(node, arguments.stream, table, carrier) for carrier in arguments.carriers.split(",")]
         while not all(series.is_done for series in all_series):
             gate_us = board.read(GATE)

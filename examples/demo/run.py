@@ -21,7 +21,7 @@ from pathlib import Path
 
 from board import AGGREGATED, ARCHIVED, FINISH_AT, FINISHED, GATE, Board
 from cast import Player, script
-from flights import CLOSING_TIME, LEAD, WATERMARK, carriers_of, load_flights, store_flights
+from flights import CLOSING_TIME, LEAD, RESTART_SECONDS, WATERMARK, carriers_of, load_flights, store_flights
 from kills import Kill, plan_kills
 from plot import Timeline, draw
 from rich.console import Console
@@ -158,7 +158,10 @@ class Demo:
 
     def close_year(self) -> int:
         """Publish what tells the watermark that the year is over; its sequence is the last of the stream."""
-        with veredus.connect(self.address) as node, node.publisher(STREAM, source="closing") as publisher:
+        with (
+            veredus.connect(self.address, refused_s=RESTART_SECONDS) as node,
+            node.publisher(STREAM, source="closing") as publisher,
+        ):
             number = publisher.publish(b"closing", b"", event_time=CLOSING_EVENT_TIME)
             return publisher.wait(number).sequence
 
@@ -182,7 +185,7 @@ class Demo:
     def judge(self, seconds: float) -> bool:
         """Count everything, print the table, and say whether all agrees."""
         total, kill_count = self.flights.num_rows, len(plan_kills(self.seed))
-        with veredus.connect(self.address) as node:
+        with veredus.connect(self.address, refused_s=RESTART_SECONDS) as node:
             audited = audit.audit_all(node, STREAM, STATISTICS, self.directory, self.flights, self.carriers)
         table = Table(title=f"flights of 2013, seed {self.seed}")
         for column in ("", "rows", "expected", "lost", "doubled", "out of order", "wrong", "agrees"):
@@ -229,7 +232,7 @@ def node_command(directory: Path, address: str) -> list[str]:
 
 def create_streams(address: str) -> None:
     """The two streams, so that Spark finds them before the first row does."""
-    with veredus.connect(address) as node:
+    with veredus.connect(address, refused_s=RESTART_SECONDS) as node:
         for stream in (STREAM, STATISTICS):
             node.streams.create(stream)
 

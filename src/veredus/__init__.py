@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .client.blocking import Node, Run, Sink, Stage, connect
+    from .client.digest import RowsDigest
     from .client.embedded import Embedded, embedded, embedded_async
     from .client.ends import Publisher, Subscription
     from .client.node import AsyncNode, connect_async
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from .client.starts import after, at, beginning, head, since, tail
     from .client.subscriber import AsyncSubscription
     from .client.subscribing import Gap
+    from .delivery.content import Content
     from .kernel.errors import Fenced, Misuse, Refused, Unavailable, VeredusError
     from .streams.exchange import Durability, Start
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "client.digest": ("RowsDigest",),
     "client.blocking": ("Node", "Run", "Sink", "Stage", "connect"),
     "client.embedded": ("Embedded", "embedded", "embedded_async"),
     "client.ends": ("Publisher", "Subscription"),
@@ -44,6 +47,7 @@ _HOMES = {
     "client.subscriber": ("AsyncSubscription",),
     "client.subscribing": ("Gap",),
     "kernel.errors": ("VeredusError", "Fenced", "Misuse", "Refused", "Unavailable"),
+    "delivery.content": ("Content",),
     "streams.exchange": ("Durability", "Start"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -57,6 +61,7 @@ __all__ = [
     "AsyncSubscription",
     "Batch",
     "Committed",
+    "Content",
     "Durability",
     "Embedded",
     "Fenced",
@@ -67,6 +72,7 @@ __all__ = [
     "Publisher",
     "Receipt",
     "Refused",
+    "RowsDigest",
     "Run",
     "Sink",
     "Stage",

@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from tests.audit.oracle import Found, found_in
 from tests.audit.worlds import LATER_LIFE, World, sound_world
 from veredus import Embedded
 from veredus.audit import CLAIMS, VIOLATIONS, Evidence, NodeJournal, Outcome, audit
+from veredus.audit.page import BIN_COUNT
 from veredus.kernel.errors import Refused
 from veredus.recording import Kind, Recording, to_parquet
 
@@ -202,6 +204,21 @@ def test_many_spoiled_worlds_are_judged_as_a_plain_reading_judges_them(spark: Sp
         assert name in {finding[0] for finding in found[name]}, name
     assert set(PLANTED) == set(VIOLATIONS) - {"uncovered"}
     assert verdict.outcome is Outcome.REFUTED
+
+
+def test_the_plot_reaches_to_the_end_of_the_journal_and_the_page_says_what_was_judged(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    world = sound_world()
+    overtaken(world)
+    evidence = world.write(tmp_path / "evidence", 1)
+    verdict = audit(spark, Evidence.in_directory(evidence), into=tmp_path / "report")
+    end = max(row["sequence"] for row in world.journal)
+    assert {place["last"] for place in verdict.places} == {end}
+    assert max(int(place["bin"] or 0) for place in verdict.places) < BIN_COUNT - 1, "the violation lies before the end"
+    page = (tmp_path / "report" / "report.html").read_text()
+    for told in (f"Veredus {veredus.__version__}", f"{datetime.now(UTC):%Y-%m-%d}", str(evidence / "journal")):
+        assert told in page
 
 
 def test_what_a_node_and_its_peers_did_is_proved_from_their_recordings(

@@ -51,7 +51,7 @@ def test_a_node_is_told_from_a_directory_and_wants_streams(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "there is nothing to judge"),
+        ([], "there is nothing to audit"),
         (["--journal", "veredus://127.0.0.1:7071"], "name the streams of the node"),
         (["."], "has neither recordings"),
     ],

@@ -1,11 +1,13 @@
 """No outcome is better than the evidence."""
 
 import re
+from dataclasses import replace
 from html import escape
+from pathlib import Path
 
 import pytest
 
-from veredus.audit import CLAIMS, VIOLATIONS, Outcome
+from veredus.audit import CLAIMS, VIOLATIONS, Evidence, NodeJournal, Outcome
 from veredus.audit.page import SHOWN_MAX, page_of
 from veredus.audit.verdict import Count, Verdict, judge
 from veredus.recording import Kind
@@ -75,6 +77,21 @@ def test_the_page_loads_nothing_and_escapes_what_it_shows() -> None:
     assert "a&amp;b" in page
     assert "1,234,567" in page
     assert all(escape(claim.words) in page for claim in CLAIMS.values())
+
+
+def test_the_page_says_when_it_was_judged_by_what_and_what_was() -> None:
+    about = {"judged": "2026-11-23 06:00:00 UTC", "version": "Veredus 0.1.0", "journal": "unix:///run/<node>: trades"}
+    page = page_of(Verdict(judge(CLAIMS, {}, WHOLE), about=about))
+    for name, text in about.items():
+        assert f"<th>{name}</th><td>{escape(text)}</td>" in page
+
+
+def test_the_evidence_tells_where_it_was_gathered(tmp_path: Path) -> None:
+    journal = NodeJournal("veredus://127.0.0.1:7071", ("trades", "quotes"), {})
+    sides = Evidence(offered=tmp_path / "offered", journal=journal)
+    assert sides.told() == {"offered": str(tmp_path / "offered"), "journal": "veredus://127.0.0.1:7071: trades, quotes"}
+    gathered = replace(sides, origin=str(tmp_path))
+    assert gathered.told() == {"evidence": str(tmp_path), "journal": "veredus://127.0.0.1:7071: trades, quotes"}
 
 
 def test_the_page_tells_what_is_certain_from_what_is_not_and_nothing_from_little() -> None:

@@ -32,7 +32,7 @@ def test_each_seed_gives_a_plan_of_its_own() -> None:
 def test_a_plan_that_was_written_down_is_the_one_that_is_read() -> None:
     plan = draw(3, 20, FAULTS)
     assert decoded(encoded(plan)) == plan
-    with pytest.raises(Misuse, match="no plan"):
+    with pytest.raises(Misuse, match="not a valid plan"):
         decoded(b'{"seed": "three"}')
 
 
@@ -75,6 +75,16 @@ def test_every_stream_that_is_written_to_is_subscribed_to() -> None:
 
 def test_a_run_without_faults_has_no_strikes() -> None:
     assert draw(1, 10, ()).strikes == ()
+
+
+def test_clients_of_the_page_change_nobody_else_and_are_never_zombies() -> None:
+    plain, paged = draw(5, 60, FAULTS), draw(5, 60, FAULTS, page_count=4)
+    pages = paged.members[len(plain.members) :]
+    assert paged.members[: len(plain.members)] == plain.members
+    assert [member.role for member in pages] == ["page-source", "page-subscriber"] * 2
+    for seed in range(20):
+        struck = [s.on for s in draw(seed, 60, ("zombie",), page_count=8).strikes]
+        assert not [name for name in struck if name.startswith("page-")]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from veredus.chaos.campaign import Judge, Judged, run_and_judge
 from veredus.chaos.evidence import sizes_of
 from veredus.chaos.layout import Layout
-from veredus.chaos.plan import FAULTS, decoded, draw, faults_of
+from veredus.chaos.plan import FAULTS, PAGES, decoded, draw, faults_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.xdist_group("chaos")]
 SECONDS = 8
@@ -45,6 +45,16 @@ def test_nothing_is_lost_or_doubled_where_processes_are_killed_stopped_and_outli
     judged = lived_through(tmp_path, judge, 1, "kill,pause,zombie,clock")
     assert judged.outcome.life_count > len(judged.outcome.plan.members) + 1
     _a_publication_that_is_taken_out_of_the_journal_is_found(tmp_path, judge, judged)
+
+
+def test_clients_of_the_page_get_what_was_confirmed_over_tcp_and_zeromq(tmp_path: Path, judge: Judge) -> None:
+    plan = draw(4, SECONDS, faults_of("kill,pause,full"), 1, 1, 0, 4)
+    assert {member.door for member in plan.members if member.role in PAGES} == {"zeromq", "tcp"}
+    judged = run_and_judge(plan, tmp_path / "run", judge, lambda _: None)
+    assert (judged.broken, judged.unproved, judged.summary()["verdict"]) == ([], [], "holds")
+    evidence = Layout(tmp_path / "run").evidence
+    taken = [row for file in (evidence / "acknowledged").glob("*.parquet") for row in pq.read_table(file).to_pylist()]
+    assert sum(row["last_number"] - row["first_number"] + 1 for row in taken if row["source"][:5] == "page-") > 100
 
 
 def _a_publication_that_is_taken_out_of_the_journal_is_found(tmp_path: Path, judge: Judge, judged: Judged) -> None:

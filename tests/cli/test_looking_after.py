@@ -65,6 +65,17 @@ def test_bad_quantities_are_usage_errors_that_say_how_to_write_them(run_veredus:
     assert (refused.code, "1h30m" in refused.err) == (Exit.USAGE, True)
 
 
+def test_what_a_sink_has_staged_is_listed_and_dropped(run_veredus: Veredus, node: Embedded) -> None:
+    with node.sink("nightly").open_run() as run, run.stage("trades") as stage:
+        stage.publish("k", "unseen")
+        stage.flush()
+        header, row = run_veredus("stage", "ls").lines
+        assert header.split()[:2] == ["stage", "sink"]
+        assert row.split()[1:5] == ["nightly", "1", "trades", "1"]
+        assert "1 stages" in run_veredus("stage", "drop", "nightly", "--yes").err
+        assert node.sinks.stages() == []
+
+
 def test_a_subscription_says_where_it_stands_and_what_it_waits_for(run_veredus: Veredus, node: Embedded) -> None:
     publish(node, "trades", 10)
     with node.subscribe("trades", subscriber="risk", name="main") as subscription:
@@ -223,3 +234,13 @@ def test_a_token_over_tls_is_worth_what_the_rules_say(
         assert [stream["name"] for stream in node.streams.list()] == ["trades.eu"]
         monkeypatch.delenv("VEREDUS_AUTHORITIES")
         assert run(veredus, ["pub", "trades.eu", "--file", str(file), "--timeout", "300ms"]) == Exit.UNAVAILABLE
+
+
+def test_a_stream_is_altered_by_what_is_named(run_veredus: Veredus, node: Embedded) -> None:
+    run_veredus("stream", "create", "kept", "--retention-age", "7d", "--retention-count", "5")
+    assert run_veredus("stream", "alter", "kept").code == Exit.USAGE
+    assert run_veredus("stream", "alter", "kept", "--retention-count", "0", "--retention-size", "1 GiB").code == Exit.OK
+    config = node.streams.show("kept")["config"]
+    assert (config["retention_age_s"], config.get("retention_count", 0), config["retention_size"]) == (
+        7 * 86_400, 0, 1 << 30,
+    )  # fmt: skip

@@ -145,7 +145,7 @@ def test_what_is_right_before_a_bad_record_is_published(run_veredus: Veredus, tm
     ended = run_veredus("pub", "trades", "--format", "json", "--file", file)
     assert ended.code == Exit.USAGE
     assert "the record at byte 15" in ended.err
-    assert "go on with --from 2" in ended.err
+    assert "continue with --from 2" in ended.err
     assert run_veredus("sub", "trades", "--no-follow").lines == ["one"]
 
 
@@ -169,7 +169,7 @@ def test_a_gap_is_told_and_has_an_exit_code_of_its_own(run_veredus: Veredus, tmp
     assert run_veredus("stream", "trim", "trades", "--keep", "2").code == Exit.OK
     read = run_veredus("sub", "trades", "--subscriber", "risk", "--count", "2")
     assert (read.code, read.lines) == (Exit.GAP, ["9", "10"])
-    assert "gap: sequences 2 to 8 cannot be had" in read.err
+    assert "gap: sequences 2 to 8 are not available" in read.err
     below = run_veredus("sub", "trades", "--from", "3")
     assert (below.code, "[below-floor]" in below.err) == (Exit.REFUSED, True)
 
@@ -180,7 +180,7 @@ def test_an_interrupted_reader_says_from_where_to_go_on(run_veredus: Veredus, tm
         assert reading.stdout.readline() + reading.stdout.readline() == b"one\ntwo\n"
         reading.send_signal(signal.SIGINT)
         assert (reading.wait(), reading.stdout.read()) == (Exit.INTERRUPTED, b"")
-        assert b"go on with: veredus sub trades --from 3" in reading.stderr.read()
+        assert b"continue with: veredus sub trades --from 3" in reading.stderr.read()
 
 
 def test_an_interrupted_subscriber_has_settled_what_it_printed(
@@ -204,7 +204,7 @@ def test_an_interrupted_publisher_waits_for_receipts_and_says_from_where_to_go_o
         wait_for_head(node, "trades", 2)
         publishing.send_signal(signal.SIGINT)
         assert publishing.wait() == Exit.INTERRUPTED
-        assert b"go on with --from 3" in publishing.stderr.read()
+        assert b"continue with --from 3" in publishing.stderr.read()
     assert run_veredus("sub", "trades", "--no-follow").lines == ["one", "two"]
 
 
@@ -237,3 +237,25 @@ def test_a_publisher_that_is_killed_and_started_again_loses_and_doubles_nothing(
     assert 40_000 <= node.streams.show("log")["head"] <= 60_000
     assert run_veredus("pub", "log", "--source", "archive", "--file", file).code == Exit.OK
     assert run_veredus("sub", "log", "--no-follow").out == file.read_text()
+
+
+class Pipe(io.BytesIO):
+    def seekable(self) -> bool:
+        return False
+
+
+def test_what_a_pipe_publishes_again_is_said_and_with_resume_it_does_not(
+    run_veredus: Veredus, node: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def publish(stream: str, *options: str) -> str:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Pipe(b"one\ntwo\n")))
+        ran = run_veredus("pub", stream, "--source", "shell", *options)
+        assert ran.code == Exit.OK
+        return ran.err
+
+    assert "use --resume each time to publish only" in publish("twice")
+    publish("twice")
+    assert node.streams.show("twice")["head"] == 4
+    for _ in range(2):
+        assert "--resume" not in publish("once", "--resume")
+    assert node.streams.show("once")["head"] == 2

@@ -120,7 +120,7 @@ def test_what_is_right_comes_before_the_fault_is_told(count: int, sizes: list[in
         for chunk in read_chunks(Cut(data, sizes), JSON):
             seen.extend(chunk.bodies)
 
-    with pytest.raises(Misuse, match=f"the record at byte {14 * count} is not right") as caught:
+    with pytest.raises(Misuse, match=f"the record at byte {14 * count} is not valid") as caught:
         read()
     assert seen == [b"x"] * count
     assert caught.value.code == "bad-record"
@@ -146,7 +146,7 @@ def test_a_prefix_that_claims_too_much_is_refused_before_anything_is_kept() -> N
     data = write_prefixed([b"one"]) + (RECORD_SIZE_MAX + 1).to_bytes(4, "big")
     chunks = read_chunks(io.BytesIO(data), PREFIXED)
     assert next(chunks).bodies == [b"one"]
-    with pytest.raises(Misuse, match=r"byte 7 claims 33554433 bytes"):
+    with pytest.raises(Misuse, match=r"byte 7 has a size of 33554433 bytes"):
         next(chunks)
 
 

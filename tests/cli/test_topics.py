@@ -154,8 +154,8 @@ def test_where_no_proxy_is_there_that_is_said_in_one_sentence(
     )
     assert code == Exit.IN_DOUBT
     assert capfd.readouterr().err == (
-        f"veredus: no proxy was of help: {dead} takes no connection. See that one runs, and try again (nobody knows"
-        " whether the message was put; the same put again never puts it twice) [no-proxy]\n"
+        f"veredus: no proxy was of help: {dead} takes no connection. See that one runs, and try again (it is not"
+        " known whether the message was put; retrying is idempotent) [no-proxy]\n"
     )
 
 
@@ -188,3 +188,56 @@ def test_a_second_run_of_a_client_at_the_same_time_is_refused(around: Scene, run
         assert said.code == Exit.REFUSED
         assert f"is in use by process {first.pid} " in said.err
     assert run_as("alice", "get", "t").err == "no messages on t\n"
+
+
+def test_a_file_of_lines_that_one_put_does_not_hold_is_put_in_several_which_is_said(
+    run_as: Run, around: Scene, tmp_path: Path
+) -> None:
+    file = tmp_path / "lines"
+    lines = [f"{number:0999}".encode() for number in range(2500)]
+    file.write_bytes(b"\n".join(lines) + b"\n")
+    said = run_as("bob", "put", "t", file, "--lines")
+    assert (said.code, said.out) == (Exit.OK, "")
+    assert said.err.splitlines() == ["2090 lines were put, in 2 puts", "2500 lines were put, in 3 puts"]
+    assert around.server.bodies("t") == lines
+
+
+def test_a_line_that_no_put_holds_is_named_with_how_far_the_file_was_put(run_as: Run, tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"\n".join([b"x" * 700_000, b"y" * 700_000, b"z" * 2_000_000]))
+    said = run_as("bob", "put", "t", file, "--lines")
+    assert said.code == Exit.USAGE
+    assert "line 3 of" in said.err
+    assert "the first 1 lines were put: retry with only the lines from line 2 on" in said.err
+
+
+def test_show_asks_the_servers_of_the_configuration_that_are_here(
+    run_as: Run, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config.write_text(config.read_text() + 'servers = ["127.0.0.1:7091"]\n')
+    said = ran(capfd, "topics", "--config", config, "show")
+    assert said.code == Exit.OK
+    assert "not on this machine, or not in this directory: 127.0.0.1:7091" in said.err
+
+
+def test_a_command_of_topics_imports_no_columns(config: Path, tmp_path: Path) -> None:
+    heavy = "[name for name in ('numpy', 'pyarrow', 're2', 'structlog') if name in sys.modules]"
+    put = f"run(veredus, ['topics', '--config', {str(config)!r}, '--id', 'bob', 'put', 't', {str(config)!r}])"
+    imports = "import sys; from veredus.cli import veredus; from veredus.cli.exits import run"
+    code = f"{imports}; assert {put} == 0; print({heavy})"
+    with Child([sys.executable, "-c", code], life_s=30, stdout=-1, cwd=tmp_path) as child:
+        assert child.stdout is not None
+        assert child.stdout.read() == b"[]\n"
+
+
+def test_what_was_got_last_is_forgotten_where_its_server_is_lost(run_as: Run, around: Scene, tmp_path: Path) -> None:
+    file = tmp_path / "message"
+    file.write_bytes(b"one")
+    assert run_as("alice", "subscribe", "t").code == Exit.OK
+    assert run_as("bob", "put", "t", file).code == Exit.OK
+    assert run_as("alice", "get", "t").out == "one"
+    assert run_as("alice", "forget", "t") == Ran(Exit.OK, "", "")
+    around.server.heard.clear()
+    assert run_as("alice", "get", "t").out == "one", "this server still has it"
+    assert around.server.heard[0].startswith(b"GET alice t -1\r\n")

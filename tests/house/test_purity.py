@@ -15,6 +15,7 @@ LIBRARIES_FOR_PURE_WORK = {
     "veredus",
     "lz4",
     "msgspec",
+    "nacl",
     "numpy",
     "pyarrow",
     "re2",

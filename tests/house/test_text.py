@@ -7,6 +7,9 @@ from tests.house.tree import PACKAGE, ROOT, TEXT_SUFFIXES, Source, files_under, 
 
 # The command line may print; all else returns, logs or raises.
 MAY_PRINT = ("src/veredus/cli/",)
+# The name that the project once had, and that others have: a document which shows it sends users to a stranger's code.
+FORMER_NAME = re.compile("cur" + "sus", re.IGNORECASE)
+MAY_SPEAK_OF_THE_FORMER_NAME = {"changes/name.changed.md"}
 HOME = re.compile(r"/(?:home|Users)/[A-Za-z0-9_.-]+/|(?<![\w.~-])/[r]oot/|[A-Z]:[\\]Users[\\]")
 
 
@@ -33,6 +36,16 @@ def test_no_file_speaks_of_somebodys_home_directory() -> None:
         if HOME.search(line)
     ]
     assert homes == []
+
+
+def test_the_former_name_is_nowhere_but_where_the_change_is_told() -> None:
+    files = {path.relative_to(ROOT).as_posix(): path for path in files_under(ROOT)}
+    left = [
+        name
+        for name, path in files.items()
+        if FORMER_NAME.search(name) or FORMER_NAME.search(path.read_text(encoding="utf-8", errors="replace"))
+    ]
+    assert set(left) == MAY_SPEAK_OF_THE_FORMER_NAME
 
 
 def test_the_checks_of_text_find_what_they_look_for() -> None:

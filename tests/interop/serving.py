@@ -15,8 +15,9 @@ TIMEOUT_S = 30
 class Serving:
     """Owns a node; `addresses` says where its doors are."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, zeromq: str = "tcp://127.0.0.1:0") -> None:
         self.directory = directory
+        self._zeromq = zeromq
         self.addresses: dict[str, str] = {}
         self._ready = threading.Event()
         self._failure: BaseException | None = None
@@ -37,7 +38,7 @@ class Serving:
     async def _run(self) -> None:
         settings = NodeSettings(
             node=NodeSection(directory=str(self.directory)),
-            listen=ListenSection(tcp="127.0.0.1:0", zeromq="tcp://127.0.0.1:0", metrics=""),
+            listen=ListenSection(tcp="127.0.0.1:0", zeromq=self._zeromq, metrics=""),
             journal=JournalSection(segment_size=4 << 20),
         )
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()

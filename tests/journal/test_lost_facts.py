@@ -10,7 +10,6 @@ from veredus.delivery.record import RecordKind, RecordView
 from veredus.journal.layout import SEGMENT_HEADER_SIZE, batch_ids, index_name, salt_of, segment_name
 from veredus.journal.scan import last_trace, walk
 from veredus.journal.settings import LogSettings
-from veredus.kernel.effects import Note
 from veredus.sim.content import Identity, batch_record
 from veredus.sim.ports import batch_offered
 from veredus.streams import exchange as x
@@ -39,7 +38,7 @@ def spoil_fact(disk: MemoryDisk, tag: str, **fields: object) -> None:
 
 def orphans(rig: Rig) -> list[dict[str, object]]:
     """What recovery said of streams that it does not know."""
-    return [said.fields for said in rig.said if isinstance(said, Note) and said.event == "stream-orphaned"]
+    return [note.fields for note in rig.notes if note.event == "stream-orphaned"]
 
 
 def test_a_stream_whose_making_was_damaged_is_named_with_what_it_held_and_its_id_is_not_given_again() -> None:

@@ -1,6 +1,7 @@
 """Recovery after a stop at any instruction, on a disk that keeps any part of what was not synced."""
 
 import random
+import re
 import struct
 
 import pytest
@@ -381,14 +382,51 @@ def test_one_unsound_copy_of_the_checkpoint_is_named_and_harmless(name: str) -> 
     assert [r.first_sequence for r in again.read_all(1, 80)] == list(range(80, 101))
 
 
-def test_without_any_sound_checkpoint_the_journal_is_refused_not_guessed_at() -> None:
-    rig = filled(count=100)
-    rig.checkpoint()
+def damage_checkpoints(rig: Rig) -> dict[str, bytes]:
+    """Flip a bit in both copies of the checkpoint; what is in them now."""
+    damaged = {}
     for name in ("checkpoint", "checkpoint.copy"):
         rig.disk.files[name][40] ^= 4
+        damaged[name] = bytes(rig.disk.files[name])
+    return damaged
+
+
+def test_two_unsound_checkpoints_are_named_kept_aside_and_made_again_while_every_segment_is_there() -> None:
+    rig = filled(count=100)
+    rig.checkpoint(b"tables")
+    rig.append(batch_entry(1, 101, size=200))
+    rig.settle()
+    damaged = damage_checkpoints(rig)
+    again, found = rig.reopened()
+    assert found.note_events() == [
+        "journal-checkpoint-damaged",
+        "journal-checkpoint-damaged",
+        "journal-recovered-from-segments",
+    ]
+    assert found.states == []
+    assert [sequence for _, sequence in places(found.views)] == list(range(1, 102))
+    assert [record.first_sequence for record in again.read_all(1)] == list(range(1, 102))
+    assert {name: data for name, _, data in found.asides} == damaged
+    assert not set(damaged) & set(again.disk.files)
+    again.checkpoint(b"tables")
+    _, found = again.reopened()
+    assert (found.states, found.notes) == ([b"tables"], [])
+
+
+@pytest.mark.parametrize("gone", [1, 2])
+def test_without_a_sound_checkpoint_and_a_segment_the_journal_is_refused_and_left_as_it_is(gone: int) -> None:
+    rig = filled(count=200)
+    rig.checkpoint()
+    damage_checkpoints(rig)
+    del rig.disk.files[segment_name(gone)]
+    before = {name: bytes(data) for name, data in rig.disk.files.items()}
     with pytest.raises(Refused) as caught:
         recover_from(rig.disk, SMALL)
     assert caught.value.code == "journal-damaged"
+    assert rig.disk.files == before
+    # Whoever does as it says loses nothing that this directory holds.
+    assert "keep it as it is" in caught.value.message
+    assert not re.search("move|delete|remove|restore", caught.value.message)
 
 
 def test_a_segment_that_has_vanished_is_named_and_what_it_held_is_damaged() -> None:

@@ -10,6 +10,7 @@ from veredus.kernel.effects import Send
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Misuse
 from veredus.kernel.events import DeadlineReached, Received
+from veredus.protocols.links import TurnGiven, TurnWanted, WorkDone
 
 START = Now(1_000_000_000_000, 1_700_000_000_000_000_000)
 DEADLINES_MAX = 1000
@@ -32,8 +33,13 @@ def at(ns: int) -> Now:
 
 
 def effects_of(engine: AnyEngine, history: Iterable[Any], now: Now = START) -> list[Any]:
-    """All that an engine orders while it is told a history."""
-    return [effect for event in history for effect in engine.handle(event, now)]
+    """All that an engine orders while it is told a history; it is given each turn that it wants."""
+    effects: list[Any] = []
+    for event in history:
+        effects += engine.handle(event, now)
+        while effects and isinstance(effects[-1], TurnWanted):
+            effects += engine.handle(TurnGiven(effects.pop().link), now)
+    return effects
 
 
 def shown(value: Any) -> Any:
@@ -51,6 +57,9 @@ def joined(effects: Iterable[Any]) -> list[Any]:
     """Effects as plain data, adjacent sends to one link as one run of bytes: how these are cut is nobody's concern."""
     result: list[Any] = []
     for effect in effects:
+        if isinstance(effect, WorkDone):
+            # What it cost does depend on how it was cut.
+            continue
         if not isinstance(effect, Send):
             result.append([shown(effect)])
             continue

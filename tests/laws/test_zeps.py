@@ -13,7 +13,7 @@ from tests.protocols.zeps.place import batch
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
 from veredus.matching import Filter
-from veredus.protocols.links import DrainRequested, ReadingPaused, ReadingResumed, session_of
+from veredus.protocols.links import DrainRequested, FrameRefused, ReadingPaused, ReadingResumed, session_of
 from veredus.protocols.zeps import frames, native
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps.attachment import NodeLink
@@ -27,12 +27,13 @@ from veredus.protocols.zeps.client_exchange import (
     OpenRequested,
     SettleRequested,
 )
+from veredus.protocols.zeps.multicast import Multicaster
 from veredus.protocols.zeps.orders import LinkLimits, PrincipalKnown
 from veredus.streams import exchange as x
 from veredus.streams.exchange import Durability
 
 LINK = 1
-SOURCE, SUBSCRIPTION = session_of(LINK, 1), session_of(LINK, 2)
+SOURCE, SUBSCRIPTION, LEG = session_of(LINK, 1), session_of(LINK, 2), session_of(LINK, 3)
 CUTS = (1, 2, 3, 5, 8, 13, 64)
 ME = b"1" * 16
 
@@ -110,6 +111,37 @@ def zeps1_subscribed() -> kit.AnyEngine:
     return told(zeps1_open(), Received(LINK, frames.encode_subscribe(b"k", 0) + frames.PING), GRANTED[1])
 
 
+def zeps1_walking(door: str = "tcp") -> kit.AnyEngine:
+    asked = told(zeps1_open(door), Received(LINK, frames.encode_subscribe(b"k", 0)), GRANTED[1])
+    return told(asked, x.GrantSubscription(LEG, 1, ME, 1, 0, 1, 1, 0), Received(LINK, frames.encode_credit(9)))
+
+
+def zeps1_pinging() -> kit.AnyEngine:
+    return told(zeps1_walking(), Received(LINK, frames.encode_publish(b"k", b"") + frames.PING))
+
+
+def zeps1_blamed() -> kit.AnyEngine:
+    return told(zeps1_open(), Received(LINK, frames.encode_publish(b"k", b"") + frames.SUBSCRIBE_OK))
+
+
+def zeps1_again() -> kit.AnyEngine:
+    return told(zeps1_walking("zeromq"), Received(LINK, frames.encode_attach("s")))
+
+
+def feeding() -> kit.AnyEngine:
+    feed = Multicaster(LINK, "s", 1_400, 10**9)
+    return told(feed, LinkOpened(LINK, "multicast", "s"), x.GrantSubscription(SOURCE, 1, ME, 1, 0, 1, 1, 0))
+
+
+FEED_PHASES = {
+    "waiting": lambda: Multicaster(LINK, "s", 1_400, 10**9),
+    "asking": lambda: told(Multicaster(LINK, "s", 1_400, 10**9), LinkOpened(LINK, "multicast", "s")),
+    "feeding": feeding,
+    "resting": lambda: told(feeding(), x.EndSubscription(SOURCE, 5)),
+    "closed": lambda: told(feeding(), DrainRequested(LINK)),
+}
+
+
 def zeps1_leaving() -> kit.AnyEngine:
     return told(zeps1_open(), Received(LINK, frames.encode_publish(b"k", b"") + frames.DETACH))
 
@@ -128,6 +160,10 @@ NODE_PHASES = {
     "1 open": zeps1_open,
     "1 at zeromq": lambda: zeps1_open("zeromq"),
     "1 subscribed": zeps1_subscribed,
+    "1 walking": zeps1_walking,
+    "1 pinging": zeps1_pinging,
+    "1 blamed": zeps1_blamed,
+    "1 attached again": zeps1_again,
     "1 leaving": zeps1_leaving,
     "1 closed": lambda: told(zeps1_subscribed(), LinkClosed(LINK)),
 }
@@ -154,6 +190,7 @@ NODE_EVENTS = [
     PrincipalKnown(LINK, None, "no"),
     ReadingPaused(LINK),
     ReadingResumed(LINK),
+    FrameRefused(LINK, "too-large", "no"),
     x.Push(SUBSCRIPTION + 5, [bytes(RECORD)], 0, 1, 1, 0, ((5, "me"),)),
     *(Received(LINK, data) for data in BYTES),
     *(
@@ -240,6 +277,15 @@ HISTORIES = st.lists(st.sampled_from(NODE_EVENTS), max_size=12)
 
 def test_a_nodes_link_answers_every_event_in_every_phase() -> None:
     kit.check_total(NODE_PHASES, NODE_EVENTS)
+
+
+def test_a_feed_answers_every_event_in_every_phase() -> None:
+    kit.check_total(FEED_PHASES, NODE_EVENTS)
+
+
+@pytest.mark.parametrize("phase", FEED_PHASES)
+def test_a_feeds_deadlines_make_progress(phase: str) -> None:
+    kit.check_deadlines(FEED_PHASES[phase])
 
 
 def test_a_clients_link_answers_every_event_in_every_phase() -> None:

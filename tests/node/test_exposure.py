@@ -4,16 +4,18 @@ import msgspec
 import pytest
 
 from veredus.kernel.errors import Refused
-from veredus.node.exposure import access_of, check_settings, faults_of, is_loopback
-from veredus.node.rules import ANONYMOUS, LOCAL, NOBODY, Rule
+from veredus.node.exposure import access_of, check_settings, faults_of, is_loopback, mechanisms_of
+from veredus.node.rules import Rule
 from veredus.node.settings import (
     JournalSection,
     LimitsSection,
     ListenSection,
+    MulticastSection,
     NodeSettings,
     SecuritySection,
     TlsSection,
 )
+from veredus.streams.rights import ANONYMOUS, LOCAL, NOBODY, on_stream
 
 RULES = (Rule(principal="desk-*", may=("publish",)),)
 SECURED = SecuritySection(tokens="tokens", rules=RULES)
@@ -71,14 +73,36 @@ def test_tokens_without_rules_are_refused_since_nobody_could_do_anything() -> No
 def test_without_security_a_peer_on_loopback_is_local_and_may_do_all() -> None:
     access = access_of(NodeSettings())
     assert access.unproven == LOCAL
-    assert access.may(LOCAL, "delete", "trades")
+    assert access.may(LOCAL, "delete", on_stream("trades"))
 
 
 def test_with_security_a_peer_that_proves_nothing_is_nobody() -> None:
     access = access_of(NodeSettings(security=SECURED))
     assert access.unproven == NOBODY
-    assert access.may("desk-1", "publish", "trades")
-    assert not access.may(LOCAL, "publish", "trades")
+    assert access.may("desk-1", "publish", on_stream("trades"))
+    assert not access.may(LOCAL, "publish", on_stream("trades"))
+
+
+def test_a_peer_that_proves_nothing_is_anonymous_where_a_rule_names_it() -> None:
+    named = SecuritySection(tokens="tokens", rules=(*RULES, Rule(principal="anonymous", may=("subscribe",))))
+    access = access_of(NodeSettings(security=named))
+    assert access.unproven == ANONYMOUS
+    assert access.may(ANONYMOUS, "subscribe", on_stream("trades"))
+    assert not access.may(ANONYMOUS, "publish", on_stream("trades"))
+
+
+def test_a_zeromq_listener_that_speaks_curve_may_be_open_and_speaks_nothing_else_there() -> None:
+    security = SecuritySection(tokens="tokens", rules=RULES, zeromq_key="key")
+    outside = ListenSection(zeromq="tcp://*:7072")
+    assert paths_of(NodeSettings(listen=outside, security=security)) == []
+    assert paths_of(NodeSettings(listen=outside, security=SecuritySection(rules=RULES, zeromq_key="key"))) == [
+        "listen.zeromq"
+    ]
+    assert mechanisms_of(NodeSettings(listen=outside, security=security)) == ("CURVE",)
+    assert mechanisms_of(NodeSettings(security=security)) == ("NULL", "PLAIN", "CURVE")
+    assert mechanisms_of(NodeSettings()) == ("NULL",)
+    insecure = msgspec.structs.replace(security, insecure=True)
+    assert mechanisms_of(NodeSettings(listen=outside, security=insecure)) == ("NULL", "PLAIN", "CURVE")
 
 
 @pytest.mark.parametrize(
@@ -104,3 +128,26 @@ def test_settings_are_values_that_cannot_be_changed() -> None:
         settings.journal.sync = "none"  # type: ignore[misc]
     changed = msgspec.structs.replace(settings, journal=JournalSection(sync="none"))
     assert (settings.journal.sync, changed.journal.sync) == ("group", "none")
+
+
+@pytest.mark.parametrize(
+    ("multicast", "paths"),
+    [
+        (MulticastSection(), []),
+        (MulticastSection(group="239.1.2.3:7074", streams="s"), []),
+        (MulticastSection(group="10.0.0.1:7074", streams="s"), ["multicast.group"]),
+        (MulticastSection(group="239.1.2.3:7074"), ["multicast.streams"]),
+        (MulticastSection(group="239.1.2.3:7074", streams=" , "), ["multicast.streams"]),
+        (MulticastSection(group="239.1.2.3:7074", streams="s", interface="10.0.0.1"), ["multicast.interface"]),
+        (MulticastSection(group="239.1.2.3:7074", streams="s", interface="eth0"), ["multicast.interface"] * 2),
+    ],
+)
+def test_multicast_needs_a_group_streams_and_an_interface_that_others_do_not_hear(
+    multicast: MulticastSection, paths: list[str]
+) -> None:
+    assert paths_of(NodeSettings(multicast=multicast)) == paths
+
+
+def test_multicast_by_an_open_interface_is_allowed_where_that_is_meant() -> None:
+    multicast = MulticastSection(group="239.1.2.3:7074", streams="s", interface="10.0.0.1")
+    assert paths_of(NodeSettings(multicast=multicast, security=SecuritySection(insecure=True))) == []

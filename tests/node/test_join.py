@@ -10,7 +10,7 @@ from veredus.delivery.batch import BatchHeader
 from veredus.journal import exchange as journal
 from veredus.journal.log import Log
 from veredus.journal.settings import LogSettings
-from veredus.kernel.effects import Send
+from veredus.kernel.effects import Note, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached, LinkOpened, Received
 from veredus.node.engine import FloorOrdered, NodeEngine
@@ -18,6 +18,7 @@ from veredus.sim.content import Identity, batch_record
 from veredus.sim.ports import PlainDoor, batch_offered
 from veredus.streams import exchange as x
 from veredus.streams.engine import StreamsEngine
+from veredus.streams.rights import May
 from veredus.streams.tables import StreamsLimits
 
 NOW = Now(1_000_000_000, 1_700_000_000_000_000_000)
@@ -38,10 +39,13 @@ class Door(PlainDoor):
 class Node:
     """A node with one link, over a disk of dictionaries."""
 
-    def __init__(self, disk: MemoryDisk | None = None, settings: LogSettings = SETTINGS) -> None:
+    def __init__(
+        self, disk: MemoryDisk | None = None, settings: LogSettings = SETTINGS, may: May = lambda *_: True
+    ) -> None:
+        self.notes: list[Note] = []
         self.disk = disk or MemoryDisk()
         found = recover_from(self.disk, settings)
-        self.floor = StreamsEngine(StreamsLimits(), x.Durability.GROUP, lambda: WHO, lambda *_: True, lambda _: 0)
+        self.floor = StreamsEngine(StreamsLimits(), x.Durability.GROUP, lambda: WHO, may, lambda _: 0)
         for state in found.states:
             self.floor.load(state)
         for view in found.views:
@@ -59,6 +63,8 @@ class Node:
             for effect in self.engine.handle(queue.popleft(), NOW):
                 if isinstance(effect, Send):
                     said.extend(effect.buffers)
+                elif isinstance(effect, Note):
+                    self.notes.append(effect)
                 elif isinstance(effect, journal.WriteGroup | journal.CreateSegment | journal.WriteFile):
                     queue.extend((self.disk.carry_out(effect), DeadlineReached()))
         return said
@@ -122,3 +128,12 @@ def test_a_checkpoint_keeps_what_the_group_that_made_it_due_has_brought() -> Non
     assert again.floor.tables.streams["s"].head_durable == number - 1
     (grant,) = again.say(x.SourceAttachRequested(1, "local", "s", "alpha", WHO, 1))
     assert grant.last_number == number - 1
+
+
+def test_who_was_refused_is_noted_with_where_that_one_came_from() -> None:
+    node = Node(may=lambda principal, verb, resource: verb != "publish")
+    (refused,) = node.say(x.SourceAttachRequested(1, "mallory", "s", "alpha", WHO))
+    assert refused.code == "forbidden"
+    (noted,) = [note.fields for note in node.notes if note.event == "forbidden"]
+    asked = {"principal": "mallory", "verb": "publish", "kind": "stream", "name": "s"}
+    assert noted.items() >= {**asked, "link": LINK, "peer": "peer"}.items()

@@ -3,7 +3,8 @@
 import pytest
 
 from veredus.node.exposure import faults_of
-from veredus.node.settings import SECTIONS, SETTINGS, NodeSettings, Setting, Unit, split_address
+from veredus.node.settings import SECTIONS, SETTINGS, NodeSettings
+from veredus.node.specs import Setting, Unit, split_address
 from veredus.streams.exchange import Durability
 from veredus.streams.tables import StreamsLimits
 

@@ -3,7 +3,8 @@
 import inspect
 
 from tests.reference.pages import part_on_page, table_of
-from veredus.node.settings import SECTIONS, SETTINGS, STREAM_SETTINGS, Setting, Unit
+from veredus.node.settings import SECTIONS, SETTINGS, STREAM_SETTINGS
+from veredus.node.specs import Setting, Unit
 
 
 def unit_of(setting: Setting) -> str:

@@ -74,7 +74,7 @@ def test_rules_are_read_in_their_order(tmp_path: Path) -> None:
     )
     first, second = read_configuration(file).settings.security.rules
     assert (first.principal, first.may, first.streams) == ("desk-*", ("publish",), ("trades.>",))
-    assert (second.may, second.streams) == (("*",), (">",))
+    assert (second.may, second.streams) == (("*",), None)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_what_is_not_known_is_named_with_its_place_and_the_nearest_name(tmp_path
         ("[journal]\nsegment_size = '1 kB'\n", "2:1: journal.segment_size: '1 kB' is out of bounds"),
         ("[stream.'a b']\n", "1:1: stream name 'a b': character ' ' at position 1"),
         ("[[security.rules]]\nprincipal='a'\nmay=['fly']\n", "1:1: 'fly' is no verb"),
-        ("[[security.rules]]\nprincipal='a'\n", "1:1: a rule has a principal"),
+        ("[[security.rules]]\nprincipal='a'\n", "1:1: a rule names a principal"),
         ("[listen]\ntcp='0.0.0.0:1'\n", "2:1: listen.tcp: 0.0.0.0:1 is open to other machines"),
     ],
 )
@@ -132,3 +132,31 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     binary.write_bytes(b"[node]\nname = '\xff'\n")
     with pytest.raises(Refused, match="not UTF-8 at byte 15"):
         read_configuration(binary)
+
+
+LINKS = {
+    "VEREDUS_PORT": "tcp://10.0.0.7:7071",
+    "VEREDUS_SERVICE_HOST": "10.0.0.7",
+    "VEREDUS_SERVICE_PORT": "7071",
+    "VEREDUS_SERVICE_PORT_NATIVE": "7071",
+    "VEREDUS_PORT_7071_TCP": "tcp://10.0.0.7:7071",
+    "VEREDUS_PORT_7071_TCP_PROTO": "tcp",
+    "VEREDUS_PORT_7071_TCP_PORT": "7071",
+    "VEREDUS_PORT_7071_TCP_ADDR": "10.0.0.7",
+    "VEREDUS_METRICS_SERVICE_HOST": "10.0.0.8",
+    "VEREDUS_METRICS_PORT": "tcp://10.0.0.8:9000",
+}
+
+
+def test_what_a_service_named_like_us_injects_is_passed_over_with_a_note() -> None:
+    read = read_configuration(None, {**LINKS, "VEREDUS_NODE_NAME": "one"})
+    assert read.settings.node.name == "one"
+    assert [text.split(" ")[0] for text in read.notes] == sorted(LINKS)
+
+
+def test_a_variable_like_no_setting_is_passed_over_and_one_that_is_nearly_one_is_not() -> None:
+    read = read_configuration(None, {"VEREDUS_HOME": "/opt/veredus"})
+    assert read.notes == ("VEREDUS_HOME is passed over: there is no such setting",)
+    for slip, meant in (("VEREDUS_JOURNAL_SYNK", "VEREDUS_JOURNAL_SYNC"), ("VEREDUS_ADRESS", "VEREDUS_ADDRESS")):
+        with pytest.raises(Refused, match=f"did you mean {meant}"):
+            read_configuration(None, {slip: "none"})

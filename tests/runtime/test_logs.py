@@ -5,13 +5,22 @@ import json
 
 import structlog
 
-from veredus.runtime.logs import LINES_PER_SECOND_MAX, Throttle, set_up_logs
+from veredus.runtime.logs import (
+    LINES_PER_SECOND_MAX,
+    PEER_INTERVAL_S,
+    PEER_LINES_MAX,
+    Logger,
+    Throttle,
+    lost_line_count,
+    set_up_logs,
+)
 
 
 def test_a_machine_gets_one_json_object_for_each_line() -> None:
     target = io.StringIO()
-    set_up_logs("info", "auto", target)
+    writer = set_up_logs("info", "auto", target)
     structlog.get_logger("veredus").log(20, "link_opened", peer=("127.0.0.1", 7), key=b"\xff\x00", why=ValueError("no"))
+    assert writer.wait_written()
     line = json.loads(target.getvalue())
     assert (line["event"], line["level"], line["peer"], line["key"]) == (
         "link_opened",
@@ -24,8 +33,9 @@ def test_a_machine_gets_one_json_object_for_each_line() -> None:
 
 def test_a_person_gets_text_without_colour_codes_unless_on_a_terminal() -> None:
     target = io.StringIO()
-    set_up_logs("info", "console", target)
+    writer = set_up_logs("info", "console", target)
     structlog.get_logger("veredus").log(30, "disk_full", free_size=0)
+    assert writer.wait_written()
     assert "disk_full" in target.getvalue()
     assert "free_size=0" in target.getvalue()
     assert "\x1b" not in target.getvalue()
@@ -33,8 +43,9 @@ def test_a_person_gets_text_without_colour_codes_unless_on_a_terminal() -> None:
 
 def test_what_is_below_the_level_is_not_written() -> None:
     target = io.StringIO()
-    set_up_logs("warning", "json", target)
+    writer = set_up_logs("warning", "json", target)
     structlog.get_logger("veredus").log(20, "link_opened")
+    assert writer.wait_written()
     assert target.getvalue() == ""
 
 
@@ -54,3 +65,38 @@ def test_a_flood_of_one_event_is_held_back_and_counted_and_others_pass() -> None
     seconds[0] += 1.0
     assert passes("peer_fault") == {"event": "peer_fault", "held_back": 30}
     assert passes("peer_fault") == {"event": "peer_fault"}
+
+
+def test_one_peer_is_held_back_by_its_address_whatever_its_port_and_hides_no_other() -> None:
+    seconds = [100.0]
+    throttle = Throttle(lambda: seconds[0])
+
+    def passes(peer: str) -> bool:
+        try:
+            throttle(None, "warning", {"event": "peer-broke-protocol", "peer": peer})
+        except structlog.DropEvent:
+            return False
+        return True
+
+    assert sum(passes(f"10.0.0.1:{port}") for port in range(1000)) == PEER_LINES_MAX
+    assert passes("10.0.0.2:1")
+    assert throttle.is_holding
+    assert throttle.ended() == []
+    seconds[0] += PEER_INTERVAL_S
+    assert throttle.ended() == [("peer-broke-protocol", "10.0.0.1", 1000 - PEER_LINES_MAX)]
+    assert not throttle.is_holding
+    assert throttle.ended() == []
+
+
+def test_what_cannot_be_written_or_even_made_is_counted_and_raises_nothing() -> None:
+    class Unspeakable:
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+        __repr__ = __str__
+
+    writer = set_up_logs("info", "json", io.StringIO())
+    before = lost_line_count()
+    Logger().info("odd", what=Unspeakable())
+    assert writer.wait_written()
+    assert lost_line_count() == before + 1

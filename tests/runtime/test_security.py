@@ -9,8 +9,11 @@ import pytest
 
 from veredus.kernel.errors import Refused
 from veredus.node.settings import TlsSection
+from veredus.protocols.zmtp.z85 import encode_z85
+from veredus.runtime.curve_keys import make_server_key, read_server_key
 from veredus.runtime.security import (
     TokenFile,
+    add_key,
     add_token,
     client_context,
     read_tokens,
@@ -105,6 +108,45 @@ def test_a_line_without_expiry_is_written_as_before(tmp_path: Path) -> None:
     assert fields[4:] == [line.created, "desk 1"]
 
 
+def test_a_key_is_a_line_like_a_token_and_is_no_token(tmp_path: Path) -> None:
+    path, key = tmp_path / "tokens", bytes(range(32))
+    add_token(path, "desk-1")
+    line = add_key(path, "desk-2", key, timedelta(days=1))
+    file = TokenFile(path)
+    assert file.line_of_key(key) == line
+    assert file.line_of_key(key[::-1]) is None
+    assert file.principal_of(f"veredus_{line.id}_{encode_z85(key)}") is None
+    with pytest.raises(Refused, match="has this key already"):
+        add_key(path, "desk-3", key)
+    assert [kept.principal for kept in read_tokens(path)] == ["desk-1", "desk-2"]
+    remove_token(path, line.id)
+    assert file.line_of_key(key) is None
+
+
+def test_a_key_that_has_expired_opens_nothing(tmp_path: Path) -> None:
+    path, key = tmp_path / "tokens", bytes(range(32))
+    add_key(path, "desk", key, timedelta(seconds=-1))
+    with pytest.raises(Refused, match="expired"):
+        TokenFile(path).line_of_key(key)
+
+
+def test_a_nodes_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "node.key"
+    made = make_server_key(path)
+    assert read_server_key(path).public == made.public
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(Refused, match="cannot be written"):
+        make_server_key(path)
+    path.chmod(0o644)
+    with pytest.raises(Refused, match="chmod 600"):
+        read_server_key(path)
+    path.chmod(0o600)
+    for text in ("too short", "a" * 45, "\xe9"):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(Refused, match=r"node\.key"):
+            read_server_key(path)
+
+
 def test_to_remove_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="has no token") as caught:
         remove_token(tmp_path / "tokens", "cafecafe")
@@ -138,7 +180,7 @@ def test_a_damaged_line_is_named_by_its_number(tmp_path: Path, line: str) -> Non
         read_tokens(file)
 
 
-@pytest.mark.parametrize("principal", ["", "local", "anonymous", "desk-*", "a\nb", " a", "ä"])
+@pytest.mark.parametrize("principal", ["unix:root", "", "local", "anonymous", "desk-*", "a\nb", " a", "ä"])
 def test_a_principal_that_would_confuse_is_refused(tmp_path: Path, principal: str) -> None:
     with pytest.raises(Refused) as caught:
         add_token(tmp_path / "tokens", principal)

@@ -184,7 +184,7 @@ def test_a_page_shows_the_ledger_between_its_marks_and_nothing_else_is_changed(t
     assert "| `c0de` | 300 | 2 h (0.000 years) | 1,000, 5,000 | 90,000 | 15,000 | 17 |" in text
     assert "| kill | 17 |" in text
     assert "old" not in text
-    for data, words in ((b"no place", "has no place for a ledger"), (b"\xff", "is no page in UTF-8")):
+    for data, words in ((b"no place", "has no marks for the ledger"), (b"\xff", "is no page in UTF-8")):
         page.write_bytes(data)
         with pytest.raises(Refused, match=words):
             show(Ledger(), page)
@@ -199,7 +199,7 @@ def test_the_command_tells_of_a_page_without_a_place_before_the_first_seed_and_m
     page.write_text("no place")
     command = ["sim", "campaign", "--ledger", str(ledger), "--page", str(page)]
     assert run(veredus, command) == Exit.REFUSED
-    assert "has no place for a ledger" in capsys.readouterr().err
+    assert "has no marks for the ledger" in capsys.readouterr().err
     page.write_text(f"{BEGIN}{END}")
     assert run(veredus, [*command, "--seeds", "0"]) == Exit.OK
     assert "In all 0 seeds" in page.read_text()

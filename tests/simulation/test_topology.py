@@ -49,7 +49,7 @@ def test_what_nobody_fixed_is_drawn_as_in_every_world(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "place", "what"),
     [
-        ("sources = [", "", "this is no TOML"),
+        ("sources = [", "", "this is not valid TOML"),
         ("sources = 2\nbrokers = 3", ":2:1: brokers", "there is no such setting; there are streams, sources"),
         ("sources = 1.5", ":1:1: sources", "1.5 is neither a whole number nor [least, most]"),
         ("sources = [3, 1]", ":1:1: sources", "ends below where it begins"),

@@ -7,25 +7,50 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veredus.kernel.errors import Refused
-from veredus.spark.offsets import Block, StreamOffset, blocks_of, check_range, limited_end, offset_of
-
-HERE = StreamOffset("trades", "00ff", 1)
-
-
-def at(sequence: int, stream: str = "trades", incarnation: str = "00ff") -> StreamOffset:
-    return StreamOffset(stream, incarnation, sequence)
-
-
-def test_an_offset_survives_spark_letter_by_letter() -> None:
-    text = json.dumps(at(7).to_json())
-    assert text == '{"incarnation": "00ff", "sequence": 7, "stream": "trades"}'
-    assert json.dumps(offset_of(json.loads(text)).to_json()) == text
+from veredus.spark.offsets import (
+    Block,
+    StreamOffset,
+    blocks_of,
+    check_range,
+    limited_end,
+    offsets_of,
+    shares_of,
+    started_as,
+    stored_of,
+)
 
 
-@pytest.mark.parametrize("stored", [{}, {"sequence": 3}, {"stream": "trades", "incarnation": "00", "sequence": "3"}])
+def at(sequence: int, stream: str = "trades", incarnation: str = "00ff", began: int = 1) -> StreamOffset:
+    return StreamOffset(stream, incarnation, sequence, began)
+
+
+def test_offsets_survive_spark_letter_by_letter_in_the_order_of_their_names() -> None:
+    text = json.dumps(stored_of({"trades": at(7), "quotes": at(3, stream="quotes")}))
+    trades = '"trades": {"began": 1, "incarnation": "00ff", "sequence": 7}'
+    assert text == f'{{"streams": {{"quotes": {{"began": 1, "incarnation": "00ff", "sequence": 3}}, {trades}}}}}'
+    assert json.dumps(stored_of(offsets_of(json.loads(text)))) == text
+
+
+def test_a_range_begins_where_its_end_says_that_the_query_began() -> None:
+    assert started_as(at(50, began=50), at(40, began=3)) == at(3, began=3), "trimmed since, before it was committed"
+    assert started_as(at(7, began=3), at(9, began=3)) == at(7, began=3)
+    assert started_as(None, at(9, began=3)) == at(3, began=3), "a stream that was not there before"
+    other = at(1, incarnation="01")
+    assert started_as(other, at(9)) is other, "made again since: refused by check_range"
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 10_000), min_size=1), st.integers(1, 5_000))
+def test_streams_share_a_batch_by_what_each_has_waiting(waiting: dict[str, int], most: int) -> None:
+    shares = shares_of(waiting, most)
+    assert shares.keys() == waiting.keys()
+    assert all(1 <= shares[name] <= waiting[name] for name in waiting)
+    assert sum(shares.values()) <= most + len(waiting)
+
+
+@pytest.mark.parametrize("stored", [{}, {"sequence": 3}, {"streams": {"trades": {"incarnation": "00", "sequence": 3}}}])
 def test_a_checkpoint_of_another_source_is_refused(stored: dict[str, object]) -> None:
     with pytest.raises(Refused, match="no offset of a Veredus stream"):
-        offset_of(stored)
+        offsets_of(stored)
 
 
 @pytest.mark.parametrize(

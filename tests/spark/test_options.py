@@ -30,7 +30,7 @@ def test_option_names_are_known_in_any_case_as_spark_lowers_them() -> None:
 
 def test_what_spark_adds_by_itself_is_let_through() -> None:
     write = write_options({"stream": "trades", "queryname": "nomen", "checkpointlocation": "/data/ck"})
-    assert write.place == "/data/ck"
+    assert (write.checkpoint, write.query_name) == ("/data/ck", "nomen")
 
 
 @pytest.mark.parametrize(

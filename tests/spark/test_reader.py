@@ -3,20 +3,27 @@
 import gc
 import json
 import pickle
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 import veredus
 from veredus import Embedded
 from veredus.kernel.errors import Refused
+from veredus.node.rules import Rule
+from veredus.runtime.security import add_token
+from veredus.spark.offsets import offsets_of
 from veredus.spark.reader import BlockPartition, BlockReader, BlockStreamReader
 from veredus.spark.source import VeredusDataSource
+from veredus.streams.rights import LOCAL
 
 SCHEMA = StructType([StructField("sequence", LongType()), StructField("body", BinaryType())])
 Open = Callable[..., BlockStreamReader]
@@ -40,6 +47,13 @@ def publish(node: Embedded, stream: str, count: int, source: str = "desk") -> No
             publisher.publish("k", str(index))
 
 
+def place(offset: Any, **changed: object) -> int:
+    """Where the one stream of an offset stands; with `changed` in it."""
+    (at,) = offset["streams"].values()
+    at |= changed
+    return int(at["sequence"])
+
+
 def sequences(reader: BlockStreamReader, start: dict[str, object], end: dict[str, object]) -> list[int]:
     batches = (batch for partition in reader.partitions(start, end) for batch in reader.read(partition))
     return [sequence for batch in batches for sequence in batch["sequence"].to_pylist()]
@@ -61,7 +75,8 @@ def test_offsets_are_texts_that_repeat(node: Embedded, stream: str, reader: Open
     start = one.initialOffset()
     assert json.dumps(start) == json.dumps(another.initialOffset())
     end = json.dumps(one.latestOffset(start, ReadAllAvailable()))
-    assert end == f'{{"incarnation": "{incarnation}", "sequence": 4, "stream": "{stream}"}}'
+    at = f'"began": 1, "incarnation": "{incarnation}", "sequence": 4'
+    assert end == f'{{"streams": {{"{stream}": {{{at}}}}}}}'
 
 
 def test_an_idle_stream_gives_the_start_itself_back(node: Embedded, stream: str, reader: Open) -> None:
@@ -79,7 +94,7 @@ def test_a_micro_batch_is_limited_and_ends_at_a_blocks_edge(node: Embedded, stre
     start = one.initialOffset()
     first = one.latestOffset(start, limit)
     second = one.latestOffset(first, limit)
-    assert (first["sequence"], second["sequence"]) == (2049, 4097)
+    assert (place(first), place(second)) == (2049, 4097)
 
 
 def test_what_comes_after_available_now_was_said_is_left_for_the_next_time(
@@ -91,7 +106,7 @@ def test_what_comes_after_available_now_was_said_is_left_for_the_next_time(
     publish(node, stream, 100, source="later")
     first = one.latestOffset(one.initialOffset(), ReadMaxRows(60))
     second = one.latestOffset(first, ReadMaxRows(60))
-    assert (first["sequence"], second["sequence"]) == (61, 101)
+    assert (place(first), place(second)) == (61, 101)
     assert one.latestOffset(second, ReadMaxRows(60)) is second
 
 
@@ -107,17 +122,17 @@ def test_blocks_are_the_same_whatever_the_stream_has_become(node: Embedded, stre
 
 def test_the_newest_row_is_reported_for_metrics(node: Embedded, stream: str, reader: Open) -> None:
     publish(node, stream, 7)
-    assert reader().reportLatestOffset()["sequence"] == 8
+    assert place(reader().reportLatestOffset()) == 8
 
 
 def test_latest_is_remembered_by_the_node_under_the_subscribers_name(node: Embedded, stream: str, reader: Open) -> None:
     publish(node, stream, 10)
     first = reader(startingSequence="latest", subscriber="risk")
-    assert first.initialOffset()["sequence"] == 11
+    assert place(first.initialOffset()) == 11
     first.stop()
     publish(node, stream, 10, source="later")
     again = reader(startingSequence="latest", subscriber="risk")
-    assert again.initialOffset()["sequence"] == 11
+    assert place(again.initialOffset()) == 11
     again.stop()
 
 
@@ -148,7 +163,7 @@ def test_a_commit_before_anything_else_opens_the_subscription(node: Embedded, st
 def test_another_stream_than_the_checkpoints_is_refused(node: Embedded, stream: str, reader: Open) -> None:
     publish(node, stream, 3)
     one = reader()
-    foreign = one.initialOffset() | {"stream": "another"}
+    foreign = {"streams": {"another": {"began": 1, "incarnation": "00", "sequence": 1}}}
     with pytest.raises(Refused) as caught:
         one.latestOffset(foreign, ReadAllAvailable())
     assert caught.value.code == "stream-replaced"
@@ -175,7 +190,8 @@ def test_a_stream_made_again_is_refused(node: Embedded, stream: str, reader: Ope
 def test_a_checkpoint_beyond_the_newest_row_is_refused(node: Embedded, stream: str, reader: Open) -> None:
     publish(node, stream, 3)
     one = reader()
-    ahead = one.initialOffset() | {"sequence": 100}
+    ahead = one.initialOffset()
+    place(ahead, sequence=100)
     with pytest.raises(Refused, match="put back to an earlier state"):
         one.latestOffset(ahead, ReadAllAvailable())
 
@@ -211,7 +227,9 @@ def test_a_partition_that_spark_makes_up_has_no_rows(reader: Open) -> None:
 @pytest.fixture
 def task() -> Iterator[None]:
     """What a reader sees inside of a task of Spark; what it froze there is thawed."""
-    TaskContext._setTaskContext(TaskContext())
+    context = TaskContext()
+    context._localProperties = {}
+    TaskContext._setTaskContext(context)
     yield
     TaskContext._setTaskContext(None)
     gc.unfreeze()
@@ -261,7 +279,7 @@ def test_a_reader_is_patient_with_a_node_that_is_away(own_node: Embedded) -> Non
     for batch in batches:
         found += batch["sequence"].to_pylist()
     assert found == list(range(1, 50_001))
-    assert one.reportLatestOffset()["sequence"] == 50_001
+    assert place(one.reportLatestOffset()) == 50_001
 
 
 def test_a_node_that_stays_away_is_said_to_in_time(own_node: Embedded) -> None:
@@ -270,3 +288,158 @@ def test_a_node_that_stays_away_is_said_to_in_time(own_node: Embedded) -> None:
     one = VeredusDataSource(options).streamReader(SCHEMA)
     with pytest.raises(veredus.Unavailable):
         one.initialOffset()
+
+
+# ── where a query begins ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_rows_trimmed_before_the_first_batch_is_committed_are_missed_and_not_passed_over(
+    node: Embedded, stream: str, reader: Open
+) -> None:
+    publish(node, stream, 10)
+    one = reader()
+    end = one.latestOffset(one.initialOffset(), ReadAllAvailable())
+    for floor in (6, 11):
+        publish(node, stream, 10, source=f"later-{floor}")
+        node.streams.trim(stream, floor)
+        strict, lenient = reader(), reader(failOnDataLoss="false")
+        with pytest.raises(Refused) as caught:
+            strict.partitions(strict.initialOffset(), end)
+        assert caught.value.code == "data-loss"
+        assert sequences(lenient, lenient.initialOffset(), end) == list(range(floor, 11))
+
+
+def test_a_first_batch_that_is_planned_again_begins_where_it_began(node: Embedded, stream: str, reader: Open) -> None:
+    publish(node, stream, 10)
+    one = reader(startingTimestamp="2000-01-01T00:00:00Z")
+    end = one.latestOffset(one.initialOffset(), ReadMaxRows(4))
+    again = reader(startingSequence="3")
+    assert sequences(again, again.initialOffset(), end) == [1, 2, 3, 4]
+
+
+def test_a_start_in_the_future_gives_nothing_that_was_appended_before_it(
+    node: Embedded, stream: str, reader: Open
+) -> None:
+    publish(node, stream, 3)
+    start = datetime.now(UTC) + timedelta(seconds=1.5)
+    one = reader(startingTimestamp=start.isoformat())
+    begin = one.initialOffset()
+    publish(node, stream, 4, source="early")
+    assert one.latestOffset(begin, ReadAllAvailable()) is begin
+    deadline = time.monotonic() + 30
+    with node.publisher(stream, source="clock") as clock:
+        while (end := one.latestOffset(begin, ReadAllAvailable())) is begin:
+            assert time.monotonic() < deadline
+            clock.publish("k", "tick")
+            clock.flush()
+    found = sequences(one, begin, end)
+    with node.subscribe(stream, start=veredus.since(start)) as subscription:
+        assert found[0] == subscription.position > 7
+
+
+def test_a_subscriber_that_stands_elsewhere_is_not_made_to_start_again_without_a_word(
+    node: Embedded, stream: str, reader: Open
+) -> None:
+    publish(node, stream, 10)
+    one = reader(subscriber="risk", startingSequence="2")
+    end = one.latestOffset(one.initialOffset(), ReadMaxRows(5))
+    one.stop()
+    assert place(reader(subscriber="risk", startingSequence="2").initialOffset()) == 2, "nothing was settled yet"
+    one.commit(end)
+    one.stop()
+    for given in ({"startingSequence": "2"}, {"startingSequence": "earliest"}, {"startingTimestamp": "2000-01-01T00Z"}):
+        with pytest.raises(Refused, match="stands at 7 already") as caught:
+            reader(subscriber="risk", **given).initialOffset()
+        assert caught.value.code == "bad-option"
+    assert place(reader(subscriber="risk").initialOffset()) == 7
+    assert place(reader(subscriber="risk", startingSequence="9").initialOffset()) == 9
+
+
+# ── several streams, and how much of them ────────────────────────────────────────────────────────────────────────────
+
+
+def several(node: Embedded, stream: str, **options: object) -> BlockStreamReader:
+    """A reader of all streams of the test."""
+    given = {"address": node.served.address, "streams": f"{stream}/*"} | {n.lower(): str(v) for n, v in options.items()}
+    return VeredusDataSource(given).streamReader(StructType([*SCHEMA.fields, StructField("stream", StringType())]))
+
+
+def rows_of(reader: BlockStreamReader, start: Any, end: Any) -> list[tuple[str, int]]:
+    batches = (batch for partition in reader.partitions(start, end) for batch in reader.read(partition))
+    return [(row["stream"], row["sequence"]) for batch in batches for row in batch.to_pylist()]
+
+
+def test_several_streams_are_read_as_one_and_a_new_one_from_its_beginning(node: Embedded, stream: str) -> None:
+    a, b, c = (f"{stream}/{letter}" for letter in "abc")
+    publish(node, a, 3)
+    publish(node, b, 2)
+    one = several(node, stream)
+    start = one.initialOffset()
+    end = one.latestOffset(start, ReadAllAvailable())
+    assert rows_of(one, start, end) == [(a, 1), (a, 2), (a, 3), (b, 1), (b, 2)]
+    assert one.latestOffset(end, ReadAllAvailable()) is end
+    publish(node, c, 2)
+    publish(node, a, 1, source="later")
+    one = several(node, stream)
+    more = one.latestOffset(end, ReadAllAvailable())
+    assert rows_of(one, end, more) == [(a, 4), (c, 1), (c, 2)]
+    node.streams.delete(b)
+    with pytest.raises(Refused) as caught:
+        several(node, stream).latestOffset(more, ReadAllAvailable())
+    assert caught.value.code == "data-loss"
+    lenient = several(node, stream, failOnDataLoss="false")
+    assert lenient.latestOffset(more, ReadAllAvailable()) is more
+
+
+def test_a_batch_takes_of_each_stream_by_what_it_has_waiting(node: Embedded, stream: str) -> None:
+    a, b = (f"{stream}/{letter}" for letter in "ab")
+    publish(node, a, 300)
+    publish(node, b, 100)
+    one = several(node, stream)
+    end = offsets_of(one.latestOffset(one.initialOffset(), ReadMaxRows(40)))
+    assert (end[a].sequence, end[b].sequence) == (31, 11)
+
+
+def test_a_micro_batch_is_limited_by_bytes_too(node: Embedded, stream: str, reader: Open) -> None:
+    with node.publisher(stream) as publisher:
+        publisher.publish_many(["k"] * 1000, [b"x" * 1000] * 1000)
+    one = reader(maxBytesPerTrigger=100_000)
+    limit = one.getDefaultReadLimit()
+    first = place(one.latestOffset(one.initialOffset(), limit))
+    assert 50 < first < 110
+    assert place(one.latestOffset(one.initialOffset(), ReadAllAvailable())) == 1001
+
+
+def test_few_rows_are_waited_for_but_not_for_ever(node: Embedded, stream: str, reader: Open) -> None:
+    publish(node, stream, 3)
+    one = reader(minRowsPerTrigger=5, maxTriggerDelaySeconds=600)
+    start = one.initialOffset()
+    assert one.latestOffset(start, ReadMaxRows(100)) is start
+    publish(node, stream, 2, source="later")
+    assert place(one.latestOffset(start, ReadMaxRows(100))) == 6
+    hasty = reader(minRowsPerTrigger=50, maxTriggerDelaySeconds=1)
+    deadline = time.monotonic() + 30
+    while (end := hasty.latestOffset(start, ReadMaxRows(100))) is start:
+        assert time.monotonic() < deadline
+    assert place(end) == 6
+    finishing = reader(minRowsPerTrigger=50)
+    finishing.prepareForTriggerAvailableNow()
+    assert place(finishing.latestOffset(start, ReadMaxRows(100))) == 6
+
+
+RULES = tuple(Rule(principal=who, may=("*",)) for who in ("spark", LOCAL))
+
+
+def test_a_token_may_come_from_a_file_and_stands_in_no_text(tmp_path: Path) -> None:
+    token, _ = add_token(tmp_path / "tokens", "spark")
+    (tmp_path / "mine").write_text(f"{token}\n")
+    security = {"tokens": str(tmp_path / "tokens"), "rules": RULES}
+    with veredus.embedded(tmp_path / "node", security=security) as guarded:
+        guarded.streams.create("trades")
+        given = {"address": guarded.served.address, "stream": "trades"}
+        by_file = VeredusDataSource(given | {"tokenfile": str(tmp_path / "mine")}).streamReader(SCHEMA)
+        assert place(by_file.initialOffset()) == 1
+        named = VeredusDataSource(given | {"token": token}).streamReader(SCHEMA)
+        assert token not in repr((by_file._options, named._options))
+        with pytest.raises(Refused, match="cannot be read here"):
+            VeredusDataSource(given | {"tokenfile": "/nowhere"}).streamReader(SCHEMA).initialOffset()

@@ -207,3 +207,33 @@ def test_a_column_that_cannot_be_published_is_refused_before_a_row_is_written(sc
 
 def test_narrow_numbers_may_be_written() -> None:
     check_written(struct(key=StringType(), small=IntegerType(), ratio=FloatType()))
+
+
+def test_names_are_known_whatever_their_case() -> None:
+    rows = {"KEY": ["k"], "Body": [b"b"], "EVENT_TIME": pa.array([1], TIMESTAMP), "Venue": ["EWR"]}
+    out = published(pa.RecordBatch.from_pydict(rows))
+    assert out.to_pydict() == {
+        "key": [b"k"],
+        "body": [b"b"],
+        "event_time": [datetime(1970, 1, 1, 0, 0, 0, 1, UTC)],
+        "Venue": ["EWR"],
+    }
+    table = read(struct(KEY=BinaryType(), Sequence=LongType(), SIZE=LongType()), taken(2, size=pa.array([4, 5])))
+    assert table.to_pydict() == {"KEY": [b"k", b"k"], "Sequence": [101, 102], "SIZE": [4, 5]}
+
+
+@pytest.mark.parametrize("names", [("key", "KEY"), ("Body", "body"), ("Event_Time", "event_time"), ("Size", "size")])
+def test_two_columns_that_are_one_to_spark_are_refused(names: tuple[str, str]) -> None:
+    rows = pa.RecordBatch.from_arrays([pa.array([1], TIMESTAMP) if "ime" in names[0] else pa.array([b"x"])] * 2, names)
+    with pytest.raises(Refused, match=f"columns {names[0]} and {names[1]} differ by their case alone") as caught:
+        published(rows)
+    assert caught.value.code == "bad-schema"
+    with pytest.raises(Refused, match="differ by their case alone"):
+        read(struct(**dict.fromkeys(names, TimestampType() if "ime" in names[0] else BinaryType())), taken(1))
+
+
+def test_an_attribute_that_may_be_either_of_two_is_refused_and_the_exact_name_is_taken() -> None:
+    batch = taken(1, size=pa.array([1]), Size=pa.array([2]))
+    with pytest.raises(Refused, match="column SIZE may be either"):
+        read(struct(SIZE=LongType()), batch)
+    assert read(struct(Size=LongType()), batch).to_pydict() == {"Size": [2]}

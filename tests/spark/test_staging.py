@@ -1,6 +1,8 @@
 """What the sink does at the node, without a Spark session: stages, commits, aborts, claims, and who is fenced."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from uuid import UUID
 
 import pyarrow as pa
@@ -8,9 +10,10 @@ import pytest
 
 import veredus
 from veredus import Embedded
-from veredus.kernel.errors import Fenced, Refused
+from veredus.kernel.errors import Fenced, Refused, Unavailable
+from veredus.spark.connections import node_of, patiently
 from veredus.spark.options import WriteOptions, write_options
-from veredus.spark.staging import StagedRows, claim_place, commit_stages, sink_of, stage_rows
+from veredus.spark.staging import StagedRows, claim_place, commit_stages, digested, sink_of, stage_rows
 from veredus.spark.writer import StageStreamWriter
 
 QUERY, ANOTHER = UUID(int=1 << 127), UUID(int=3 << 126)
@@ -60,6 +63,49 @@ def test_a_commit_that_is_asked_for_again_does_nothing(
     assert bodies(node, stream) == [b"a"]
 
 
+def test_a_refusal_for_a_sink_names_the_stream_that_the_user_named(options: WriteOptions, stream: str) -> None:
+    def refused(_: veredus.Node) -> None:
+        raise Refused("forbidden", "spark may not publish on sink 'spark/1'", kind="sink", name="spark/1")
+
+    with pytest.raises(Refused, match=rf"^stream '{stream}': spark may not publish") as caught:
+        patiently(options.node, refused)
+    assert caught.value.details == {"kind": "sink", "name": "spark/1"}
+
+
+def test_a_batch_that_comes_again_with_other_rows_is_refused_by_what_its_tasks_saw(
+    node: Embedded, stream: str, options: WriteOptions, sink: str
+) -> None:
+    first, second = staged(node, options, sink, "a", "b"), staged(node, options, sink, "c")
+    commit_stages(options, [first, second], 0)
+    with node.sink(sink).open_run(RESTART) as run:
+        seen = [digested(options, sink, run, rows("c", "a")), digested(options, sink, run, rows("b"))]
+        other = [digested(options, sink, run, rows("c", "a")), digested(options, sink, run, rows("B"))]
+        more = [*seen, digested(options, sink, run, rows("d"))]
+    commit_stages(options, seen, 0)
+    for wrong in (other, more):
+        with pytest.raises(Refused) as caught:
+            commit_stages(options, wrong, 0)
+        assert caught.value.code == "commit-other-rows"
+    commit_stages(replace(options, keeps_other_rows=True), more, 0)
+    assert bodies(node, stream) == [b"a", b"b", b"c"]
+
+
+def test_a_task_fails_when_the_node_takes_nothing_of_more_than_its_outbox_holds(
+    node: Embedded, stream: str, sink: str, tmp_path: Path
+) -> None:
+    with veredus.embedded(tmp_path / "node") as away:
+        options = write_options({"address": away.served.address, "stream": stream, "timeoutSeconds": "1"})
+
+        def many() -> Iterator[pa.RecordBatch]:
+            yield from rows("a")
+            away.served.stop()
+            for _ in range(8):
+                yield pa.RecordBatch.from_pydict({"body": [b"x" * (1 << 20)] * 8})
+
+        with node_of(options.node).sink(sink).open_run(START) as run, pytest.raises(Unavailable):
+            stage_rows(options, sink, run, many())
+
+
 def test_an_abort_after_the_commit_does_nothing(node: Embedded, stream: str, options: WriteOptions, sink: str) -> None:
     message = staged(node, options, sink, "a")
     commit_stages(options, [message], 0)
@@ -92,7 +138,7 @@ def test_an_attempt_that_fails_leaves_no_stage(node: Embedded, stream: str, opti
 
 def test_an_attempt_without_rows_opens_no_stage(node: Embedded, options: WriteOptions, sink: str) -> None:
     message = staged(node, options, sink)
-    assert message.stage == 0
+    assert message.parts == ()
     commit_stages(options, [message], 0)
 
 
@@ -112,17 +158,18 @@ def test_a_task_of_an_older_start_is_fenced_and_stays_so(
 def test_a_place_belongs_to_the_first_query_that_claims_it(node: Embedded, stream: str, options: WriteOptions) -> None:
     node.streams.create(stream)
     for _ in range(2):
-        claim_place(options, QUERY)
+        claim_place(options, QUERY, "/ck")
     with pytest.raises(Refused) as caught:
-        claim_place(options, ANOTHER)
+        claim_place(options, ANOTHER, "/ck")
     assert caught.value.code == "checkpoint-deleted"
-    claim_place(options, QUERY)
+    claim_place(options, QUERY, "/ck")
+    claim_place(options, ANOTHER, "/another")
 
 
 def test_a_place_that_spark_does_not_name_cannot_be_claimed(node: Embedded, stream: str) -> None:
     options = write_options({"address": node.served.address, "stream": stream})
     for query in (QUERY, ANOTHER):
-        claim_place(options, query)
+        claim_place(options, query, "")
 
 
 def test_a_querys_sink_is_named_by_its_id() -> None:

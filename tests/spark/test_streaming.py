@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
-from veredus.spark import register
+from veredus.spark import lag_of, register
 
 from .conftest import PATIENCE_SECONDS, Rig
 
@@ -41,6 +42,28 @@ def test_each_row_is_read_once_over_several_batches_and_a_restart(rig: Rig) -> N
     query = rig.run(rows)
     assert sum(progress["numInputRows"] for progress in query.recentProgress) == 1000
     assert rows_of(rig) == list(range(1, 6001))
+
+
+def test_several_streams_are_one_source_and_the_progress_says_how_far_it_is_behind(rig: Rig) -> None:
+    names = [f"{rig.stream}/{letter}" for letter in "ab"]
+    for name, count in zip(names, (300, 100), strict=True):
+        with rig.node.publisher(name, source="desk") as publisher:
+            publisher.publish_many(["k"] * count, [str(index) for index in range(count)])
+    rows = rig.read_stream(stream="", streams=f"{rig.stream}/*", maxRowsPerTrigger=200)
+    query = rig.run(rows)
+    found = rig.parquet().groupBy("stream").agg(f.count("*"), f.min("sequence"), f.max("sequence")).collect()
+    assert sorted(map(tuple, found)) == [(names[0], 300, 1, 300), (names[1], 100, 1, 100)]
+    assert [lag_of(progress) for progress in query.recentProgress] == [
+        {names[0]: 150, names[1]: 50},
+        {names[0]: 0, names[1]: 0},
+    ]
+
+
+def test_a_token_stands_in_no_plan(rig: Rig) -> None:
+    for rows in (rig.read("key string", token="s3cret"), rig.read_stream("key string", token="s3cret")):
+        plan = rows._jdf.queryExecution().analyzed().treeString()  # type: ignore[attr-defined]
+        assert "s3cret" not in plan
+        assert "veredus" in plan.lower()
 
 
 def test_a_filter_counts_in_every_batch(rig: Rig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.spark
 
 PAGE, DOOR = "docs/how-to/topics.md", "veredus://127.0.0.1:46361"
 LIFE_S = 300.0
+COUNTER = re.compile(r"\b\d{16}\b")
 BUNDLE = 650
 """Two of them are more than fit into one of Spark's partitions here."""
 
@@ -118,7 +120,9 @@ def test_a_batch_read_has_each_put_once_in_order_with_its_client_and_its_counter
     read = rows.withColumn("partition", f.spark_partition_id()).collect()
     assert len({row.partition for row in read}) > 2
     assert [row.sequence for row in read] == list(range(1, 4 * BUNDLE + 1))
-    assert [(row.source, row.number, row.body) for row in read] == told
+    firsts = {name: min(row.number for row in read if row.source == name) for name in ("bob", "carol")}
+    assert [(row.source, row.number - firsts[row.source] + 1, row.body) for row in read] == told
+    assert min(firsts.values()) > 10**15, "the first counter is the time, in microseconds"
     assert {(row.key, row["put-client"], row["put-counter"]) for row in read} == {("", None, None)}
     assert all(row.append_time is not None for row in read)
 
@@ -137,11 +141,10 @@ def test_what_came_from_another_server_says_in_attributes_who_put_it_there(
         assert [message.body for message in got if message is not None] == [b"here", b"elsewhere"]
     rows = end.read(attributes="`put-client` string, `put-counter` bigint, `appended-us` bigint")
     columns = rows.select("source", "number", "put-client", "put-counter", "body", f.col("appended-us").isNotNull())
-    assert [tuple(row) for row in columns.collect()] == [
-        ("alice", 1, None, None, b"here", False),
-        (None, None, "carol", 7, b"elsewhere", True),
-    ]
-    assert end.read(attributes="`put-counter` bigint", where='"put-counter" = 7').count() == 1
+    here, elsewhere = (tuple(row) for row in columns.collect())
+    assert (here[0], *here[2:]) == ("alice", None, None, b"here", False)
+    assert elsewhere == (None, None, "carol", 8, b"elsewhere", True), "a number is one more than the counter"
+    assert end.read(attributes="`put-counter` bigint", where='"put-counter" = 8').count() == 1
 
 
 def test_a_streaming_query_reads_each_put_once_though_the_server_is_killed_meanwhile(
@@ -206,6 +209,9 @@ def test_what_the_page_on_topics_types_for_spark_does_what_it_shows(
         bob.put("prices", b"EWR 12.7")
         alice.subscribe("prices")
         exec(read.replace(DOOR, service.server.served.address), names)
-        assert capsys.readouterr().out.split() == blocks_in(PAGE, "text")[0].split()
+        shown, on_page = capsys.readouterr().out, blocks_in(PAGE, "text")[0]
+        first, second = (int(counter) for counter in COUNTER.findall(shown))
+        assert second == first + 1
+        assert COUNTER.sub("counter", shown).split() == COUNTER.sub("counter", on_page).split()
         exec(write.replace(DOOR, service.server.served.address), names)
         assert sorted(got_by(alice, "prices")) == ["EWR 13.0", "JFK 2"]

@@ -10,7 +10,7 @@ from pyspark.sql.types import StringType
 
 import veredus
 
-from .conftest import Rig, numbered
+from .conftest import PATIENCE_SECONDS, Rig, numbered
 
 pytestmark = pytest.mark.spark
 
@@ -30,6 +30,27 @@ def test_columns_become_key_body_time_and_attributes(rig: Rig) -> None:
     assert (publication.key, publication.body) == (b"k", b"b")
     assert publication.event_time.isoformat() == "2024-05-01T12:00:00+00:00"
     assert publication.attributes == {"size": 7, "quote": 1.5, "firm": True, "ratio": 2.5}
+
+
+def test_columns_are_known_whatever_their_case(rig: Rig) -> None:
+    rig.write(rig.spark.sql("select 'k' as KEY, 'b' as Body, 7 as Size"))
+    assert rig.bodies() == ["b"]
+    (row,) = rig.read("Key string, BODY string, sIZE bigint").collect()
+    assert row.asDict() == {"Key": "k", "BODY": "b", "sIZE": 7}
+
+
+def test_a_case_that_counts_is_refused_rather_than_written_as_an_attribute(rig: Rig) -> None:
+    rig.publish(1)
+    rig.spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        with pytest.raises(Exception, match="column KEY differs from key by its case"):
+            rig.write(rig.spark.sql("select 'k' as KEY, 'b' as body"))
+        with pytest.raises(Exception, match="column Body differs from body by its case"):
+            rig.read("Body string").collect()
+        rig.write(rig.spark.sql("select 'b' as body, 1 as Size, 2 as size"))
+    finally:
+        rig.spark.conf.unset("spark.sql.caseSensitive")
+    assert rig.bodies() == ["0", "b"]
 
 
 def test_a_write_of_many_partitions_is_in_the_stream_as_a_whole(rig: Rig) -> None:
@@ -53,6 +74,43 @@ def test_a_commit_id_is_written_once_and_a_smaller_one_refused(rig: Rig) -> None
     assert len(rig.bodies()) == 200
 
 
+def test_a_commit_id_for_another_stream_is_refused(rig: Rig) -> None:
+    rig.write(numbered(rig, 10), sink="nightly-of-two", commitId=1)
+    with pytest.raises(Exception, match="commit-other-streams") as caught:
+        rig.write(numbered(rig, 10), stream=f"{rig.stream}-other", sink="nightly-of-two", commitId=1)
+    assert f"'{rig.stream}'" in str(caught.value)
+    assert f"'{rig.stream}-other'" in str(caught.value)
+
+
+def test_a_commit_id_that_comes_again_with_other_rows_is_refused_unless_it_may_be_passed_over(rig: Rig) -> None:
+    sink = {"sink": f"of-{rig.stream}", "commitId": 7}
+    rig.write(numbered(rig, 100), **sink)
+    rig.write(numbered(rig, 100, parts=3).orderBy(f.desc("body")), **sink)
+    with pytest.raises(Exception, match=r"(?s)100 rows.*110 rows.*commit-other-rows"):
+        rig.write(numbered(rig, 110), **sink)
+    changed = numbered(rig, 100).withColumn("key", f.when(f.col("body") == "5", "other").otherwise(f.col("key")))
+    with pytest.raises(Exception, match=r"(?s)make it deterministic.*commit-other-rows"):
+        rig.write(changed, **sink)
+    rig.write(changed, onOtherRows="keep", **sink)
+    assert once(rig.bodies(), 100)
+
+
+def test_rows_go_to_the_streams_that_they_name(rig: Rig) -> None:
+    names = [f"{rig.stream}-{letter}" for letter in "ab"]
+    rows = numbered(rig, 100).withColumn("STREAM", f.when(f.col("key") == "k3", names[0]).otherwise(names[1]))
+    given = {"address": rig.address, "sink": f"of-{rig.stream}", "commitId": "1"}
+    for _ in range(2):
+        rows.write.format("veredus").mode("append").options(**given).save()
+    assert [len(rig.bodies(name)) for name in names] == [10, 90]
+    with pytest.raises(AnalysisException, match="both say where rows go"):
+        rig.write(rows)
+    with pytest.raises(AnalysisException, match="nothing says where rows go"):
+        numbered(rig, 1).write.format("veredus").mode("append").options(address=rig.address).save()
+    absent = rows.withColumn("STREAM", f.lit(None).cast("string"))
+    with pytest.raises(Exception, match="column STREAM holds"):
+        absent.write.format("veredus").mode("append").options(address=rig.address).save()
+
+
 def test_a_write_without_a_commit_id_writes_each_time(rig: Rig) -> None:
     for _ in range(2):
         rig.write(numbered(rig, 10))
@@ -65,6 +123,8 @@ def test_a_write_without_a_commit_id_writes_each_time(rig: Rig) -> None:
         ("overwrite", "'b' as body", {}, "use append"),
         ("append", "current_date() as day", {}, "column day"),
         ("append", "1L as sequence", {}, "the node's to give"),
+        ("append", "'b' as Body, 'c' as BODY", {}, "columns Body and BODY differ by their case alone"),
+        ("append", "1L as SEQUENCE", {}, "the node's to give"),
         ("append", "'b' as body", {"commitId": 3}, "go together"),
         ("append", "'b' as body", {"colour": "red"}, "option colour"),
     ],
@@ -154,6 +214,42 @@ def test_a_checkpoint_put_back_too_far_is_refused(rig: Rig) -> None:
     with pytest.raises(StreamingQueryException, match="commit-id-behind"):
         rig.run(rows, to=f"{rig.stream}-out")
     assert once(rig.bodies(f"{rig.stream}-out"), 3000)
+
+
+def test_a_checkpoint_that_is_one_batch_old_is_refused_when_its_batch_comes_again_with_other_rows(rig: Rig) -> None:
+    rig.publish(100)
+    rows = rig.read_stream("key string, body string")
+    rig.run(rows, to=f"{rig.stream}-out")
+    shutil.copytree(rig.directory / "checkpoint", rig.directory / "copy")
+    rig.publish(100, source="later", first=100)
+    rig.run(rows, to=f"{rig.stream}-out")
+    shutil.rmtree(rig.directory / "checkpoint")
+    shutil.copytree(rig.directory / "copy", rig.directory / "checkpoint")
+    rig.publish(100, source="latest", first=200)
+    with pytest.raises(StreamingQueryException, match=r"(?s)100 rows.*200 rows.*commit-other-rows"):
+        rig.run(rows, to=f"{rig.stream}-out")
+    assert once(rig.bodies(f"{rig.stream}-out"), 200)
+
+
+def test_a_checkpoint_is_known_as_deleted_however_its_place_is_written(rig: Rig) -> None:
+    rig.publish(10)
+    rows = rig.read_stream("key string, body string")
+    name = f"daily_{rig.stream.replace('-', '_')}"
+
+    def write(**options: str) -> None:
+        writer = rows.writeStream.format("veredus").options(**rig.options(stream=f"{rig.stream}-out"), **options)
+        writer.queryName(name).trigger(availableNow=True).start().awaitTermination(PATIENCE_SECONDS)
+
+    write(checkpointLocation=str(rig.directory / name))
+    rig.spark.conf.set("spark.sql.streaming.checkpointLocation", f"file:{rig.directory}/")
+    try:
+        for spelling in ({}, {"checkpointLocation": f"file:{rig.directory}/{name}/"}):
+            shutil.rmtree(rig.directory / name)
+            with pytest.raises(StreamingQueryException, match="checkpoint-deleted"):
+                write(**spelling)
+    finally:
+        rig.spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    assert once(rig.bodies(f"{rig.stream}-out"), 10)
 
 
 def test_a_deleted_checkpoint_is_noticed_before_anything_is_doubled(rig: Rig) -> None:

@@ -12,6 +12,7 @@ from veredus.delivery.batch import BatchHeader
 from veredus.journal import exchange as journal
 from veredus.journal.log import Log
 from veredus.journal.settings import LogSettings
+from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached
 from veredus.sim.content import Identity, batch_record, seen_rows
@@ -46,6 +47,7 @@ class Rig:
     settings: LogSettings = SMALL
     disk: MemoryDisk = field(default_factory=MemoryDisk)
     said: list[Any] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     time_ns: int = 1_000_000_000
     may: Any = None
     is_full: bool = False
@@ -77,6 +79,7 @@ class Rig:
     def restart(self) -> None:
         """The process is killed, with what it had not written yet; another one recovers."""
         self.said.clear()
+        self.notes.clear()
         self._refused.clear()
         self.is_full = False
         self.boot()
@@ -102,6 +105,8 @@ class Rig:
                 self._refused.append(journal.AppendFailed(order.token, "disk-full", "No space left on device"))
             elif isinstance(order, _TO_LOG):
                 queue.extend(self._tell_log(order))
+            elif isinstance(order, Note):
+                self.notes.append(order)
             else:
                 self.said.append(order)
 
@@ -192,6 +197,10 @@ class Rig:
         settings = {"credit": 1 << 40, **durable, **more}
         said = self.do(x.SubscribeRequested(session, "local", settings.pop("stream", "s"), **settings))
         return next(grant for grant in said if isinstance(grant, x.GrantSubscription))
+
+    def hand_out(self, session: int) -> None:
+        """The application of this session is handed all that it was pushed."""
+        self.do(x.HandedOut(session, self.pushes(session)[-1].last_sequence if self.pushes(session) else 0))
 
     def settle(self, session: int, *ranges: tuple[int, int]) -> list[Any]:
         """Settle ranges; what was said because of it."""

@@ -2,6 +2,7 @@
 
 from tests.streams.rig import Rig, incarnation
 from veredus.delivery.batch import BatchHeader
+from veredus.delivery.content import Content
 from veredus.sim.content import Identity, batch_record
 from veredus.sim.ports import batch_offered
 from veredus.streams import exchange as x
@@ -32,10 +33,17 @@ def write(rig: Rig, stage: x.GrantStage, first: int, count: int, is_carried_out:
         rig.carry_out()
 
 
-def commit(rig: Rig, epoch: int, commit_id: int, *stages: x.GrantStage, request: int = 1) -> list[object]:
+def commit(
+    rig: Rig,
+    epoch: int,
+    commit_id: int,
+    *stages: x.GrantStage,
+    request: int = 1,
+    contents: tuple[Content, ...] = (),
+) -> list[object]:
     """Ask for a commit; what was said."""
     numbers = tuple(stage.stage for stage in stages)
-    return rig.do(x.CommitRequested(RUN, request, "local", "sink", epoch, commit_id, numbers))
+    return rig.do(x.CommitRequested(RUN, request, "local", "sink", epoch, commit_id, numbers, (), contents))
 
 
 def staged(rig: Rig, epoch: int, *counts: int, session: int = 60) -> list[x.GrantStage]:

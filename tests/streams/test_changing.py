@@ -291,6 +291,7 @@ def parked(rig: Rig, count: int) -> list[int]:
     """Let `count` sessions come and go, with everything wanted; what the parking stream holds then."""
     for session in range(30, 30 + count):
         rig.subscribe(session, "bob", who=session, attempts_max=2, parked_to="parked", filter=Filter())
+        rig.hand_out(session)
         rig.do(x.SessionClosed(session))
     rig.subscribe(90 + count, stream="parked")
     return [row.number for _, row in rig.rows(90 + count)]
@@ -309,6 +310,7 @@ def test_what_the_filter_of_an_ordered_cursor_rejected_was_not_tried(kill: bool)
     for session in (5, 6):
         rig.subscribe(session, "bob", who=session, filter=EVEN, attempts_max=2, parked_to="parked")
         assert rig.pushed(session) == [2, 4, 6]
+        rig.hand_out(session)
     if kill:
         rig.restart()
     assert parked(rig, 1) == []
@@ -322,6 +324,7 @@ def test_what_was_passed_before_another_filter_came_to_an_ordered_cursor_was_not
         rig.do(x.CreditGranted(session, rig.pushes(session)[0].size + x.PUSH_OVERHEAD))
         rig.do(x.FilterChangeRequested(session, Filter()), x.CreditGranted(session, ALL))
         assert rig.pushed(session) == [2, 4, 5, 6]
+        rig.hand_out(session)
     rig.subscribe(7, "bob", who=7, attempts_max=1, parked_to="parked")
     assert rig.pushed(7) == [2, 3, 4, 5, 6]
     rig.subscribe(90, stream="parked")
@@ -332,5 +335,6 @@ def test_what_is_pushed_again_and_again_under_its_new_filter_is_parked() -> None
     rig = parking_rig()
     rig.subscribe(5, "bob", filter=EVEN, credit=1, attempts_max=2, parked_to="parked")
     rig.do(x.FilterChangeRequested(5, Filter()), x.CreditGranted(5, ALL))
+    rig.hand_out(5)
     assert parked(rig, 2) == []
     assert parked(rig, 1) == [2, 3, 4, 5, 6]

@@ -76,6 +76,7 @@ def test_a_stage_has_the_rows_of_all_its_batches_after_a_kill_and_goes_on_behind
     rig.restart()
     again = open_stage(rig, stage.session, run.epoch)
     assert (again.stage, again.last_number) == (stage.stage, 5)
+    open_run(rig, epoch=run.epoch)
     assert commit(rig, run.epoch, 1, again)[-1].streams == (("s", 1, 5),)
     rig.subscribe(5)
     assert [row.number for _, row in rig.rows(5)] == [1, 2, 3, 4, 5]

@@ -68,3 +68,51 @@ def test_the_journal_is_asked_for_no_more_than_there_is_credit_for_where_nothing
         return [order.size_max for order in orders if isinstance(order, ReadRequested)]
 
     assert (asked(5, x.EVERYTHING), asked(6, EVEN)) == ([100], [1000])
+
+
+COSTLY = Filter(where=" or ".join(f"even and n > {number}" for number in range(-150, 0)))
+
+
+def test_subscribers_with_costly_filters_are_fed_in_turns_and_one_without_a_filter_at_once() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    for session in (5, 6, 7):
+        rig.subscribe(session, filter=Filter(where=f"{COSTLY.where} or n > {session + 100}"))
+    rig.subscribe(8)
+    rig.publish(grant, 1, 4)
+    assert rig.pushed(8) == [1, 2, 3, 4]
+    assert [session for session in (5, 6, 7) if rig.pushed(session)] == [5], "the others wait for their turns"
+    turns = 0
+    while (due := rig.floor.deadline()) is not None and due <= rig.time_ns + 1:
+        turns += 1
+        rig.time_ns += 1
+        rig.carry_out()
+    assert turns > 2
+    assert [rig.pushed(session) for session in (5, 6, 7)] == [[2, 4]] * 3
+
+
+def test_a_costly_filter_that_matches_nothing_leaves_off_in_the_middle_of_what_it_reads() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    for number in range(1, 21):
+        rig.publish(grant, number)
+    rig.subscribe(5, filter=Filter(where=f"({COSTLY.where}) and n < 0"))
+    position = rig.floor.flows[5].position
+    assert 1 < position < 20
+    while rig.floor.flows[5].position <= 20:
+        rig.time_ns += 1
+        rig.carry_out()
+        assert position <= rig.floor.flows[5].position
+        position = rig.floor.flows[5].position
+
+
+def test_the_filters_of_one_principal_have_so_many_terms_together_and_no_more() -> None:
+    rig = Rig(StreamsLimits(filter_terms_per_principal_max=500))
+    rig.attach(1)
+    rig.subscribe(5, filter=COSTLY)
+    before = len(rig.said)
+    rig.do(x.SubscribeRequested(6, "local", "s", "", "", COSTLY))
+    (refused,) = [said for said in rig.said[before:] if isinstance(said, x.Refuse)]
+    assert refused.code == "too-many-terms"
+    rig.do(x.SessionClosed(5))
+    rig.subscribe(7, filter=COSTLY)

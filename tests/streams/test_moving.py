@@ -211,7 +211,7 @@ def test_a_commit_ends_a_subscription_and_it_is_known_since_when(is_checkpointed
         (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.list", {"stream": "s"}))
         assert answer.result == []
         (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.left", {"stream": "s", "name": "main"}))
-        assert answer.result == {"bob": 77}
+        assert answer.result == [("bob", 77, 0)]
         rig.restart()
 
 
@@ -225,7 +225,7 @@ def test_when_a_subscription_was_removed_is_known_after_a_kill_and_after_it_is_t
     rig.subscribe(6, "bob", **INDIVIDUAL)
     for _ in range(2):
         (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.left", {"stream": "s", "name": "main"}))
-        assert answer.result == {"bob": removed_us}
+        assert answer.result == [("bob", removed_us, 0)]
         rig.checkpoint()
         rig.restart()
 
@@ -242,7 +242,7 @@ def test_when_somebody_left_elsewhere_is_known_with_the_commit_whether_or_not_th
         rig.checkpoint()
     for _ in range(2):
         (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.left", {"stream": "s", "name": "main"}))
-        assert answer.result == {"bob": 66, "eve": 77}
+        assert answer.result == [("bob", 66, 0), ("eve", 77, 0)]
         (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.list", {"stream": "s"}))
         assert [one["subscriber"] for one in answer.result] == ["bob"]
         rig.restart()

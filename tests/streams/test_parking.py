@@ -9,12 +9,13 @@ PARKING = {"attempts_max": 1, "parked_to": "parked"}
 
 
 def tried(count: int) -> Rig:
-    """A stream with so many publications, all of which an owner was pushed once before it left, and a place to park."""
+    """A stream with so many publications, all of which an owner was handed once before it left, and a place to park."""
     rig = Rig()
     grant = rig.attach(1)
     rig.attach(2, stream="parked")
     rig.publish(grant, 1, count)
     rig.subscribe(5, "bob", **PARKING)
+    rig.hand_out(5)
     rig.do(x.SessionClosed(5))
     return rig
 

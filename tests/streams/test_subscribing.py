@@ -400,10 +400,12 @@ def test_a_session_that_was_pushed_nothing_is_no_attempt() -> None:
     parking = {"attempts_max": 2, "parked_to": "parked"}
     for session in range(5, 12):
         rig.subscribe(session, "sub", who=session, credit=1 if session == 5 else 0, **parking)
+        rig.hand_out(session)
         rig.do(x.SessionClosed(session))
     rig.subscribe(20, "sub", who=20, **parking)
     assert rig.pushed(5) == [1]
     assert rig.pushed(20) == [1, 2], "the first was pushed once before, the second never"
+    rig.hand_out(20)
     rig.subscribe(21, "sub", who=21, **parking)
     assert rig.pushed(21) == [2]
 

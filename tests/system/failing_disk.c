@@ -1,6 +1,7 @@
 /* The next write or sync of a journal segment fails with EIO, once, when the file named by FAILING_DISK says "write" or
    "sync"; the file is gone then. Whoever tries again what has failed succeeds, and is found out.
-   For as long as the file says "space", there is no space for another segment. */
+   For as long as the file says "space", there is no space for another segment, and for as long as it says "log", there
+   is none where standard error goes. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,17 +16,23 @@ static int fails(int descriptor, const char *call) {
     char link[64], path[4096], said[16] = "";
     snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
     ssize_t size = readlink(link, path, sizeof path - 1);
-    if (size < 8 || memcmp(path + size - 8, ".segment", 8)) return 0;
+    int is_log = !strcmp(call, "log");
+    if (!is_log && (size < 8 || memcmp(path + size - 8, ".segment", 8))) return 0;
     int file = open(getenv("FAILING_DISK"), O_RDONLY);
     if (file < 0) return 0;
     size = read(file, said, sizeof said - 1);
     close(file);
     if (size <= 0 || strncmp(said, call, strlen(call))) return 0;
-    return !strcmp(call, "space") || !unlink(getenv("FAILING_DISK"));
+    return is_log || !strcmp(call, "space") || !unlink(getenv("FAILING_DISK"));
 }
 
 #define FAIL(name) if (fails(descriptor, name)) { errno = EIO; return -1; }
 #define NEXT(type) ((type) dlsym(RTLD_NEXT, __func__))
+
+ssize_t write(int descriptor, const void *data, size_t size) {
+    if (descriptor == STDERR_FILENO && fails(descriptor, "log")) { errno = ENOSPC; return -1; }
+    return NEXT(ssize_t (*)(int, const void *, size_t))(descriptor, data, size);
+}
 
 int fdatasync(int descriptor) {
     FAIL("sync")

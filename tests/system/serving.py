@@ -52,10 +52,10 @@ class ServedNode:
     def start(self) -> Node:
         """Start the process, and connect to it once it answers."""
         self.spawn()
-        return connect(self.address, timeout_s=START_TIMEOUT_S)
+        return connect(self.address, timeout_s=START_TIMEOUT_S, refused_s=START_TIMEOUT_S)
 
-    def spawn(self) -> Child:
-        """Start the process without waiting for it."""
+    def spawn(self, stderr: int | None = None) -> Child:
+        """Start the process without waiting for it; its standard error is its log, or the descriptor that is given."""
 
         def limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (self._descriptors_max, self._descriptors_max))
@@ -67,7 +67,7 @@ class ServedNode:
                 env={**os.environ, **self._environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
-                stderr=log,
+                stderr=log if stderr is None else stderr,
                 preexec_fn=limit if self._descriptors_max else None,
             )
         return self.process

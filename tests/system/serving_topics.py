@@ -64,7 +64,7 @@ class Server:
 
     def wait(self) -> None:
         """Until the process that was started answers."""
-        connect(self.served.address, timeout_s=START_TIMEOUT_S).close()
+        connect(self.served.address, timeout_s=START_TIMEOUT_S, refused_s=START_TIMEOUT_S).close()
         ready = [json.loads(line) for line in self.served.said().splitlines() if '"node-ready"' in line]
         self.address = ready[-1]["topics"]
 

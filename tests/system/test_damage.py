@@ -56,3 +56,28 @@ def test_a_reader_of_a_stream_that_damage_took_a_part_of_gets_a_gap_and_the_rest
             assert [publication.sequence for publication in subscription] == [1, 2, 4, 5]
     assert gaps == [veredus.Gap(3, 4, "damaged")]
     assert "journal-damaged" in served.said()
+
+
+def test_a_node_whose_two_checkpoints_are_damaged_has_all_from_its_segments_and_says_so(served: ServedNode) -> None:
+    with served.start() as node:
+        publish_one_by_one(node, "s", 20)
+        with node.subscribe("s", subscriber="reader") as subscription:
+            batch = subscription.next_batch(timeout_s=20)
+            assert batch is not None
+            batch.settle()
+            settled_count = len(list(batch))
+    assert served.stop() == 0
+    for name in ("checkpoint", "checkpoint.copy"):
+        file = served.directory / name
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+    with served.start() as node:
+        with node.publisher("s", source="p") as publisher:
+            assert publisher.taken_number == 20
+        with node.subscribe("s", subscriber="reader", until=21) as subscription:
+            assert [publication.sequence for publication in subscription] == list(range(settled_count + 1, 21))
+    said = [json.loads(line)["event"] for line in served.said().splitlines()]
+    assert said.count("journal-checkpoint-damaged") == 2
+    assert "journal-recovered-from-segments" in said
+    assert len(list((served.directory / "aside").iterdir())) == 2

@@ -32,7 +32,7 @@ with veredus.embedded(journal={"sync": "none"}) as node:
         "$event_time is not null and $append_time is not null and t like '%1' and b",
         "$key like 'k.%'",
     ]
-    for keys in (None, ["prefix:k."], ["k.1", "k.2"], ["k.*"], ["regex:k.[01]"]):
+    for keys in (None, ["prefix:k."], ["k.1", "k.2"], ["tokens:k.*"], ["regex:k.[01]"]):
         for where in wheres:
             with node.subscribe("s", keys=keys, where=where, start=veredus.beginning(), until=606) as subscription:
                 for publication in subscription:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import time
@@ -14,6 +15,7 @@ from tests.interop import native_by_hand as hand
 from tests.interop.native_by_hand import Client
 from tests.processes import ended, free_port
 from tests.system.serving import ServedNode
+from veredus.cli.exits import Exit
 
 pytestmark = pytest.mark.slow
 
@@ -80,5 +82,37 @@ def test_a_signal_while_a_node_starts_ends_it_and_the_next_start_serves(tmp_path
     served = ServedNode(tmp_path / "journal")
     try:
         served.start().close()
+    finally:
+        served.kill()
+
+
+def test_a_node_whose_last_checkpoint_cannot_be_written_ends_with_a_code_and_keeps_all(tmp_path: Path) -> None:
+    served = ServedNode(tmp_path / "journal")
+    try:
+        with served.start() as node, node.publisher("s", source="p") as publisher:
+            publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
+        # Where the checkpoint is made there is something in its way.
+        obstacle = served.directory / "checkpoint.tmp"
+        obstacle.mkdir()
+        assert served.stop() == Exit.UNAVAILABLE
+        assert "[checkpoint-failed]" in served.said()
+        assert "node-stopped" not in served.said()
+        obstacle.rmdir()
+        with served.start() as node, node.subscribe("s", until=2) as subscription:
+            assert [publication.body for publication in subscription] == [b"1"]
+    finally:
+        served.kill()
+
+
+def test_a_node_whose_directory_is_removed_under_load_ends_with_a_code(tmp_path: Path) -> None:
+    served = ServedNode(tmp_path / "journal")
+    try:
+        with served.start() as node, node.publisher("s", source="p") as publisher:
+            publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
+            shutil.rmtree(served.directory)
+            assert served.process is not None
+            assert served.process.wait(20) == Exit.UNAVAILABLE
+        assert "[journal-failed]" in served.said()
+        assert "removed or replaced" in served.said()
     finally:
         served.kill()

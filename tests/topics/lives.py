@@ -6,6 +6,7 @@ told at once. Its steps are its writes and syncs. Modes:
 
     before, torn, after   it kills itself at the step: before it, with half a write, behind it
     told                  it writes down each step, too
+    put-at-once           it kills itself as soon as it has written down the first put
     put, got              it kills itself a while after it was told of the first put, or given the first message
 """
 
@@ -62,17 +63,24 @@ async def die_at(mode: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def told_key(body: str) -> bytes:
+    """Each put has a key, but for those that are to be known by their bodies alone."""
+    return b"" if body == "tick" else body.encode()
+
+
 async def live(proxies: Sequence[str], directory: str, bodies: Sequence[str], log: int) -> None:
     async with AsyncClient("alice", proxies=proxies, directory=directory, answer_s=0.5) as client:
         await client.subscribe("t")
         for body in bodies:
             while True:
                 try:
-                    await client.put("t", body.encode())
+                    await client.put("t", body.encode(), key=told_key(body))
                     break
                 except Unavailable:
                     continue
             write_down(log, "put", body)
+            if strike["mode"] == "put-at-once":
+                os.kill(os.getpid(), signal.SIGKILL)
             await die_at("put")
             message = await client.get("t")
             if message is not None:

@@ -32,6 +32,10 @@ class PaperTopic:
     bodies: dict[str, bytes] = field(default_factory=dict)
     """Of all that was ever put, by id and in order."""
 
+    def next_id(self, client: str) -> str:
+        """Of the next message that a client puts."""
+        return f"{client}-{1 + sum(known.startswith(f'{client}-') for known in self.bodies)}"
+
 
 class PaperServer:
     """REP, one message after the other. `answer` may be replaced, to be worse than the page."""
@@ -68,7 +72,7 @@ class PaperServer:
         if name == "PUT":
             if int(fields[0]) > topic.last_counters.get(client, 0):
                 topic.last_counters[client] = int(fields[0])
-                message_id = f"{client}-{fields[0]}"
+                message_id = topic.next_id(client)
                 topic.bodies[message_id] = body
                 for queue in topic.queues.values():
                     queue.append(message_id)
@@ -76,10 +80,11 @@ class PaperServer:
             first, bodies = int(fields[0]), unpack(body)
             if first > topic.last_counters.get(client, 0):
                 topic.last_counters[client] = first + len(bodies) - 1
-                for counter, content in enumerate(bodies, first):
-                    topic.bodies[f"{client}-{counter}"] = content
+                for content in bodies:
+                    message_id = topic.next_id(client)
+                    topic.bodies[message_id] = content
                     for queue in topic.queues.values():
-                        queue.append(f"{client}-{counter}")
+                        queue.append(message_id)
         elif name == "SUBSCRIBE":
             if client in topic.queues:
                 return self.status("ALREADY_SUBSCRIBED")

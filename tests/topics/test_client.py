@@ -322,7 +322,7 @@ def test_a_put_in_doubt_may_be_tried_again_or_left_and_keeps_nobody_up(
         with pytest.raises(Unavailable) as raised:
             alice.put("t", b"1")
         assert raised.value.message.endswith(
-            "disk-full (nobody knows whether the message was put; the same put again never puts it twice)"
+            "disk-full (it is not known whether the message was put; retrying is idempotent)"
         )
         server.answer = server.answer_well
         alice.put("t", b"1")
@@ -429,3 +429,15 @@ def test_the_package_has_its_names_and_no_others() -> None:
     assert {"AsyncClient", "Client", "Message"} <= set(dir(veredus.topics))
     with pytest.raises(AttributeError):
         veredus.topics.Whatever  # noqa: B018 - that is the test
+
+
+def test_a_client_that_lost_its_directory_puts_what_it_is_told_to_have_put_and_once(
+    around: Scene, tmp_path: Path
+) -> None:
+    for life in ("before", "after"):
+        with Client("alice", proxies=around.addresses, directory=tmp_path / life) as alice:
+            alice.put("t", b"same")
+            alice.put("t", b"same")
+    assert around.server.bodies("t") == [b"same"] * 4
+    counters = [int(data.split()[3]) for data in around.server.heard if data.startswith(b"PUT ")]
+    assert counters == sorted(set(counters))

@@ -112,5 +112,5 @@ def test_a_group_is_used_in_its_block_by_one_process_and_a_client_of_one_name_is
         kept[0].client("bob")
     with pytest.raises(Misuse, match="client alice is not open"):
         asyncio.run(kept[0].client("alice").put("t", b"x"))
-    with pytest.raises(Misuse, match="there is no proxy to ask"):
+    with pytest.raises(Misuse, match="no proxy is configured"):
         AsyncClientGroup(proxies=[], directory=tmp_path)

@@ -171,7 +171,9 @@ def test_what_must_not_be_forgotten_is_on_the_platter_before_anybody_is_told_or_
     assert lives.live(mode="told") == 0
     written = lives.written()
     before = [before for before, words in pairwise(written) if words[0] in ("put", "got")]
-    assert before == [["step", "fdatasync"]] * 2 * len(BODIES)
+    assert before == [["step", "pwritev"], ["step", "fdatasync"]] * len(BODIES), "that a put is told is not synced"
+    puts = [written[:place] for place, words in enumerate(written) if words[0] == "put"]
+    assert all(["step", "fdatasync"] in lines[-4:] for lines in puts), "what is put is"
     steps = [words[1] for words in written if words[0] == "step"]
     assert steps[-1] == "fdatasync", "what was told and handed over is kept at the end"
     assert steps.count("fdatasync") <= 2 * len(BODIES) + 2, "one for each put and each get, and those of the end"
@@ -189,6 +191,21 @@ def test_the_same_body_is_put_anew_by_a_process_that_follows_on_one_that_was_tol
     assert lives.live(mode="put", bodies=["tick"]) == KILLED
     assert lives.live(bodies=["tick"]) == 0
     assert lives.around.server.bodies("t") == [b"tick", b"tick"]
+
+
+def test_equal_bodies_that_are_acknowledged_are_puts_of_their_own_however_soon_their_processes_are_killed(
+    lives: Lives,
+) -> None:
+    for _ in range(3):
+        assert lives.live(mode="put-at-once", bodies=["tick"]) == KILLED
+    assert lives.around.server.bodies("t") == [b"tick"] * 3
+    assert [words for words in lives.written() if words[0] == "put"] == [["put", "tick"]] * 3
+
+
+def test_a_put_with_the_key_of_the_last_one_is_that_put_though_it_was_acknowledged(lives: Lives) -> None:
+    for _ in range(2):
+        assert lives.live(mode="put-at-once", bodies=["keyed"]) == KILLED
+    assert lives.around.server.bodies("t") == [b"keyed"]
 
 
 def test_the_same_body_is_the_same_put_to_a_process_that_follows_on_one_that_was_not_told(lives: Lives) -> None:

@@ -128,7 +128,7 @@ def test_the_same_messages_put_at_once_are_the_same_put_where_nobody_was_told(
     with opened() as alice:
         alice.put("t", b"1")
         server.answer = fail
-        with pytest.raises(Unavailable, match="nobody knows whether the message was put"):
+        with pytest.raises(Unavailable, match="it is not known whether the message was put"):
             alice.put_many("t", bodies(2, 5))
     server.answer = server.answer_well
     with opened() as alice:
@@ -157,9 +157,9 @@ def test_too_many_and_too_few_are_refused_before_anything_is_asked(
     with opened(body_size_max=1000) as alice:
         with pytest.raises(Misuse, match="these are 65537 messages, and at most 65536 are put at once"):
             alice.put_many("t", [b""] * (COUNT_MAX + 1))
-        with pytest.raises(Misuse, match="the body has 1044 bytes, and may have 1000: put it in parts"):
+        with pytest.raises(Misuse, match="the body has 1044 bytes, and the limit is 1000: put it in parts"):
             alice.put_many("t", [bytes(100)] * 10)
-        with pytest.raises(Misuse, match="0 messages cannot be got: ask for at least one"):
+        with pytest.raises(Misuse, match="0 is not a count of messages to get: ask for at least one"):
             alice.get_many("t", 0)
         with pytest.raises(Refused, match="topic"):
             alice.put_many("a topic", [b"1"])

@@ -188,7 +188,8 @@ def test_a_question_without_an_answer_is_asked_again_as_often_as_was_said(tmp_pa
         asked = []
         while heard.poll(200):
             asked.append(heard.recv_multipart()[-1])
-        assert asked == [b"PUT alice t 1\r\n\r\n1"] * 6, "and each under the same counter"
+        assert asked == asked[:1] * 6, "and each under the same counter"
+        assert asked[0].startswith(b"PUT alice t ")
 
 
 def test_a_slow_question_holds_up_no_other_topic(tmp_path: Path) -> None:

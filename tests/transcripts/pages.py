@@ -18,6 +18,7 @@ _MASKS = (
     (re.compile(r"veredus_[0-9a-f]{8}_[\w-]{43}"), "TOKEN"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
     (re.compile(r"^[0-9a-f]{8}(?= )", re.MULTILINE), "ID"),
+    (re.compile(r"(?<!\S)[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}$", re.MULTILINE), "KEY"),
     (re.compile(r"^credit +-?\d+$", re.MULTILINE), "credit NUMBER"),
     (re.compile(r" +"), " "),
     (re.compile(r" $", re.MULTILINE), ""),

@@ -56,7 +56,7 @@ def test_every_command_is_shown_once_and_listed_at_the_top() -> None:
     listed = []
     text = (ROOT / PAGE).read_text(encoding="utf-8")
     for verb, rest in re.findall(r"^\| \[`(\w+)`\]\(#\w+\)([^|]*)\|", text, re.MULTILINE):
-        listed += [f"{verb} {word}" for word in re.findall(r"`(\w+)`", rest)] or [verb]
+        listed += [f"{verb} {word}" for word in re.findall(r"`([\w-]+)`", rest)] or [verb]
     assert sorted(listed) == sorted(known)
 
 

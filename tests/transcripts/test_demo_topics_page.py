@@ -50,7 +50,7 @@ def test_the_numbers_on_the_page_are_those_of_the_demo() -> None:
     assert (facts["servers"], facts["proxies"], "Three servers, two proxies" in page) == (3, 2, True)
     assert f"the {facts['flights']:,} flights" in page
     assert f"`EWR.UA`; there are {facts['topics']}" in page
-    assert f"gets all of {facts['each']} topics" in page
+    assert f"gets all messages of {facts['each']} topics" in page
     # The next flight is the first one of the sixth day.
     assert (round(facts["hours"]), "the first five days of 2013" in page) == (120, True)
     assert (facts["seconds"], "a minute long" in page) == (60, True)

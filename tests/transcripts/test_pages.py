@@ -45,13 +45,17 @@ def test_the_shell_of_the_readme_serves_publishes_and_subscribes(tmp_path: Path)
 
 
 def test_tokens_are_made_and_listed_as_the_page_on_security_shows(tmp_path: Path) -> None:
-    (block,) = blocks_in("docs/how-to/secure.md", "console")
-    check_block(block, tmp_path)
+    tokens, keys = blocks_in("docs/how-to/secure.md", "console")
+    check_block(tokens, tmp_path)
+    check_block(keys, tmp_path)
 
 
 def test_the_settings_of_the_page_on_security_are_understood_as_one_file(tmp_path: Path) -> None:
-    text = "\n".join(blocks_in("docs/how-to/secure.md", "toml"))
-    assert len(tomllib.loads(text)["security"]["rules"]) == 3
+    blocks = blocks_in("docs/how-to/secure.md", "toml")
+    (over_zeromq,) = (block for block in blocks if "zeromq_key" in block)
+    assert tomllib.loads(over_zeromq)["security"] == {"tokens": "tokens", "zeromq_key": "zeromq.key"}
+    text = "\n".join(block for block in blocks if block is not over_zeromq)
+    assert len(tomllib.loads(text)["security"]["rules"]) >= 3
     (tmp_path / "veredus.toml").write_text(text)
     for name, file in (("node.pem", NODE), ("node.key", NODE_KEY), ("authority.pem", AUTHORITY)):
         shutil.copy(file, tmp_path / name)
@@ -59,7 +63,7 @@ def test_the_settings_of_the_page_on_security_are_understood_as_one_file(tmp_pat
     rows = json.loads(typed("veredus serve --settings veredus.toml --check -o json", tmp_path))
     values = {row["setting"]: row["value"] for row in rows}
     assert values["listen.tls"] == "0.0.0.0:7074"
-    assert values["security.rules[0]"] == "desk-* may publish, describe on trades.>"
+    assert values["security.rules[0]"] == "desk-* may publish, create, describe on streams trades.>; sources desk-*"
 
 
 def slow_subscriber(node: Embedded) -> veredus.Subscription:

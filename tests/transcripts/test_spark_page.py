@@ -32,7 +32,8 @@ class Shell:
     def type(self, block: str) -> None:
         """Run a block; one that begins with a dot belongs into a read."""
         if block.startswith("."):
-            block = f'rows = spark.read{FORMAT}.option("stream", "trades"){block.rstrip()}.load()'
+            of_stream = "" if '"streams"' in block else '.option("stream", "trades")'
+            block = f"rows = spark.read{FORMAT}{of_stream}{block.rstrip()}.load()"
         assert FORMAT in block
         block = block.replace(ADDRESS, self.address).replace("/data/", f"{self.directory}/")
         exec(block.replace(FORMAT, f'{FORMAT}.option("address", "{self.address}")'), self.names)
@@ -63,11 +64,11 @@ def test_what_the_page_on_spark_types_does_what_it_says(
         for number in range(1, 4):
             publisher.publish("k", b"%d" % number, attributes={"quote": number / 2, "venue": "EWR"})
         publisher.publish("k", b"4")
-    reads, attributes, schema, streams, writes, names_it = blocks_in(PAGE, "python")
+    reads, attributes, schema, several, streams, lag, writes, names_it = blocks_in(PAGE, "python")
     shell = Shell(spark, node, tmp_path)
 
     shell.type(reads)
-    assert shell.names["trades"].columns == columns_on_page()
+    assert ["stream", *shell.names["trades"].columns] == columns_on_page(), "`stream` is there for several streams"
     assert re.search(r"\|\s*desk\|\s*4\|", capsys.readouterr().out)
     shell.type(attributes)
     found = shell.names["rows"].select("sequence", "quote", "venue").collect()
@@ -75,8 +76,15 @@ def test_what_the_page_on_spark_types_does_what_it_says(
     shell.type(schema)
     assert shell.names["rows"].columns == ["key", "event_time", "quote"]
 
+    for name in ("trades.eu", "quotes"):
+        with node.publisher(name) as publisher:
+            publisher.publish("k", name.encode())
+    shell.type(several)
+    assert sorted(row.stream for row in shell.names["rows"].collect()) == ["quotes", "trades.eu"]
+
     shell.type(streams)
     finish_queries(spark)
+    exec(lag, shell.names)
     assert sorted(row.body for row in spark.read.parquet(str(tmp_path / "trades")).collect()) == ["1", "2", "3", "4"]
 
     of_node = spark.readStream.format("veredus").options(address=shell.address, stream="trades")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -58,6 +58,8 @@ class Evidence:
     settled: type_of_path | None = None
     gaps: type_of_path | None = None
     covers: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    origin: str = ""
+    """Where it was gathered, where that is another place than the sides' own."""
 
     @classmethod
     def in_directory(cls, directory: type_of_path, covers: Mapping[tuple[str, str], str] | None = None) -> Evidence:
@@ -66,12 +68,22 @@ class Evidence:
         if not found:
             message = f"{directory}: has neither recordings (*.arrows) nor a directory {', '.join(Kind)} in it"
             raise Refused("bad-option", f"{message}; give the directory that Recording has written to")
-        return cls(**found, covers=covers or {})
+        sides: dict[str, Any] = {**found, "covers": covers or {}}
+        return cls(**sides)
 
     def paths(self) -> dict[Kind, type_of_path]:
         """The sides that are directories."""
-        given = {Kind(side.name): getattr(self, side.name) for side in fields(self) if side.name != "covers"}
+        given = {Kind(side.name): getattr(self, side.name) for side in fields(self) if side.name in set(Kind)}
         return {kind: path for kind, path in given.items() if path is not None and not isinstance(path, NodeJournal)}
+
+    def told(self) -> dict[str, str]:
+        """What was judged, for people: by side its directory, or the node and its streams."""
+        journal = self.journal
+        told = {"evidence": str(Path(self.origin).absolute())} if self.origin else {}
+        told |= {str(kind): str(Path(path).absolute()) for kind, path in self.paths().items() if not self.origin}
+        if isinstance(journal, NodeJournal):
+            told["journal"] = f"{journal.address}: {', '.join(journal.streams)}"
+        return told
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+import veredus
 from veredus.kernel.errors import Refused
 from veredus.recording import Kind
 
@@ -57,7 +59,7 @@ def audit(
     """
     unknown = sorted(set(claims) - set(CLAIMS))
     if unknown or not claims:
-        raise Refused("bad-option", f"there is no claim {', '.join(unknown) or 'to judge'}; known: {', '.join(CLAIMS)}")
+        raise Refused("bad-option", f"unknown claim {', '.join(unknown) or '(none given)'}; known: {', '.join(CLAIMS)}")
     target = None if into is None else Path(into).absolute()
     with ExitStack() as stack:
         if target is not None:
@@ -114,6 +116,8 @@ class _Audit:
         self._begun_s = time.monotonic()
         self._sides: dict[Kind, Side] = {}
         self._doubts: dict[Kind, tuple[str, ...]] = {}
+        self._head = 0
+        """The greatest sequence in the journal."""
 
     def verdict(self, claims: Collection[str]) -> Verdict:
         self._load()
@@ -125,6 +129,8 @@ class _Audit:
         if incoming and outgoing and outgoing.findings is not None and incoming.in_doubt is not None:
             found.append(_two_stories(outgoing.findings, incoming.in_doubt))
         extents = summaries[Kind.JOURNAL].where("what = 'sequences'") if Kind.JOURNAL in summaries else None
+        if extents is not None:
+            self._head = extents.agg(f.max("last_number")).collect()[0][0] or 0
         floors = None if extents is None else extents.groupBy("stream").agg(f.min("first_number").alias("floor"))
         whole = {kind: replace(side, doubts=self._doubts[kind]) for kind, side in self._sides.items()}
         there = [frame for frame in found if frame is not None]
@@ -141,7 +147,7 @@ class _Audit:
             kept = self._scratch if self._into is None else self._into / "evidence"
             self._sides[Kind.JOURNAL] = fetched_journal(self._spark, journal, kept / "journal")
         if not self._sides:
-            raise Refused("bad-option", "there is nothing to judge: no side was given")
+            raise Refused("bad-option", "there is nothing to audit: no recordings were given")
         check_covers(self._sides.get(Kind.JOURNAL), self._evidence.covers)
         self._doubts = {kind: side.doubts for kind, side in self._sides.items()}
 
@@ -214,7 +220,7 @@ class _Audit:
     def _said(
         self, claims: Collection[str], findings: DataFrame, incoming: Incoming | None, outgoing: Outgoing | None
     ) -> Verdict:
-        places = _places(findings)
+        places = _places(findings, self._head)
         counts = _counted(places)
         samples = self._sampled(findings) if counts else ()
         subscriptions = outgoing.counts if outgoing else None
@@ -231,6 +237,11 @@ class _Audit:
             _first_rows(subscriptions, "stream", "subscription"),
             places,
             time.monotonic() - self._begun_s,
+            {
+                "judged": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
+                "version": f"Veredus {veredus.__version__}",
+                **self._evidence.told(),
+            },
         )
         if self._into is not None:
             try:
@@ -296,10 +307,10 @@ def _first_rows(rows: DataFrame | None, *order: str) -> tuple[Mapping[str, type_
     return () if rows is None else tuple(row.asDict() for row in rows.orderBy(*order).limit(SHOWN_MAX).collect())
 
 
-def _places(findings: DataFrame) -> tuple[Mapping[str, type_of_value], ...]:
-    """How many violations of each kind lie in each bin between the first and the last place."""
+def _places(findings: DataFrame, head: int) -> tuple[Mapping[str, type_of_value], ...]:
+    """How many violations of each kind lie in each bin, from 1 to the end of the journal and of the violations."""
     place = findings.withColumn("at", f.coalesce("sequence", "number"))
-    last = place.agg(f.max("at")).collect()[0][0] or 0
+    last = max(head, place.agg(f.max("at")).collect()[0][0] or 0)
     says = f.when(f.col("is_reported"), "reported").when(f.col("is_certain"), "violation").otherwise("not certain")
     at = f.least(f.floor(f.col("at") * BIN_COUNT / f.lit(last + 1)), f.lit(BIN_COUNT - 1))
     binned = place.select("violation", says.alias("counts_as"), at.alias("bin"))

@@ -26,6 +26,7 @@ p { margin: .4rem 0; max-width: 46rem } .soft { color: var(--soft) }
 .scroll { overflow-x: auto } table { border-collapse: collapse; font-size: .9rem; width: 100% }
 th, td { text-align: left; padding: .3rem .7rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top }
 td { overflow-wrap: break-word; max-width: 18rem } th { color: var(--soft); font-weight: 500; white-space: nowrap }
+table.about { width: auto } table.about td { max-width: none }
 td.name { white-space: nowrap } td.number, th.number { text-align: right;
   font-variant-numeric: tabular-nums; white-space: nowrap }
 svg { width: 100%; min-width: 38rem; height: auto; display: block }
@@ -52,14 +53,15 @@ _WHERE: Final = {
     Where.SUBSCRIPTIONS: "From the journal to subscriptions",
 }
 _WHERE_THEY_LIE: Final = (
-    "Along the sequences of the streams; along the numbers of sources where the sequence is not known. Red speaks "
+    "Along the sequences of the streams, to the end of the journal; "
+    "along the numbers of sources where the sequence is not known. Red speaks "
     "against the claim, amber rests on what the evidence does not hold; what the node had reported by name is left out."
 )
 _LEFT, _WIDTH, _ROW = 190, 960, 30
 SHOWN_MAX: Final = 1_000
 """Sources, and subscriptions, that the page shows."""
 BIN_COUNT: Final = 96
-"""Bins between the first and the last sequence."""
+"""Bins between the first and the last sequence of the journal."""
 
 
 def page_of(verdict: Verdict) -> str:
@@ -69,6 +71,7 @@ def page_of(verdict: Verdict) -> str:
         f"<h1>Audit: <span class={_CLASS[outcome]!r}>{_SIGN[outcome]} {outcome}</span></h1>",
         f"<p>{_SAYS[outcome]}</p>",
         f'<p class="soft">{sum(verdict.rows.values()):,} rows of evidence, judged in {verdict.seconds:,.1f} s.</p>',
+        _about(verdict.about),
         *(_claims(where, verdict) for where in Where),
         "<h2>What was read</h2>",
         _bars({str(kind): count for kind, count in verdict.rows.items()}),
@@ -88,6 +91,12 @@ def page_of(verdict: Verdict) -> str:
         f'{escape(outcome)}</title><meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{_STYLE}</style></head>\n<body>\n" + "\n".join(parts) + "\n</body></html>\n"
     )
+
+
+def _about(about: Mapping[str, str]) -> str:
+    """When, by what, and what was judged."""
+    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in about.items())
+    return f'<div class="scroll"><table class="about">{rows}</table></div>' if rows else ""
 
 
 def _claims(where: Where, verdict: Verdict) -> str:

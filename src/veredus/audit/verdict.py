@@ -66,6 +66,8 @@ class Verdict:
     places: tuple[Mapping[str, type_of_value], ...] = ()
     """Where violations lie: how many of each kind in each bin of a stream's sequences (of its numbers, if unknown)."""
     seconds: float = 0.0
+    about: Mapping[str, str] = field(default_factory=dict)
+    """When it was judged (UTC), by which version, and what: for each side its directory, or the node and streams."""
 
     @property
     def outcome(self) -> Outcome:

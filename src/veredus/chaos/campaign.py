@@ -16,7 +16,7 @@ import msgspec
 from .conductor import Outcome, run
 from .evidence import READER
 from .layout import Layout
-from .plan import Plan
+from .plan import SUBSCRIBERS, Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +108,7 @@ class Judge:
         covers = {
             (member.stream, member.name): EVEN if member.covers else ANY
             for member in plan.members
-            if member.role == "subscriber"
+            if member.role in SUBSCRIBERS
         } | {(stream, READER): NOTHING for stream in plan.streams}
         evidence = Evidence.in_directory(layout.evidence, covers)
         return audit(self._session(), evidence, into=layout.report, progress=tell)

@@ -22,7 +22,7 @@ from .disks import MountedDisk, mounted
 from .evidence import gather, unexplained_gaps
 from .layout import Layout
 from .lives import Life, Lives
-from .plan import NODE, Member, Plan, encoded
+from .plan import NODE, SUBSCRIBERS, Member, Plan, encoded
 from .striking import Striker
 from .subscribing import NAME
 
@@ -60,7 +60,9 @@ async def run(plan: Plan, layout: Layout, tell: Callable[[str], None]) -> Outcom
         file.write(encoded(plan))
     outcome = Outcome(plan)
     disk = mounted(layout.disk, layout.filler) if "full" in plan.faults and plan.seed % 2 else None
-    lives = Lives(layout, plan.members, _free_port())
+    port = _free_port(20_000)
+    has_zeromq = any(member.door == "zeromq" for member in plan.members)
+    lives = Lives(layout, plan.members, port, _free_port(port + 1) if has_zeromq else 0)
     recording = Recording(layout.recordings, "striker")
     striker = Striker(plan, lives, disk, recording, tell)
     has_failed = True
@@ -87,9 +89,9 @@ def _unmount(disk: MountedDisk, layout: Layout, is_kept: bool) -> None:
     disk.end(layout.root / "disk-kept" if is_kept else None)
 
 
-def _free_port() -> int:
+def _free_port(least: int) -> int:
     # Not one of those that the system gives to connections: another's could have it while the node is down.
-    for port in range(20_000 + time.time_ns() % 8_000, 32_000):
+    for port in range(least + time.time_ns() % (8_000 if least == 20_000 else 1), 32_000):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -103,7 +105,7 @@ def _free_port() -> int:
 async def _live_through(plan: Plan, lives: Lives, striker: Striker) -> None:
     lives.begin(NODE)
     try:
-        async with veredus.connect_async(lives.node_address, timeout_s=START_S) as node:
+        async with veredus.connect_async(lives.node_address, timeout_s=START_S, refused_s=START_S) as node:
             for stream in plan.streams:
                 await node.streams.create(stream)
     except veredus.Unavailable as error:
@@ -134,12 +136,14 @@ async def _come_to_an_end(lives: Lives, striker: Striker, outcome: Outcome, tell
     tell("healed: what was published must be delivered now")
     outcome.surprises += await lives.end_zombies(FENCED_S)
     lives.layout.no_more.touch()
-    left = await lives.wait_over(("source", "sink"), END_S)
+    left = await lives.wait_over(("source", "sink", "page-source"), END_S)
     outcome.stuck += [f"{name} still waits for the node: {lives.running[name].said()}" for name in left]
-    async with veredus.connect_async(lives.node_address, timeout_s=START_S) as node:
+    async with veredus.connect_async(lives.node_address, timeout_s=START_S, refused_s=START_S) as node:
         outcome.stuck += await _wait_settled(lives, node)
+        streams = {member.stream for member in lives.members.values() if member.role == "page-subscriber"}
+        lives.layout.keep_heads({stream: (await node.streams.show(stream))["head"] for stream in streams})
     lives.layout.all_done.touch()
-    left = await lives.wait_over(("subscriber",), END_S)
+    left = await lives.wait_over(SUBSCRIBERS, END_S)
     outcome.stuck += [f"{name} does not leave: {lives.running[name].said()}" for name in left]
 
 
@@ -170,5 +174,5 @@ def _waits(row: dict[str, Any]) -> str:
 
 
 def _gather(plan: Plan, layout: Layout, address: str) -> int:
-    with veredus.connect(address, timeout_s=START_S) as node:
+    with veredus.connect(address, timeout_s=START_S, refused_s=START_S) as node:
         return gather(plan, layout, node)

@@ -24,7 +24,7 @@ async def either(value: Any) -> Any:
 async def connected(member: Member, address: str) -> AsyncIterator[Any]:
     """A connection by the library that this member takes: an `AsyncNode`, or a `Node` that blocks."""
     connect: Any = veredus.connect_async if member.is_async else veredus.connect
-    node = await either(connect(address, client=member.name, timeout_s=TIMEOUT_S))
+    node = await either(connect(address, client=member.name, timeout_s=TIMEOUT_S, refused_s=TIMEOUT_S))
     try:
         yield node
     finally:

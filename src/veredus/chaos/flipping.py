@@ -47,9 +47,10 @@ def flip(journal: Path, die: Random) -> Struck | None:
         (octet,) = file.read(1)
         file.seek(at)
         file.write(bytes([octet ^ 1 << bit]))
-    source, _ = identity_in(publications[0].body)
+    source, first_number = identity_in(publications[0].body)
+    _, last_number = identity_in(publications[-1].body)
     where = f"bit {bit} of byte {at} of {place.path.name}"
-    return Struck(where, source, publications[0].number, publications[-1].number, batch.first_sequence)
+    return Struck(where, source, first_number, last_number, batch.first_sequence)
 
 
 def _sealed(journal: Path) -> list[Path]:

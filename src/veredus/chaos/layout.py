@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import gettempdir
@@ -30,10 +32,24 @@ class Layout:
         self.filler = self.disk / "filler"
         self.undo_log = root / "undo.log"
         self.switches = root / "switches.json"
+        self._heads = root / "heads.json"
         self.no_more = root / "publish-no-more"
         """When this is there, sources and sinks bring what they have to its end, and leave."""
         self.all_done = root / "all-done"
         """When this is there, subscribers settle what they have, and leave."""
+
+    @property
+    def heads(self) -> dict[str, int]:
+        """The newest sequence of each stream, once nobody publishes any more: for those that have no cursor."""
+        return dict(json.loads(self._heads.read_text()))
+
+    def keep_heads(self, heads: Mapping[str, int]) -> None:
+        """Say the newest sequences; before `all_done` is there."""
+        self._heads.write_text(json.dumps(dict(heads)))
+
+    def known_by(self, name: str) -> Path:
+        """Where a subscriber without a cursor keeps what it has done with."""
+        return self.root / "known" / name
 
     @property
     def socket(self) -> str:

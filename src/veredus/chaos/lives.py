@@ -18,7 +18,7 @@ import msgspec
 
 from .layout import Layout
 from .leash import PARENT
-from .plan import NODE, Member
+from .plan import NODE, SUBSCRIBERS, Member
 from .proxy import Proxy
 from .worker import EXIT_FENCED
 
@@ -101,8 +101,8 @@ class Life:
 class Lives:
     """Owns all processes of a run, and the proxies before the node."""
 
-    def __init__(self, layout: Layout, members: Sequence[Member], port: int) -> None:
-        """Of these members, around a node on that port; nobody lives yet."""
+    def __init__(self, layout: Layout, members: Sequence[Member], port: int, zeromq_port: int = 0) -> None:
+        """Of these members, around a node on that port, and on that for ZeroMQ (0 for none); nobody lives yet."""
         self.layout = layout
         self.members = {member.name: member for member in members}
         self.running: dict[str, Life] = {}
@@ -114,6 +114,7 @@ class Lives:
         self.surprises: list[str] = []
         self.node_address = f"veredus://127.0.0.1:{port}"
         self._port = port
+        self._zeromq = f"tcp://127.0.0.1:{zeromq_port}" if zeromq_port else ""
         self._counts: dict[str, int] = {}
 
     async def open_proxies(self) -> None:
@@ -147,7 +148,7 @@ class Lives:
             "NODE_DIRECTORY": str(self.layout.journal),
             "LISTEN_TCP": f"127.0.0.1:{self._port}",
             "LISTEN_UNIX": self.layout.socket,
-            "LISTEN_ZEROMQ": "",
+            "LISTEN_ZEROMQ": self._zeromq,
             "LISTEN_METRICS": "",
             "LOG_FORMAT": "json",
             **NODE_SETTINGS,
@@ -160,6 +161,8 @@ class Lives:
                 return f"veredus://127.0.0.1:{self.proxies[member.name].port}"
             case "unix":
                 return f"unix://{self.layout.socket}"
+            case "zeromq":
+                return self._zeromq
             case _:
                 return self.node_address
 
@@ -177,7 +180,7 @@ class Lives:
 
     def _may_leave(self, name: str) -> bool:
         layout = self.layout
-        return (layout.all_done if self.members[name].role == "subscriber" else layout.no_more).exists()
+        return (layout.all_done if self.members[name].role in SUBSCRIBERS else layout.no_more).exists()
 
     async def wait_ready(self, timeout_s: float) -> None:
         """Wait until the node's door is open; where it never opens that is seen elsewhere."""

@@ -36,8 +36,11 @@ _GAP_MS = (250, 1_300)
 _CALM_MS = 1_000
 """Nothing happens so soon behind the beginning, nor so late before the end."""
 
-Role = Literal["source", "subscriber", "sink"]
-Door = Literal["proxy", "tcp", "unix"]
+Role = Literal["source", "subscriber", "sink", "page-source", "page-subscriber"]
+Door = Literal["proxy", "tcp", "unix", "zeromq"]
+SUBSCRIBERS: tuple[Role, ...] = ("subscriber", "page-subscriber")
+PAGES: tuple[Role, ...] = ("page-source", "page-subscriber")
+"""Who speaks ZEPS 1 by raw sockets: an anonymous source, and a subscriber without a cursor. Nobody fences them."""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +90,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def streams(self) -> tuple[str, ...]:
         """The streams that somebody writes to, in the order of their names."""
-        return tuple(sorted({member.stream for member in self.members if member.role != "subscriber"}))
+        return tuple(sorted({member.stream for member in self.members if member.role not in SUBSCRIBERS}))
 
 
 def faults_of(text: str) -> tuple[str, ...]:
@@ -108,17 +111,20 @@ def draw(
     source_count: int = 3,
     subscriber_count: int = 3,
     sink_count: int = 1,
+    page_count: int = 0,
 ) -> Plan:
     """The plan of `seed`. Raises `Misuse` for what cannot be run, and says which number it was."""
     _check("seconds", seconds, SECONDS_MIN, SECONDS_MAX)
     _check("sources", source_count, 1, COUNT_MAX)
     _check("subscribers", subscriber_count, 1, COUNT_MAX)
     _check("sinks", sink_count, 0, COUNT_MAX)
+    _check("pages", page_count, 0, COUNT_MAX)
     # A die for each concern: one more fault in the list changes nobody's nature.
     members = (
         *_sources(Random(f"{seed} sources"), source_count),
         *_subscribers(Random(f"{seed} subscribers"), subscriber_count, sink_count > 0),
         *_sinks(Random(f"{seed} sinks"), sink_count),
+        *_pages(Random(f"{seed} pages"), page_count),
     )
     strikes = tuple(_strikes(Random(f"{seed} strikes"), seconds * 1_000, tuple(faults), members))
     return Plan(seed=seed, seconds=seconds, faults=tuple(faults), members=members, strikes=strikes)
@@ -178,6 +184,19 @@ def _sinks(die: Random, count: int) -> Iterator[Member]:
         )
 
 
+def _pages(die: Random, count: int) -> Iterator[Member]:
+    """By turns a source and a subscriber: half of the pairs over ZeroMQ."""
+    for index in range(count):
+        yield Member(
+            name=f"page-{index + 1}",
+            role=PAGES[index % 2],
+            stream=STREAMS[index // 2 % len(STREAMS)],
+            door=die.choice(("zeromq", "proxy", "tcp")),
+            pause_ms=die.choice((10, 20, 50)) if index % 2 == 0 else die.choice((0, 20, 100)),
+            burst_max=die.choice((4, 15, 40)),
+        )
+
+
 def _strikes(die: Random, length_ms: int, faults: tuple[str, ...], members: tuple[Member, ...]) -> Iterator[Strike]:
     deck: list[str] = []
     at_ms = _CALM_MS + die.randint(0, _GAP_MS[0])
@@ -209,7 +228,8 @@ def _strike(die: Random, at_ms: int, fault: str, members: tuple[Member, ...]) ->
         case "unsynced":
             amount = die.choice((0, 50, 90))
         case "zombie":
-            on, lasts_ms = die.choice([member.name for member in members]), die.randint(300, 3_000)
+            named = [member.name for member in members if member.role not in PAGES]
+            on, lasts_ms = die.choice(named), die.randint(300, 3_000)
         case "clock":
             amount = die.choice((-1, 1)) * die.choice((1, 60, 86_400)) * 1_000
     return Strike(at_ms=at_ms, fault=fault, on=on, lasts_ms=lasts_ms, detail=detail, amount=amount)
@@ -225,4 +245,4 @@ def decoded(data: bytes) -> Plan:
     try:
         return msgspec.json.decode(data, type=Plan)
     except msgspec.DecodeError as error:
-        raise Misuse("bad-plan", f"this is no plan of a run: {error}") from None
+        raise Misuse("bad-plan", f"this is not a valid plan of a run: {error}") from None

@@ -170,7 +170,8 @@ class Striker:
         if struck is None:
             return None
         # The journal held it at that sequence: so the audit knows what a report of damage speaks of.
-        stream = lives.members[struck.source].stream
+        # An attachment of a source without a name has the member's name in front of its own.
+        stream = lives.members[struck.source.partition(".")[0]].stream
         last_sequence = struck.first_sequence + struck.last_number - struck.first_number
         self.struck.append(Range(stream, struck.first_sequence, last_sequence))
         self._recording.acknowledged(

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import veredus
-from veredus.client.subscribing import joined
+from veredus.client.ranges import joined
 from veredus.recording import Recording
 
 from .content import identity_in

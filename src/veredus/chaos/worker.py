@@ -18,6 +18,7 @@ import msgspec
 import veredus
 from veredus.recording import Recording
 
+from .by_page import run_page_source, run_page_subscriber
 from .either import connected
 from .layout import Layout
 from .leash import end_with_parent
@@ -26,12 +27,17 @@ from .publishing import run_sink, run_source
 from .subscribing import run_subscriber
 
 EXIT_FENCED = 4
+_BY_PAGE = {"page-source": run_page_source, "page-subscriber": run_page_subscriber}
 _WORKS = {"source": run_source, "subscriber": run_subscriber, "sink": run_sink}
 
 
 async def live(layout: Layout, member: Member, address: str) -> None:
     """One life of a member, to its end."""
     with Recording(layout.recordings, member.name) as recording:
+        if member.role in _BY_PAGE:
+            layout.attached_as(member.name, os.getpid()).touch()
+            _BY_PAGE[member.role](layout, member, address, recording)
+            return
         async with connected(member, address) as node:
             await _WORKS[member.role](layout, member, node, recording)
 

@@ -14,25 +14,30 @@ import click
 
 VERBS = {
     "serve": ("veredus.cli.serve:serve", "Run a node."),
+    "node": ("veredus.cli.node:node", "Make a running node read its changed settings."),
     "proxy": ("veredus.cli.proxy:proxy", "Run a proxy of the topic service."),
-    "pub": ("veredus.cli.publish:publish", "Publish what comes on standard input, or from a file."),
-    "sub": ("veredus.cli.subscribe:subscribe", "Print what a stream holds and will hold."),
-    "stream": ("veredus.cli.streams:streams", "List, show, create, trim and remove streams."),
-    "subscription": ("veredus.cli.subscriptions:subscriptions", "List, show and remove durable subscriptions."),
+    "pub": ("veredus.cli.publish:publish", "Publish records from standard input or a file."),
+    "sub": ("veredus.cli.subscribe:subscribe", "Print the publications of a stream, and wait for new ones."),
+    "stream": ("veredus.cli.streams:streams", "List, show, create, alter, trim and remove streams."),
+    "subscription": (
+        "veredus.cli.subscriptions:subscriptions",
+        "List, show, remove and redrive durable subscriptions.",
+    ),
+    "stage": ("veredus.cli.stages:stages", "List and drop the open stages of sinks."),
     "topics": (
         "veredus.cli.topics:topics",
-        "Subscribe, unsubscribe, get and put, through the topic service's proxies.",
+        "Use the topic service: subscribe, unsubscribe, get and put.",
     ),
-    "token": ("veredus.cli.tokens:tokens", "Make, list and remove the tokens of peers."),
-    "journal": ("veredus.cli.journal:journal", "Verify and dump a journal while nobody uses it."),
-    "bench": ("veredus.cli.bench:bench", "Measure a node: throughput, then latency."),
-    "sim": ("veredus.cli.sim:sim", "Hold every guarantee in simulated worlds."),
-    "chaos": ("veredus.cli.chaos:chaos", "Let real processes fail on purpose, then audit."),
+    "token": ("veredus.cli.tokens:tokens", "Make, list and remove access tokens."),
+    "journal": ("veredus.cli.journal:journal", "Verify and dump a journal while its node is stopped."),
+    "bench": ("veredus.cli.bench:bench", "Measure the throughput and the latency of a node."),
+    "sim": ("veredus.cli.sim:sim", "Check every guarantee in simulated worlds."),
+    "chaos": ("veredus.cli.chaos:chaos", "Make real processes fail, then audit the result."),
     "verify": (
         "veredus.cli.verify:verify",
-        "Prove that a node loses, doubles and reorders nothing.",
+        "Verify that a node causes no loss, duplicates or reordering.",
     ),
-    "audit": ("veredus.cli.audit:audit", "Prove or refute it by what everybody wrote down, with Spark."),
+    "audit": ("veredus.cli.audit:audit", "Verify delivery from client recordings, with Spark."),
 }
 
 
@@ -65,7 +70,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that `args` name; for an unknown one, the nearest is told."""
+        """The command that `args` name; for an unknown one, the error names the nearest."""
         name = args[0]
         if name not in self._verbs and not name.startswith("-"):
             from difflib import get_close_matches
@@ -80,7 +85,7 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     verbs=VERBS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes and the variables that are read: docs/reference/cli.md.",
+    epilog="Exit codes and environment variables: docs/reference/cli.md.",
 )
 @click.version_option(package_name="veredus", message="veredus %(version)s")
 def veredus() -> None:

@@ -1,4 +1,4 @@
-"""`veredus audit`: prove or refute, by what everybody wrote down, that nothing was lost, doubled or out of order."""
+"""`veredus audit`: verify from client recordings that nothing was lost, duplicated or reordered."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _INPUT_IS_BAD = {"bad-option", "bad-schema"}
 
 def _sides(command: Any) -> Any:
     for side in reversed(SIDES):
-        command = click.option(f"--{side}", metavar="DIR", help=f"The side {side}: a directory of Parquet.")(command)
+        command = click.option(f"--{side}", metavar="DIR", help=f"The table `{side}`: a directory of Parquet.")(command)
     return command
 
 
@@ -44,19 +44,21 @@ def _sides(command: Any) -> Any:
 @click.argument("recordings", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @_sides
 @click.option("--journal", metavar="DIR|ADDRESS", help="The journal: a directory of Parquet, or a node.")
-@click.option("--stream", "streams", multiple=True, help="A stream of that node; may be given again.")
+@click.option("--stream", "streams", multiple=True, help="A stream of that node; repeatable.")
 @click.option(
     "--covers",
     type=(str, str, str),
     multiple=True,
     metavar="STREAM SUBSCRIPTION CONDITION",
-    help="What a subscription should have got, as a condition over sequence, source and number; all by default.",
+    help="What a subscription had to receive: a condition on sequence, source and number. The default is all.",
 )
-@click.option("--claim", "claims", multiple=True, help="Judge this claim only, as kept/journal; may be given again.")
-@click.option("--into", type=click.Path(path_type=Path), help="Write the report there: a new directory.")
-@click.option("--samples", type=click.IntRange(0), default=20, show_default=True, help="Violations named of a kind.")
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
-@click.option("--memory", default="4g", show_default=True, help="Memory of Spark's driver.")
+@click.option("--claim", "claims", multiple=True, help="Verify this claim only, for example kept/journal; repeatable.")
+@click.option(
+    "--into", type=click.Path(path_type=Path), help="The directory to write the report to; it must not exist."
+)
+@click.option("--samples", type=click.IntRange(0), default=20, show_default=True, help="Violations shown of each kind.")
+@click.option("--master", default="local[*]", show_default=True, help="The Spark master.")
+@click.option("--memory", default="4g", show_default=True, help="The memory of Spark's driver.")
 @output_option
 def audit(
     recordings: Path | None,
@@ -71,11 +73,11 @@ def audit(
     output: str,
     **sides: str | None,
 ) -> None:
-    """Prove or refute, by what sources, journal and subscribers wrote down, what Veredus promises.
+    """Verify the guarantees of Veredus from what sources and subscribers recorded, and from the journal.
 
-    RECORDINGS is a directory with the sides in it, as they were written or as Parquet; options stand for single sides.
-    Exit code 9 if a claim is refuted, 8 if one cannot be proved, 7 if all hold but for what the node had reported as
-    gone, 0 only if every one is proved.
+    RECORDINGS is a directory of recordings, as the clients wrote them or as Parquet. Options name single tables of it
+    instead. The exit code is 0 only if every claim is verified. It is 9 if a claim is refuted, 8 if a claim cannot be
+    decided, and 7 if the only losses are those that the node had reported.
     """
     try:
         import pyspark  # noqa: F401
@@ -123,17 +125,18 @@ def _evidence(
     from veredus.recording import to_parquet
 
     if recordings is None and journal is None and not sides:
-        raise click.UsageError("there is nothing to judge: give a directory of recordings, or single sides")
+        raise click.UsageError("there is nothing to audit: give a directory of recordings, or single sides")
     evidence = Evidence()
     if recordings is not None:
-        directory = recordings
+        directory, origin = recordings, ""
         if any(recordings.glob("*.arrows")):
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="veredus-audit-"))) / "parquet"
             note(f"bringing together the recordings in {recordings}")
             to_parquet(recordings, directory)
+            origin = str(recordings)
             if (recordings / "journal").is_dir():
                 sides.setdefault("journal", str(recordings / "journal"))
-        evidence = Evidence.in_directory(directory)
+        evidence = replace(Evidence.in_directory(directory), origin=origin)
     if journal is not None and not journal.startswith(_NODES):
         sides["journal"] = journal
     elif journal is not None:

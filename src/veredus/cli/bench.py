@@ -19,16 +19,25 @@ PATIENCE_S = 30
 
 
 @click.command()
-@click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="How long to publish.")
-@click.option("--size", type=click.IntRange(BODY_SIZE_MIN), default=100, show_default=True, help="Bytes of a body.")
-@click.option("--latencies", type=click.IntRange(1), default=1_000, show_default=True, help="How many to measure.")
-@click.option("--rate", type=click.IntRange(1), default=1_000, show_default=True, help="Of these, how many a second.")
+@click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Seconds to publish.")
+@click.option(
+    "--size", type=click.IntRange(BODY_SIZE_MIN), default=100, show_default=True, help="The size of a body in bytes."
+)
+@click.option(
+    "--latencies",
+    type=click.IntRange(1),
+    default=1_000,
+    show_default=True,
+    help="The number of round trips to measure.",
+)
+@click.option("--rate", type=click.IntRange(1), default=1_000, show_default=True, help="Round trips a second.")
 @output_option
 @node_options
 def bench(seconds: float, size: int, latencies: int, rate: int, target: Target, output: str) -> None:
-    """Measure a node: publications a second through a publishing and a receiving process, then latency one at a time.
+    """Measure a node: throughput from a publishing to a receiving process, then latency, one publication at a time.
 
-    What is measured is durable as the node is set up; receipts are waited for, and what is received is settled.
+    The publisher waits for its receipts, and the subscriber settles what it receives. Publications are as durable as
+    the settings of the node say.
     """
     stream = f"veredus.bench.{secrets.token_hex(4)}"
     with target.connect() as node:

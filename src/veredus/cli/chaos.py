@@ -25,17 +25,22 @@ ALL = "all"
 
 
 @click.command()
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="What the plan is drawn from.")
-@click.option("--runs", type=click.IntRange(1), default=1, show_default=True, help="So many seeds, from --seed on.")
-@click.option("--seconds", type=int, default=60, show_default=True, help="How long faults come, in each run.")
-@click.option("--faults", default=ALL, show_default=True, help="Which: kill,pause,proxy,netem,full,unsynced,...")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="The seed of the first plan.")
+@click.option(
+    "--runs", type=click.IntRange(1), default=1, show_default=True, help="The number of runs, with consecutive seeds."
+)
+@click.option("--seconds", type=int, default=60, show_default=True, help="Seconds of faults in each run.")
+@click.option(
+    "--faults", default=ALL, show_default=True, help="Kinds of faults: kill,pause,proxy,netem,full,unsynced,..."
+)
 @click.option("--sources", type=int, default=3, show_default=True)
 @click.option("--subscribers", type=int, default=3, show_default=True)
 @click.option("--sinks", type=int, default=1, show_default=True)
-@click.option("--directory", type=click.Path(path_type=Path), help="Where the runs' directories are made.")
-@click.option("--keep", is_flag=True, help="Keep the directory also of a run that held.")
-@click.option("--plan", "is_only_planned", is_flag=True, help="Print the plan and do not run it.")
-@click.option("--master", default="local[2]", show_default=True, help="Where the audit's Spark runs.")
+@click.option("--pages", type=int, default=2, show_default=True, help="Clients of ZEPS 1 by raw sockets.")
+@click.option("--directory", type=click.Path(path_type=Path), help="The parent directory of the runs' directories.")
+@click.option("--keep", is_flag=True, help="Keep the directory of a successful run, too.")
+@click.option("--plan", "is_only_planned", is_flag=True, help="Print the plan only.")
+@click.option("--master", default="local[2]", show_default=True, help="The Spark master of the audit.")
 @output_option
 def chaos(
     seed: int,
@@ -45,22 +50,23 @@ def chaos(
     sources: int,
     subscribers: int,
     sinks: int,
+    pages: int,
     directory: Path | None,
     keep: bool,
     is_only_planned: bool,
     master: str,
     output: str,
 ) -> None:
-    """Let a node, sources, subscribers and sinks live through faults, then prove that nothing was lost or doubled.
+    """Run a node, sources, subscribers and sinks through faults, then verify that nothing was lost or duplicated.
 
-    A seed gives the same plan each time, which is printed first and kept with the run; real time makes each run its
-    own. The directory of a run that failed is kept, with its logs and its evidence. Exit code 9 when a guarantee was
-    broken or somebody is stuck, 1 when something could not be proved.
+    A seed always gives the same plan of faults; timing still differs between runs. The plan is printed first and kept
+    with the run. The directory of a failed run is kept, with its logs and its recordings. The exit code is 9 if a
+    guarantee was broken or a process is stuck, and 1 if a claim could not be decided.
     """
     from veredus.chaos.plan import FAULTS, draw, faults_of
 
     chosen = FAULTS if faults == ALL else faults_of(faults)
-    plans = [draw(number, seconds, chosen, sources, subscribers, sinks) for number in range(seed, seed + runs)]
+    plans = [draw(number, seconds, chosen, sources, subscribers, sinks, pages) for number in range(seed, seed + runs)]
     if is_only_planned:
         for plan in plans:
             say_plan(plan, click.echo)
@@ -113,7 +119,7 @@ def _run(plans: list[Plan], root: Path, keep: bool, master: str, output: str) ->
             say_plan(plan, note)
             directory = root / f"seed-{plan.seed}"
             if directory.exists() and any(directory.iterdir()):
-                raise Misuse("not-empty", f"{directory} is not empty: a run makes its own; name another --directory")
+                raise Misuse("not-empty", f"{directory} is not empty: give a new --directory for the run")
             try:
                 judged = run_and_judge(plan, directory, judge, _line)
             except BaseException:

@@ -18,27 +18,27 @@ class Exit(IntEnum):
     ERROR = 1
     """Something failed that has no code of its own."""
     USAGE = 2
-    """The command line, or the settings, make no sense."""
+    """The command line or the settings are not valid."""
     REFUSED = 3
-    """The node understood and will not."""
+    """The node refused the request."""
     FENCED = 4
-    """Another one has taken over this source or subscription."""
+    """Another process has taken over this source or subscription."""
     UNAVAILABLE = 5
     """No node could be reached."""
     DAMAGED = 6
-    """The journal has damage, which is named."""
+    """The journal is damaged; the output names the places."""
     GAP = 7
-    """Publications that were asked for are not there any more; the rest was given."""
+    """Some of the requested publications are gone; the rest was delivered."""
     IN_DOUBT = 8
-    """Something was published and not acknowledged: it may have arrived, or not."""
+    """A publication was not acknowledged: it may have arrived, or not."""
     VIOLATED = 9
-    """A guarantee was violated: something was lost, doubled or reordered."""
+    """A guarantee was violated: there is loss, a duplicate or reordering."""
     INTERRUPTED = 130
-    """Ctrl-C, after what was under way was brought to its end."""
+    """Ctrl-C, after the work in progress was finished."""
 
 
 class Ended(Exception):
-    """Ends the command with this exit code; what is to be said was said."""
+    """Ends the command with this exit code; all messages were written before."""
 
     def __init__(self, code: Exit) -> None:
         super().__init__(code.name)
@@ -108,4 +108,6 @@ def _drop_output() -> None:
 
 
 def _say(text: str) -> None:
-    print(f"veredus: {text}", file=sys.stderr)
+    from veredus.runtime.lines import say_last
+
+    say_last(f"veredus: {text}")

@@ -31,16 +31,16 @@ _directory_argument = click.argument("directory", type=click.Path(exists=True, f
 
 @click.group()
 def journal() -> None:
-    """Verify and dump a journal while nobody uses it: a node's, or that of clients of topics."""
+    """Verify and dump the journal of a stopped node, or of topic clients."""
 
 
 @journal.command("verify")
 @_directory_argument
 @output_option
 def verify(directory: Path, output: str) -> None:
-    """Read all of the journal in DIRECTORY, and report what each segment holds and any place that is not sound.
+    """Read the whole journal in DIRECTORY, and report the content of each segment and all damage.
 
-    A torn tail, which the next start would cut, is no damage. With damage the exit code is 6.
+    A torn tail is not damage: the next start cuts it off. The exit code is 6 if there is damage.
     """
     from veredus.journal.settings import LogSettings
     from veredus.journal.verify import verify as look_through
@@ -69,15 +69,15 @@ def verify(directory: Path, output: str) -> None:
 @_directory_argument
 @click.option("--stream", help="Only records of this stream.")
 @click.option("--segment", "segments", type=int, multiple=True, help="Only records of this segment; repeatable.")
-@click.option("--from", "first", type=click.IntRange(0), default=0, help="Only records that reach this sequence.")
-@click.option("--count", type=click.IntRange(1), help="So many records, then stop.")
+@click.option("--from", "first", type=click.IntRange(0), default=0, help="Only records from this sequence on.")
+@click.option("--count", type=click.IntRange(1), help="Stop after this many records.")
 @output_option
 def dump(
     directory: Path, stream: str | None, segments: tuple[int, ...], first: int, count: int | None, output: str
 ) -> None:
-    """List the records of the journal in DIRECTORY: batches, rows of open stages, and facts with what they say.
+    """List the records of the journal in DIRECTORY: batches, rows of open stages, and facts.
 
-    Facts of clients of topics are of the stream that has their topic's name.
+    In a journal of topic clients, a fact belongs to the stream that has the name of its topic.
     """
     from veredus.journal.verify import dump as list_records
     from veredus.runtime.disk import drive_steps

@@ -1,8 +1,9 @@
-"""How a command finds its node and says who it is: options that every such command has."""
+"""How a command finds its node and authenticates: options that every such command has."""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import wraps
@@ -11,11 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from veredus.cli.terminal import note
+
 if TYPE_CHECKING:
     from veredus.client.blocking import Node
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+SILENCE_S = 0.7
+"""A command that has waited so long for a node says so."""
 DEFAULT_ADDRESS = "veredus://127.0.0.1:7071"
 
 
@@ -33,13 +38,20 @@ class Target(NamedTuple):
         """A connection, closed at the end of its block. Raises `Unavailable`, `Refused` or `Misuse`."""
         import veredus
 
-        return veredus.connect(
-            *self.addresses,
-            token=self.token or None,
-            tls=self._tls(),
-            timeout_s=self.timeout_s,
-            client=f"veredus-cli-{os.getpid()}",
-        )
+        where = ", ".join(self.addresses)
+        waiting = threading.Timer(SILENCE_S, note, (f"no node has answered at {where} yet: trying again",))
+        waiting.daemon = True
+        waiting.start()
+        try:
+            return veredus.connect(
+                *self.addresses,
+                token=self.token or None,
+                tls=self._tls(),
+                timeout_s=self.timeout_s,
+                client=f"veredus-cli-{os.getpid()}",
+            )
+        finally:
+            waiting.cancel()
 
     def _tls(self) -> Any:
         if not (self.authorities or self.certificate):
@@ -68,16 +80,18 @@ def node_options(command: F) -> F:
         "addresses",
         multiple=True,
         envvar="VEREDUS_ADDRESS",
-        help=f"Where the node is; several may be given.  [default: {DEFAULT_ADDRESS}]",
+        help=f"The address of the node; repeatable, any one is enough.  [default: {DEFAULT_ADDRESS}]",
     )
     @click.option(
         "--token-file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="A file that holds the token; VEREDUS_TOKEN holds the token itself.",
+        help="A file with the token. The variable VEREDUS_TOKEN holds the token itself.",
     )
-    @click.option("--authorities", envvar="VEREDUS_AUTHORITIES", default="", help="Authorities to believe, PEM.")
+    @click.option(
+        "--authorities", envvar="VEREDUS_AUTHORITIES", default="", help="Certificate authorities to trust, PEM."
+    )
     @click.option("--certificate", default="", help="The client's certificate, PEM.")
-    @click.option("--certificate-key", default="", help="Its private key, PEM.")
+    @click.option("--certificate-key", default="", help="The private key of the client's certificate, PEM.")
     @click.option("--timeout", default="10s", show_default=True, help="How long to wait for the node's answers.")
     @wraps(command)
     def with_target(

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="VEREDUS_SETTINGS",
-    help="A TOML file of settings; the [topics] section is read.",
+    help="A TOML file with a [topics] section.",
 )
-@click.option("--listen", metavar="HOST:PORT", help="Where to take messages: topics.listen.")
+@click.option("--listen", metavar="HOST:PORT", help="The address to listen on: topics.listen.")
 @click.option("--set", "others", multiple=True, metavar="SECTION.NAME=VALUE", help="Any other setting; repeatable.")
 def proxy(config: Path | None, listen: str | None, others: tuple[str, ...]) -> None:
     """Run a proxy of the topic service until it is interrupted.
@@ -38,7 +38,7 @@ def proxy(config: Path | None, listen: str | None, others: tuple[str, ...]) -> N
     flags += flags_of(others, {})
     settings = _placed(read_configuration(config, os.environ, flags).settings)
     set_up_logs(settings.log.level, settings.log.format)
-    _run(proxy_settings(settings.topics), settings.topics.listen)
+    _run(settings)
 
 
 def _placed(settings: NodeSettings) -> NodeSettings:
@@ -46,7 +46,7 @@ def _placed(settings: NodeSettings) -> NodeSettings:
     from msgspec.structs import replace
 
     from veredus.node.exposure import check_settings, is_loopback
-    from veredus.node.settings import split_address
+    from veredus.node.specs import split_address
 
     topics = settings.topics
     if not topics.listen:
@@ -78,21 +78,21 @@ def proxy_settings(topics: TopicsSection) -> ProxySettings:
     )
 
 
-def _run(settings: ProxySettings, address: str) -> None:
+def _run(settings: NodeSettings) -> None:
     import asyncio
     import gc
 
-    import structlog
     import uvloop
 
-    from veredus.runtime.serve import descriptors_free
+    from veredus.runtime.limits import admission_limits_of
+    from veredus.runtime.logs import Logger
     from veredus.runtime.topics_proxy import TopicsProxy
+    from veredus.runtime.topics_sockets import topics_limits_of
 
     async def live() -> None:
-        log = structlog.get_logger("veredus")
-        # As many as there may be: each server and each client takes some.
-        descriptors_free()
-        running = TopicsProxy(settings, address)
+        log = Logger()
+        limits = topics_limits_of(settings, admission_limits_of(settings))
+        running = TopicsProxy(proxy_settings(settings.topics), settings.topics.listen, limits)
         # As for a node: what is there now stays, and what comes makes no cycles.
         gc.collect()
         gc.freeze()

@@ -25,18 +25,22 @@ FORMATS = ("lines", "prefixed", "json")
 
 @click.command()
 @click.argument("stream")
-@click.option("--source", default="", help="The durable name to publish under; without one nothing is deduplicated.")
-@click.option("--file", "file", type=click.File("rb"), default="-", help="Read this instead of standard input.")
+@click.option("--source", default="", help="The durable name of the publisher. Without it, nothing is deduplicated.")
+@click.option("--file", "file", type=click.File("rb"), default="-", help="Read this file instead of standard input.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="lines", show_default=True)
-@click.option("--key", default="", help="The key of all publications that have none of their own.")
-@click.option("--key-separator", default="", help="In lines, what stands between key and body: '\\t'.")
-@click.option("--attribute", "attributes", multiple=True, metavar="NAME=VALUE", help="On all publications; repeatable.")
-@click.option("--from", "first", type=click.IntRange(1), default=1, help="Begin with this record of the input.")
-@click.option("--count", type=click.IntRange(1), help="Publish so many records, then stop.")
+@click.option("--key", default="", help="The key of every publication without a key of its own.")
+@click.option("--key-separator", default="", help="In lines, the text between key and body: '\\t'.")
+@click.option(
+    "--attribute", "attributes", multiple=True, metavar="NAME=VALUE", help="Set on all publications; repeatable."
+)
+@click.option(
+    "--from", "first", type=click.IntRange(1), default=1, help="Begin with the record of this number, counted from 1."
+)
+@click.option("--count", type=click.IntRange(1), help="Publish this many records, then stop.")
 @click.option(
     "--resume/--no-resume",
     default=None,
-    help="Go on behind what the source has published of this input.  [default: if it is a file and has a --source]",
+    help="Continue after the last record that the source published.  [default: for a file with --source]",
 )
 @click.option("--compression", type=click.Choice(("zstd", "lz4")), help="Compress batches.")
 @click.option("--patience", default="30s", show_default=True, help="How long to wait at the end for acknowledgements.")
@@ -58,8 +62,8 @@ def publish(
 ) -> None:
     """Publish records to STREAM: lines, length-prefixed (4 bytes, big-endian) or JSON lines.
 
-    With --source and a file (or `< file`), the place in the file is stored with the records: the same command, run
-    again after whatever happened, publishes what is missing and nothing twice.
+    With --source and a file (or `< file`), the node stores the place in the file together with the records. Run the
+    same command again after any failure: it publishes the missing records, and no record twice.
     """
     from veredus.cli.records import read_chunks, separator_of
     from veredus.cli.resumption import RememberingInput
@@ -67,7 +71,7 @@ def publish(
     if resume is None:
         resume = bool(source) and file.seekable() and first == 1
     if resume and (not source or first != 1):
-        raise click.UsageError("--resume needs a --source, and goes without --from")
+        raise click.UsageError("--resume needs --source, and cannot be used with --from")
     constant = _attributes_of(attributes)
     remembering = RememberingInput(file)
     with (
@@ -116,8 +120,8 @@ class _Publishing:
         if not publisher.resume_token and publisher.last_number:
             raise Refused(
                 "other-input",
-                f"the source has published {publisher.last_number} records and not said from where in an input:"
-                " use another --source, or --no-resume to publish all of this one",
+                f"the source has published {publisher.last_number} records without storing a place in an input:"
+                " use another --source, or use --no-resume to publish the whole input",
                 last_number=publisher.last_number,
             )
         return int(self._source.go_to(publisher.resume_token))
@@ -187,13 +191,18 @@ class _Publishing:
         taken = self._published_count - in_doubt
         if sys.stderr.isatty() or ending is not None:
             where = f"up to number {publisher.taken_number}"
-            note(f"{taken} of {self._published_count} publications are acknowledged, {where}")
+            note(f"{taken} of {self._published_count} publications were acknowledged, {where}")
+        if ending is None and not self._resumes and publisher.settings.source and not self._source.seekable():
+            note(
+                "the place in a pipe is not stored: the same command publishes all records again;"
+                " use --resume each time to publish only the records that are missing"
+            )
         if in_doubt:
             note(f"{in_doubt} are in doubt: numbers {publisher.taken_number + 1} to {publisher.number}")
         if ending is not None and self._resumes:
-            note("run the same command again to go on")
+            note("run the same command again to continue")
         elif ending is not None:
-            note(f"go on with --from {max(self._first - 1, 0) + taken + 1}")
+            note(f"continue with --from {max(self._first - 1, 0) + taken + 1}")
 
 
 def _attributes_of(texts: tuple[str, ...]) -> dict[str, AttributeValue] | None:

@@ -79,7 +79,7 @@ def separator_of(text: str) -> bytes:
     try:
         return text.encode("latin-1", "backslashreplace").decode("unicode_escape").encode()
     except UnicodeError as error:
-        raise Misuse("bad-record", f"the key separator {text!r} does not parse: {error}") from None
+        raise Misuse("bad-record", f"the key separator {text!r} is not valid: {error}") from None
 
 
 def read_chunks(
@@ -158,7 +158,7 @@ def _json_chunks(lines: list[bytes], offset: int, end: int) -> Iterator[Chunk]:
                 )
                 given, when = _attributes_of(record.attributes), _aware(record.event_time)
             except (msgspec.MsgspecError, ValueError) as error:
-                fault = Misuse("bad-record", f"the record at byte {offset} is not right: {error}", offset=offset)
+                fault = Misuse("bad-record", f"the record at byte {offset} is not valid: {error}", offset=offset)
                 end = offset
                 break
             keys.append(key)
@@ -189,8 +189,10 @@ def _split_prefixed(data: bytes, _is_end: bool, offset: int) -> tuple[list[bytes
         (size,) = _PREFIX.unpack_from(data, place)
         end = place + _PREFIX.size + size
         if size > RECORD_SIZE_MAX and not bodies:
-            advice = f"at most {RECORD_SIZE_MAX} are read: is the input length-prefixed?"
-            raise Misuse("bad-record", f"the record at byte {offset} claims {size} bytes, {advice}", offset=offset)
+            advice = f"and the limit is {RECORD_SIZE_MAX}: is the input length-prefixed?"
+            raise Misuse(
+                "bad-record", f"the record at byte {offset} has a size of {size} bytes, {advice}", offset=offset
+            )
         if size > RECORD_SIZE_MAX or end > len(data):
             break
         bodies.append(data[place + _PREFIX.size : end])

@@ -44,6 +44,10 @@ class RememberingInput(io.RawIOBase):
         self._kept = bytearray()
         self._kept_offset = 0
 
+    def seekable(self) -> bool:
+        """Whether the input is a file, which can be read again; a pipe cannot."""
+        return self._file.seekable()
+
     def read1(self, size: int) -> bytes:
         """What is there, at most `size` bytes; b"" at the end."""
         reads_some = getattr(self._file, "read1", self._file.read)
@@ -78,8 +82,8 @@ class RememberingInput(io.RawIOBase):
         if read_offset != place.offset or len(found) != place.checked_size or crc32c(found) != place.crc:
             raise Refused(
                 "other-input",
-                f"the source has published {place.offset} bytes of an input, and this is not that input:"
-                " give the same one to go on, use another --source, or --no-resume to publish all of this one",
+                f"the source has published {place.offset} bytes of another input:"
+                " give the same input to continue, use another --source, or use --no-resume to publish the whole input",
                 offset=place.offset,
             )
         return place.offset

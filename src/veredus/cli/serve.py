@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from veredus.cli.terminal import output_option, write_rows
+from veredus.cli.terminal import note, output_option, write_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from veredus.node.settings import NodeSettings
     from veredus.runtime.configuration import Configuration, Flag
 
@@ -24,17 +26,17 @@ _SHORT_FLAGS = {"directory": "node.directory", "tcp": "listen.tcp", "sync": "jou
     envvar="VEREDUS_SETTINGS",
     help="A TOML file of settings.",
 )
-@click.option("--directory", help="Where the journal lies: node.directory.")
+@click.option("--directory", help="The directory of the journal: node.directory.")
 @click.option("--tcp", metavar="HOST:PORT", help="Where to listen: listen.tcp.")
-@click.option("--sync", help="When a publication counts as taken: journal.sync.")
-@click.option("--log", help="The least that is logged: log.level.")
+@click.option("--sync", help="When a publication is acknowledged: journal.sync.")
+@click.option("--log", help="The lowest level that is logged: log.level.")
 @click.option("--set", "others", multiple=True, metavar="SECTION.NAME=VALUE", help="Any other setting; repeatable.")
-@click.option("--check", is_flag=True, help="Check and explain the settings, and do not start.")
+@click.option("--check", is_flag=True, help="Check and explain the settings without starting the node.")
 @output_option
 def serve(settings: Path | None, others: tuple[str, ...], check: bool, output: str, **short: str | None) -> None:
-    """Run a node until it is interrupted; Ctrl-C or SIGTERM lets what is under way arrive.
+    """Run a node until Ctrl-C or SIGTERM. The node finishes the work in progress before it stops.
 
-    Settings come from their defaults, a TOML file, VEREDUS_* variables and flags, each over the one before.
+    Settings come from defaults, a TOML file, VEREDUS_* variables and flags. Later ones override earlier ones.
     """
     from veredus.runtime.configuration import read_configuration
 
@@ -44,13 +46,16 @@ def serve(settings: Path | None, others: tuple[str, ...], check: bool, output: s
         return
     from veredus.runtime.logs import set_up_logs
 
+    for passed_over in configuration.notes:
+        note(passed_over)
     log = configuration.settings.log
     set_up_logs(log.level, log.format)
-    run_node(configuration.settings)
+    flags = flags_of(others, short)
+    run_node(configuration.settings, lambda: read_configuration(settings, os.environ, flags).settings)
 
 
-def run_node(settings: NodeSettings) -> None:
-    """Run a node until it is interrupted."""
+def run_node(settings: NodeSettings, reread: Callable[[], NodeSettings] | None = None) -> None:
+    """Run a node until it is interrupted; `reread` gives the settings of a reload."""
     import asyncio
     import gc
 
@@ -59,7 +64,7 @@ def run_node(settings: NodeSettings) -> None:
     from veredus.runtime.serve import Node
 
     async def live() -> None:
-        node = Node(settings)
+        node = Node(settings, reread)
         # What recovery makes stays, and what comes makes no cycles: to look for garbage would take two thirds of a
         # start with many streams, and later a fifth.
         gc.disable()
@@ -75,7 +80,8 @@ def run_node(settings: NodeSettings) -> None:
 
 def explained(configuration: Configuration) -> list[dict[str, object]]:
     """Every effective setting: its value, its default, its unit, where it came from, and what it means."""
-    from veredus.node.settings import SETTINGS, STREAM_SETTINGS, Unit
+    from veredus.node.settings import SETTINGS, STREAM_SETTINGS
+    from veredus.node.specs import Unit
 
     rows: list[dict[str, object]] = []
     settings = configuration.settings
@@ -98,11 +104,11 @@ def explained(configuration: Configuration) -> list[dict[str, object]]:
     rows.extend(
         {
             "setting": f"security.rules[{index}]",
-            "value": f"{rule.principal} may {', '.join(rule.may)} on {', '.join(rule.streams)}",
+            "value": str(rule),
             "default": "",
             "unit": "rule",
             "from": configuration.origin("security.rules"),
-            "meaning": "The first rule that covers a question allows it",
+            "meaning": "The first rule that matches a request decides it",
         }
         for index, rule in enumerate(settings.security.rules)
     )

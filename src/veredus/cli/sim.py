@@ -1,4 +1,4 @@
-"""`veredus sim`: simulated worlds, drawn from seeds, in which every guarantee is held against crash and damage."""
+"""`veredus sim`: simulated worlds, each drawn from a seed, in which guarantees are held against crash and damage."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from veredus.cli.terminal import note
 
 @click.group()
 def sim() -> None:
-    """Draw simulated worlds, and hold every guarantee against them."""
+    """Check every guarantee in simulated worlds, each drawn from a seed."""
 
 
 @sim.command("run", context_settings={"ignore_unknown_options": True, "help_option_names": []})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(arguments: tuple[str, ...]) -> None:
-    """Run many seeds, or tell the story of one: `veredus sim run --help` says more."""
+    """Run many seeds, or trace one of them."""
     from veredus.sim.campaign import main
 
     code = main(list(arguments))
@@ -29,13 +29,17 @@ def run(arguments: tuple[str, ...]) -> None:
 
 
 @sim.command("campaign")
-@click.option("--ledger", type=click.Path(path_type=Path), required=True, help="The file that is kept.")
-@click.option("--page", type=click.Path(path_type=Path, exists=True), help="A page that shows it, between its marks.")
-@click.option("--seeds", type=click.IntRange(0), default=1_000_000, help="Up to which seed.  [1000000]")
-@click.option("--hours", type=click.FloatRange(0), default=0.0, help="For how long at most; 0 for no limit.")
-@click.option("--workers", type=click.IntRange(0), default=0, help="Processes; 0 for one a processor.")
+@click.option(
+    "--ledger", type=click.Path(path_type=Path), required=True, help="The file that records which seeds were run."
+)
+@click.option("--page", type=click.Path(path_type=Path, exists=True), help="A page to update with the results.")
+@click.option("--seeds", type=click.IntRange(0), default=1_000_000, help="The last seed.  [1000000]")
+@click.option("--hours", type=click.FloatRange(0), default=0.0, help="The most hours to run; 0 for no limit.")
+@click.option(
+    "--workers", type=click.IntRange(0), default=0, help="The number of processes; 0 for one for each processor."
+)
 def campaign(ledger: Path, page: Path | None, seeds: int, hours: float, workers: int) -> None:
-    """Run seeds for hours, and keep a ledger; what is interrupted goes on where it ends."""
+    """Run seeds for hours. A campaign that was interrupted continues where it stopped."""
     from veredus.sim.ledger import go_on, read_ledger, show
 
     end_s = time.monotonic() + hours * 3600 if hours else float("inf")

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from veredus.cli.link import Target, node_options
 from veredus.cli.terminal import note, output_option, time_text, write_one, write_rows
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 COLUMNS = ("name", "floor", "head", "size", "sources", "subscriptions", "last")
 
 
 @click.group()
 def streams() -> None:
-    """List, show, create, trim and remove streams."""
+    """List, show, create, alter, trim and remove streams."""
+
+
+_CONFIG = (
+    ("--retention-age", "parse_duration", "Publications older than this may be deleted: 7d."),
+    ("--retention-size", "parse_size", "Above this size, the oldest are deleted: 10 GiB."),
+    ("--retention-count", "parse_count", "Above this number, the oldest are deleted."),
+    ("--lag-size-max", "parse_size", "A subscription that is farther behind gets a gap: 1 GiB."),
+    ("--sources-max", "parse_count", "The most sources that the stream can have."),
+)
 
 
 @streams.command("ls")
@@ -52,22 +63,44 @@ def quantity(parse: str) -> Callable[[click.Context, click.Parameter, str | None
     return convert
 
 
+def configured(command: F) -> F:
+    """Give a command the options that say how a stream is kept."""
+    for name, parse, means in reversed(_CONFIG):
+        command = click.option(name, callback=quantity(parse), help=means)(command)
+    return command
+
+
 @streams.command("create")
 @click.argument("name")
-@click.option("--retention-age", callback=quantity("parse_duration"), help="Publications older than this may go: 7d.")
-@click.option("--retention-size", callback=quantity("parse_size"), help="The oldest go above this size: 10 GiB.")
-@click.option("--retention-count", callback=quantity("parse_count"), help="The oldest go above this many.")
-@click.option("--lag-size-max", callback=quantity("parse_size"), help="A cursor farther behind is released: 1 GiB.")
-@click.option("--sources-max", callback=quantity("parse_count"), help="Sources that the stream knows at once.")
+@configured
 @output_option
 @node_options
-def create(name: str, target: Target, output: str, retention_age: int | None, **config: int | None) -> None:
-    """Create the stream NAME; nothing happens if it is there and equally configured."""
-    given: dict[str, Any] = {field: value for field, value in config.items() if value is not None}
-    if retention_age is not None:
-        given["retention_age_s"] = retention_age / 1e9
+def create(name: str, target: Target, output: str, **options: int | None) -> None:
+    """Create the stream NAME. If it exists with the same configuration, nothing changes."""
     with target.connect() as node:
-        write_one(shown(node.streams.create(name, **given)), output)
+        write_one(shown(node.streams.create(name, **_config_of(options))), output)
+
+
+@streams.command("alter")
+@click.argument("name")
+@configured
+@output_option
+@node_options
+def alter(name: str, target: Target, output: str, **options: int | None) -> None:
+    """Change the retention and limits of the stream NAME. Other options keep their values; 0 removes a limit."""
+    config = _config_of(options)
+    if not config:
+        raise click.UsageError("name at least one option to change: --retention-age, --retention-size, …")
+    with target.connect() as node:
+        write_one(shown(node.streams.alter(name, **config)), output)
+
+
+def _config_of(options: dict[str, int | None]) -> dict[str, Any]:
+    """The configuration that options name, as the node takes it."""
+    given: dict[str, Any] = {field: value for field, value in options.items() if value is not None}
+    if "retention_age" in given:
+        given["retention_age_s"] = given.pop("retention_age") / 1e9
+    return given
 
 
 @streams.command("rm")
@@ -75,23 +108,23 @@ def create(name: str, target: Target, output: str, retention_age: int | None, **
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @node_options
 def remove(name: str, yes: bool, target: Target) -> None:
-    """Remove the stream NAME with all it holds: publications, sources, subscriptions."""
+    """Remove the stream NAME with all its publications, sources and subscriptions."""
     with target.connect() as node:
         confirm(f"remove stream {name} and its {node.streams.show(name)['head']} publications?", yes)
         node.streams.delete(name)
-    note(f"stream {name} is removed")
+    note(f"stream {name} was removed")
 
 
 @streams.command("trim")
 @click.argument("name")
-@click.option("--before", type=click.IntRange(1), help="Keep nothing below this sequence.")
-@click.option("--keep", type=click.IntRange(0), help="Keep the newest so many.")
+@click.option("--before", type=click.IntRange(1), help="Delete all publications below this sequence.")
+@click.option("--keep", type=click.IntRange(0), help="Keep this many of the newest publications.")
 @output_option
 @node_options
 def trim(name: str, before: int | None, keep: int | None, target: Target, output: str) -> None:
-    """Let go of the oldest publications of the stream NAME; cursors that stand there meet a gap."""
+    """Delete the oldest publications of the stream NAME. Subscriptions that have not read them get a gap."""
     if (before is None) == (keep is None):
-        raise click.UsageError("say either --before SEQUENCE or --keep COUNT")
+        raise click.UsageError("use either --before SEQUENCE or --keep COUNT")
     with target.connect() as node:
         if before is None:
             head = node.streams.show(name)["head"]
@@ -104,7 +137,7 @@ def confirm(question: str, is_sure: bool) -> None:
     if is_sure:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("this cannot be undone: say --yes")
+        raise click.UsageError("this cannot be undone: confirm with --yes")
     click.confirm(question, abort=True, err=True)
 
 

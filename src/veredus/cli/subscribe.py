@@ -31,18 +31,30 @@ FORMATS = ("lines", "prefixed", "json")
     show_default=True,
     help="start, head, tail:COUNT, a sequence, a time (2013-07-01T00:00:00Z), or after:SOURCE.",
 )
-@click.option("--count", type=click.IntRange(1), help="Print so many publications, then stop.")
-@click.option("--follow/--no-follow", default=True, help="Wait for what comes, or stop at what is there now.")
-@click.option("--key", "keys", multiple=True, metavar="PATTERN", help="Only keys that match any of these; repeatable.")
-@click.option("--where", help="Only publications for which this is true: \"quote > 30 AND carrier = 'UA'\".")
-@click.option("--subscriber", default="", help="With this name the node keeps a cursor: go on where you left off.")
-@click.option("--name", default="", help="The subscription's own name, if the subscriber has several.  [default: main]")
-@click.option("--attempts-max", type=click.IntRange(1), help="Park what was pushed so often and never settled.")
-@click.option("--park-to", default="", metavar="STREAM", help="Where to park it.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="lines", show_default=True)
+@click.option("--count", type=click.IntRange(1), help="Print this many publications, then stop.")
 @click.option(
-    "--key-separator", default="", help="In lines, print the key in front of the body, and this between: '\\t'."
+    "--follow/--no-follow", default=True, help="Wait for new publications, or stop after those that exist now."
 )
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="PATTERN",
+    help="Only publications whose key matches one of these; repeatable.",
+)
+@click.option("--where", help="Only publications for which this condition is true: \"quote > 30 AND carrier = 'UA'\".")
+@click.option(
+    "--subscriber", default="", help="A durable name: the node stores its position, and the next run continues there."
+)
+@click.option(
+    "--name", default="", help="The name of the subscription, if the subscriber has several.  [default: main]"
+)
+@click.option(
+    "--attempts-max", type=click.IntRange(1), help="Move a publication to the dead letters after this many attempts."
+)
+@click.option("--park-to", default="", metavar="STREAM", help="The stream for dead letters.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="lines", show_default=True)
+@click.option("--key-separator", default="", help="In lines, print the key, this text ('\\t'), then the body.")
 @node_options
 def subscribe(
     stream: str,
@@ -61,8 +73,8 @@ def subscribe(
 ) -> None:
     """Print the publications of STREAM: as lines, length-prefixed (4 bytes, big-endian) or JSON lines.
 
-    With --subscriber, what was written and flushed is settled, and not printed again the next time. A pipe that is
-    closed or a Ctrl-C ends the command; it says from where to go on.
+    With --subscriber, the command settles what it has written and flushed. The next run does not print it again.
+    Ctrl-C or a closed pipe ends the command. The command then says how to continue.
     """
     from veredus.cli.records import separator_of
 
@@ -72,7 +84,7 @@ def subscribe(
 
     def tell_gap(gap: Gap) -> None:
         gaps.append(gap)
-        note(f"gap: sequences {gap.first_sequence} to {gap.next_sequence - 1} cannot be had ({gap.code})")
+        note(f"gap: sequences {gap.first_sequence} to {gap.next_sequence - 1} are not available ({gap.code})")
 
     with (
         Interrupts() as interrupts,
@@ -130,7 +142,8 @@ def start_of(text: str) -> Start:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is no place: start, head, tail:COUNT, a sequence, a time, or after:SOURCE", param_hint="--from"
+            f"{text!r} is not a place to begin: use start, head, tail:COUNT, a sequence, a time, or after:SOURCE",
+            param_hint="--from",
         ) from None
     if when.tzinfo is None:
         raise click.BadParameter(f"{text!r} has no time zone: write {text}Z for UTC", param_hint="--from")
@@ -144,7 +157,7 @@ def _head_of(node: Node, stream: str) -> int:
 def _end_interrupted(stream: str, place: str, subscriber: str) -> NoReturn:
     from veredus.cli.exits import Ended, Exit
 
-    note("go on with the same --subscriber" if subscriber else f"go on with: veredus sub {stream} --from {place}")
+    note("continue with the same --subscriber" if subscriber else f"continue with: veredus sub {stream} --from {place}")
     raise Ended(Exit.INTERRUPTED)
 
 

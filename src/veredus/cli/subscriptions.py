@@ -1,4 +1,4 @@
-"""`veredus subscription`: where durable subscriptions stand, and what they are waiting for."""
+"""`veredus subscription`: the position of durable subscriptions, and what each waits for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLUMNS = ("stream", "subscriber", "name", "floor", "lag", "unsettled", "flow", 
 
 @click.group()
 def subscriptions() -> None:
-    """List, show and remove durable subscriptions."""
+    """List, show and remove durable subscriptions, and move dead letters back."""
 
 
 @subscriptions.command("ls")
@@ -33,7 +33,7 @@ def list_(stream: str | None, target: Target, output: str) -> None:
 @output_option
 @node_options
 def show(stream: str, subscriber: str, name: str, target: Target, output: str) -> None:
-    """Show where a subscription stands: its cursor, flow, credit, lag, and what it is waiting for."""
+    """Show the position of a subscription: its cursor, flow, credit, lag, and what it waits for."""
     with target.connect() as node:
         write_one(node.subscriptions.show(stream, subscriber, name), output)
 
@@ -45,8 +45,23 @@ def show(stream: str, subscriber: str, name: str, target: Target, output: str) -
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @node_options
 def remove(stream: str, subscriber: str, name: str, yes: bool, target: Target) -> None:
-    """Remove a subscription: its cursor is gone, and its owner is told."""
+    """Remove a subscription and its cursor. The node informs its subscriber."""
     confirm(f"remove subscription {subscriber}/{name} of {stream}, and forget what it has settled?", yes)
     with target.connect() as node:
         node.subscriptions.remove(stream, subscriber, name)
-    note(f"subscription {subscriber}/{name} of {stream} is removed")
+    note(f"subscription {subscriber}/{name} of {stream} was removed")
+
+
+@subscriptions.command("redrive")
+@click.argument("letters")
+@output_option
+@node_options
+def redrive(letters: str, target: Target, output: str) -> None:
+    """Move the dead letters in the stream LETTERS back to the streams that they came from, each exactly once.
+
+    The command publishes them again, so every subscription of these streams gets them. The moved letters stay in
+    LETTERS. Run the command again to move only new letters.
+    """
+    with target.connect() as node:
+        moved = node.redrive(letters)
+    write_rows([{"stream": stream, "moved": count} for stream, count in moved.items()], output, ("stream", "moved"))

@@ -1,4 +1,4 @@
-"""`veredus token`: the file of salted hashes by which a node knows its peers."""
+"""`veredus token`: the file of salted hashes with which a node authenticates its peers."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _file_option = click.option(
     default="veredus-tokens",
     envvar="VEREDUS_SECURITY_TOKENS",
     show_default=True,
-    help="The file of tokens; security.tokens in the settings names it to the node.",
+    help="The token file. In the node's settings it is security.tokens.",
 )
 
 
 @click.group()
 def tokens() -> None:
-    """Make, list and remove the tokens by which peers prove who they are."""
+    """Make, list and remove access tokens, which authenticate peers."""
 
 
 @tokens.command("add")
 @click.argument("principal")
-@click.option("--expires", metavar="DURATION", help="How long it may be used: 90d, 12h.  [default: for ever]")
+@click.option("--expires", metavar="DURATION", help="How long the token is valid: 90d, 12h.  [default: without end]")
 @_file_option
 @output_option
 def add(principal: str, expires: str | None, file: Path, output: str) -> None:
-    """Make a token for PRINCIPAL and print it: this once, for only its hash is kept."""
+    """Make a token for PRINCIPAL and print it. It is printed only once: the file holds only its hash."""
     from datetime import timedelta
 
     from veredus.cli.link import seconds_of
@@ -43,12 +43,67 @@ def add(principal: str, expires: str | None, file: Path, output: str) -> None:
         life = None if expires is None else timedelta(seconds=seconds_of(expires, "--expires"))
         token, line = add_token(file, principal, life)
     except OverflowError:
-        raise click.BadParameter(f"{expires} is longer than the calendar", param_hint="--expires") from None
+        raise click.BadParameter(
+            f"{expires} is too long: it ends after the year 9999", param_hint="--expires"
+        ) from None
     if output == TABLE:
         click.echo(token)
     else:
         write_one({"token": token, **_shown(line)}, output)
-    note(f"token {line.id} of {principal}: it is not kept, write it down; `veredus token rm {line.id}` revokes it")
+    note(
+        f"token {line.id} of {principal}: store it now, it is not shown again; `veredus token rm {line.id}` revokes it"
+    )
+
+
+@tokens.command("add-key")
+@click.argument("principal")
+@click.argument("public", required=False)
+@click.option("--expires", metavar="DURATION", help="How long it may be used: 90d, 12h.  [default: for ever]")
+@_file_option
+@output_option
+def add_key(principal: str, public: str | None, expires: str | None, file: Path, output: str) -> None:
+    """Let a ZeroMQ client who holds a key of CURVE be PRINCIPAL.
+
+    PUBLIC is its public key, 40 characters of Z85. Without it a pair is made and printed: the secret key this once.
+    """
+    import os
+    from datetime import timedelta
+
+    from veredus.cli.link import seconds_of
+    from veredus.protocols.zmtp.curve import KeyPair
+    from veredus.protocols.zmtp.z85 import KEY_SIZE, decode_z85, encode_z85
+    from veredus.runtime.security import add_key as keep_key
+
+    made = None if public else KeyPair(os.urandom(KEY_SIZE))
+    try:
+        key = decode_z85(public) if made is None and public else made.public if made else b""
+        life = None if expires is None else timedelta(seconds=seconds_of(expires, "--expires"))
+        if len(key) != KEY_SIZE:
+            raise ValueError("a public key has 40 characters of Z85")
+    except OverflowError:
+        raise click.BadParameter(f"{expires} is longer than the calendar", param_hint="--expires") from None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="PUBLIC") from None
+    line = keep_key(file, principal, key, life)
+    row = _shown(line) if made is None else {**_shown(line), "secret": encode_z85(made.secret)}
+    if output == TABLE:
+        for name in ("key", "secret"):
+            if name in row:
+                click.echo(f"{'public' if name == 'key' else name} {row[name]}")
+    else:
+        write_one(row, output)
+    note(f"key {line.id} of {principal}; `veredus token rm {line.id}` revokes it")
+
+
+@tokens.command("node-key")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def node_key(file: Path) -> None:
+    """Make the secret key of a node's ZeroMQ listener, keep it in FILE, and print the public key for its clients."""
+    from veredus.protocols.zmtp.z85 import encode_z85
+    from veredus.runtime.curve_keys import make_server_key
+
+    click.echo(encode_z85(make_server_key(file).public))
+    note(f"security.zeromq_key in the settings names {file} to the node; clients need the public key above")
 
 
 @tokens.command("ls")
@@ -65,11 +120,19 @@ def list_(file: Path, output: str) -> None:
 @click.argument("id")
 @_file_option
 def remove(id: str, file: Path) -> None:  # noqa: A002 - click names the argument as people see it
-    """Remove the token ID: no further connection is opened with it."""
+    """Remove the token ID: it opens no more connections."""
     from veredus.runtime.security import remove_token
 
     note(f"token {id} of {remove_token(file, id).principal} is revoked")
 
 
 def _shown(line: TokenLine) -> dict[str, object]:
-    return {"id": line.id, "principal": line.principal, "created": line.created, "expires": line.expires}
+    from veredus.protocols.zmtp.z85 import encode_z85
+
+    shown: dict[str, object] = {
+        "id": line.id,
+        "principal": line.principal,
+        "created": line.created,
+        "expires": line.expires,
+    }
+    return {**shown, "key": encode_z85(line.key)} if line.key else shown

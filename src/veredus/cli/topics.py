@@ -1,4 +1,4 @@
-"""`veredus topics`: a client of the topic service, one operation a run; what it must remember lies in its directory."""
+"""`veredus topics`: a client of the topic service, one operation a run; its directory holds what it must remember."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from veredus.cli.terminal import note
 from veredus.cli.topics_servers import serve, show
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from veredus.cli.interrupts import Interrupts
     from veredus.node.settings import TopicsSection
     from veredus.topics import Client, Message
 
 RAW, LINES, PREFIXED = "raw", "lines", "prefixed"
 FORMATS = (RAW, LINES, PREFIXED)
 _IN_DOUBT = ("no-proxy", "server-unavailable", "server-failed")
-"""With these nobody knows whether a message was put."""
+"""With these it is not known whether a message was put."""
 _AT_ONCE_MAX = 1_000
 
 
@@ -45,7 +48,7 @@ class _Given(NamedTuple):
         from veredus.topics import Client
 
         if self.id is None:
-            raise click.UsageError("who asks? Name the client with --id, before the operation")
+            raise click.UsageError("the client has no id: give --id before the operation")
         section = self.section()
         return Client(
             self.id,
@@ -64,16 +67,16 @@ class _Given(NamedTuple):
     envvar="VEREDUS_SETTINGS",
     help="A TOML file of settings, with a section [topics].",
 )
-@click.option("--id", "client_id", help="The client's id: one process at a time, the same for all of its life.")
+@click.option("--id", "client_id", help="The client's id. It never changes, and only one process may use it at a time.")
 @click.option("--proxy", "proxies", multiple=True, metavar="HOST:PORT", help="Try this proxy; repeatable, in order.")
-@click.option("--directory", help="Where clients remember what they put and got last: topics.directory.")
+@click.option("--directory", help="Where clients store their last put and get: topics.directory.")
 @click.pass_context
 def topics(
     context: click.Context, config: Path | None, client_id: str | None, proxies: tuple[str, ...], directory: str | None
 ) -> None:
     """Subscribe, unsubscribe, get and put, exactly once, through the proxies of a topic service.
 
-    A run that was killed, or ended with an error, may be repeated: nothing is put or got twice.
+    After a kill or an error, run the same command again: retrying is idempotent.
     """
     context.obj = _Given(config, client_id, proxies, directory)
 
@@ -86,7 +89,7 @@ topics.add_command(show)
 @click.argument("topic")
 @click.pass_obj
 def subscribe(given: _Given, topic: str) -> None:
-    """Be subscribed to TOPIC: what is put from now on can be got."""
+    """Subscribe to TOPIC: the client can get every message that is put from now on."""
     from veredus.cli.interrupts import Interrupts
 
     with Interrupts(), given.client() as client:
@@ -97,22 +100,39 @@ def subscribe(given: _Given, topic: str) -> None:
 @click.argument("topic")
 @click.pass_obj
 def unsubscribe(given: _Given, topic: str) -> None:
-    """Be subscribed to TOPIC no longer: nothing of it is got any more, also not what was put before."""
+    """Unsubscribe from TOPIC: the client gets no more messages of it, not even older ones."""
     from veredus.cli.interrupts import Interrupts
 
     with Interrupts(), given.client() as client:
         client.unsubscribe(topic)
 
 
+@topics.command("forget")
+@click.argument("topic")
+@click.pass_obj
+def forget(given: _Given, topic: str) -> None:
+    """Forget the last message of TOPIC that this client got. Use it if the server of that message is lost for good.
+
+    Other servers do not know that message and refuse the client. After this command, the client can get the messages
+    that wait there. No message is lost.
+    """
+    from veredus.cli.interrupts import Interrupts
+
+    with Interrupts(), given.client() as client:
+        client.forget_last(topic)
+
+
 @topics.command("put")
 @click.argument("topic")
 @click.argument("file", type=click.File("rb"), default="-")
-@click.option("--lines", "is_lines", is_flag=True, help="Put a message for each line: all of them, or none.")
+@click.option("--lines", "is_lines", is_flag=True, help="Put each line as a message of its own.")
 @click.pass_obj
 def put(given: _Given, topic: str, file: BinaryIO, is_lines: bool) -> None:
     """Put the contents of FILE, or of standard input, into TOPIC: one message.
 
-    Where it fails, the same put again is that put, tried once more: the message is not put twice.
+    If it fails, run it again with the same content: retrying is idempotent. With --lines, one put takes up to
+    topics.body_size_max of lines, either all of them or none. A longer input needs several puts; the command reports
+    each of them, and after a failure the line from which to continue.
     """
     from veredus.cli.exits import Ended, Exit
     from veredus.cli.interrupts import Interrupts
@@ -120,16 +140,16 @@ def put(given: _Given, topic: str, file: BinaryIO, is_lines: bool) -> None:
 
     size_max = given.section().body_size_max
     with Interrupts() as interrupts:
-        with interrupts.waiting():
-            body = file.read(size_max + 1)
-        if len(body) > size_max:
-            raise Misuse("too-large", f"{file.name} has more than {size_max} bytes (topics.body_size_max)")
         try:
             with given.client() as client:
                 if is_lines:
-                    client.put_many(topic, body.removesuffix(b"\n").split(b"\n") if body else [])
-                else:
-                    client.put(topic, body)
+                    _put_lines(client, topic, file, size_max, interrupts)
+                    return
+                with interrupts.waiting():
+                    body = file.read(size_max + 1)
+                if len(body) > size_max:
+                    raise Misuse("too-large", f"{file.name} has more than {size_max} bytes (topics.body_size_max)")
+                client.put(topic, body)
         except Unavailable as error:
             if error.code not in _IN_DOUBT:
                 raise
@@ -137,24 +157,66 @@ def put(given: _Given, topic: str, file: BinaryIO, is_lines: bool) -> None:
             raise Ended(Exit.IN_DOUBT) from None
 
 
+def _put_lines(client: Client, topic: str, file: BinaryIO, size_max: int, interrupts: Interrupts) -> None:
+    """Put a message for each line, as many at once as fit; say how far it came where one put does not hold them."""
+    done_count = put_count = 0
+    bundles = _bundles(file, size_max)
+    try:
+        while True:
+            with interrupts.waiting():
+                lines = next(bundles, None)
+            if lines is None:
+                break
+            client.put_many(topic, lines)
+            done_count, put_count = done_count + len(lines), put_count + 1
+            if put_count > 1:
+                note(f"{done_count} lines were put, in {put_count} puts")
+    except BaseException:
+        if done_count:
+            note(f"the first {done_count} lines were put: retry with only the lines from line {done_count + 1} on")
+        raise
+
+
+def _bundles(file: BinaryIO, size_max: int) -> Iterator[list[bytes]]:
+    """The lines of a file, in bundles that can each be put at once. Raises `Misuse("too-large")`."""
+    from veredus.kernel.errors import Misuse
+    from veredus.protocols.topics.many import COUNT_MAX, LENGTH_SIZE
+
+    lines: list[bytes] = []
+    size = LENGTH_SIZE
+    for number, read in enumerate(file, 1):
+        line = read.removesuffix(b"\n")
+        own_size = LENGTH_SIZE + len(line)
+        if LENGTH_SIZE + own_size > size_max:
+            said = f"line {number} of {file.name} has {len(line)} bytes, too many for {size_max} (topics.body_size_max)"
+            raise Misuse("too-large", said)
+        if lines and (size + own_size > size_max or len(lines) == COUNT_MAX):
+            yield lines
+            lines, size = [], LENGTH_SIZE
+        lines.append(line)
+        size += own_size
+    if lines:
+        yield lines
+
+
 @topics.command("get")
 @click.argument("topic")
-@click.option("--wait", default="0s", show_default=True, help="How long to wait for a message, if there is none.")
-@click.option("-n", "--count", type=click.IntRange(1), default=1, show_default=True, help="Get so many messages.")
-@click.option("--loop", is_flag=True, help="Get messages for ever, or with --wait until none comes for so long.")
+@click.option("--wait", default="0s", show_default=True, help="How long to wait if there is no message yet.")
+@click.option("-n", "--count", type=click.IntRange(1), default=1, show_default=True, help="Get this many messages.")
+@click.option("--loop", is_flag=True, help="Get messages without end; with --wait, until none arrives for this long.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
     default=RAW,
     show_default=True,
-    help="Bodies as they are, each with a line break behind it, or with its size in 4 bytes before it.",
+    help="raw: bodies only; lines: a line break after each; prefixed: 4 bytes of size before each.",
 )
 @click.pass_obj
 def get(given: _Given, topic: str, wait: str, count: int, loop: bool, form: str) -> None:
     """Write the body of the next message of TOPIC to standard output, and its id to standard error.
 
-    What was written counts as got and never comes again. Without a message the exit code is 1, but for --loop.
+    A written message is never delivered again. If there is no message, the exit code is 1, except with --loop.
     """
     from math import inf
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from veredus.cli.link import Target, node_options
-from veredus.cli.terminal import output_option, write_rows
+from veredus.cli.terminal import note, output_option, write_rows
 
 if TYPE_CHECKING:
     from veredus.client.blocking import Node
     from veredus.runtime.configuration import Flag
 
+NATIVE_SOCKET = "native.socket"
+"""Where in its directory a server listens for who looks at it."""
 TOPIC_COLUMNS = ("server", "topic", "messages", "subscribers", "waiting")
 SUBSCRIBER_COLUMNS = ("server", "topic", "subscriber", "waiting", "received_to", "since")
 MERGE_COLUMNS = ("server", "topic", "first", "count", "giver")
@@ -26,8 +30,8 @@ MERGE_COLUMNS = ("server", "topic", "first", "count", "giver")
 def serve(given: Any, id: str, others: tuple[str, ...]) -> None:  # noqa: A002  # as the page calls it
     """Run a server of topics until it is interrupted. ID is the address at which others reach it, HOST:PORT.
 
-    It is a node as `veredus serve` runs one, in the directory server_ID unless node.directory says otherwise; its
-    native door takes any free port, and its other doors are closed, unless they are set.
+    The server is a node, like that of `veredus serve`. Its directory is server_ID unless node.directory is set. Its
+    native listener takes any free port. Its other listeners are closed unless they are set.
     """
     from veredus.cli.serve import flags_of, run_node
     from veredus.runtime.configuration import read_configuration
@@ -35,20 +39,24 @@ def serve(given: Any, id: str, others: tuple[str, ...]) -> None:  # noqa: A002  
 
     flags = flags_of(others, {})
     set_here = read_configuration(given.config, os.environ, flags)
-    settings = read_configuration(given.config, os.environ, [*_defaults(id, set_here.origin), *flags]).settings
+    kept_ns = set_here.settings.topics.retention_age_ns
+    defaults = _defaults(id, set_here.origin, f"{kept_ns // 1_000_000}ms")
+    settings = read_configuration(given.config, os.environ, [*defaults, *flags]).settings
     set_up_logs(settings.log.level, settings.log.format)
     run_node(settings)
 
 
-def _defaults(server_id: str, origin: Any) -> list[Flag]:
+def _defaults(server_id: str, origin: Any, retention_age: str) -> list[Flag]:
     """What a server is unless somebody said otherwise."""
     from veredus.runtime.configuration import DEFAULT, Flag
 
     wanted = {
-        "node.directory": f"server_{server_id.replace(':', '_')}",
+        "node.directory": _directory(server_id),
+        "listen.unix": f"{_directory(server_id)}/{NATIVE_SOCKET}",
         "listen.tcp": "127.0.0.1:0",
         "listen.zeromq": "",
         "listen.metrics": "",
+        "streams.retention_age": retention_age,
     }
     own = "topics.listen" if origin("topics.listen") == DEFAULT else "topics.id"
     return [Flag(path, text, "ID") for path, text in wanted.items() if origin(path) == DEFAULT] + [
@@ -61,20 +69,41 @@ def _defaults(server_id: str, origin: Any) -> list[Flag]:
 @click.option("--merges", "form", flag_value="merges", help="A row for each topic that came from another server.")
 @output_option
 @node_options
-def show(form: str | None, target: Target, output: str) -> None:
-    """Show what the servers have: topics, their subscribers, and what each has yet to receive.
+@click.pass_obj
+def show(given: Any, form: str | None, target: Target, output: str) -> None:
+    """Show the topics of the servers, their subscribers, and how many messages wait for each subscriber.
 
-    --address names the native door of a server; give it once for each of them.
+    The command finds servers of topics.servers on this machine by their directories, server_ID. For another server,
+    give the address of its native listener with --address, which is repeatable.
     """
     rows_of, columns = {
         "subscribers": (_subscribers, SUBSCRIBER_COLUMNS),
         "merges": (_merges, MERGE_COLUMNS),
     }.get(form or "", (_topics, TOPIC_COLUMNS))
     rows: list[dict[str, object]] = []
-    for address in target.addresses:
+    for server, address in _servers(given, target).items():
         with target._replace(addresses=(address,)).connect() as node:
-            rows += [{"server": address, **row} for row in rows_of(node)]
+            rows += [{"server": server, **row} for row in rows_of(node)]
     write_rows(rows, output, columns)
+
+
+def _servers(given: Any, target: Target) -> dict[str, str]:
+    """Where each server is asked, by what it is called: those that were named, or else those that are configured."""
+    servers = given.section().servers
+    context = click.get_current_context()
+    is_named = context.get_parameter_source("addresses") not in (None, ParameterSource.DEFAULT)
+    if is_named or not servers:
+        return {address: address for address in target.addresses}
+    sockets = {server: Path(_directory(server), NATIVE_SOCKET).absolute() for server in servers}
+    away = [server for server, path in sockets.items() if not path.exists()]
+    if away:
+        listed = ", ".join(away)
+        note(f"not on this machine, or not in this directory: {listed}; give their native listeners with -a")
+    return {server: f"unix://{path}" for server, path in sockets.items() if server not in away}
+
+
+def _directory(server_id: str) -> str:
+    return f"server_{server_id.replace(':', '_')}"
 
 
 def _topics(node: Node) -> list[dict[str, object]]:

@@ -70,12 +70,20 @@ class _Published:
 @click.command()
 @click.option("--sources", "source_count", type=click.IntRange(1, 64), default=4, show_default=True)
 @click.option(
-    "--count", type=click.IntRange(1), default=100_000, show_default=True, help="Publications of all sources."
+    "--count", type=click.IntRange(1), default=100_000, show_default=True, help="Publications of all sources together."
 )
-@click.option("--size", type=click.IntRange(BODY_SIZE_MIN), default=100, show_default=True, help="Bytes of a body.")
-@click.option("--rate", type=click.IntRange(1), help="Publications a second; as fast as possible without it.")
-@click.option("--patience", type=click.IntRange(1), default=30, show_default=True, help="Seconds to wait for the next.")
-@click.option("--keep", is_flag=True, help="Keep the stream that was made for this.")
+@click.option(
+    "--size", type=click.IntRange(BODY_SIZE_MIN), default=100, show_default=True, help="The size of a body in bytes."
+)
+@click.option("--rate", type=click.IntRange(1), help="Publications a second. The default is as fast as possible.")
+@click.option(
+    "--patience",
+    type=click.IntRange(1),
+    default=30,
+    show_default=True,
+    help="Seconds to wait for the next publication.",
+)
+@click.option("--keep", is_flag=True, help="Keep the test stream.")
 @output_option
 @node_options
 def verify(
@@ -88,9 +96,9 @@ def verify(
     target: Target,
     output: str,
 ) -> None:
-    """Prove that a node loses, doubles and reorders nothing: publish and receive through a stream of its own.
+    """Verify that a node causes no loss, duplicates or reordering: publish to a test stream and receive it back.
 
-    Exit code 9 if a guarantee was violated, 8 if something was not acknowledged.
+    The exit code is 9 if a guarantee was violated, and 8 if a publication was not acknowledged.
     """
     stream = f"veredus.verify.{secrets.token_hex(4)}"
     witnesses = [Witness() for _ in range(source_count)]

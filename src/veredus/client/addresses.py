@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from veredus.kernel.errors import Misuse
 
 PORT = 7071
+DEFAULT_ADDRESS = f"veredus://127.0.0.1:{PORT}"
 _SCHEMES = ("veredus", "veredus+tls", "unix")
 
 
@@ -32,7 +33,7 @@ def parse_address(text: str) -> Address:
         parts = urlsplit(written)
         port = parts.port
     except ValueError as error:
-        raise Misuse("bad-address", f"{text!r} is no address of a node: {error}", address=text) from None
+        raise Misuse("bad-address", f"{text!r} is not the address of a node: {error}", address=text) from None
     if parts.scheme not in _SCHEMES:
         raise Misuse("bad-address", f"{text!r}: an address begins with {', '.join(f'{s}://' for s in _SCHEMES)}")
     if parts.scheme == "unix":
@@ -46,6 +47,9 @@ def parse_address(text: str) -> Address:
 
 def parse_addresses(texts: tuple[str, ...]) -> tuple[Address, ...]:
     """The addresses that these texts name, each one or several with commas between. Raises `Misuse("bad-address")`."""
+    for text in texts:
+        if not isinstance(text, str):
+            raise Misuse("bad-address", f"an address is text, e.g. veredus://127.0.0.1:7071, not {text!r}")
     addresses = tuple(parse_address(part.strip()) for text in texts for part in text.split(",") if part.strip())
     if not addresses:
         raise Misuse("bad-address", "name at least one address of a node, e.g. veredus://127.0.0.1:7071")

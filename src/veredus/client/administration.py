@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 from .connection import Connection
+
+
+async def _all_rows(connection: Connection, verb: str, **arguments: Any) -> list[Any]:
+    """The rows of all pages of a list."""
+    rows: list[Any] = []
+    after: Any = ()
+    while after is not None:
+        page = await connection.ask(verb, **arguments, **({"after": after} if after else {}))
+        rows += page["rows"]
+        after = page["next"]
+    return rows
 
 
 class AsyncStreams:
@@ -24,7 +36,7 @@ class AsyncStreams:
 
     async def list(self) -> list[dict[str, Any]]:
         """The descriptions of all streams, by name."""
-        return list(await self._connection.ask("stream.list"))
+        return await _all_rows(self._connection, "stream.list")
 
     async def show(self, name: str) -> dict[str, Any]:
         """One stream's description, with its sources and subscriptions."""
@@ -33,6 +45,10 @@ class AsyncStreams:
     async def trim(self, name: str, floor: int) -> dict[str, Any]:
         """Keep nothing below the sequence `floor`; its description afterwards."""
         return dict(await self._connection.ask("stream.trim", name=name, floor=floor))
+
+    async def alter(self, name: str, **config: Any) -> dict[str, Any]:
+        """Change what of its configuration is named, from now on; its description afterwards."""
+        return dict(await self._connection.ask("stream.alter", name=name, config=config))
 
     async def delete(self, name: str) -> None:
         """Delete the stream, and all that hangs on it."""
@@ -48,7 +64,19 @@ class AsyncSinks:
 
     async def list(self) -> list[dict[str, Any]]:
         """The run and the last commit of each, by name."""
-        return list(await self._connection.ask("sink.list"))
+        return await _all_rows(self._connection, "sink.list")
+
+    async def stages(self) -> builtins.list[dict[str, Any]]:
+        """The open stages of all sinks, by number: rows that no commit has made visible yet."""
+        found: builtins.list[dict[str, Any]] = []
+        while part := await self._connection.ask("stage.list", after=found[-1]["stage"] if found else 0):
+            found += part
+        return found
+
+    async def drop_stages(self, sink: str) -> builtins.list[int]:
+        """Drop a sink's open stages, whoever writes them; their numbers."""
+        dropped: builtins.list[int] = (await self._connection.ask("stage.drop", sink=sink))["dropped"]
+        return dropped
 
 
 class AsyncSubscriptions:
@@ -62,11 +90,19 @@ class AsyncSubscriptions:
         """Where each stands; of one stream or of all, of one name or of any."""
         given = {"stream": stream, "name": name}
         arguments = {argument: value for argument, value in given.items() if value is not None}
-        return list(await self._connection.ask("subscription.list", **arguments))
+        return await _all_rows(self._connection, "subscription.list", **arguments)
 
     async def show(self, stream: str, subscriber: str, name: str = "main") -> dict[str, Any]:
         """Where it stands, its flow, its credit, and what it waits for."""
         return dict(await self._connection.ask("subscription.show", stream=stream, subscriber=subscriber, name=name))
+
+    async def advance(self, stream: str, subscriber: str, name: str, floor: int) -> int:
+        """Have everything up to `floor` settled, which was read by other means; where the cursor's floor is then.
+
+        Raises `Refused("subscription-in-use")` while it has an owner.
+        """
+        given: dict[str, Any] = {"subscriber": subscriber, "name": name, "floor": floor}
+        return int((await self._connection.ask("subscription.advance", stream=stream, **given))["floor"])
 
     async def remove(self, stream: str, subscriber: str, name: str = "main") -> None:
         """Remove its cursor; its owner is told."""

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import builtins
 import secrets
 import ssl
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from veredus.delivery.content import Content
 from veredus.kernel.names import INCARNATION_SIZE
 from veredus.streams.exchange import Start
 
+from .connection import REFUSED_S
 from .ends import Publisher, Subscription
-from .intake import Policy
+from .given import Policy
 from .loops import LoopThread, shared_loop
 from .node import TIMEOUT_S, AsyncNode, open_node
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, PublisherSettings
 from .publishing import StageAttaching
-from .sinks import AsyncRun, AsyncSink, Committed, numbers_of
+from .sinks import AsyncRun, AsyncSink, Committed, numbers_of, settings_of
 from .subscriber import wanted_of
 from .subscribing import WINDOW_SIZE, GapPolicy
 
@@ -89,6 +91,15 @@ class Node:
         """The sink `name`."""
         return Sink(self._thread, self._node, name)
 
+    def redrive(self, letters: str) -> dict[str, int]:
+        """Move the dead letters in the stream `letters` back to where they came from, each once; how many went where.
+
+        Raises `Refused("letters-trimmed")` where it cannot be known any more what was moved.
+        """
+        from .redriving import redrive
+
+        return redrive(self, letters)
+
     def close(self) -> None:
         """Leave the node. What was not flushed stays in doubt."""
         failure = self._node.connection.failure
@@ -128,6 +139,10 @@ class Streams:
         """Keep nothing below the sequence `floor`; its description afterwards."""
         return self._thread.run(self._streams.trim(name, floor))
 
+    def alter(self, name: str, **config: Any) -> dict[str, Any]:
+        """Change what of its configuration is named, from now on; its description afterwards."""
+        return self._thread.run(self._streams.alter(name, **config))
+
     def delete(self, name: str) -> None:
         """Delete the stream, and all that hangs on it."""
         self._thread.run(self._streams.delete(name))
@@ -145,6 +160,14 @@ class Sinks:
         """The run and the last commit of each, by name."""
         return self._thread.run(self._sinks.list())
 
+    def stages(self) -> builtins.list[dict[str, Any]]:
+        """The open stages of all sinks, by number: rows that no commit has made visible yet."""
+        return self._thread.run(self._sinks.stages())
+
+    def drop_stages(self, sink: str) -> builtins.list[int]:
+        """Drop a sink's open stages, whoever writes them; their numbers."""
+        return self._thread.run(self._sinks.drop_stages(sink))
+
 
 class Subscriptions:
     """The node's durable subscriptions."""
@@ -161,6 +184,13 @@ class Subscriptions:
     def show(self, stream: str, subscriber: str, name: str = "main") -> dict[str, Any]:
         """Where it stands, its flow, its credit, and what it waits for."""
         return self._thread.run(self._subscriptions.show(stream, subscriber, name))
+
+    def advance(self, stream: str, subscriber: str, name: str, floor: int) -> int:
+        """Have everything up to `floor` settled, which was read by other means; where the cursor's floor is then.
+
+        Raises `Refused("subscription-in-use")` while it has an owner.
+        """
+        return self._thread.run(self._subscriptions.advance(stream, subscriber, name, floor))
 
     def remove(self, stream: str, subscriber: str, name: str = "main") -> None:
         """Remove its cursor; its owner is told."""
@@ -204,14 +234,17 @@ class Run:
 
     def stage(self, stream: str, key: bytes | None = None, **options: Any) -> Stage:
         """A new stage for `stream`. `key`: 16 bytes that name the attempt. `options`: as a publisher's."""
-        settings = replace(PublisherSettings(stream), **options)
+        settings = settings_of(stream, key, options)
         attempt = key or secrets.token_bytes(INCARNATION_SIZE)
         attaching = StageAttaching(self._run.channel.sink, self.epoch, stream, attempt)
         return Stage(self._thread, self._node.connection, settings, attaching)
 
-    def commit(self, commit_id: int, stages: Sequence[int | Stage]) -> Committed:
-        """Make these stages visible at once, in this order. `commit_id` only grows; what it did is not done again."""
-        return self._thread.run(self._run.channel.commit(commit_id, numbers_of(stages)))
+    def commit(self, commit_id: int, stages: Sequence[int | Stage], contents: Sequence[Content] = ()) -> Committed:
+        """Make these stages visible at once, in this order. `commit_id` only grows; what it did is not done again.
+
+        `contents` as in `AsyncRun.commit`. Raises `Refused`: `commit-other-streams`, `commit-other-rows`.
+        """
+        return self._thread.run(self._run.channel.commit(commit_id, numbers_of(stages), contents))
 
     def drop(self, stages: Sequence[int | Stage]) -> None:
         """Forget these stages; one that was committed stays committed."""
@@ -240,9 +273,12 @@ class Sink:
         self._node = node
         self._sink = AsyncSink(node.connection, name)
 
-    def open_run(self, incarnation: bytes | None = None) -> Run:
-        """A new run, which fences all older ones; the same one again for the same 16 bytes of `incarnation`."""
-        return Run(self._thread, self._node, self._thread.run(self._sink.open_run(incarnation)))
+    def open_run(self, incarnation: bytes | None = None, is_ephemeral: bool = False) -> Run:
+        """A new run, which fences all older ones; the same one again for the same 16 bytes of `incarnation`.
+
+        `is_ephemeral`: where the sink is new, the node may forget it once nobody is there for it.
+        """
+        return Run(self._thread, self._node, self._thread.run(self._sink.open_run(incarnation, is_ephemeral)))
 
     def join_run(self, epoch: int) -> Run:
         """The run of that epoch, opened elsewhere. Raises `Fenced` when there is a newer one."""
@@ -262,10 +298,13 @@ def connect(
     tls: ssl.SSLContext | None = None,
     client: str = "",
     timeout_s: float = TIMEOUT_S,
+    refused_s: float = REFUSED_S,
 ) -> Node:
     """A connection to a node at any of several addresses, to be closed, or entered; as `connect_async`.
+
+    Without an address it is the environment variable VEREDUS_ADDRESS, or veredus://127.0.0.1:7071.
 
     Raises `Unavailable("unreachable")` when no node answers in `timeout_s`, or what the node refuses with.
     """
     thread = shared_loop()
-    return Node(thread, thread.run(open_node(addresses, token, tls, client, timeout_s)))
+    return Node(thread, thread.run(open_node(addresses, token, tls, client, timeout_s, refused_s)))

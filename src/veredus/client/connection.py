@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from veredus.kernel.effects import CloseLink, Note, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Fenced, Misuse, Refused, Unavailable, VeredusError
@@ -33,6 +35,7 @@ from veredus.protocols.zeps.client_exchange import (
     OpenRequested,
     TellClosed,
     TellDelivery,
+    TellHanded,
     TellLinkClosed,
     TellMessage,
     TellOpened,
@@ -44,7 +47,7 @@ from veredus.protocols.zeps.client_exchange import (
 from .addresses import Address
 from .transport import LINK, NodeSocket, open_socket
 
-Told = TellOpened | TellReceipts | TellDelivery | TellSettled | TellMessage | TellClosed
+Told = TellOpened | TellReceipts | TellDelivery | TellHanded | TellSettled | TellMessage | TellClosed
 """What a channel may be told."""
 
 _dice = random.Random()
@@ -54,12 +57,17 @@ BACKOFF_S_MAX = 5.0
 FAULT_COUNT_MAX = 5
 """So many times in a row a node may find fault with what it is sent before the connection gives up."""
 TICK_S = 0.25
+REFUSED_S = 2.0
+"""So long the first link is tried where every address refuses it at once: nobody listens there."""
+PROVED_NO_MORE = frozenset(("revoked", "unauthenticated"))
+"""Codes that end a connection for good, whenever they come: the same proof proves nothing at the next one either."""
 TRANSIENT = frozenset(
     (
         "link-lost",
         "draining",
         "leaving",
         "silent",
+        "too-slow",
         "greeting-timeout",
         "disk-full",
         "too-busy",
@@ -102,6 +110,8 @@ class ConnectionSettings:
     tls: ssl.SSLContext | None = None
     timeout_s: float = 10.0
     """How long `open` and requests wait for a node."""
+    refused_s: float = REFUSED_S
+    """How long `open` waits where every address refuses the link."""
 
 
 @dataclass(slots=True)
@@ -116,6 +126,8 @@ class Outcome:
     """How far the link has come; `error` is why it ended."""
 
     is_welcome: bool = False
+    is_nobody_there: bool = False
+    """Whether the address refused the link: no process listens there."""
     error: VeredusError | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -160,8 +172,7 @@ class Connection:
             async with asyncio.timeout(self.settings.timeout_s):
                 await asyncio.shield(self._opened)
         except TimeoutError:
-            where = ", ".join(map(str, self.settings.addresses))
-            error = Unavailable("unreachable", f"no node answered at {where}: {self._reason}", addresses=where)
+            error = self._unreachable(self._reason)
             await self.close(error)
             raise error from None
 
@@ -200,13 +211,15 @@ class Connection:
     async def _keep(self) -> None:
         """Keep a link up, until the connection is closed or a node refuses it for good."""
         delay_s, tried, fault_count = BACKOFF_S, 0, 0
+        refused_since: float | None = None
         while True:
             address = self.settings.addresses[tried % len(self.settings.addresses)]
             outcome = await self._live(address)
             error = outcome.error
             is_fault = error is not None and error.code not in TRANSIENT
             fault_count = fault_count + 1 if is_fault else 0
-            if error is not None and is_fault and (not outcome.is_welcome or fault_count >= FAULT_COUNT_MAX):
+            is_hopeless = not outcome.is_welcome or fault_count >= FAULT_COUNT_MAX
+            if error is not None and is_fault and (is_hopeless or error.code in PROVED_NO_MORE):
                 self._end(error)
                 return
             if outcome.is_welcome and not is_fault:
@@ -214,9 +227,23 @@ class Connection:
                 await asyncio.sleep(delay_s * _dice.random())
                 continue
             tried += 1
+            refused_since = self._refused_since(refused_since, outcome)
+            if refused_since is not None and time.monotonic() - refused_since >= self.settings.refused_s:
+                self._end(self._unreachable(f"nobody listens there, for {self.settings.refused_s:g} s"))
+                return
             if tried % len(self.settings.addresses) == 0:
                 await asyncio.sleep(delay_s * _dice.uniform(0.5, 1.0))
                 delay_s = min(2 * delay_s, BACKOFF_S_MAX)
+
+    def _refused_since(self, since: float | None, outcome: Outcome) -> float | None:
+        """Since when every address has refused the first link; None where one did not, or there was one."""
+        if self.welcome is not None or not outcome.is_nobody_there:
+            return None
+        return time.monotonic() if since is None else since
+
+    def _unreachable(self, reason: str) -> Unavailable:
+        where = ", ".join(map(str, self.settings.addresses))
+        return Unavailable("unreachable", f"no node answered at {where}: {reason}", addresses=where)
 
     async def _live(self, address: Address) -> Outcome:
         """One link, from connecting to its end."""
@@ -227,6 +254,7 @@ class Connection:
         except (OSError, TimeoutError) as error:
             self._reason = f"{address}: {str(error) or type(error).__name__}"
             self._link = None
+            outcome.is_nobody_there = isinstance(error, ConnectionRefusedError | FileNotFoundError)
             outcome.error = Unavailable("link-lost", self._reason)
             return outcome
         self._flush()
@@ -288,7 +316,8 @@ class Connection:
     def _become_open(self, welcome: m.Welcome) -> None:
         self.welcome = welcome
         if self._socket is not None:
-            self._socket.parser.size_max = welcome.frame_size_max + DELIVER_SLACK_SIZE
+            size_max = ClientSettings().frame_size_max
+            self._socket.parser.size_max = min(welcome.frame_size_max + DELIVER_SLACK_SIZE, size_max)
         self._outcome.is_welcome = True
         for attachment in list(self._attachments.values()):
             attachment.begin()
@@ -355,6 +384,10 @@ class Connection:
         """The answer to one request. Raises `Refused`, or `Unavailable` when no node answers in time."""
         if self.failure is not None:
             raise self.failure
+        try:
+            msgspec.msgpack.encode(arguments)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise Misuse("bad-argument", f"an argument of {verb} cannot be sent: {error}") from None
         self._request += 1
         asked = _Asked(m.Request(self._request, verb, arguments), self._loop.create_future())
         self._asked[self._request] = asked
@@ -382,6 +415,6 @@ class Connection:
             asked.answer.set_exception(error_of(message))
 
 
-_CHANNEL_TOLD = (TellReceipts, TellDelivery, TellSettled, TellOpened, TellMessage, TellClosed)
+_CHANNEL_TOLD = (TellReceipts, TellDelivery, TellHanded, TellSettled, TellOpened, TellMessage, TellClosed)
 connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 """All that are open in this process."""

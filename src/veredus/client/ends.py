@@ -1,6 +1,6 @@
 """Publishing and subscribing without asyncio: what the caller's thread holds, while a loop's thread keeps the link.
 
-A publisher or a subscription belongs to one thread at a time.
+A publisher may be shared by threads; a subscription belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow as pa
 from veredus.kernel.errors import Misuse, VeredusError
 from veredus.kernel.octets import Octets
 
+from .arguments import check_seconds, filter_of
 from .connection import Connection
 from .feed import Feed
 from .given import Attributes, EventTime
@@ -25,7 +26,6 @@ from .loops import SIGNALS_S, LoopThread
 from .publication import Batch, Publication
 from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching
-from .subscriber import filter_of
 from .subscribing import Settleable, SubscriptionChannel, Wanted
 from .tables import tables_of
 
@@ -60,7 +60,7 @@ class Signal:
 
 
 class Publisher(Intake):
-    """Publishes to one stream as one source, in the order of the calls; to be used by one thread at a time.
+    """Publishes to one stream as one source, in the order of the calls; threads may share it.
 
     `publish` gives a publication's number at once; `wait` gives its receipt. What was published and not yet taken is
     offered again after every reconnection, until the stream has it, once.
@@ -102,7 +102,11 @@ class Publisher(Intake):
     def _wait_room(self) -> None:
         signal = Signal()
         self._thread.call(lambda: self._channel.add_room_waiter(signal.tell))
-        signal.wait()
+        taken = self._channel.taken_number
+        while not signal.wait(self.settings.room_timeout_s):
+            if self._channel.taken_number == taken:
+                raise self._channel.not_taken(self.number)
+            taken = self._channel.taken_number
 
     # ── what the node knows ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -162,6 +166,7 @@ class Publisher(Intake):
         Raises what stopped the source (`Fenced`, `Refused`, `Misuse`); `Unavailable("in-doubt")` after `timeout_s`: it
         may be taken yet, and is offered until it is.
         """
+        check_seconds("timeout_s", timeout_s)
         self.release(number)
         if number > self._channel.taken_number:
             signal = Signal()
@@ -241,7 +246,17 @@ class Subscription:
     # ── take ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def next_batch(self, timeout_s: float | None = None) -> Batch | None:
-        """The next batch; None at the end, or when `timeout_s` is over. Raises gaps, and what ended it."""
+        """The next batch; None at the end, or when `timeout_s` is over. Raises gaps, and what ended it.
+
+        All of it counts as tried then, where attempts are counted.
+        """
+        check_seconds("timeout_s", timeout_s)
+        batch = self._next_batch(timeout_s)
+        if batch is not None and self._feed.counts_attempts:
+            self._hand_out(batch.last_sequence, batch)
+        return batch
+
+    def _next_batch(self, timeout_s: float | None = None) -> Batch | None:
         feed, channel = self._feed, self.channel
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -249,7 +264,7 @@ class Subscription:
             if batch is not None or feed.is_ended:
                 return batch
             channel.is_waiting = True
-            if channel.queue or channel.failure is not None:
+            if channel.queue or channel.again or channel.failure is not None or feed.may_end:
                 continue
             if not self._arrived.wait(None if end_s is None else end_s - time.monotonic()):
                 return None
@@ -266,10 +281,39 @@ class Subscription:
 
     def _runs(self) -> Iterator[Iterable[Publication]]:
         try:
-            while (batch := self.next_batch()) is not None:
-                yield from batch.runs()
+            while (batch := self._next_batch()) is not None:
+                if self._feed.counts_attempts:
+                    yield self._one_by_one(batch)
+                else:
+                    yield from batch.runs()
         finally:
             self._publications = None
+
+    def _one_by_one(self, batch: Batch) -> Iterator[Publication]:
+        """A batch's publications, each of which counts as tried when it is handed out."""
+        for publication in batch:
+            self._hand_out(publication.sequence, batch)
+            yield publication
+
+    def _hand_out(self, sequence: int, batch: Batch) -> None:
+        if self._feed.note_handed(sequence, batch.redelivered_to):
+            signal = Signal()
+            self._thread.call(lambda: self.channel.add_handed_waiter(sequence, signal.tell))
+            signal.wait()
+            self._feed.check_handed()
+
+    # ── give back ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def retry(self, publication: Publication, delay_s: float = 0.0) -> None:
+        """Give a publication back, to be handed out again to this subscription after `delay_s`.
+
+        The attempt counts. It stays unsettled; whoever subscribes next is pushed it at once, without the delay.
+        """
+        self._feed.retry(publication, delay_s)
+
+    def reject(self, publication: Publication, reason: str) -> None:
+        """Give a publication back for good: it is a dead letter now, in `parked_to`, with this reason."""
+        self._feed.reject(publication, reason)
 
     # ── settle ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -2,19 +2,26 @@
 
 Invariants
     (1) It hands out ascending sequences, each once, however often the node pushes them.
-    (2) Credit is given back as deliveries are taken, so at most the window is pushed and not yet taken.
+    (2) What it hands out of a subscription that counts attempts, the node hears of: soon what is new, and before it is
+        handed out what an application may have tried before. So a publication that kills its application is counted,
+        but for its first attempt perhaps, and what no application was handed is not.
+    (3) After it was fenced it hands out nothing and takes no settlement, also within a batch that was begun.
+    (4) Credit is given back as deliveries are taken, so at most the window is pushed and not yet taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from veredus.kernel.errors import Fenced, PeerFault, Refused, Unavailable
+from veredus.kernel.errors import Misuse, PeerFault, Refused, Unavailable, VeredusError
 from veredus.protocols.zeps import messages as m
 from veredus.streams.exchange import SettleMode
 
+from .arguments import check_seconds, check_text, check_whole, shown
 from .publication import Batch, Interest, Publication, batches_in
-from .subscribing import Delivery, Gap, Range, Settleable, SubscriptionChannel, joined
+from .ranges import Range, joined
+from .returns import REASON_SIZE_MAX, RETRIES_MAX
+from .subscribing import Delivery, Gap, Settleable, SubscriptionChannel
 
 NEVER = (1 << 63) - 1
 
@@ -26,25 +33,57 @@ class Feed:
         """A feed of `channel`; `run` lets something be called in the loop."""
         self.channel = channel
         self.is_ended = False
+        self._is_end_seen = False
         self._run = run
         self._batches: Iterator[Batch] | None = None
         self._delivery: Delivery | None = None
         self._interest = Interest()
-        self._is_in_order = channel.wanted.is_durable and channel.wanted.mode is SettleMode.IN_ORDER
+        self.counts_attempts = channel.wanted.attempts_max > 0
+        self._is_short = channel.wanted.is_durable and channel.wanted.mode is SettleMode.IN_ORDER
+        """Whether settling a publication may go the short way; not in any other mode, nor once it was fenced."""
+        self._interest.retry, self._interest.reject = self.retry, self.reject
+        channel.tell_fenced = self._be_fenced
         self._owed_size = 0
         self._owed_link = 0
         self._owed_size_max = max(1, channel.wanted.window_size // 4)
 
+    @property
+    def may_end(self) -> bool:
+        """Whether the end has come, and nothing waits to be tried again."""
+        return self._is_end_seen and self.channel.retry_count == self.channel.returns.retries_over
+
+    def _be_fenced(self, failure: VeredusError) -> None:
+        """In the loop's thread: the subscriber's finds its next step barred, wherever it is."""
+        self._is_short = False
+        self._interest.end(failure)
+
+    def note_handed(self, sequence: int, redelivered_to: int) -> bool:
+        """The subscriber is about to be handed all up to `sequence`; whether the node must have heard of it first."""
+        channel = self.channel
+        channel.handed_to = max(channel.handed_to, sequence)
+        return sequence <= redelivered_to and channel.handed_known < channel.handed_to
+
+    def check_handed(self) -> None:
+        """The node has heard what is about to be handed out, or this is over: raise why it is."""
+        failure = self.channel.failure
+        if failure is not None:
+            raise type(failure)(failure.code, failure.message, **failure.details)
+
     def take(self) -> Batch | None:
         """The next batch, or None when there is none now, or for ever (`is_ended`). Raises what ended it, and gaps."""
         channel = self.channel
-        if isinstance(channel.failure, Fenced):
-            raise Fenced(channel.failure.code, channel.failure.message, **channel.failure.details)
+        self._interest.check()
         while not self.is_ended:
             if self._batches is not None:
                 batch = self._next_batch(self._batches)
                 if batch is not None:
                     return batch
+            if channel.again:
+                publication = channel.again.popleft()
+                return publication.batch.only(publication.sequence)
+            if self.may_end:
+                self.is_ended = not channel.again
+                continue
             try:
                 item = channel.queue.popleft()
             except IndexError:
@@ -67,7 +106,7 @@ class Feed:
                 channel.position = batch.last_sequence + 1
                 return batch
         except PeerFault as fault:
-            raise Unavailable("damaged", f"what the node pushed is not sound: {fault.message}") from None
+            raise Unavailable("damaged", f"the node pushed damaged data: {fault.message}") from None
         self._batches = None
         if self._delivery is not None:
             self._owe(self._delivery)
@@ -97,7 +136,7 @@ class Feed:
                 message = f"sequences {first} to {following - 1} cannot be had any more ({code}); what follows can"
                 raise Unavailable("gap", message, first_sequence=first, next_sequence=following, cause=code)
             case m.End():
-                self.is_ended = True
+                self._is_end_seen = True
 
     def _owe(self, delivery: Delivery) -> None:
         """Give credit back, a quarter of the window at a time."""
@@ -110,11 +149,45 @@ class Feed:
             self._owed_size = 0
             self._run(lambda: self.channel.grant_credit(size, link))
 
+    # ── give back ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def retry(self, publication: Publication, delay_s: float = 0.0) -> None:
+        """Hand this out again after a while; the attempt counts."""
+        check_seconds("delay_s", delay_s, may_be_none=False)
+        self._check_returnable(publication)
+        channel = self.channel
+        if channel.retry_count - channel.returns.retries_over >= RETRIES_MAX:
+            message = f"{RETRIES_MAX} publications wait to be handed out again: settle or reject some, or wait"
+            raise Unavailable("too-many-retries", message)
+        channel.retry_count += 1
+        self._run(lambda: channel.returns.add(publication, True, delay_s, ""))
+
+    def reject(self, publication: Publication, reason: str) -> None:
+        """Make this a dead letter now; the node journals it soon, as a settlement."""
+        check_text("reason", reason, REASON_SIZE_MAX)
+        self._check_returnable(publication)
+        if not self.channel.wanted.parked_to:
+            message = "this subscription has no stream for dead letters: subscribe with parked_to"
+            raise Misuse("no-dead-letters", message)
+        self._run(lambda: self.channel.returns.add(publication, False, 0.0, reason))
+
+    def _check_returnable(self, publication: Publication) -> None:
+        self._interest.check()
+        if not isinstance(publication, Publication):
+            raise Misuse("bad-argument", f"retry and reject take a publication, not {shown(publication)}")
+        wanted = self.channel.wanted
+        if not wanted.is_durable or wanted.mode is SettleMode.IN_ORDER:
+            message = (
+                'only a durable subscription with mode="individual" gives publications back one by one: in order, what'
+                " is settled behind them would settle them, too"
+            )
+            raise Misuse("not-individual", message)
+
     # ── settle ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def settle(self, what: Settleable) -> None:
         """Settle up to a publication, a batch or a sequence; individually, these alone."""
-        if not isinstance(what, Publication) or not self._is_in_order:
+        if not isinstance(what, Publication) or not self._is_short:
             self._settle_slowly(what)
             return
         channel = self.channel
@@ -126,10 +199,11 @@ class Feed:
                 self._run(channel.pump_settlements)
 
     def _settle_slowly(self, what: Settleable) -> None:
+        self._interest.check()
         if isinstance(what, Batch):
             self.settle_batch(what)
         else:
-            self.settle_to(what if isinstance(what, int) else what.sequence)
+            self.settle_to(what.sequence if isinstance(what, Publication) else what)
 
     def range_of(self, what: Settleable | None) -> Range:
         """The sequences of what is settled, first and last; all of them for None."""
@@ -137,14 +211,19 @@ class Feed:
             return 1, self.channel.settle_to if self.channel.wanted.mode is SettleMode.IN_ORDER else NEVER
         if isinstance(what, Batch):
             return what.first_sequence, what.last_sequence
-        sequence = what if isinstance(what, int) else what.sequence
+        sequence = what.sequence if isinstance(what, Publication) else what
+        check_whole("what is settled is a publication, a batch or a sequence, which", sequence)
         return sequence, sequence
 
     def settle_to(self, sequence: int) -> None:
-        """Everything up to `sequence` is done with."""
+        """Everything up to `sequence` is done with. Raises `Misuse("not-pushed")` for what was not handed out."""
         channel = self.channel
+        check_whole("a sequence to settle", sequence)
+        if sequence >= channel.position:
+            message = f"{sequence} cannot be settled: {channel.position - 1} was the last one handed out"
+            raise Misuse("not-pushed", message, pushed_to=channel.position - 1)
         if not channel.wanted.is_durable:
-            raise Refused("not-durable", "only a durable subscription settles: give it a subscriber and a name")
+            raise Refused("not-durable", "only a durable subscription can settle: give it a subscriber and a name")
         if channel.wanted.mode is SettleMode.INDIVIDUAL:
             self.settle_range(sequence, sequence)
         elif sequence > channel.settle_to:
@@ -163,6 +242,7 @@ class Feed:
 
     def settle_batch(self, batch: Batch) -> None:
         """All of a batch is done with; and, in order, all before it."""
+        self._interest.check()
         if self.channel.wanted.mode is SettleMode.IN_ORDER or not self.channel.wanted.is_durable:
             self.settle_to(batch.last_sequence)
         elif batch.header.is_excerpt:

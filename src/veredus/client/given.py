@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from veredus.delivery.batch import BatchLimits
+from veredus.delivery.cutting import Listed
 from veredus.delivery.publication import ATTRIBUTE_NAME_SIZE_MAX, AttributeValue, microseconds_of
 from veredus.kernel.errors import Misuse
 from veredus.kernel.names import KEY_SIZE_MAX
 from veredus.kernel.octets import Octets
+
+from .arguments import shown
 
 Attributes: TypeAlias = Mapping[str, AttributeValue | None]
 EventTime: TypeAlias = datetime | int
@@ -18,6 +22,9 @@ EventTime: TypeAlias = datetime | int
 EVENT_TIME_MIN_US = microseconds_of(datetime.min.replace(tzinfo=UTC))
 EVENT_TIME_MAX_US = microseconds_of(datetime.max.replace(tzinfo=UTC))
 Row: TypeAlias = tuple[AttributeValue | None, ...]
+Policy: TypeAlias = Literal["wait", "fail", "drop"]
+"""What to do when no more can be held, or no node is there: wait, raise `Unavailable`, or drop and count."""
+POLICIES = ("wait", "fail", "drop")
 PLAIN_KEY_SIZE = KEY_SIZE_MAX // 4
 """A key of so many characters fits, whatever they take in UTF-8."""
 
@@ -57,6 +64,47 @@ def getter_of(names: tuple[str, ...]) -> Callable[[Any], Row]:
     if len(names) > 1:
         return itemgetter(*names)
     return lambda attributes: tuple([attributes[name] for name in names])
+
+
+def check_kinds(keys: Iterable[object], bodies: Iterable[object]) -> None:
+    """Raise `Misuse("bad-publication")` for a key that is no bytes or text, or a body that is neither."""
+    for kind, values in (("key", keys), ("body", bodies)):
+        for value in values:
+            if not isinstance(value, str | bytes | bytearray | memoryview):
+                hint = "; for an empty one give b''" if value is None else ""
+                raise Misuse("bad-publication", f"a {kind} is bytes or text, not {shown(value)}{hint}")
+
+
+def check_mapping(attributes: object) -> None:
+    """Raise `Misuse("bad-attribute")` for attributes that are no mapping."""
+    if not isinstance(attributes, Mapping):
+        raise Misuse("bad-attribute", f"attributes are a mapping from names to values, not {shown(attributes)}")
+
+
+def listed_of(
+    keys: Sequence[bytes | str],
+    bodies: Sequence[Octets | str],
+    attributes: Sequence[Attributes | None] | None,
+    event_times: Iterable[EventTime | None] | None,
+    limits: BatchLimits,
+) -> tuple[Listed, int]:
+    """Publications given as lists of one length, and the size of their bodies in bytes. Raises `Misuse`."""
+    count = len(bodies)
+    for mapping in () if attributes is None else attributes:
+        if mapping is not None and type(mapping) is not dict:
+            check_mapping(mapping)
+    times = None if event_times is None else [None if t is None else event_time_us(t) for t in event_times]
+    mappings = None if attributes is None else [None if a is None else dict(a) for a in attributes]
+    if len(keys) != count or any(column is not None and len(column) != count for column in (times, mappings)):
+        raise Misuse("bad-lengths", "keys, bodies, attributes and event times must have one length")
+    try:
+        size = check_sizes(keys, bodies, limits.body_size_max)
+    except TypeError:
+        check_kinds(keys, bodies)
+        raise
+    for names in dict.fromkeys(map(tuple, filter(None, mappings or ()))):
+        check_names(names, limits.attributes_max)
+    return Listed(list(keys), list(bodies), times, mappings=mappings), size
 
 
 def octets_of(value: Octets | str) -> Octets:

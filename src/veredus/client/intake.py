@@ -8,7 +8,8 @@ A list is appended to by the one thread and cut from the front by the other; eac
 interpreter. The body is appended last, so that bodies count what is whole.
 
 Invariants
-    (1) The caller's thread alone gives numbers, charges room and opens runs; the loop alone takes.
+    (1) The caller's thread alone gives numbers, charges room and opens runs, and of several callers one at a time; the
+        loop alone takes.
     (2) Runs are taken in the order in which they were opened: a run that is sealed is not open any more.
     (3) Before the loop sleeps with nothing on its way it becomes idle and looks once more; `put` looks for that after
         it has appended. So one of the two sees the other, and nothing is left lying.
@@ -21,7 +22,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, TypeAlias
 
 from veredus.delivery.batch import BatchLimits
 from veredus.delivery.cutting import Listed, Publications, Tabled
@@ -29,10 +29,23 @@ from veredus.delivery.publication import AttributeValue
 from veredus.kernel.errors import Misuse, Unavailable, VeredusError
 from veredus.kernel.octets import Octets
 
-from .given import PLAIN_KEY_SIZE, Attributes, EventTime, Row, check_names, check_sizes, event_time_us, getter_of
+from .arguments import check_octets, check_whole
+from .given import (
+    PLAIN_KEY_SIZE,
+    Attributes,
+    EventTime,
+    Policy,
+    Row,
+    check_kinds,
+    check_mapping,
+    check_names,
+    check_sizes,
+    event_time_us,
+    getter_of,
+    listed_of,
+)  # fmt: skip
+from .turns import Turns
 
-Policy: TypeAlias = Literal["wait", "fail", "drop"]
-"""What to do when no more can be held, or no node is there: wait, raise `Unavailable`, or drop and count."""
 PUBLICATION_SIZE = 128
 """What holding one publication costs beside its body, about, in bytes."""
 UNIFORM_COUNT_MIN = 64
@@ -46,7 +59,7 @@ BODY_FACTOR = 8
 SAMPLE_STEP = 8
 
 
-class Intake:
+class Intake(Turns):
     """Owns the publications of one source that are in no batch yet, and their numbers."""
 
     __slots__ = (
@@ -90,6 +103,7 @@ class Intake:
 
     def __init__(self, run_size: int, size_max: int, on_full: Policy, on_gone: Policy) -> None:
         """An intake that seals a run each `run_size` bytes, about, and holds with its outbox about `size_max` bytes."""
+        super().__init__()
         self.number = 0
         """The number given last."""
         self.first_number = 0
@@ -104,7 +118,7 @@ class Intake:
         """Bytes in the outbox; the loop writes it."""
         self.keeps_last = False
         """Whether only sealed runs are taken, and of these not the last: a resume token may still close it."""
-        self.wake: Callable[[], None] = _do_nothing
+        self.wake: Callable[[], None] = lambda: None
         """Asks the loop to take."""
         self.wait_room: Callable[[], None] | None = None
         """Returns once there is room or a failure; None where the caller's thread cannot wait."""
@@ -146,36 +160,53 @@ class Intake:
         """Publish; returns the publication's number at once, or 0 when it was dropped by policy.
 
         `key`: at most 255 bytes. `body`: bytes, or text to be written as UTF-8; it must not change any more.
-        `event_time`: now, where it is left out. To be called from one thread at a time. Raises `Misuse`, `Fenced`,
+        `event_time`: now, where it is left out. Raises `Misuse`, `Fenced`,
         `Refused`, and by policy `Unavailable("outbox-full")` or `Unavailable("link-lost")`.
         """
-        # Both None is the one way in which attributes and event time are the same object.
-        if (
-            attributes is not event_time  # type: ignore[comparison-overlap]
-            or len(key) > self._key_size
-            or len(body) > self._body_size
-        ):
-            values = self._values
-            if values is None or event_time is not None or len(key) > self._key_limit or len(body) > self._body_size:
-                return self._put_slowly(key, body, attributes, event_time)
-            try:
-                row = self._get(attributes)
-            except (KeyError, TypeError):
-                return self._put_slowly(key, body, attributes, event_time)
-            if len(attributes) != len(row):  # type: ignore[arg-type]
-                return self._put_slowly(key, body, attributes, event_time)
-            values += row
-        self._keys.append(key)
-        self._bodies.append(body)
-        self.number = number = self.number + 1
-        if number > self._number_end:
-            self._turn()
-        return number
+        # As `_in_turn`, without the calls.
+        while self._is_busy:
+            self._wait_turn()
+        self._is_busy = True
+        try:
+            # Both None is the one way in which attributes and event time are the same object.
+            if (
+                attributes is not event_time  # type: ignore[comparison-overlap]
+                or len(key) > self._key_size
+                or len(body) > self._body_size
+            ):
+                values = self._values
+                if (
+                    values is None
+                    or event_time is not None
+                    or len(key) > self._key_limit
+                    or len(body) > self._body_size
+                ):
+                    return self._put_slowly(key, body, attributes, event_time)
+                try:
+                    row = self._get(attributes)
+                except (KeyError, TypeError):
+                    return self._put_slowly(key, body, attributes, event_time)
+                if len(attributes) != len(row):  # type: ignore[arg-type]
+                    return self._put_slowly(key, body, attributes, event_time)
+                values += row
+            self._keys.append(key)
+            self._bodies.append(body)
+            self.number = number = self.number + 1
+            if number > self._number_end:
+                self._turn()
+            return number
+        except TypeError:
+            check_kinds((key,), (body,))
+            raise
+        finally:
+            self._is_busy = False
 
     def _put_slowly(
         self, key: bytes | str, body: Octets | str, attributes: Attributes | None, event_time: EventTime | None
     ) -> int:
         """As `put`, whatever it takes."""
+        if attributes is not None and type(attributes) is not dict:
+            check_mapping(attributes)
         size = len(body)
         if len(key) > PLAIN_KEY_SIZE or size > self._limits.body_size_max >> 2:
             check_sizes((key,), (body,), self._limits.body_size_max)
@@ -257,22 +288,17 @@ class Intake:
         event_times: Iterable[EventTime | None] | None = None,
     ) -> int:
         """Publish lists of one length; returns the number of the last. As `put`, all or nothing."""
-        count = len(bodies)
-        times = None if event_times is None else [None if t is None else event_time_us(t) for t in event_times]
-        mappings = None if attributes is None else [None if a is None else dict(a) for a in attributes]
-        if len(keys) != count or any(column is not None and len(column) != count for column in (times, mappings)):
-            raise Misuse("bad-lengths", "keys, bodies, attributes and event times must have one length")
-        size = check_sizes(keys, bodies, self._limits.body_size_max)
-        for names in dict.fromkeys(map(tuple, filter(None, mappings or ()))):
-            check_names(names, self._limits.attributes_max)
-        listed = Listed(list(keys), list(bodies), times, mappings=mappings)
-        return self._put_publications(listed, size) if count else self.number
+        listed, size = listed_of(keys, bodies, attributes, event_times, self._limits)
+        return self._put_publications(listed, size) if len(listed) else self.number
 
     def put_columns(self, columns: Tabled, size: int) -> int:
         """Publish a table of `size` bytes; returns the number of its last row."""
         return self._put_publications(columns, size) if len(columns) else self.number
 
     def _put_publications(self, publications: Publications, size: int) -> int:
+        return self._in_turn(lambda: self._put_in_turn(publications, size))
+
+    def _put_in_turn(self, publications: Publications, size: int) -> int:
         if self._key_limit < 0 and not self._is_admitted():
             return 0
         self._charge()
@@ -298,16 +324,21 @@ class Intake:
         """See that the loop may take `number`, which somebody waits for. Raises `Misuse` where it was never given."""
         if self.failure is not None and self.failure.code == "forked":
             raise self.failure
+        check_whole("number", number)
         if not self.first_number < number <= self.number:
-            raise Misuse("unknown-number", f"this publisher gave numbers {self.first_number + 1} to {self.number}")
+            raise Misuse("unknown-number", f"this publisher has the numbers {self.first_number + 1} to {self.number}")
         if self.keeps_last and (self._bodies or self._delayed is not None):
             self.close_run(b"")
 
     def close_run(self, token: bytes) -> bool:
         """Let the loop take all there is, closed by a resume token if one is given; whether there was anything."""
+        check_octets("resume_token", token)
         if len(token) > self._limits.token_size_max:
             message = f"a resume token has at most {self._limits.token_size_max} bytes here, this has {len(token)}"
             raise Misuse("too-large", message, size=len(token))
+        return self._in_turn(lambda: self._close_run_in_turn(token))
+
+    def _close_run_in_turn(self, token: bytes) -> bool:
         if not token:
             is_anything = bool(self._bodies) or self._delayed is not None
             self._seal()
@@ -315,7 +346,7 @@ class Intake:
         elif not self.keeps_last:
             raise Misuse("no-tokens", 'this publisher does not use resume tokens: open it with resume="token"')
         elif not self._bodies and self._delayed is None:
-            raise Misuse("nothing-to-close", "a resume token closes what was published since the last one: nothing was")
+            raise Misuse("nothing-to-close", "nothing was published since the last resume token")
         else:
             is_anything = True
             self._seal()
@@ -410,7 +441,7 @@ class Intake:
         if self.has_room or self.failure is not None:
             return
         if self._on_full == "wait" and self.wait_room is not None:
-            self.wait_room()
+            self._wait_in_turn(self.wait_room)
         else:
             self.bar()
 
@@ -464,7 +495,3 @@ class Intake:
         while marks and marks[0][0] <= number:
             self._cut_size = marks.popleft()[1]
         self.held_size = held_size
-
-
-def _do_nothing() -> None:
-    """Before there is a loop to wake."""

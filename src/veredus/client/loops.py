@@ -38,7 +38,9 @@ class LoopThread:
             raise forked()
         if threading.current_thread() is self._thread:
             work.close()
-            raise Misuse("in-loop", "the blocking library cannot be used inside its own loop: use connect_async there")
+            raise Misuse(
+                "in-loop", "the blocking library cannot be called inside its own event loop: use connect_async there"
+            )
         task = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             while not wait((task,), SIGNALS_S).done:

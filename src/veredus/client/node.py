@@ -6,21 +6,24 @@ import os
 import ssl
 from collections.abc import Callable, Coroutine, Generator, Iterable
 from types import TracebackType
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, Generic, Literal, NoReturn, Protocol, Self, TypeVar
 
+from veredus.kernel.errors import Misuse
 from veredus.streams.exchange import Start
 
-from .addresses import parse_addresses
+from .addresses import DEFAULT_ADDRESS, parse_addresses
 from .administration import AsyncSinks, AsyncStreams, AsyncSubscriptions
-from .connection import Connection, ConnectionSettings
+from .arguments import check_seconds, check_text, shown
+from .connection import REFUSED_S, Connection, ConnectionSettings
 from .forks import watch_forks
-from .intake import Policy
+from .given import Policy
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, AsyncPublisher, PublisherSettings
 from .sinks import AsyncSink
 from .subscriber import AsyncSubscription, wanted_of
 from .subscribing import WINDOW_SIZE, GapPolicy
 
 TIMEOUT_S = 10.0
+TOKEN_SIZE_MAX = 4096
 
 
 class _Entered(Protocol):
@@ -39,6 +42,11 @@ class Opening(Generic[T]):
         """What `open_` opens, once it is asked for."""
         self._open = open_
         self._opened: T | None = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"this is not open yet, so it has no {name!r}: await it, or enter it with `async with … as opened`"
+        )
 
     def __await__(self) -> Generator[Any, Any, T]:
         return self._open().__await__()
@@ -97,6 +105,7 @@ class AsyncNode:
         settings = PublisherSettings(
             stream, source, resume, on_full, on_gone, outbox_size_max, batch_size, linger_ms, compression
         )
+        settings.check()
 
         async def opened() -> AsyncPublisher:
             publisher = AsyncPublisher(self.connection, settings)
@@ -140,7 +149,7 @@ class AsyncNode:
         return Opening(opened)
 
     def sink(self, name: str) -> AsyncSink:
-        """The sink `name`."""
+        """The sink `name`. Raises `Misuse("bad-name")`."""
         return AsyncSink(self.connection, name)
 
     async def close(self) -> None:
@@ -157,15 +166,28 @@ class AsyncNode:
 
 
 async def open_node(
-    addresses: tuple[str, ...], token: str | None, tls: ssl.SSLContext | None, client: str, timeout_s: float
+    addresses: tuple[str, ...],
+    token: str | None,
+    tls: ssl.SSLContext | None,
+    client: str,
+    timeout_s: float,
+    refused_s: float = REFUSED_S,
 ) -> AsyncNode:
     """A node at one of these addresses. Raises `Unavailable("unreachable")`, or what the node refuses with."""
+    check_text("client", client)
+    check_seconds("timeout_s", timeout_s, may_be_none=False)
+    check_seconds("refused_s", refused_s, may_be_none=False)
+    if token is not None:
+        check_text("token", token, TOKEN_SIZE_MAX)
+    if tls is not None and not isinstance(tls, ssl.SSLContext):
+        raise Misuse("bad-argument", f"tls is an ssl.SSLContext, not {shown(tls)}", argument="tls")
     settings = ConnectionSettings(
-        parse_addresses(addresses),
+        parse_addresses(addresses or (os.environ.get("VEREDUS_ADDRESS", "") or DEFAULT_ADDRESS,)),
         client,
         os.environ.get("VEREDUS_TOKEN", "") if token is None else token,
         tls,
         timeout_s,
+        refused_s,
     )
     watch_forks()
     connection = Connection(settings)
@@ -179,10 +201,14 @@ def connect_async(
     tls: ssl.SSLContext | None = None,
     client: str = "",
     timeout_s: float = TIMEOUT_S,
+    refused_s: float = REFUSED_S,
 ) -> Opening[AsyncNode]:
     """A connection to a node at any of several addresses, for asyncio: to be awaited, or entered with `async with`.
 
+    Without an address it is the environment variable VEREDUS_ADDRESS, or veredus://127.0.0.1:7071.
+
     `token` proves who this is; where it is left out, the environment variable VEREDUS_TOKEN does. `client` is what the
     node calls it in its logs. `timeout_s`: how long to wait for a node, now and with each request.
+    `refused_s`: how long to wait now where nobody listens at any address; longer for a node that is being started.
     """
-    return Opening(lambda: open_node(addresses, token, tls, client, timeout_s))
+    return Opening(lambda: open_node(addresses, token, tls, client, timeout_s, refused_s))

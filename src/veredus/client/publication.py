@@ -13,12 +13,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from veredus.delivery.arrays import constant_octets, constant_time, numbers_array, plain_array
-from veredus.delivery.batch import BatchHeader, Layout, read_header, verify_signature
+from veredus.delivery.batch import HEADER_SIZE, BatchHeader, Layout, read_header, verify_signature
 from veredus.delivery.joining import Signed
-from veredus.delivery.payload import attribute_rows, list_of, read_columns, read_rows
+from veredus.delivery.payload import attribute_rows, excerpt_record, list_of, read_columns, read_rows
 from veredus.delivery.publication import TIMESTAMP, AttributeValue, Columns, Rows, datetime_of
 from veredus.delivery.record import ENVELOPE_SIZE, Envelope, RecordKind, read_envelope
-from veredus.kernel.errors import PeerFault
+from veredus.kernel.errors import Misuse, PeerFault, VeredusError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +69,14 @@ class Publication(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=True):
         """Whether it may have been pushed before, to this subscription's owner of then."""
         return self.sequence <= self.batch.redelivered_to
 
+    def retry(self, delay_s: float = 0.0) -> None:
+        """Give it back, to be handed out again to this subscription after `delay_s`; as `Subscription.retry`."""
+        self.batch.interest.retry(self, delay_s)
+
+    def reject(self, reason: str) -> None:
+        """Give it back for good: it is a dead letter now, with this reason; as `Subscription.reject`."""
+        self.batch.interest.reject(self, reason)
+
     def __repr__(self) -> str:
         body = self.body if len(self.body) <= 64 else self.body[:61] + b"..."
         return f"Publication(sequence={self.sequence}, key={self.key!r}, body={body!r}, source={self.source!r})"
@@ -81,13 +89,38 @@ class UnpackedPublication(Publication, gc=False, eq=False):
 
 
 class Interest:
-    """What a subscriber has asked of publications before, so that the next are unpacked with it."""
+    """What a subscriber has asked of publications before, so that the next are unpacked with it; and its end.
 
-    __slots__ = ("has_attributes",)
+    A run is given out by one call into C for each publication, that nobody can look into. So whoever ends it takes the
+    rest of the run away, and says why before.
+    """
+
+    __slots__ = ("_run", "failure", "has_attributes", "reject", "retry")
 
     def __init__(self) -> None:
         """Nothing has been asked yet."""
         self.has_attributes = False
+        self.failure: VeredusError | None = None
+        """Why nothing more is given out, not even of a batch that was begun."""
+        self._run: list[bytes] = []
+        self.retry: Callable[[Publication, float], None] = _not_subscribed
+        self.reject: Callable[[Publication, str], None] = _not_subscribed
+        """How the subscriber gives something back."""
+
+    def end(self, failure: VeredusError) -> None:
+        """Give out nothing more, from any thread."""
+        self.failure = failure
+        self._run.clear()
+
+    def begin_run(self, keys: list[bytes]) -> None:
+        """Publications of these keys are given out next, unless the end has come. Raises why it has."""
+        self._run = keys
+        self.check()
+
+    def check(self) -> None:
+        """Raise why nothing more is given out."""
+        if self.failure is not None:
+            raise type(self.failure)(self.failure.code, self.failure.message, **self.failure.details)
 
 
 class Batch:
@@ -186,6 +219,22 @@ class Batch:
         start = offset if rows is None else int(np.searchsorted(rows, offset))
         self._start = min(max(self._start, start), self.header.count)
 
+    @property
+    def interest(self) -> Interest:
+        """What its subscriber has asked of publications."""
+        return self._interest
+
+    def only(self, sequence: int) -> Batch:
+        """A batch of its one publication at `sequence`, which is handed out again."""
+        columns = self.columns
+        selection = np.zeros(self.header.count, np.bool_)
+        selection[self._index_of(sequence)] = True
+        record = excerpt_record(self.header, columns, selection)
+        size = len(record) - ENVELOPE_SIZE
+        envelope = Envelope(RecordKind.BATCH, 0, size, 0, self._first, self.append_time_us)
+        memory = memoryview(record)[ENVELOPE_SIZE : ENVELOPE_SIZE + size_of(memoryview(record)[ENVELOPE_SIZE:])]
+        return Batch(self.stream, self.source, envelope, memory, sequence, self._settle, self._interest)
+
     def settle(self) -> None:
         """Settle all of it: in order, with everything before; individually, it alone."""
         self._settle(self)
@@ -206,6 +255,7 @@ class Batch:
             else:
                 sequences = self.sequences.tolist()
             yield self._run(rows.keys[start:], rows.bodies[start:], sequences, start)
+            self._interest.check()
             return
         columns = self.columns
         keys, bodies = columns.keys, columns.bodies
@@ -218,10 +268,12 @@ class Batch:
                 sequences = all_sequences[index - start : end - start].tolist()
             size = end - index
             yield self._run(list_of(keys.slice(index, size)), list_of(bodies.slice(index, size)), sequences, index)
+            self._interest.check()
 
     def _run(
         self, keys: list[bytes], bodies: list[bytes], sequences: Iterable[int], index: int
     ) -> Iterable[Publication]:
+        self._interest.begin_run(keys)
         if self._interest.has_attributes:
             attributes = self._attributes_from(index, len(bodies))
             return map(UnpackedPublication, keys, bodies, sequences, repeat(self), attributes)
@@ -332,6 +384,16 @@ class Batch:
         if self._rows is None:
             self._rows = read_rows(self._memory, self.header)
         return self._rows
+
+
+def size_of(batch: memoryview) -> int:
+    """The size in bytes of a batch with what may follow it."""
+    payload_size, token_size = (int.from_bytes(batch[at : at + 4], "little") for at in (12, 16))
+    return HEADER_SIZE + payload_size + token_size
+
+
+def _not_subscribed(publication: Publication, _: object) -> None:
+    raise Misuse("not-individual", f"{publication!r} was not delivered by a subscription")
 
 
 def batches_in(

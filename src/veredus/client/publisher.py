@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
@@ -14,9 +16,10 @@ from veredus.delivery.outbox import OutboxSettings
 from veredus.kernel.errors import Misuse, Unavailable, VeredusError
 from veredus.kernel.octets import Octets
 
+from .arguments import check_choice, check_name, check_seconds, check_whole
 from .connection import Connection
-from .given import Attributes, EventTime
-from .intake import Intake, Policy
+from .given import POLICIES, Attributes, EventTime, Policy
+from .intake import Intake
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching, new_incarnation
 from .tables import tables_of
 
@@ -40,6 +43,8 @@ class PublisherSettings:
     linger_ms: float = 1.0
     compression: Literal["zstd", "lz4"] | None = None
     is_sparse: bool = False
+    room_timeout_s: float | None = None
+    """How long to wait for room while the node takes nothing; None for ever. What was published by then is in doubt."""
 
     @property
     def outbox(self) -> OutboxSettings:
@@ -53,8 +58,17 @@ class PublisherSettings:
 
     def check(self) -> None:
         """Raise `Misuse` for what cannot be meant."""
+        check_name("stream", self.stream)
+        check_name("source", self.source, may_be_empty=True)
+        check_choice("resume", self.resume, ("number", "token"))
+        check_choice("on_full", self.on_full, POLICIES)
+        check_choice("on_gone", self.on_gone, POLICIES)
+        check_whole("outbox_size_max", self.outbox_size_max, 1)
+        check_whole("batch_size", self.batch_size, 1)
+        check_seconds("linger_ms", self.linger_ms, may_be_none=False)
+        check_choice("compression", self.compression, (None, "zstd", "lz4"))
         if self.resume == "token" and not self.source:
-            raise Misuse("no-source", "a resume token belongs to a source: give the publisher a source name")
+            raise Misuse("no-source", "a resume token needs a source: give the publisher a source name")
 
 
 class AsyncPublisher(Intake):
@@ -64,7 +78,7 @@ class AsyncPublisher(Intake):
     offered again after every reconnection, until the stream has it, once.
     """
 
-    __slots__ = ("_channel", "_must_yield", "settings")
+    __slots__ = ("_channel", "_line", "_must_yield", "settings")
 
     def __init__(
         self,
@@ -78,6 +92,8 @@ class AsyncPublisher(Intake):
         self.settings = settings
         self.keeps_last = settings.resume == "token"
         self._must_yield = False
+        self._line: deque[asyncio.Future[None]] = deque()
+        """Those who wait for room, in the order in which they came."""
         self._channel = SourceChannel(connection, attaching or settings.attaching, self, settings.outbox)
         self.wake = self._wake
 
@@ -120,36 +136,63 @@ class AsyncPublisher(Intake):
 
     publish_nowait = Intake.put
 
-    async def publish(
+    def publish(
         self,
         key: bytes | str,
         body: Octets | str,
         attributes: Attributes | None = None,
         event_time: EventTime | None = None,
-    ) -> int:
-        """As `publish_nowait`, but waits where the outbox is full and the policy is to wait."""
-        while True:
-            if self._must_yield:
-                self._must_yield = False
-                await asyncio.sleep(0)
-            try:
-                return self.put(key, body, attributes, event_time)
-            except Unavailable as error:
-                await self._wait_room(error)
+    ) -> Coroutine[Any, Any, int]:
+        """As `publish_nowait`, but waits where the outbox is full and the policy is to wait.
 
-    async def publish_many(
+        The number is given by the call itself, so that numbers are in the order of calls; what is awaited is room.
+        """
+        return self._put(partial(self.put, key, body, attributes, event_time))
+
+    def publish_many(
         self,
         keys: Sequence[bytes | str],
         bodies: Sequence[Octets | str],
         attributes: Sequence[Attributes | None] | None = None,
         event_times: Iterable[EventTime | None] | None = None,
-    ) -> int:
-        """Publish lists of one length; returns the number of the last."""
-        while True:
-            try:
-                return self.put_many(keys, bodies, attributes, event_times)
-            except Unavailable as error:
-                await self._wait_room(error)
+    ) -> Coroutine[Any, Any, int]:
+        """Publish lists of one length; the number of the last. As `publish`."""
+        return self._put(partial(self.put_many, keys, bodies, attributes, event_times))
+
+    def _put(self, put: Callable[[], int]) -> Coroutine[Any, Any, int]:
+        if self._line:
+            return self._put_in_line(put)
+        try:
+            number = put()
+        except Unavailable as error:
+            if not self._is_waiting_allowed(error):
+                raise
+            return self._put_in_line(put)
+        return self._yielding(number)
+
+    async def _yielding(self, number: int) -> int:
+        """Let the loop send, now and then."""
+        if self._must_yield:
+            self._must_yield = False
+            await asyncio.sleep(0)
+        return number
+
+    async def _put_in_line(self, put: Callable[[], int]) -> int:
+        """Publish behind those who wait for room already."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append(turn)
+        try:
+            if self._line[0] is not turn:
+                await turn
+            while True:
+                try:
+                    return put()
+                except Unavailable as error:
+                    await self._wait_room(error)
+        finally:
+            self._line.remove(turn)
+            if self._line and not self._line[0].done():
+                self._line[0].set_result(None)
 
     async def publish_table(
         self,
@@ -170,12 +213,19 @@ class AsyncPublisher(Intake):
                     await self._wait_room(error)
         return number
 
+    def _is_waiting_allowed(self, error: Unavailable) -> bool:
+        return error.code == "outbox-full" and self.settings.on_full == "wait"
+
     async def _wait_room(self, error: Unavailable) -> None:
-        if error.code != "outbox-full" or self.settings.on_full != "wait":
+        if not self._is_waiting_allowed(error):
             raise error
         room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._channel.add_room_waiter(teller_of(room))
-        await room
+        while not room.done():
+            taken = self._channel.taken_number
+            await asyncio.wait((room,), timeout=self.settings.room_timeout_s)
+            if not room.done() and self._channel.taken_number == taken:
+                raise self._channel.not_taken(self.number)
 
     # ── wait ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -185,6 +235,7 @@ class AsyncPublisher(Intake):
         Raises what stopped the source (`Fenced`, `Refused`, `Misuse`); `Unavailable("in-doubt")` after `timeout_s`: it
         may be taken yet, and is offered until it is.
         """
+        check_seconds("timeout_s", timeout_s)
         self.release(number)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._channel.add_waiter(number, teller_of(done))

@@ -290,7 +290,7 @@ class SourceChannel:
         try:
             effects = self._outbox.handle(Published(publications, token), now)
         except Exception as error:
-            self.fail(Misuse("bad-publication", f"what was published cannot be written: {error}"))
+            self.fail(Misuse("bad-publication", f"a publication cannot be encoded: {error}"))
             raise
         for effect in effects:
             self._do(effect)

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
+from veredus.delivery.content import Content
 from veredus.kernel.errors import Misuse, Unavailable, VeredusError
 from veredus.kernel.names import INCARNATION_SIZE
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps.client_exchange import MessageRequested, TellClosed, TellMessage, TellOpened
 
+from .arguments import check_choice, check_incarnation, check_name, check_whole
 from .connection import TRANSIENT, Connection, Told, error_of
 from .publisher import AsyncPublisher, PublisherSettings
 from .publishing import RETRY_S, StageAttaching, new_incarnation
@@ -38,8 +40,11 @@ class Committed(NamedTuple):
 class RunChannel:
     """Owns a run's place on the connection, and the commits that wait for their answer; it asks them again."""
 
-    def __init__(self, connection: Connection, sink: str, epoch: int, incarnation: bytes) -> None:
+    def __init__(
+        self, connection: Connection, sink: str, epoch: int, incarnation: bytes, is_ephemeral: bool = False
+    ) -> None:
         """A run of `sink`: a new one where `epoch` is 0, else the one with that epoch."""
+        self._is_ephemeral = is_ephemeral
         self.sink = sink
         self.epoch = epoch
         self.commit_id = -1
@@ -68,7 +73,7 @@ class RunChannel:
         """A link is open: open the run, or join it again."""
         self._is_granted = False
         if self.failure is None:
-            opening = m.OpenRun(self.sink, self._incarnation, self.epoch)
+            opening = m.OpenRun(self.sink, self._incarnation, self.epoch, self._is_ephemeral)
             self._channel = self._connection.open_channel(self, opening)
 
     def take(self, told: Told) -> None:
@@ -140,9 +145,11 @@ class RunChannel:
         channel, self._channel = self._channel, 0
         self._connection.detach(self, channel)
 
-    async def commit(self, commit_id: int, stages: Sequence[int]) -> Committed:
+    async def commit(self, commit_id: int, stages: Sequence[int], contents: Sequence[Content] = ()) -> Committed:
         """Make the stages visible at once; the answer, that of the first time where it was committed before."""
-        answer = await self._ask(m.Commit(self._next(), self.sink, self.epoch, commit_id, tuple(stages)))
+        check_whole("commit_id", commit_id)
+        message = m.Commit(self._next(), self.sink, self.epoch, commit_id, tuple(stages), tuple(contents))
+        answer = await self._ask(message)
         assert isinstance(answer, Committed)
         return answer
 
@@ -165,9 +172,19 @@ class RunChannel:
             async with asyncio.timeout(self._connection.settings.timeout_s):
                 return await answer
         except TimeoutError:
-            raise Unavailable("in-doubt", "the node did not answer in time: ask again, it commits once") from None
+            raise Unavailable(
+                "in-doubt", "the node did not answer in time: retry the commit, it is idempotent"
+            ) from None
         finally:
             self._asked.pop(message.request, None)
+
+
+def settings_of(stream: str, key: bytes | None, options: dict[str, Any]) -> PublisherSettings:
+    """How a stage's publisher behaves. Raises `Misuse` for an attempt's key or an option that cannot be meant."""
+    check_incarnation("key", key)
+    for option in options:
+        check_choice("an option of a stage", option, PublisherSettings.__slots__[1:])
+    return replace(PublisherSettings(stream), **options)
 
 
 class AsyncStage(AsyncPublisher):
@@ -184,9 +201,11 @@ class AsyncStage(AsyncPublisher):
 class AsyncRun:
     """One run of a sink: the newest fences all older ones, and drops what they left open."""
 
-    def __init__(self, connection: Connection, sink: str, epoch: int, incarnation: bytes) -> None:
+    def __init__(
+        self, connection: Connection, sink: str, epoch: int, incarnation: bytes, is_ephemeral: bool = False
+    ) -> None:
         """A run that is not granted yet; `AsyncSink` makes one that is."""
-        self.channel = RunChannel(connection, sink, epoch, incarnation)
+        self.channel = RunChannel(connection, sink, epoch, incarnation, is_ephemeral)
         self._connection = connection
 
     @property
@@ -206,15 +225,21 @@ class AsyncRun:
 
     async def stage(self, stream: str, key: bytes | None = None, **options: Any) -> AsyncStage:
         """A new stage for `stream`. `key`: 16 bytes that name the attempt. `options`: as a publisher's."""
-        settings = replace(PublisherSettings(stream), **options)
+        settings = settings_of(stream, key, options)
         attaching = StageAttaching(self.channel.sink, self.epoch, stream, key or secrets.token_bytes(INCARNATION_SIZE))
         stage = AsyncStage(self._connection, settings, attaching)
         await stage.attach()
         return stage
 
-    async def commit(self, commit_id: int, stages: Sequence[int | AsyncStage]) -> Committed:
-        """Make these stages visible at once, in this order. `commit_id` only grows; what it did is not done again."""
-        return await self.channel.commit(commit_id, numbers_of(stages))
+    async def commit(
+        self, commit_id: int, stages: Sequence[int | AsyncStage], contents: Sequence[Content] = ()
+    ) -> Committed:
+        """Make these stages visible at once, in this order. `commit_id` only grows; what it did is not done again.
+
+        `contents` says what they hold, by stream, and is kept: the same `commit_id` with another is `Refused`, as is
+        one whose stages hold other streams or counts (`commit-other-streams`, `commit-other-rows`).
+        """
+        return await self.channel.commit(commit_id, numbers_of(stages), contents)
 
     async def drop(self, stages: Sequence[int | AsyncStage]) -> None:
         """Forget these stages; one that was committed stays committed."""
@@ -237,16 +262,22 @@ class AsyncSink:
     """A name under which stages are committed."""
 
     def __init__(self, connection: Connection, name: str) -> None:
-        """The sink `name` of a node."""
+        """The sink `name` of a node. Raises `Misuse("bad-name")`."""
+        check_name("sink", name)
         self.name = name
         self._connection = connection
 
-    async def open_run(self, incarnation: bytes | None = None) -> AsyncRun:
-        """A new run, which fences all older ones; the same one again for the same 16 bytes of `incarnation`."""
-        return await self._opened(0, incarnation or new_incarnation())
+    async def open_run(self, incarnation: bytes | None = None, is_ephemeral: bool = False) -> AsyncRun:
+        """A new run, which fences all older ones; the same one again for the same 16 bytes of `incarnation`.
+
+        `is_ephemeral`: where the sink is new, the node may forget it once nobody is there for it.
+        """
+        check_incarnation("incarnation", incarnation)
+        return await self._opened(0, incarnation or new_incarnation(), is_ephemeral)
 
     async def join_run(self, epoch: int) -> AsyncRun:
         """The run of that epoch, opened elsewhere. Raises `Fenced` when there is a newer one."""
+        check_whole("epoch", epoch, 1)
         return await self._opened(epoch, new_incarnation())
 
     async def remove(self) -> None:
@@ -256,12 +287,15 @@ class AsyncSink:
         """
         await self._connection.ask("sink.remove", sink=self.name)
 
-    async def _opened(self, epoch: int, incarnation: bytes) -> AsyncRun:
-        run = AsyncRun(self._connection, self.name, epoch, incarnation)
+    async def _opened(self, epoch: int, incarnation: bytes, is_ephemeral: bool = False) -> AsyncRun:
+        run = AsyncRun(self._connection, self.name, epoch, incarnation, is_ephemeral)
         await run.channel.open()
         return run
 
 
 def numbers_of(stages: Sequence[Any]) -> tuple[int, ...]:
-    """The numbers of stages that are given as such or by number."""
-    return tuple(stage if isinstance(stage, int) else stage.stage for stage in stages)
+    """The numbers of stages that are given as such or by number. Raises `Misuse`."""
+    numbers = tuple(getattr(stage, "stage", stage) for stage in stages)
+    for number in numbers:
+        check_whole("a stage", number)
+    return numbers

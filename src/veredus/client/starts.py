@@ -44,5 +44,5 @@ def after(source: str) -> Start:
 
 def _checked(number: int) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise Misuse("bad-start", f"{number!r} is no whole number from 0")
+        raise Misuse("bad-start", f"{number!r} is not a whole number from 0")
     return number

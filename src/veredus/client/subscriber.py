@@ -8,9 +8,10 @@ from types import TracebackType
 from typing import Self
 
 from veredus.kernel.errors import Misuse, VeredusError
-from veredus.matching.filters import Filter
+from veredus.matching.wanted import Filter
 from veredus.streams.exchange import SettleMode, Start
 
+from .arguments import check_choice, check_name, check_seconds, check_start, check_whole, filter_of, shown
 from .connection import Connection
 from .feed import Feed
 from .publication import Batch, Publication
@@ -18,13 +19,7 @@ from .publisher import teller_of
 from .subscribing import GapPolicy, Settleable, SubscriptionChannel, Wanted
 
 CLOSE_TIMEOUT_S = 10.0
-
-
-def filter_of(keys: str | Iterable[str] | None, where: str | None) -> Filter | None:
-    """The filter that these words make, or None where there are none."""
-    if keys is None and where is None:
-        return None
-    return Filter((keys,) if isinstance(keys, str) else tuple(keys or ()), where)
+MODES = {"in-order": SettleMode.IN_ORDER, "individual": SettleMode.INDIVIDUAL}
 
 
 def wanted_of(
@@ -41,21 +36,32 @@ def wanted_of(
     attempts_max: int = 0,
     parked_to: str = "",
 ) -> Wanted:
-    """What a subscription asks for, in the words of the native protocol. Raises `Misuse`."""
+    """What a subscription asks for, in the words of the native protocol.
+
+    Raises `Misuse`, and `Refused` for a filter that does not parse.
+    """
+    check_name("stream", stream)
+    check_name("subscriber", subscriber, may_be_empty=True)
+    check_name("subscription", name, may_be_empty=True)
+    check_start(start)
+    check_whole("until", until)
+    check_choice("mode", mode, MODES, code="bad-mode")
+    check_whole("window_size", window_size, 1, code="bad-window")
+    check_whole("attempts_max", attempts_max)
+    check_name("stream to park in", parked_to, may_be_empty=True)
+    if on_gap != "raise" and not callable(on_gap):
+        raise Misuse("bad-argument", f'on_gap is "raise" or a function, not {shown(on_gap)}', argument="on_gap")
     if bool(subscriber) != bool(name):
         name = name or "main"
     if not subscriber and name:
-        raise Misuse("no-subscriber", "a durable subscription belongs to a subscriber: give its name as well")
-    modes = {"in-order": SettleMode.IN_ORDER, "individual": SettleMode.INDIVIDUAL}
-    if mode not in modes:
-        raise Misuse("bad-mode", f'{mode!r} is no way to settle: "in-order" and "individual" are')
-    if window_size < 1:
-        raise Misuse("bad-window", f"a window has at least one byte, not {window_size}")
-    if bool(attempts_max) != bool(parked_to):
-        raise Misuse("bad-parking", "to park what is pushed too often takes both: attempts_max and parked_to, a stream")
+        raise Misuse("no-subscriber", "a durable subscription needs a subscriber: give its name too")
+    if attempts_max and not parked_to:
+        raise Misuse("bad-parking", "attempts_max needs parked_to, the stream for dead letters")
+    if parked_to and not subscriber:
+        raise Misuse("bad-parking", "dead letters need a durable subscription: give it a subscriber")
     filter_ = filter_of(keys, where)
     return Wanted(
-        stream, subscriber, name, filter_, start or Start(), until, modes[mode], window_size, on_gap, attempts_max,
+        stream, subscriber, name, filter_, start or Start(), until, MODES[mode], window_size, on_gap, attempts_max,
         parked_to,
     )  # fmt: skip
 
@@ -90,7 +96,17 @@ class AsyncSubscription:
     # ── take ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def next_batch(self, timeout_s: float | None = None) -> Batch | None:
-        """The next batch; None at the end, or when `timeout_s` is over. Raises gaps, and what ended it."""
+        """The next batch; None at the end, or when `timeout_s` is over. Raises gaps, and what ended it.
+
+        All of it counts as tried then, where attempts are counted.
+        """
+        check_seconds("timeout_s", timeout_s)
+        batch = await self._next_batch(timeout_s)
+        if batch is not None and self._feed.counts_attempts:
+            await self._hand_out(batch.last_sequence, batch)
+        return batch
+
+    async def _next_batch(self, timeout_s: float | None = None) -> Batch | None:
         while True:
             batch = self._feed.take()
             if batch is not None or self._feed.is_ended:
@@ -109,9 +125,31 @@ class AsyncSubscription:
             yield batch
 
     async def __aiter__(self) -> AsyncIterator[Publication]:
-        while (batch := await self.next_batch()) is not None:
+        while (batch := await self._next_batch()) is not None:
             for publication in batch:
+                if self._feed.counts_attempts:
+                    await self._hand_out(publication.sequence, batch)
                 yield publication
+
+    async def _hand_out(self, sequence: int, batch: Batch) -> None:
+        if self._feed.note_handed(sequence, batch.redelivered_to):
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.channel.add_handed_waiter(sequence, teller_of(done))
+            await done
+            self._feed.check_handed()
+
+    # ── give back ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def retry(self, publication: Publication, delay_s: float = 0.0) -> None:
+        """Give a publication back, to be handed out again to this subscription after `delay_s`.
+
+        The attempt counts. It stays unsettled; whoever subscribes next is pushed it at once, without the delay.
+        """
+        self._feed.retry(publication, delay_s)
+
+    def reject(self, publication: Publication, reason: str) -> None:
+        """Give a publication back for good: it is a dead letter now, in `parked_to`, with this reason."""
+        self._feed.reject(publication, reason)
 
     # ── settle ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -19,15 +19,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from veredus.kernel.errors import Unavailable, VeredusError
-from veredus.matching.filters import Filter
+from veredus.kernel.errors import Fenced, Unavailable, VeredusError
+from veredus.matching.wanted import Filter
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps.client_exchange import (
     CreditRequested,
+    HandedOut,
     MessageRequested,
     SettleRequested,
     TellClosed,
     TellDelivery,
+    TellHanded,
     TellMessage,
     TellOpened,
     TellSettled,
@@ -37,9 +39,12 @@ from veredus.streams.exchange import SettleMode, Start, StartKind
 from .connection import TRANSIENT, Connection, Told, error_of
 from .publication import Batch, Publication
 from .publishing import RETRY_S, Waiter, new_incarnation
+from .ranges import Range, joined, without
+from .returns import Returns
 
 WINDOW_SIZE = 8 << 20
-Range: TypeAlias = tuple[int, int]
+HANDED_S = 0.1
+"""The node hears this often what was handed out, where nothing else is said that it could go with."""
 Settleable: TypeAlias = Publication | Batch | int
 """A publication, a batch, or a sequence."""
 
@@ -108,6 +113,17 @@ class SubscriptionChannel:
         self.is_waiting = False
         """Whether the subscriber waits for `tell_arrived`; it looks at the queue once more after setting this."""
         self.tell_arrived: Callable[[], None] = lambda: None
+        self.tell_fenced: Callable[[VeredusError], None] | None = None
+        """Called as soon as this is fenced."""
+        self.handed_to = 0
+        """What the subscriber was handed, where attempts are counted; its thread writes it."""
+        self.handed_known = 0
+        """Up to where of that the node has said that it counts; the loop writes it."""
+        self.again: deque[Publication] = deque()
+        """What is handed out once more; it outlives a link."""
+        self.retry_count = 0
+        """How many publications were given back to be tried again; the subscriber's thread writes it."""
+        self.returns = Returns(self._say_return, connection.call_later, self._hand_again)
         self.settled_floor = 0
         self.settle_to = 0
         """In order: up to where the subscriber has settled; its thread writes it."""
@@ -125,6 +141,8 @@ class SubscriptionChannel:
         self._sent: tuple[Range, ...] = ()
         self._pending: list[Range] = []
         self._settle_waiters: list[tuple[Range, Waiter]] = []
+        self._handed_said = 0
+        self._handed_waiters: list[tuple[int, Waiter]] = []
         self._floor = 0
         self._filter = wanted.filter
         self._filter_change: asyncio.Future[int] | None = None
@@ -180,8 +198,14 @@ class SubscriptionChannel:
                 self.sources.update(names)
             case TellMessage(_, m.Progress() | m.Gap() | m.End() as message):
                 self._queue(message)
+            case TellHanded(_, sequence):
+                self._be_handed(sequence)
             case TellSettled(_, floor, _):
                 self._be_settled(floor)
+            case TellMessage(_, m.Returned() as returned):
+                self.returns.take(returned)
+                self._tell_settled()
+                self._tell_arrived()
             case TellMessage(_, m.FilterChanged(position)):
                 self._be_filtered(position)
             case TellMessage(_, m.Refusal() as refusal):
@@ -200,9 +224,22 @@ class SubscriptionChannel:
 
     def _queue(self, item: Delivery | m.Progress | m.Gap | m.End) -> None:
         self.queue.append(item)
+        self._tell_arrived()
+
+    def _tell_arrived(self) -> None:
         if self.is_waiting:
             self.is_waiting = False
             self.tell_arrived()
+
+    def _hand_again(self, publication: Publication) -> None:
+        self.again.append(publication)
+
+    def _say_return(self, message: m.Return) -> bool:
+        if self._is_granted():
+            self.say_handed()
+            self._connection.handle(MessageRequested(self._channel, message))
+            return True
+        return False
 
     def _become_attached(self, grant: m.Subscribed) -> None:
         before, self.grant, self._granted = self.grant, grant, self._channel
@@ -212,14 +249,22 @@ class SubscriptionChannel:
             self.position = grant.position
             self.settled_floor = self.settle_to = grant.position - 1
             self._attached.set_result(None)
+            if self.wanted.attempts_max:
+                self._connection.call_later(HANDED_S, self._say_handed_again)
         elif 0 < grant.changed_from < self.position:
             self._forget_from(grant.changed_from)
             self._queue(m.Gap(grant.changed_from, self.position, "lost"))
+        self._handed_said = 0
+        self.say_handed()
+        self.returns.begin()
         self.pump_settlements()
 
     def _forget_from(self, sequence: int) -> None:
         """What was pushed from `sequence` on is gone: there is nothing of it to settle, nor to wait for."""
         last = sequence - 1
+        self.handed_to = min(self.handed_to, last)
+        self.handed_known = min(self.handed_known, last)
+        self.returns.forget_from(sequence)
         self.settle_to = min(self.settle_to, last)
         self.settled_floor = min(self.settled_floor, last)
         asked = [*self._pending, *self.to_settle]
@@ -261,12 +306,16 @@ class SubscriptionChannel:
         """It is over, and the subscriber hears why: at once when it was fenced, else behind what is queued."""
         if self.failure is None:
             self.failure = error
+            if isinstance(error, Fenced) and self.tell_fenced is not None:
+                self.tell_fenced(error)
+        self.say_handed()
         self.detach()
         if not self._attached.done():
             self._attached.set_exception(error)
             self._attached.exception()
         waiters, self._settle_waiters = self._settle_waiters, []
-        for _, tell in waiters:
+        handed, self._handed_waiters = self._handed_waiters, []
+        for _, tell in (*waiters, *handed):
             tell()
         self.is_waiting = False
         self.tell_arrived()
@@ -281,6 +330,37 @@ class SubscriptionChannel:
         channel, self._channel = self._channel, 0
         self._connection.detach(self, channel)
 
+    # ── what was handed out ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def say_handed(self) -> None:
+        """Say what was handed out since this was said last; in the loop."""
+        handed_to = self.handed_to
+        if handed_to > self._handed_said and self._is_granted():
+            self._handed_said = handed_to
+            self._connection.handle(HandedOut(self._channel, handed_to))
+
+    def _say_handed_again(self) -> None:
+        if self.failure is None:
+            self.say_handed()
+            self._connection.call_later(HANDED_S, self._say_handed_again)
+
+    def add_handed_waiter(self, sequence: int, tell: Waiter) -> None:
+        """Call `tell` once the node knows that all up to `sequence` was handed out, or this is over; in the loop."""
+        self.say_handed()
+        if self.failure is not None or self.handed_known >= sequence:
+            tell()
+        else:
+            self._handed_waiters.append((sequence, tell))
+
+    def _be_handed(self, sequence: int) -> None:
+        self.handed_known = max(self.handed_known, sequence)
+        waiting, self._handed_waiters = self._handed_waiters, []
+        for wanted, tell in waiting:
+            if wanted <= self.handed_known:
+                tell()
+            else:
+                self._handed_waiters.append((wanted, tell))
+
     # ── credit and settlements ───────────────────────────────────────────────────────────────────────────────────────
 
     def grant_credit(self, size: int, link_count: int) -> None:
@@ -290,6 +370,7 @@ class SubscriptionChannel:
 
     def pump_settlements(self) -> None:
         """Send what was settled since the last settlement, unless one is on its way; in the loop."""
+        self.say_handed()
         while not self._sent and self._is_granted():
             ranges = self._unsent()
             if ranges:
@@ -321,6 +402,9 @@ class SubscriptionChannel:
             self._pending = without(self._pending, sent)
             self.settled_floor = max(self.settled_floor, floor)
         self.pump_settlements()
+        self._tell_settled()
+
+    def _tell_settled(self) -> None:
         waiting, self._settle_waiters = self._settle_waiters, []
         for waiter in waiting:
             if self.is_settled(waiter[0]):
@@ -330,6 +414,8 @@ class SubscriptionChannel:
 
     def is_settled(self, wanted: Range) -> bool:
         """Whether the settlement of this range is confirmed, as far as it was asked for; in the loop."""
+        if self.returns.holds_rejected(*wanted):
+            return False
         if self.wanted.mode is SettleMode.IN_ORDER:
             return self.settled_floor >= wanted[1]
         asked = [*self._pending, *self.to_settle]
@@ -345,7 +431,10 @@ class SubscriptionChannel:
 
     def not_settled(self) -> VeredusError:
         """What is said when a settlement was not confirmed in time."""
-        return Unavailable("in-doubt", "the node has not confirmed the settlement yet; it is sent until it does")
+        return Unavailable(
+            "in-doubt",
+            "the node has not confirmed the settlement yet; the client sends it again until the node confirms it",
+        )
 
     def check_settled(self, wanted: Range) -> None:
         """Raise why a settlement that was waited for is not confirmed."""
@@ -356,6 +445,8 @@ class SubscriptionChannel:
     def _be_refused_settlement(self, error: VeredusError) -> None:
         if self._filter_change is not None and not self._filter_change.done():
             self._filter_change.set_exception(error)
+        elif isinstance(returned := error.details.get("returned"), int) and error.code in TRANSIENT:
+            self.returns.be_refused(returned, RETRY_S)
         elif error.code in TRANSIENT:
             link_count = self.link_count
             self._connection.call_later(RETRY_S, lambda: self._settle_again(link_count))
@@ -388,28 +479,3 @@ class SubscriptionChannel:
     def _be_filtered(self, position: int) -> None:
         if self._filter_change is not None and not self._filter_change.done():
             self._filter_change.set_result(position)
-
-
-def joined(ranges: list[Range]) -> list[Range]:
-    """The ranges in order, those that touch made one."""
-    made: list[Range] = []
-    for first, last in sorted(ranges):
-        if made and first <= made[-1][1] + 1:
-            made[-1] = (made[-1][0], max(made[-1][1], last))
-        else:
-            made.append((first, last))
-    return made
-
-
-def without(ranges: list[Range], gone: tuple[Range, ...]) -> list[Range]:
-    """The ranges, without those of `gone`, which are whole ranges of an earlier state of them."""
-    left: list[Range] = []
-    for first, last in ranges:
-        for a, b in gone:
-            if first <= a and b <= last:
-                if first < a:
-                    left.append((first, a - 1))
-                first = b + 1
-        if first <= last:
-            left.append((first, last))
-    return left

@@ -14,7 +14,7 @@ from veredus.kernel.octets import Octets
 from veredus.protocols.zeps import native
 from veredus.protocols.zeps.client_exchange import FramesReceived
 from veredus.protocols.zeps.frames import ATTACH_OK
-from veredus.protocols.zeps.native import FrameParser
+from veredus.protocols.zeps.parsing import FrameParser
 
 from .addresses import Address
 

@@ -8,8 +8,7 @@
 All numbers little-endian; times in microseconds since the Unix epoch, UTC. `crc` is the CRC-32C of all that follows it.
 `stream_id` and `source_id` are what the node announced when the source attached. The payload has one of two layouts
 (veredus.delivery.rows for small batches, veredus.delivery.columns for large ones), compressed where the flags say so.
-The token is
-the resume token that closes the batch.
+The token is the resume token that closes the batch.
 
 An excerpt is a batch with the EXCERPT flag, signed by the node: some rows of a batch that spanned `span` numbers, with
 a column that says which. In a whole batch `span` equals `count`.
@@ -22,8 +21,6 @@ import struct
 from collections.abc import Sequence
 from enum import IntEnum, IntFlag
 from typing import NamedTuple
-
-import pyarrow as pa
 
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.names import U63_MAX
@@ -195,6 +192,8 @@ def check_header(header: BatchHeader, limits: BatchLimits) -> None:
 
 def compressed(payload: Octets, codec: str) -> bytes:
     """The payload behind its raw size, compressed by "zstd" or "lz4"."""
+    import pyarrow as pa  # a lot to import for a command that puts one message
+
     name = _CODECS[CODEC_FLAGS[codec]]
     data = pa.compress(pa.py_buffer(payload), codec=name, asbytes=True)
     return _RAW_SIZE.pack(len(payload)) + bytes(data)
@@ -209,6 +208,8 @@ def payload_of(batch: Octets, header: BatchHeader, limits: BatchLimits) -> memor
     codec = _CODECS.get(header.flags & _CODEC_MASK)
     if codec is None:
         return stored
+    import pyarrow as pa  # a lot to import for a command that puts one message
+
     if len(stored) < RAW_SIZE_PREFIX:
         raise PeerFault("bad-batch", "a compressed payload starts with its raw size in 8 bytes")
     (raw_size,) = _RAW_SIZE.unpack_from(stored, 0)
@@ -224,12 +225,22 @@ def payload_of(batch: Octets, header: BatchHeader, limits: BatchLimits) -> memor
     return memoryview(raw).cast("B")
 
 
+def raw_size_of(batch: Octets, header: BatchHeader) -> int:
+    """The bytes that the payload claims to have once it is decompressed; 0 for one that is not compressed."""
+    if not header.flags & _CODEC_MASK or header.payload_size < RAW_SIZE_PREFIX:
+        return 0
+    raw_size: int = _RAW_SIZE.unpack_from(batch, HEADER_SIZE)[0]
+    return raw_size
+
+
 def _fits(stored: memoryview, raw_size: int) -> bool:
     """Whether an LZ4 block decompresses to at most `raw_size` bytes.
 
     Arrow's LZ4 does not say how much it wrote: without this question, memory that nobody wrote would pass for data. It
     costs a second decompression, which zstd, whose frames know their size, does not need.
     """
+    import pyarrow as pa  # a lot to import for a command that puts one message
+
     try:
         pa.decompress(pa.py_buffer(stored), decompressed_size=raw_size, codec=_LZ4)
     except OSError:

@@ -240,9 +240,9 @@ class Outbox:
         """Number, encode, sign and offer what was published, in as many batches as the limits ask for."""
         granted = self._granted
         if self._is_spoiled:
-            raise Misuse("spoiled", f"what was given as number {self.last_number + 1} is no publication")
+            raise Misuse("spoiled", f"the publisher received an invalid message as number {self.last_number + 1}")
         if granted is None:
-            raise Misuse("not-attached", "a source knows its numbers, and so may publish, once it is attached")
+            raise Misuse("not-attached", "the source is not attached yet: wait until it is attached before publishing")
         publications, token = event.publications, event.token
         try:
             self._cut_batches(publications, token, granted)
@@ -392,7 +392,7 @@ class Outbox:
 
     def forbid(self, event: Published) -> None:
         """A source that has stopped publishes no more."""
-        raise Misuse("stopped", "this source has stopped: what it publishes would never be offered")
+        raise Misuse("stopped", "this source has stopped and accepts no more publications")
 
     def check(self) -> None:
         expected = self.taken_number + 1

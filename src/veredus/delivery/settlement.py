@@ -102,6 +102,11 @@ class Ledger:
         lasts[begin:end] = [b for _, b in kept]
         return True
 
+    def is_unsettled(self, sequence: int) -> bool:
+        """Whether this waits for settlement."""
+        place = bisect_left(self._lasts, sequence)
+        return place < len(self._firsts) and self._firsts[place] <= sequence
+
     def reopen(self, first: int, last: int) -> None:
         """Sequences below the position that counted as done with are unsettled after all."""
         firsts, lasts = self._firsts, self._lasts

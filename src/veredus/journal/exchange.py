@@ -351,9 +351,10 @@ class CheckpointDone:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFailed:
-    """The checkpoint could not be written; the one before still holds."""
+    """The checkpoint could not be written; the one before still holds. `is_final` as it was asked for."""
 
     reason: str
+    is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,6 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numpy as np
-
 from veredus.kernel.octets import Octets, crc32c
 
 from .layout import FORMAT_VERSION
@@ -142,6 +140,8 @@ class Summary:
 
 def build_index(rows_by_key: Mapping[int, array[int]], end: int) -> tuple[Summary, bytes]:
     """The summary of a segment that is sealed at offset `end`, and all its rows as they go to the file."""
+    import numpy as np  # a lot to import for a client of topics, which seals hardly ever
+
     keys = sorted(rows_by_key)
     chunks = [rows_by_key[key].tobytes() for key in keys]
     rows = b"".join(chunks)

@@ -25,11 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 
-from veredus.delivery.record import RecordKind, RecordView, read_envelope
+from veredus.delivery.record import RecordKind, RecordView
 from veredus.kernel.effects import Note
 from veredus.kernel.errors import Refused
 from veredus.kernel.octets import ALIGNMENT
 
+from .beginning import KEPT, go_without, journal_id_of, load_checkpoint
 from .catalogue import Catalogue, Segment, StagePlaces
 from .checkpoint import (
     CHECKPOINT_NAME,
@@ -38,8 +39,6 @@ from .checkpoint import (
     Checkpoint,
     SegmentRow,
     ascending,
-    crc_of_checkpoint,
-    decode_checkpoint,
     open_segment_of,
     tables_of,
 )
@@ -101,13 +100,15 @@ def recover(
     Raises `Refused("newer-format")`, `Refused("older-format")`, and `Refused("journal-damaged")` when too much is gone
     to go on.
     """
-    checkpoint, crc = yield from _load_checkpoint(listing)
+    checkpoint, crc = yield from load_checkpoint(listing)
     numbers = [number for name in listing if (number := number_of(name, ".segment")) is not None]
     if checkpoint is None:
         if not numbers:
             return empty_journal(new_journal_id)
-        had_checkpoint = CHECKPOINT_NAME in listing or COPY_NAME in listing
-        journal_id = yield from _journal_id_of(sorted(numbers), had_checkpoint, new_journal_id)
+        damaged = [name for name in (CHECKPOINT_NAME, COPY_NAME) if name in listing]
+        journal_id = yield from journal_id_of(sorted(numbers), bool(damaged), new_journal_id)
+        if damaged:
+            yield from go_without(damaged, listing, len(numbers))
         recovery = _Recovery(listing, empty_journal(journal_id), ())
     else:
         yield CheckpointLoaded(checkpoint.state)
@@ -119,47 +120,6 @@ def recover(
         yield RemoveFile(CLOSED_NAME)
     yield from recovery.sort_rest(settings)
     return recovery.recovered
-
-
-def _load_checkpoint(listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answer, tuple[Checkpoint | None, bytes]]:
-    other_format: Refused | None = None
-    for name in (CHECKPOINT_NAME, COPY_NAME):
-        if name in listing:
-            data = yield ReadFile(name, 0, listing[name])
-            try:
-                checkpoint = None if data is None else decode_checkpoint(data)
-            except Refused as refused:
-                # One flipped bit can say that, too: then the other copy says otherwise.
-                checkpoint, other_format = None, refused
-            if data is not None and checkpoint is not None:
-                return checkpoint, crc_of_checkpoint(data)
-            yield Note("error", "journal-checkpoint-damaged", {"file": name})
-    if other_format is not None:
-        raise other_format
-    return None, b""
-
-
-def _journal_id_of(
-    numbers: list[int], had_checkpoint: bool, new_journal_id: bytes
-) -> Generator[RecoveryOrder, Answer, bytes]:
-    """The journal's id out of its segments, when there is no checkpoint; possible while none of them has gone."""
-    if numbers[0] != 1 or had_checkpoint:
-        message = (
-            "both copies of the checkpoint are missing or damaged, and segments before them have gone:"
-            " restore the directory from a copy, or move it away to begin a new journal"
-        )
-        raise Refused("journal-damaged", message)
-    head: Answer = None
-    for number in reversed(numbers):
-        head = yield ReadFile(segment_name(number), 0, SEGMENT_HEADER_SIZE + GROUP_RECORD_SIZE)
-        header = None if head is None else decode_segment_header(head)
-        if header is not None:
-            check_version(header.version)
-            return header.journal_id
-    if numbers == [1] and head is not None and read_envelope(head, SEGMENT_HEADER_SIZE) is None:
-        # The first segment was being made when the process ended; nothing was ever written to it.
-        return new_journal_id
-    raise Refused("journal-damaged", "no segment's header is sound: restore the directory from a copy")
 
 
 def _after_checkpoint(
@@ -236,7 +196,7 @@ class _Recovery:
             name = segment_name(number)
             read = yield ReadFile(name, 0, self.listing[name])
             if read is None:
-                message = f"{name} cannot be read: mend the disk, or restore the directory from a copy"
+                message = f"{name} cannot be read: {KEPT}; mend the disk, or the file's permissions, and start again"
                 raise Refused("journal-unreadable", message, segment=number)
             data = self._loaded[number] = memoryview(read)
             header = decode_segment_header(data)

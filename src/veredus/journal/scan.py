@@ -11,8 +11,6 @@ from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from veredus.delivery.record import RECORD_MAGIC, RecordKind, RecordView, read_envelope
 from veredus.kernel.octets import ALIGNMENT, aligned
 
@@ -53,6 +51,12 @@ def _starts(data: memoryview, offset: int, salt: int, mask: int, wanted: int) ->
     at = aligned(offset)
     while at + 16 <= len(data):
         end = min(len(data), at + _BLOCK_SIZE + ALIGNMENT)
+        if not data[at:end].tobytes().strip(b"\0"):
+            # Behind the end of a fresh segment nothing was ever written.
+            at += _BLOCK_SIZE
+            continue
+        import numpy as np  # a lot to import for a client of topics
+
         words = np.frombuffer(data[at : at + (end - at) // ALIGNMENT * ALIGNMENT], "<u4")[1::2]
         salts = np.uint32(salt_at(salt, at)) + np.arange(len(words) - 1, dtype="<u4")
         hits = np.flatnonzero(((words[:-1] & np.uint32(mask)) == wanted) & (words[1:] == salts))

@@ -141,7 +141,7 @@ class Upkeep:
         self._is_wanted = False
         appending = self._appending
         if appending.phase is Phase.FAILED:
-            self._orders.say(CheckpointFailed("the journal has failed: restart the node"))
+            self._orders.say(CheckpointFailed("the journal has failed: restart the node", event.is_final))
             return
         taken = taken_checkpoint(
             self._catalogue,
@@ -208,7 +208,7 @@ class Upkeep:
             )
         elif self._work is not None and self._work.token == event.token:
             self._timers.set(Timer.CHECKPOINT, retry_ns)
-            self._orders.say(CheckpointFailed(event.reason))
+            self._orders.say(CheckpointFailed(event.reason, self._work.is_final))
             self._next(now)
 
     def _finish(self, work: _Work, now: Now) -> None:

@@ -27,6 +27,14 @@ class CloseLink:
 
 
 @dataclass(frozen=True, slots=True)
+class Admit:
+    """The peer has greeted, and is this principal: its link keeps its place among the node's connections."""
+
+    link: int
+    principal: str
+
+
+@dataclass(frozen=True, slots=True)
 class PauseReading:
     """Stop reading from the link: too many bytes wait for the disk."""
 

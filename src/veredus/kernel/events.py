@@ -12,13 +12,15 @@ class LinkOpened:
     """A link to a peer came up. `door` says by which listener (`tcp`, `tls`, `unix`, `zeromq`, `memory`).
 
     `principal` is who the transport proved the peer to be (a client certificate's common name, or `local` where the
-    transport is private to this user), or "" when it proved nothing.
+    transport is private to this user), or "" when it proved nothing. `accepted_ns` is when the listener accepted it, in
+    monotonic nanoseconds, from which its time to greet counts; 0 for just now.
     """
 
     link: int
     door: str
     peer: str
     principal: str = ""
+    accepted_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def checked_name(kind: str, name: str) -> str:
     Raises `Refused("bad-name")`, which says which character is wrong and where.
     """
     if not name:
-        raise Refused("bad-name", f"a {kind} needs a name of at least one character", kind=kind, name=name)
+        raise Refused("bad-name", f"the name of a {kind} must have at least one character", kind=kind, name=name)
     if len(name) > NAME_SIZE_MAX:
         raise Refused(
             "bad-name", f"a {kind}'s name has at most {NAME_SIZE_MAX} characters, this has {len(name)}", kind=kind

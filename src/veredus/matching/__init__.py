@@ -1,25 +1,56 @@
-"""Taste: which publications an interest covers, by key pattern and by predicate, a column at a time."""
+"""Taste: which publications an interest covers, by key pattern and by predicate, a column at a time.
 
-from veredus.matching.filters import (
-    PATTERN_COUNT_MAX,
-    CompiledFilter,
-    Filter,
-    KeyUnion,
-    compile_filter,
-    union_of,
-)
-from veredus.matching.parser import DEPTH_MAX, PREDICATE_SIZE_MAX, TERM_COUNT_MAX
-from veredus.matching.patterns import (
-    EVERY_KEY,
-    PATTERN_SIZE_MAX,
-    REGEX_PROGRAM_SIZE_MAX,
-    Pattern,
-    compile_pattern,
-    prefix_text,
-)
-from veredus.matching.predicate import Predicate, compile_predicate
-from veredus.matching.selection import Mask
-from veredus.matching.table import PatternTable
+Names are imported when they are first used: a short command has no need of columns.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from veredus.matching.filters import (
+        PATTERN_COUNT_MAX,
+        CompiledFilter,
+        KeyUnion,
+        compile_filter,
+        union_of,
+    )
+    from veredus.matching.parser import DEPTH_MAX, PREDICATE_SIZE_MAX, TERM_COUNT_MAX
+    from veredus.matching.patterns import (
+        EVERY_KEY,
+        PATTERN_SIZE_MAX,
+        REGEX_PROGRAM_SIZE_MAX,
+        Pattern,
+        compile_pattern,
+        prefix_text,
+    )
+    from veredus.matching.predicate import Predicate, compile_predicate
+    from veredus.matching.selection import Mask
+    from veredus.matching.table import PatternTable
+    from veredus.matching.wanted import Filter
+
+_HOME_OF = {
+    "CompiledFilter": "filters",
+    "DEPTH_MAX": "parser",
+    "EVERY_KEY": "patterns",
+    "Filter": "wanted",
+    "KeyUnion": "filters",
+    "Mask": "selection",
+    "PATTERN_COUNT_MAX": "filters",
+    "PATTERN_SIZE_MAX": "patterns",
+    "PREDICATE_SIZE_MAX": "parser",
+    "Pattern": "patterns",
+    "PatternTable": "table",
+    "Predicate": "predicate",
+    "REGEX_PROGRAM_SIZE_MAX": "patterns",
+    "TERM_COUNT_MAX": "parser",
+    "compile_filter": "filters",
+    "compile_pattern": "patterns",
+    "compile_predicate": "predicate",
+    "prefix_text": "patterns",
+    "union_of": "filters",
+}
 
 __all__ = [
     "DEPTH_MAX",
@@ -42,3 +73,15 @@ __all__ = [
     "prefix_text",
     "union_of",
 ]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f".{home}", __name__), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

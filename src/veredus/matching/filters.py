@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,21 +15,13 @@ from veredus.kernel.errors import Refused
 from veredus.matching.patterns import EVERY_KEY, LiteralPattern, Pattern, PrefixPattern, compile_pattern
 from veredus.matching.predicate import Predicate, compile_predicate
 from veredus.matching.selection import Mask, binary_of, is_worth_spreading, mask_of, spread
+from veredus.matching.syntax import operation_count_of
+from veredus.matching.wanted import Filter
 
 PATTERN_COUNT_MAX = 256
 """The most key patterns in one filter."""
 ONE_BY_ONE_COUNT_MAX = 16
 """Up to so many tries of a key against a pattern cost less than to have Arrow try them all at once."""
-
-
-class Filter(msgspec.Struct, frozen=True):
-    """A filter as it is written, sent and journaled: key patterns, any of which will do, and a condition.
-
-    Without patterns every key will do, without a condition every publication of these keys.
-    """
-
-    keys: tuple[str, ...] = ()
-    where: str | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +74,12 @@ class CompiledFilter:
     def is_everything(self) -> bool:
         """Whether no publication at all is left out, so that nothing needs to be looked at."""
         return self.predicate is None and self.keys.is_everything
+
+    @cached_property
+    def term_count(self) -> int:
+        """How much there is to do for one record: key patterns to try, and operations of the condition; 0 for none."""
+        patterns = 0 if self.keys.is_everything else len(self.keys.patterns)
+        return patterns + (0 if self.predicate is None else operation_count_of(self.predicate.condition))
 
     @property
     def names(self) -> tuple[str, ...]:

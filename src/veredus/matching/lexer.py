@@ -90,6 +90,8 @@ def _next_token(text: str, start: int) -> tuple[Token, int]:
         return _octets(text, start)
     if character == "$" or _is_name_part(character):
         return _word(text, start)
+    if text.startswith("==", start):
+        raise refusal(start, "'==' has no meaning here; equal is written =")
     for symbol in _SYMBOLS:
         if text.startswith(symbol, start):
             return Token(TokenKind.SYMBOL, symbol, start), start + len(symbol)

@@ -127,7 +127,7 @@ def _kind_of(name: str, kind: pa.DataType) -> Kind:
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
         # A source's name is text, however the batch keeps it.
         return PSEUDO_COLUMNS.get(name, Kind.BYTES)
-    raise Misuse("bad-column", f"column {name} has type {kind}, which is no attribute's", column=name)
+    raise Misuse("bad-column", f"column {name} has type {kind}, which attributes cannot have", column=name)
 
 
 def _widened(name: str, array: pa.Array, kind: Kind) -> pa.Array:

@@ -41,6 +41,7 @@ REGEX_PROGRAM_SIZE_MAX = 2048
 """The most instructions in a compiled regular expression; what one octet of a key can cost grows with it."""
 REGEX_MEMORY_SIZE_MAX = 1 << 20
 
+_SCHEMES = ("literal", "prefix", "tokens", "regex")
 _ONE_BY_ONE_COUNT_MAX = 8
 _EXCERPT_SIZE_MAX = 80
 
@@ -199,7 +200,7 @@ def compile_pattern(text: str) -> Pattern:
         raise _refusal(text, 0, f"a pattern has at most {PATTERN_SIZE_MAX} octets, this has {size}")
     scheme, colon, rest = text.partition(":")
     start = len(scheme) + 1
-    if not colon or scheme not in ("literal", "prefix", "tokens", "regex"):
+    if not colon or scheme not in _SCHEMES:
         return PrefixPattern(_checked_size(text, text.encode(), 0))
     if scheme == "literal":
         return LiteralPattern(_checked_size(text, _unescaped(text, start, len(text)), start))
@@ -208,6 +209,15 @@ def compile_pattern(text: str) -> Pattern:
     if scheme == "tokens":
         return _compile_tokens(text, start)
     return _compile_regex(text, rest, start)
+
+
+def has_bare_wildcards(text: str) -> bool:
+    """Whether a pattern without a scheme has tokens that are or end with a wildcard: a prefix that few people mean."""
+    scheme, colon, _ = text.partition(":")
+    if colon and scheme in _SCHEMES:
+        return False
+    tokens = text.split(".")
+    return any(token.endswith("*") for token in tokens) or tokens[-1] == ">"
 
 
 def prefix_text(prefix: bytes) -> str:

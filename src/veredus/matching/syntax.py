@@ -180,6 +180,18 @@ def names_of(node: Node) -> tuple[str, ...]:
     return tuple(found)
 
 
+def operation_count_of(node: Node) -> int:
+    """How many operations `node` asks for: all that is below it but names and literals."""
+    count = 0
+    pending: list[Node] = [node]
+    while pending:
+        current = pending.pop()
+        if not isinstance(current, Literal | Name):
+            count += 1
+            pending.extend(children_of(current))
+    return count
+
+
 def children_of(node: Node) -> tuple[Node, ...]:
     """The nodes directly below `node`, from left to right."""
     match node:

@@ -13,55 +13,42 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from dataclasses import replace
+from typing import Any
 
 from veredus.journal import exchange as journal
 from veredus.journal.appending import Phase
 from veredus.journal.log import Log
 from veredus.kernel.deadlines import Deadlines
-from veredus.kernel.effects import Note, PauseReading, ResumeReading
+from veredus.kernel.effects import Admit, CloseLink, Note, PauseReading, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
-from veredus.protocols.links import SESSION_BITS, ReadingPaused, ReadingResumed
+from veredus.protocols.links import (
+    SESSION_BITS,
+    FrameRefused,
+    ReadingPaused,
+    ReadingResumed,
+    TurnGiven,
+    TurnWanted,
+    WorkDone,
+)
 from veredus.protocols.links import DrainRequested as DrainLink
 from veredus.protocols.topics.exchange import Answered, Asked
 from veredus.protocols.zeps.orders import AskPrincipal, PrincipalKnown, SessionCongested, SessionDrained
 from veredus.streams import exchange as streams
 from veredus.streams.engine import StreamsEngine
+from veredus.streams.rights import NOBODY, UNPROVEN
 
+from . import receiving
+from .administering import Administering
+from .dialects import LinkEngine
+from .exchange import DrainRequested as DrainRequested
+from .exchange import FloorOrdered as FloorOrdered
+from .exchange import PrincipalRevoked, RightsChanged
+from .pacing import Pacing, Payer
+from .quotas import Quotas
+from .receiving import DEFAULT_LIMITS, ReceiveBudget, ReceiveLimits
 from .retention import Retention
-
-
-@dataclass(frozen=True, slots=True)
-class DrainRequested:
-    """The node is to stop: peers are told, what is on its way to the disk arrives, nothing new is taken."""
-
-
-@dataclass(frozen=True, slots=True)
-class FloorOrdered:
-    """What the streams floor ordered outside of an event: from what it recovered, or because it was configured.
-
-    One fact, whatever is in it: a checkpoint between two of these orders would keep the floor's tables and only a part
-    of what they say that the journal has.
-    """
-
-    orders: Sequence[object]
-
-
-class LinkEngine(Protocol):
-    """What speaks a dialect on a link: it is told facts of the link, and what the floor says to its sessions."""
-
-    is_timed_by_answers: ClassVar[bool]
-    """Whether what the floor says may bring its deadline forward."""
-
-    def handle(self, event: object, now: Now) -> Sequence[object]:
-        """Take one fact; the orders that follow from it."""
-        ...
-
-    def deadline(self) -> int | None:
-        """When it is to be told of the clock, if nothing happens before."""
-        ...
 
 
 class NodeEngine:
@@ -75,6 +62,7 @@ class NodeEngine:
         (4) What follows from a fact is done before the next fact is told: who learns that an append was refused has
             ordered nothing yet that lies behind it.
         (5) Sessions hear what the floor says in its order, also what it says because of what they answer.
+        (6) Whose principal has had its share of work waits for its turn, and its link is not read from meanwhile.
     """
 
     def __init__(
@@ -84,11 +72,14 @@ class NodeEngine:
         open_link: Callable[[LinkOpened], LinkEngine],
         unsynced_size_max: int,
         connections_max: int,
+        receive_limits: ReceiveLimits = DEFAULT_LIMITS,
+        rates_max: tuple[int, int] = (0, 0),
     ) -> None:
         """A node over a recovered log and floor.
 
-        `open_link` makes the engine of a new link; `connections_max` is how many one principal may have.
+        `open_link` makes a link's engine; one principal has `connections_max`, and `rates_max` bytes a second in, out.
         """
+        self.receiving = ReceiveBudget(receive_limits)
         self.log = log
         self.floor = floor
         self.links: dict[int, LinkEngine] = {}
@@ -97,12 +88,18 @@ class NodeEngine:
         self._unsynced_size_max = unsynced_size_max
         self._connections_max = connections_max
         self._connected: dict[str, int] = {}
+        self._peers: dict[int, str] = {}
+        """Where each link comes from, for what is noted of it."""
         self._principals: dict[int, str] = {}
-        self._crowding: dict[int, str] = {}
-        """Links whose principal, proved by the transport, has no connection left."""
+        self._proved: dict[int, str] = {}
+        """Whom the transport has proved the peers of links to be."""
+        self.administering = Administering()
         self.opened_count = 0
         self.fault_count = 0
         self._is_full = False
+        self._pacing = Pacing()
+        self.quotas = Quotas(*rates_max, self._pacing)
+        self._routes = _ROUTES | ({Send: NodeEngine._count_sent} if self.quotas.sent.is_set else {})
         self._wants_checkpoint = False
         self._link_timers: Deadlines[int] = Deadlines()
         self._queue: deque[object] = deque()
@@ -124,7 +121,8 @@ class NodeEngine:
     def deadline(self) -> int | None:
         """The earliest deadline of all parts."""
         earliest = self._retention.deadline()
-        for at in (self.log.deadline(), self.floor.deadline(), self._link_timers.next_ns()):
+        parts = (self.log.deadline(), self.floor.deadline(), self._link_timers.next_ns())
+        for at in (*parts, self._pacing.deadline(), self.receiving.deadline(), self.quotas.deadline()):
             if at is not None and at < earliest:
                 earliest = at
         return earliest
@@ -142,7 +140,7 @@ class NodeEngine:
         queue = self._queue
         while queue:
             event = queue.popleft()
-            handler = _ROUTES.get(type(event))
+            handler = self._routes.get(type(event))
             if handler is None:
                 self._out.append(event)
             else:
@@ -184,22 +182,36 @@ class NodeEngine:
         if answers:
             self._do_next(self.floor.handle_all(answers, now))
 
+    def _administer(self, event: streams.AdminRequested, now: Now) -> None:
+        refusal = self.administering.refusal(event)
+        self._tell_floor(event, now) if refusal is None else self._answer_admin(refusal, now)
+
+    def _answer_admin(self, said: streams.AnswerAdmin | streams.Refuse, now: Now) -> None:
+        for note in self.administering.note_answer(said):
+            self._count_note(note, now)
+        self._tell_session(said, now)
+
     def _count_note(self, note: Note, now: Now) -> None:
         self.fault_count += note.event == "peer-broke-protocol"
+        session = note.fields.get("session")
+        if isinstance(session, int):
+            number = session >> SESSION_BITS
+            fields = {name: value for name, value in note.fields.items() if name != "session"}
+            note = replace(note, fields={**fields, "link": number, "peer": self._peers.get(number, "")})
         self._out.append(note)
 
     # ── facts of the host's ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _link_opened(self, event: LinkOpened, now: Now) -> None:
-        if event.principal and not self._admit(event.link, event.principal):
-            self._crowding[event.link] = event.principal
+        if event.principal:
+            # It counts as a connection of its principal once it has greeted: until then it has said nothing.
+            self._proved[event.link] = event.principal
             event = replace(event, principal="")
         self.opened_count += 1
+        self._peers[event.link] = event.peer
         self.links[event.link] = self._open_link(event)
         self._tell_link(event, now)
-        if self._is_full:
-            self._out.append(PauseReading(event.link))
-            self._tell_link(ReadingPaused(event.link), now)
+        self._pacing.open(event.link)
 
     def _tell_link(self, event: Any, now: Now) -> None:
         link = self.links.get(event.link)
@@ -208,16 +220,99 @@ class NodeEngine:
         self._do_next(link.handle(event, now))
         self._set_timer(event.link, link)
 
+    def _receive(self, event: Received, now: Now) -> None:
+        self.quotas.receive(self._principals.get(event.link, NOBODY), event, now)
+        if event.link in self.links and self._pacing.may_tell(event, self._payer(event.link), now):
+            self._do_next(self._work(event.link, event, now))
+            self._set_timer(event.link, self.links[event.link])
+
+    def _work(self, number: int, event: object, now: Now) -> Sequence[object]:
+        """Let the link's engine take what came, and count what it holds of a frame that is not whole."""
+        link = self.links[number]
+        try:
+            effects = link.handle(event, now)
+        except MemoryError:
+            self._give_up(number, "there is no memory left for this frame: try again later", now)
+            return ()
+        unfinished = link.unfinished
+        if unfinished.frame_size or number in self.receiving:
+            principal = self._principals.get(number, NOBODY)
+            # What is done for this comes behind what came before the frame that is not whole.
+            self._budget(
+                self.receiving.note(number, principal, principal not in UNPROVEN, unfinished, now.monotonic_ns), now
+            )
+        return effects
+
+    def _budget(self, orders: Sequence[receiving.Order], now: Now) -> None:
+        """Do what the budget of unfinished frames asks for."""
+        for order in orders:
+            match order:
+                case receiving.HoldBack(link):
+                    self._pacing.hold_back(link)
+                case receiving.ReadOn(link):
+                    self._pacing.let_go(link)
+                case receiving.GiveUp(link, message):
+                    self._give_up(link, message, now)
+
+    def _give_up(self, number: int, message: str, now: Now) -> None:
+        """End a link: its dialect says why, and what it holds is free."""
+        link = self.links.get(number)
+        if link is not None:
+            effects = list(link.handle(FrameRefused(number, "too-slow", message), now))
+            if not any(isinstance(effect, CloseLink) for effect in effects):
+                effects.append(CloseLink(number, "too-slow"))
+            self._do_next(effects)
+        self._budget(self.receiving.forget(number, now.monotonic_ns), now)
+
+    def _congest(self, event: LinkCongested, now: Now) -> None:
+        if event.link in self.links:
+            self._pacing.congest(event.link)
+            self._tell_link(event, now)
+
+    def _drain_link(self, event: LinkDrained, now: Now) -> None:
+        self._pacing.drain(event.link, self._payer(event.link))
+        if not self.quotas.sent.is_waiting(self._principals.get(event.link, NOBODY), event.link):
+            self._tell_link(event, now)
+
+    def _count_sent(self, event: Send, now: Now) -> None:
+        self._out.append(event)
+        if self.quotas.send(self._principals.get(event.link, NOBODY), event, now):
+            self._tell_link(LinkCongested(event.link), now)
+
+    def _payer(self, link: int) -> Payer:
+        return self._principals.get(link, link)
+
+    def _charge(self, event: WorkDone, now: Now) -> None:
+        self._pacing.charge(self._payer(event.link), event.cost_ns, now)
+
+    def _want_turn(self, event: TurnWanted, now: Now) -> None:
+        self._pacing.want(event.link, self._payer(event.link))
+
+    def _give_turn(self, turn: TurnGiven, now: Now) -> None:
+        event = self._pacing.next_of(turn)
+        if type(event) is LinkClosed:
+            self._link_closed(event, now)
+            return
+        effects = self._work(turn.link, event, now)
+        if not (effects and type(effects[-1]) is TurnWanted):
+            self._pacing.end_turn(turn.link, self._payer(turn.link))
+        self._do_next(effects)
+        self._set_timer(turn.link, self.links[turn.link])
+
     def _know_principal(self, event: PrincipalKnown, now: Now) -> None:
         if event.principal is not None and not self._admit(event.link, event.principal):
             event = self._too_many(event.link, event.principal)
+        if event.principal is not None:
+            who = {"link": event.link, "principal": event.principal}
+            protocol = getattr(self.links.get(event.link), "protocol", "")
+            self._out.append(Note("debug", "connected", {**who, "protocol": protocol}))
         self._tell_link(event, now)
 
     def _ask_principal(self, event: AskPrincipal, now: Now) -> None:
         """Whom the transport has proved already, and who has no token to be somebody else, is asked no more."""
-        crowding = self._crowding.get(event.link)
-        if crowding is not None and event.token is None:
-            self._tell_link(self._too_many(event.link, crowding), now)
+        proved = self._proved.get(event.link)
+        if proved is not None and event.token is None and not event.key:
+            self._know_principal(PrincipalKnown(event.link, proved), now)
         else:
             self._out.append(event)
 
@@ -227,12 +322,15 @@ class NodeEngine:
 
     def _admit(self, link: int, principal: str) -> bool:
         """Count the link among its principal's connections, if there is room for it."""
+        if self._principals.get(link) == principal:
+            return True
         count = self._connected.get(principal, 0)
         if count >= self._connections_max:
             return False
         self._release(link)
         self._connected[principal] = count + 1
         self._principals[link] = principal
+        self._out.append(Admit(link, principal))
         return True
 
     def _release(self, link: int) -> None:
@@ -243,10 +341,20 @@ class NodeEngine:
                 del self._connected[principal]
 
     def _link_closed(self, event: LinkClosed, now: Now) -> None:
+        if not self._pacing.may_close(event, self._payer(event.link)):
+            return
+        for note in self.administering.note_lost(event.link):
+            self._count_note(note, now)
+        if event.link in self._principals:
+            self.quotas.forget(self._principals[event.link], event.link)
+            who = {"link": event.link, "principal": self._principals[event.link]}
+            self._out.append(Note("debug", "disconnected", {**who, "reason": event.reason}))
         link = self.links.pop(event.link, None)
+        self._peers.pop(event.link, None)
         self._link_timers.clear(event.link)
         self._release(event.link)
-        self._crowding.pop(event.link, None)
+        self._proved.pop(event.link, None)
+        self._budget(self.receiving.forget(event.link, now.monotonic_ns), now)
         if link is not None:
             self._do_next(link.handle(event, now))
 
@@ -257,11 +365,22 @@ class NodeEngine:
         for number in list(self.links):
             self._tell_link(DrainLink(number, "the node stops"), now)
 
+    def _revoke(self, event: PrincipalRevoked, now: Now) -> None:
+        who = {"link": event.link, "principal": self._principals.get(event.link, "")}
+        self._out.append(Note("warning", "principal-revoked", {**who, "code": event.code, "reason": event.message}))
+        self._tell_link(DrainLink(event.link, event.message, event.code), now)
+
+    def _renew_rights(self, event: RightsChanged, now: Now) -> None:
+        self._do_next(self.floor.renew_rights(now))
+
     def _deadline_reached(self, event: DeadlineReached, now: Now) -> None:
         if _is_due(self.log.deadline(), now):
             self._tell_log(event, now)
         if _is_due(self.floor.deadline(), now):
             self._tell_floor(event, now)
+        for rested in self.quotas.rested(now):
+            self._tell_link(LinkDrained(rested), now)
+        self._queue.extend(self._pacing.due(now))
         for number in self._link_timers.due(now.monotonic_ns):
             link = self.links[number]
             if _is_due(link.deadline(), now):
@@ -269,6 +388,8 @@ class NodeEngine:
             at = link.deadline()
             if at is not None:
                 self._link_timers.set(number, at)
+        if _is_due(self.receiving.deadline(), now):
+            self._budget(self.receiving.look(now.monotonic_ns), now)
         if self.log.phase is not Phase.FAILED:
             for stream, first in self._retention.due(self.floor, self.log, now):
                 self._do_next(self.floor.trim(stream, first, now))
@@ -279,14 +400,14 @@ class NodeEngine:
         unsynced = self.log.unsynced_size
         if not self._is_full and unsynced > self._unsynced_size_max:
             self._is_full = True
-            for link in list(self.links):
-                self._out.append(PauseReading(link))
-                self._tell_link(ReadingPaused(link), now)
+            self._pacing.set_full(True, self.links)
         elif self._is_full and unsynced <= self._unsynced_size_max // 2:
             self._is_full = False
-            for link in list(self.links):
-                self._out.append(ResumeReading(link))
-                self._tell_link(ReadingResumed(link), now)
+            self._pacing.set_full(False, self.links)
+        for change in self._pacing.take_changes():
+            self._out.append(change)
+            told = ReadingPaused if type(change) is PauseReading else ReadingResumed
+            self._tell_link(told(change.link), now)
 
 
 def _is_due(at: int | None, now: Now) -> bool:
@@ -320,13 +441,14 @@ _TO_FLOOR = (
     streams.SessionClosed,
     streams.SubscribeRequested,
     streams.CreditGranted,
+    streams.HandedOut,
+    streams.ReturnRequested,
     streams.SettleRequested,
     streams.FilterChangeRequested,
     streams.RunOpenRequested,
     streams.StageOpenRequested,
     streams.CommitRequested,
     streams.StagesDropRequested,
-    streams.AdminRequested,
 )
 _TO_SESSION = (
     streams.GrantSource,
@@ -337,32 +459,41 @@ _TO_SESSION = (
     streams.PushProgress,
     streams.PushGap,
     streams.EndSubscription,
+    streams.ConfirmHanded,
+    streams.ConfirmReturned,
     streams.ConfirmSettled,
     streams.ConfirmFilter,
     streams.GrantRun,
     streams.GrantStage,
     streams.ConfirmCommitted,
-    streams.AnswerAdmin,
-    streams.Refuse,
     streams.Fence,
 )
 _ROUTES: dict[type, Callable[[NodeEngine, Any, Now], None]] = {
     **dict.fromkeys(_TO_LOG, NodeEngine._tell_log),
     **dict.fromkeys(_TO_FLOOR, NodeEngine._tell_floor),
     **dict.fromkeys(_TO_SESSION, NodeEngine._tell_session),
+    streams.AdminRequested: NodeEngine._administer,
+    streams.AnswerAdmin: NodeEngine._answer_admin,
+    streams.Refuse: NodeEngine._answer_admin,
     FloorOrdered: NodeEngine._follow_floor,
     Note: NodeEngine._count_note,
     LinkOpened: NodeEngine._link_opened,
-    Received: NodeEngine._tell_link,
+    Received: NodeEngine._receive,
+    WorkDone: NodeEngine._charge,
+    TurnWanted: NodeEngine._want_turn,
+    TurnGiven: NodeEngine._give_turn,
+    FrameRefused: NodeEngine._tell_link,
     Asked: NodeEngine._tell_link,
     Answered: NodeEngine._tell_link,
     AskPrincipal: NodeEngine._ask_principal,
     PrincipalKnown: NodeEngine._know_principal,
     LinkClosed: NodeEngine._link_closed,
-    LinkCongested: NodeEngine._tell_link,
-    LinkDrained: NodeEngine._tell_link,
+    LinkCongested: NodeEngine._congest,
+    LinkDrained: NodeEngine._drain_link,
     SessionCongested: NodeEngine._session_flow,
     SessionDrained: NodeEngine._session_flow,
     DrainRequested: NodeEngine._drain,
+    PrincipalRevoked: NodeEngine._revoke,
+    RightsChanged: NodeEngine._renew_rights,
     DeadlineReached: NodeEngine._deadline_reached,
 }

@@ -1,18 +1,21 @@
 """Whether the settings as a whole make sense, and keep the doors shut that should be: denied by default off loopback.
 
-A door proves who knocks if it is TLS or a Unix socket. Plain TCP and ZeroMQ carry everything in the clear, tokens too,
-so off loopback they are refused unless `insecure = true` says that this is meant.
+A door proves who knocks if it is TLS, a Unix socket, or ZeroMQ by CURVE. Plain TCP, and ZeroMQ otherwise, carry
+everything in the clear, tokens too, so off loopback they are refused unless `insecure = true` says that this is meant.
 Source: the design, section 5 ("loopback only unless told otherwise").
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ipaddress import IPv4Address
 from typing import NamedTuple
 
 from veredus.kernel.errors import Refused
-from veredus.node.rules import ANONYMOUS, EVERYTHING_ALLOWED, LOCAL, NOBODY, Access
-from veredus.node.settings import FRAME_OVERHEAD_SIZE, NodeSettings, split_address
+from veredus.node.rules import EVERYTHING_ALLOWED, Access
+from veredus.node.settings import FRAME_OVERHEAD_SIZE, MulticastSection, NodeSettings
+from veredus.node.specs import split_address
+from veredus.streams.rights import ANONYMOUS, LOCAL, NOBODY
 
 
 def is_loopback(host: str) -> bool:
@@ -30,7 +33,8 @@ def access_of(settings: NodeSettings) -> Access:
     """Who may do what under these settings. Raises `Refused("bad-rule")`."""
     security = settings.security
     if is_secured(settings):
-        return Access(security.rules, ANONYMOUS if security.insecure else NOBODY)
+        is_named = any(rule.principal == ANONYMOUS for rule in security.rules)
+        return Access(security.rules, ANONYMOUS if security.insecure or is_named else NOBODY)
     return Access(EVERYTHING_ALLOWED, ANONYMOUS if security.insecure else LOCAL)
 
 
@@ -57,20 +61,43 @@ def _quarrels(settings: NodeSettings) -> Iterator[Fault]:
     limits, tls, listen, security = settings.limits, settings.tls, settings.listen, settings.security
     if limits.frame_size_max < max(limits.body_size_max, limits.batch_size_max) + FRAME_OVERHEAD_SIZE:
         yield Fault("limits.frame_size_max", "a frame must hold the largest body, or batch, and 128 KiB more: raise it")
+    if limits.receive_size_max < 2 * limits.frame_size_max:
+        yield Fault("limits.receive_size_max", "it must hold two of the largest frames: set it to 2 * frame_size_max")
     if limits.silence_max_ns <= limits.heartbeat_interval_ns:
         yield Fault("limits.silence_max", "a peer must have time to answer a ping: set it above heartbeat_interval")
     if listen.tls and not tls.certificate:
         yield Fault("listen.tls", "TLS needs a certificate: set tls.certificate and tls.key")
     if tls.client_certificates == "required" and not tls.client_authorities:
-        yield Fault("tls.client_certificates", "whose certificates would be believed? Set tls.client_authorities")
+        yield Fault("tls.client_certificates", "no certificate authority is trusted: set tls.client_authorities")
+    yield from _wrong_multicast(settings.multicast)
+    if tls.revoked and not tls.client_authorities:
+        yield Fault("tls.revoked", "there are no client certificates that could be revoked: set tls.client_authorities")
     if not any((listen.tcp, listen.tls, listen.unix, listen.zeromq)):
-        yield Fault("listen.tcp", "the node listens nowhere: set at least one of tcp, tls, unix and zeromq")
+        yield Fault("listen.tcp", "the node has no listener: set at least one of tcp, tls, unix and zeromq")
     if is_secured(settings) and not security.rules:
-        yield Fault("security.rules", "nobody may do anything: add [[security.rules]] with principal, may and streams")
+        yield Fault("security.rules", "no rule allows anything: add [[security.rules]] with principal, may and streams")
     try:
         access_of(settings)
     except Refused as refused:
         yield Fault("security.rules", refused.message)
+
+
+def _wrong_multicast(multicast: MulticastSection) -> Iterator[Fault]:
+    if not multicast.group:
+        return
+    try:
+        is_group = IPv4Address(split_address(multicast.group)[0]).is_multicast
+    except ValueError:
+        is_group = False
+    if not is_group:
+        advice = "take one of 239.0.0.0 to 239.255.255.255"
+        yield Fault("multicast.group", f"{multicast.group} is not an IPv4 multicast group with a port: {advice}")
+    try:
+        IPv4Address(multicast.interface)
+    except ValueError:
+        yield Fault("multicast.interface", f"{multicast.interface!r} is not an IPv4 address of an interface")
+    if not multicast.names:
+        yield Fault("multicast.streams", "there is no stream to send: name at least one")
 
 
 def _open_doors(settings: NodeSettings) -> Iterator[Fault]:
@@ -78,21 +105,38 @@ def _open_doors(settings: NodeSettings) -> Iterator[Fault]:
     if _is_open(listen.metrics) and not listen.metrics_open:
         yield Fault(
             "listen.metrics",
-            f"{listen.metrics} is open to other machines: set listen.metrics_open = true if that is meant",
+            f"{listen.metrics} is open to other machines: to allow this, set listen.metrics_open = true",
         )
     if security.insecure:
         return
-    topics = settings.topics
+    topics, multicast = settings.topics, settings.multicast
+    if multicast.group and not is_loopback(multicast.interface):
+        advice = "use 127.0.0.1, or set security.insecure = true in a trusted network"
+        yield Fault("multicast.interface", f"datagrams sent by {multicast.interface} are not encrypted: {advice}")
     doors = (("listen.tcp", listen.tcp), ("listen.zeromq", listen.zeromq), ("topics.listen", topics.listen))
     for path, address in doors:
+        if path == "listen.zeromq" and security.zeromq_key:
+            continue
         if _is_open(address):
             advice = (
                 "use listen.tls with rules, listen on 127.0.0.1, or set security.insecure = true in a trusted network"
             )
             yield Fault(path, f"{address} is open to other machines and not encrypted: {advice}")
+    if _is_open(listen.zeromq) and security.zeromq_key and not security.tokens:
+        advice = "set security.tokens (see `veredus token add-key`), and [[security.rules]]"
+        yield Fault("listen.zeromq", f"{listen.zeromq} is open to other machines, and knows no client keys: {advice}")
     if _is_open(listen.tls) and not security.tokens and not settings.tls.client_authorities:
         advice = "set security.tokens (see `veredus token add`) or tls.client_authorities, and [[security.rules]]"
-        yield Fault("listen.tls", f"{listen.tls} is open to other machines and nobody can prove who they are: {advice}")
+        yield Fault("listen.tls", f"{listen.tls} is open to other machines and no peer can authenticate: {advice}")
+
+
+def mechanisms_of(settings: NodeSettings) -> tuple[str, ...]:
+    """By which mechanisms of ZMTP a ZeroMQ peer may come; where others could listen in, by CURVE alone."""
+    security = settings.security
+    curve = ("CURVE",) if security.zeromq_key else ()
+    if _is_open(settings.listen.zeromq) and curve and not security.insecure:
+        return curve
+    return ("NULL", *(("PLAIN",) if security.tokens else ()), *curve)
 
 
 def _is_open(address: str) -> bool:

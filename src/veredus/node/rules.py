@@ -1,74 +1,124 @@
-"""Who may do what: `may(principal, verb, stream)`, the one question that guards every door.
+"""Who may do what: `may(principal, verb, resource)`, the one question that guards every listener.
 
-A rule allows some principals some verbs on some streams. The first rule that covers a question allows it; there is no
-rule that denies, and what no rule covers is denied.
+Rules are an ordered list. The first rule that covers a question decides it; what no rule covers is denied.
 
-    principal   a name in which `*` is any run of characters: `desk-*`
-    may         verbs out of `VERBS`, or `*` for all of them
-    streams     names by dot-separated tokens: `*` is exactly one token, `>` at the end one or more; `>` alone is all
+    principal     a name in which `*` is any run of characters: `desk-*`
+    may           verbs out of `VERBS` that the rule allows, or `*` for all of them
+    deny          verbs that it denies, before it looks at `may`
+    streams       patterns of names, as below; so are the next three
+    sinks
+    sources       as which sources of these streams; limits the verbs whose request names a source
+    subscribers   as which subscribers of these streams; likewise
 
-A peer that proves nothing is `local` while no security is set up, `anonymous` where that was asked for by
-`insecure = true`, and nobody otherwise: no rule covers nobody, not even `principal = "*"`.
+A rule that names neither streams nor sinks covers all of both; one that names either covers no other kind. Names are
+taken apart at `.` and `/`: in a pattern, `*` is any run of characters within one token, `>` at the end one or more
+tokens, and `>` alone is every name.
+
+`*` in a principal covers those alone who have proved who they are. Peers that prove nothing have names of their own,
+which a rule must give literally: `anonymous`, and `local` for peers on the machine: those of the Unix socket, and all
+while no security is set up. Where no rule names `anonymous`, such a peer is nobody, and is told to prove who it is.
 Source: the design, section 5.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from veredus.kernel.errors import Refused
-from veredus.matching import Pattern, compile_pattern
+from veredus.streams.rights import ANONYMOUS, LOCAL, NOBODY, STREAM, UNPROVEN, VERBS, Resource
 
-VERBS = ("publish", "subscribe", "create", "delete", "trim", "describe")
+if TYPE_CHECKING:
+    from veredus.matching import Pattern
+
 EVERY_VERB = "*"
-EVERY_STREAM = ">"
-LOCAL = "local"
-ANONYMOUS = "anonymous"
-NOBODY = ""
+EVERY_NAME = ">"
 PRINCIPAL_SIZE_MAX = 255
 _REMEMBERED_MAX = 1024
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9_.:@/+=*>-]+", re.ASCII)
+_Names: TypeAlias = tuple[str, ...]
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """Allows every principal that matches `principal` the verbs `may` on the streams that match one of `streams`."""
+class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Allows every principal that matches `principal` the verbs `may`, and denies it the verbs `deny`, on what matches
+    one of `streams` or `sinks`. None: the rule does not name such things.
+    """
 
     principal: str
-    may: tuple[str, ...]
-    streams: tuple[str, ...] = (EVERY_STREAM,)
+    may: _Names = ()
+    deny: _Names = ()
+    streams: _Names | None = None
+    sinks: _Names | None = None
+    sources: _Names | None = None
+    subscribers: _Names | None = None
+
+    def __str__(self) -> str:
+        said = [f"may {', '.join(self.may)}"] * bool(self.may) + [f"may not {', '.join(self.deny)}"] * bool(self.deny)
+        names = [f"{kind} {', '.join(given)}" for kind in KINDS if (given := getattr(self, kind)) is not None]
+        return f"{self.principal} {', '.join(said)} on {'; '.join(names) or 'all streams and sinks'}"
 
 
-EVERYTHING_ALLOWED = (Rule(principal="*", may=(EVERY_VERB,)),)
+KINDS = ("streams", "sinks", "sources", "subscribers")
+EVERYTHING_ALLOWED = tuple(Rule(principal=who, may=(EVERY_VERB,)) for who in ("*", LOCAL, ANONYMOUS))
+
+
+class NamePattern:
+    """A set of names of streams, sinks, sources or subscribers."""
+
+    __slots__ = ("_pattern",)
+
+    def __init__(self, text: str) -> None:
+        """Raises `Refused("bad-rule")` for what is no pattern of names."""
+        tokens = re.split(r"[./]", text)
+        if not _NAME_PATTERN.fullmatch(text):
+            raise Refused(
+                "bad-rule", f"pattern {text!r}: names have letters, digits and _.:@/+=-; wildcards are * and >"
+            )
+        if any(">" in token for token in tokens[:-1]) or (">" in tokens[-1] and tokens[-1] != ">"):
+            raise Refused("bad-rule", f"pattern {text!r}: `>` stands at the end, as a token of its own")
+        self._pattern: Pattern | None = None
+        if text != EVERY_NAME:
+            parts = {"*": "[^./]*", ">": ".*"}
+            regex = "".join(parts.get(character) or re.escape(character) for character in text)
+            # Columns are a lot to import for a command whose rules allow everything.
+            from veredus.matching import compile_pattern
+
+            self._pattern = compile_pattern(f"regex:{regex}")
+
+    def matches(self, name: str) -> bool:
+        """Whether the name is in the set."""
+        return self._pattern is None or self._pattern.matches(name.encode())
 
 
 class CompiledRule:
     """A rule made ready."""
 
-    __slots__ = ("_parts", "_patterns", "_verbs")
+    __slots__ = ("_allowed", "_denied", "_names", "_principal")
 
     def __init__(self, rule: Rule) -> None:
-        """Raises `Refused("bad-rule")` for an unknown verb, or a stream pattern that does not parse."""
-        for verb in rule.may:
+        """Raises `Refused("bad-rule")` for an unknown verb, or a pattern that does not parse."""
+        for verb in (*rule.may, *rule.deny):
             if verb not in VERBS and verb != EVERY_VERB:
                 raise Refused("bad-rule", f"{verb!r} is no verb: there are {', '.join(VERBS)} and {EVERY_VERB}")
-        if not rule.principal or not rule.may or not rule.streams:
-            raise Refused("bad-rule", "a rule names a principal, at least one verb and at least one stream")
-        self._parts = rule.principal.split("*")
-        self._verbs = frozenset(VERBS if EVERY_VERB in rule.may else rule.may)
-        try:
-            self._patterns: tuple[Pattern, ...] = tuple(compile_pattern(f"tokens:{text}") for text in rule.streams)
-        except Refused as refused:
-            raise Refused("bad-rule", refused.message, **refused.details) from None
-
-    @property
-    def verbs_everywhere(self) -> frozenset[str]:
-        """The verbs that the rule allows on every stream."""
-        return self._verbs if any(pattern.is_everything for pattern in self._patterns) else frozenset()
+        given: dict[str, _Names | None] = {kind: getattr(rule, kind) for kind in KINDS}
+        if not rule.principal or not (rule.may or rule.deny) or () in given.values():
+            said = "a rule names a principal and at least one verb, and at least one name in each list of names"
+            raise Refused("bad-rule", said)
+        self._allowed = frozenset(VERBS if EVERY_VERB in rule.may else rule.may)
+        self._denied = frozenset(VERBS if EVERY_VERB in rule.deny else rule.deny)
+        self._principal = rule.principal
+        if given["streams"] is None and given["sinks"] is None:
+            given["streams"] = given["sinks"] = (EVERY_NAME,)
+        self._names = {kind: tuple(map(NamePattern, names)) for kind, names in given.items() if names is not None}
 
     def covers_principal(self, principal: str) -> bool:
         """Whether the rule speaks of this principal."""
-        first, *rest = self._parts
+        if principal in UNPROVEN:
+            return principal == self._principal
+        first, *rest = self._principal.split("*")
         if not rest:
             return principal == first
         *middle, last = rest
@@ -82,9 +132,21 @@ class CompiledRule:
             place = found + len(part)
         return True
 
-    def covers(self, verb: str, stream: bytes) -> bool:
-        """Whether the rule allows its principals this verb on this stream; the name is given as UTF-8."""
-        return verb in self._verbs and any(pattern.matches(stream) for pattern in self._patterns)
+    def decides(self, verb: str, resource: Resource) -> bool | None:
+        """Whether the rule lets its principals do this; None where it does not cover the question."""
+        is_denied = verb in self._denied
+        if not is_denied and verb not in self._allowed:
+            return None
+        if not self._has("streams" if resource.kind == STREAM else "sinks", resource.name, False):
+            return None
+        for kind, name in (("sources", resource.source), ("subscribers", resource.subscriber)):
+            if name is not None and not self._has(kind, name, True):
+                return None
+        return not is_denied
+
+    def _has(self, kind: str, name: str, otherwise: bool) -> bool:
+        patterns = self._names.get(kind)
+        return otherwise if patterns is None else any(pattern.matches(name) for pattern in patterns)
 
 
 class Access:
@@ -99,22 +161,21 @@ class Access:
         """Raises `Refused("bad-rule")`."""
         self.unproven = unproven
         self._rules = tuple(CompiledRule(rule) for rule in rules)
-        self._by_principal: dict[str, tuple[tuple[CompiledRule, ...], frozenset[str]]] = {}
-        """The rules that speak of a principal, and the verbs that it may do on every stream."""
+        self._by_principal: dict[str, tuple[CompiledRule, ...]] = {}
+        """The rules that speak of a principal, in their order."""
 
-    def may(self, principal: str, verb: str, stream: str) -> bool:
-        """Whether `principal` may do `verb` on `stream`."""
+    def may(self, principal: str, verb: str, resource: Resource) -> bool:
+        """Whether `principal` may do `verb` on `resource`."""
         if principal == NOBODY:
             return False
-        known = self._by_principal.get(principal)
-        if known is None:
+        rules = self._by_principal.get(principal)
+        if rules is None:
             if len(self._by_principal) >= _REMEMBERED_MAX:
                 self._by_principal.clear()
             rules = tuple(rule for rule in self._rules if rule.covers_principal(principal))
-            known = rules, frozenset().union(*(rule.verbs_everywhere for rule in rules))
-            self._by_principal[principal] = known
-        rules, everywhere = known
-        if verb in everywhere:
-            return True
-        name = stream.encode()
-        return any(rule.covers(verb, name) for rule in rules)
+            self._by_principal[principal] = rules
+        for rule in rules:
+            decision = rule.decides(verb, resource)
+            if decision is not None:
+                return decision
+        return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from .admission import Admission
 from .engine import NodeEngine
 from .figures import LABELLED_STREAMS_MAX, Reading
 
@@ -14,6 +15,14 @@ def readings(engine: NodeEngine) -> Iterator[Reading]:
     yield from _sums(engine)
     yield from _streams(engine)
     yield from _subscriptions(engine)
+
+
+def admission_readings(admission: Admission) -> Iterator[Reading]:
+    """The values of the figures about the places of connections."""
+    yield Reading("veredus_connections_unproven", admission.unproven_count)
+    yield Reading("veredus_connections_refused", admission.refused_count)
+    yield Reading("veredus_connections_displaced", admission.displaced_count)
+    yield Reading("veredus_connections_late", admission.late_count)
 
 
 def _sums(engine: NodeEngine) -> Iterator[Reading]:
@@ -36,10 +45,15 @@ def _sums(engine: NodeEngine) -> Iterator[Reading]:
     yield Reading("veredus_pushed_bytes", counts.pushed_size)
     yield Reading("veredus_peer_faults", engine.fault_count)
     yield Reading("veredus_tail_bytes", tables.budget.size)
+    yield Reading("veredus_unfinished_bytes", engine.receiving.size)
+    yield Reading("veredus_unfinished_refused", engine.receiving.refused_count)
     yield Reading("veredus_journal_bytes", log.size)
     yield Reading("veredus_journal_unsynced_bytes", log.unsynced_size)
     yield Reading("veredus_journal_segments", log.segment_count)
     yield Reading("veredus_journal_space", log.has_space)
+    yield Reading("veredus_clock_behind_seconds", counts.clock_behind_us / 1e6)
+    yield Reading("veredus_principals_slowed", engine.quotas.received.slowed_count, ("received",))
+    yield Reading("veredus_principals_slowed", engine.quotas.sent.slowed_count, ("sent",))
     yield Reading("veredus_ready", log.has_space)
 
 

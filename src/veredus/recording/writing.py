@@ -211,7 +211,7 @@ def _written(file: int, message: pa.Buffer, path: Path) -> None:
 def _same_length(**columns: Any) -> int:
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) != 1:
-        raise Misuse("bad-lengths", f"these differ in length: {lengths}")
+        raise Misuse("bad-lengths", f"the columns differ in length: {lengths}")
     return next(iter(lengths.values()))
 
 

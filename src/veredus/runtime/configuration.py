@@ -27,11 +27,10 @@ from veredus.node.settings import (
     SETTINGS,
     STREAM_SETTINGS,
     NodeSettings,
-    Setting,
     StreamSection,
     StreamsSection,
-    Unit,
 )
+from veredus.node.specs import Setting, Unit
 
 DEFAULT = "default"
 FILE_SIZE_MAX = 1 << 20
@@ -41,8 +40,15 @@ CLIENT_VARIABLES = ("VEREDUS_SETTINGS", "VEREDUS_ADDRESS", "VEREDUS_TOKEN", "VER
 
 _BY_PATH = {setting.path: setting for setting in SETTINGS}
 _BY_VARIABLE = {setting.variable: setting for setting in SETTINGS}
+_VARIABLE_ENDS = [variable.removeprefix(VARIABLE_PREFIX) for variable in (*_BY_VARIABLE, *CLIENT_VARIABLES)]
+MISSPELT_LIKENESS = 0.8
+"""A variable that is so like a setting's (1: equal) is taken for a slip, and not passed over."""
+_LINK = re.compile(
+    rf"{VARIABLE_PREFIX}(?:\w+_)?(?:PORT|NAME|HOST|SERVICE_HOST|SERVICE_PORT(?:_\w+)?"
+    r"|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?|ENV_\w+)"
+)
 _STREAM_BY_NAME = {setting.name: setting for setting in STREAM_SETTINGS}
-_RULE_KEYS = ("principal", "may", "streams")
+_RULE_KEYS = Rule.__struct_fields__
 _TOML_PLACE = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -60,6 +66,8 @@ class Configuration:
 
     settings: NodeSettings
     origins: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What was passed over, each with the reason: variables that are no settings."""
 
     def origin(self, path: str) -> str:
         """Where a setting came from: `default`, `file:line:column`, a variable or a flag."""
@@ -87,16 +95,22 @@ class _Reading:
         self._streams: dict[str, dict[str, object]] = {}
         self._rules: tuple[Rule, ...] = ()
         self._faults: list[str] = []
+        self._notes: list[str] = []
 
     def read_environment(self, environment: Mapping[str, str]) -> None:
         for variable in sorted(environment):
             if not variable.startswith(VARIABLE_PREFIX) or variable in CLIENT_VARIABLES:
                 continue
             setting = _BY_VARIABLE.get(variable)
-            if setting is None:
-                self._faults.append(f"{variable}: there is no such setting{_nearest(variable, _BY_VARIABLE)}")
+            value = environment[variable]
+            if _is_link(variable, value):
+                self._notes.append(f"{variable} is passed over: it is how a container engine links to a service")
+            elif setting is not None:
+                self._take(setting, value, f"variable {variable}")
+            elif near := _misspelt(variable):
+                self._faults.append(f"{variable}: there is no such setting; did you mean {near}?")
             else:
-                self._take(setting, environment[variable], f"variable {variable}")
+                self._notes.append(f"{variable} is passed over: there is no such setting")
 
     def read_flags(self, flags: Sequence[Flag]) -> None:
         for flag in flags:
@@ -140,7 +154,7 @@ class _Reading:
             ]
         if self._faults:
             raise Refused("bad-settings", "\n".join(self._faults), faults=self._faults)
-        return Configuration(settings, self._origins)
+        return Configuration(settings, self._origins, tuple(self._notes))
 
     def _take(self, setting: Setting, given: object, origin: str, relative_to: Path | None = None) -> None:
         try:
@@ -213,7 +227,7 @@ class _Reading:
                 rule = msgspec.convert(wanted, Rule)
                 CompiledRule(rule)
             except msgspec.ValidationError as error:
-                self._faults.append(f"{place}: a rule has a principal, a list `may` and a list `streams`: {error}")
+                self._faults.append(f"{place}: a rule has a principal, lists of verbs and lists of names: {error}")
             except Refused as refused:
                 self._faults.append(f"{place}: {refused.message}")
             else:
@@ -263,6 +277,17 @@ def _toml_fault(file: Path, text: str, message: str) -> str:
 def _stream_section(streams: StreamsSection, given: dict[str, object]) -> StreamSection:
     inherited = {setting.field: getattr(streams, setting.field) for setting in STREAM_SETTINGS}
     return StreamSection(**(inherited | given))
+
+
+def _is_link(variable: str, value: str) -> bool:
+    """Whether Kubernetes or Docker has set this, for a service that is named like us: `VEREDUS_PORT=tcp://…`."""
+    return _LINK.fullmatch(variable) is not None and (variable not in _BY_VARIABLE or "://" in value)
+
+
+def _misspelt(variable: str) -> str:
+    """The variable that this is nearly, "" where it is like none."""
+    near = get_close_matches(variable.removeprefix(VARIABLE_PREFIX), _VARIABLE_ENDS, 1, MISSPELT_LIKENESS)
+    return VARIABLE_PREFIX + near[0] if near else ""
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:

@@ -14,14 +14,14 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
-
 from veredus.kernel.errors import Refused
 from veredus.kernel.octets import Octets
 
 LOCK_NAME = "lock"
 ASIDE_NAME = "aside"
 _TEMPORARY = ".tmp"
+_FILLED_SIZE_MAX = 1 << 20
+"""Filling so little with zeros takes no time."""
 
 sync_data = getattr(os, "fdatasync", os.fsync)
 """Brings a file's data, and the size needed to find it, to the platter."""
@@ -82,6 +82,17 @@ class Directory:
         sync_directory(self.path)
         return f"{ASIDE_NAME}/{kept_as}"
 
+    def is_in_place(self) -> bool:
+        """Whether the directory is still the one that was opened, under its name."""
+        try:
+            there, held = (self.path / LOCK_NAME).stat(), os.fstat(self._lock)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            # Who cannot look knows nothing.
+            return True
+        return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)
+
     def close(self) -> None:
         """Let go of the directory."""
         os.close(self._lock)
@@ -99,6 +110,25 @@ def holder_of(lock: int) -> int:
     """The process that holds a lock file, as that says itself; 0 where it does not."""
     holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
     return int(holder) if holder.isdigit() else 0
+
+
+def running_node(path: Path) -> int:
+    """The process that has the journal in the directory. Raises `Refused("no-node")` where none has."""
+    said = f"no node runs over {str(path)!r}"
+    try:
+        lock = os.open(path / LOCK_NAME, os.O_RDONLY)
+    except OSError:
+        raise Refused("no-node", f"{said}: there is no journal", path=str(path)) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        # It is locked: whoever the file names has it.
+        process = holder_of(lock)
+        if process:
+            return process
+    finally:
+        os.close(lock)
+    raise Refused("no-node", f"{said}: start it, or name the directory of one that runs", path=str(path))
 
 
 def open_directory(path: Path) -> Directory:
@@ -178,10 +208,16 @@ def _write_some(descriptor: int, offset: int, buffers: list[Octets]) -> int:
     return offset
 
 
+def _unfilled(size: int) -> memoryview:
+    # A bytearray would be filled with zeros first, while every other thread waits.
+    import numpy as np  # a lot to import for a client of topics, which reads little
+
+    return np.empty(size, np.uint8).data
+
+
 def read_at(descriptor: int, offset: int, size: int) -> memoryview:
     """`size` bytes from `offset` on in memory of their own, fewer where the file ends. Raises `OSError`."""
-    # Not a bytearray: that would be filled with zeros first, while every other thread waits.
-    view = np.empty(size, np.uint8).data
+    view = memoryview(bytearray(size)) if size <= _FILLED_SIZE_MAX else _unfilled(size)
     filled = 0
     while filled < size:
         count = os.preadv(descriptor, [view[filled:]], offset + filled)

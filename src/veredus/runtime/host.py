@@ -17,13 +17,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import structlog
-
-from veredus.kernel.effects import CloseLink, Note, PauseReading, ResumeReading, Send
+from veredus.kernel.effects import Admit, CloseLink, Note, PauseReading, ResumeReading, Send
 from veredus.kernel.engine import Engine, Now
-from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened
+from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
 from veredus.kernel.octets import Octets
 
+from .logs import Logger, say_held_back
+
+INBOX_SIZE_MAX = 64 << 20
+"""Bytes that came over links and are handled at the latest when there are so many, though the loop has more to read."""
 TICK_S = 0.02
 """How late a deadline may be noticed; what must be quicker is driven by events."""
 
@@ -37,6 +39,10 @@ class Link(Protocol):
 
     def close(self) -> None:
         """Close once what was sent has been written."""
+        ...
+
+    def admit(self) -> None:
+        """The peer has greeted, and has a principal."""
         ...
 
     def pause_reading(self) -> None:
@@ -60,10 +66,16 @@ class Host:
         self._loop = loop
         self._carry_out = carry_out
         self._inbox: list[object] = []
+        self._inbox_size = 0
         self._is_scheduled = False
+        self._is_running = False
+        self._is_stopped = False
         self._next_link = 1
         self._tick: asyncio.TimerHandle | None = None
-        self._log = structlog.get_logger("veredus")
+        self.log = Logger()
+        """What notes are said with."""
+        self._peers: dict[int, tuple[str, str]] = {}
+        """Listener and address of each link."""
         self.failure: BaseException | None = None
         self.on_failure: Callable[[BaseException], None] = _ignore
 
@@ -75,20 +87,33 @@ class Host:
         """Tick no more, and handle nothing that still arrives."""
         if self._tick is not None:
             self._tick.cancel()
-        self._is_scheduled = True
+        self._is_scheduled = self._is_stopped = True
 
-    def open_link(self, link: Link, door: str, peer: str, principal: str = "") -> int:
-        """A link came up; the number by which the engine knows it."""
+    def open_link(self, link: Link, door: str, peer: str, principal: str = "", accepted_ns: int = 0) -> int:
+        """A link came up, of a connection accepted at `accepted_ns`; the number by which the engine knows it."""
         number = self._next_link
         self._next_link += 1
         self.links[number] = link
-        self.post(LinkOpened(number, door, peer, principal))
+        self._peers[number] = door, peer
+        self.post(LinkOpened(number, door, peer, principal, accepted_ns))
         return number
 
     def close_link(self, number: int, reason: str) -> None:
         """A link is gone."""
         if self.links.pop(number, None) is not None:
             self.post(LinkClosed(number, reason))
+            self._loop.call_soon(self._peers.pop, number, None)
+
+    def note(self, note: Note) -> None:
+        """Say in the log what an engine, or a part of ours, has noted; where and who is added for a link's."""
+        self.log.say(note.level, note.event, self._located(note.fields))
+
+    def receive(self, number: int, data: Octets) -> None:
+        """Bytes came over a link; from the loop's thread only, outside of what the host carries out."""
+        self.post(Received(number, data))
+        self._inbox_size += len(data)
+        if self._inbox_size > INBOX_SIZE_MAX and not self._is_running and not self._is_stopped:
+            self._run()
 
     def post(self, event: object) -> None:
         """Put an event into the inbox; from the loop's thread only."""
@@ -106,13 +131,14 @@ class Host:
 
     def _on_tick(self) -> None:
         self._tick = self._loop.call_later(TICK_S, self._on_tick)
+        say_held_back()
         due = self.engine.deadline()
         if due is not None and due <= time.monotonic_ns():
             self.post(DeadlineReached())
 
     def _run(self) -> None:
-        self._is_scheduled = False
-        events, self._inbox = self._inbox, []
+        self._is_scheduled, self._is_running = False, True
+        events, self._inbox, self._inbox_size = self._inbox, [], 0
         now = Now(time.monotonic_ns(), time.time_ns())
         sends: dict[int, list[Octets]] = {}
         try:
@@ -132,6 +158,12 @@ class Host:
         # publisher, which takes the processor away from us where there are few.
         for number, buffers in reversed(sends.items()):
             self._flush(number, buffers)
+        self._is_running = False
+        due = self.engine.deadline()
+        if due is not None and due <= time.monotonic_ns() and not self._is_scheduled:
+            # Work that goes on in turns: the sockets are looked at in between.
+            self._is_scheduled = True
+            self._loop.call_soon(self._run)
 
     def _do(self, effect: object, sends: dict[int, list[Octets]]) -> None:
         match effect:
@@ -147,13 +179,16 @@ class Host:
                         sends[link] = list(buffers)
                     else:
                         waiting.extend(buffers)
-            case Note(level, event, fields):
-                self._log.log(_LEVELS[level], event, **fields)
+            case Note():
+                self.note(effect)
             case CloseLink(link, _):
                 self._flush(link, sends.pop(link, []))
                 target = self.links.get(link)
                 if target is not None:
                     target.close()
+            case Admit(link, _):
+                if link in self.links:
+                    self.links[link].admit()
             case PauseReading(link):
                 if link in self.links:
                     self.links[link].pause_reading()
@@ -163,6 +198,11 @@ class Host:
             case _:
                 self._carry_out(effect)
 
+    def _located(self, fields: dict[str, object]) -> dict[str, object]:
+        """What happened on a link, with the link's listener and its peer's address."""
+        known = self._peers.get(link) if isinstance(link := fields.get("link"), int) else None
+        return fields if known is None else {**fields, "listener": known[0], "peer": known[1]}
+
     def _flush(self, number: int, buffers: list[Octets]) -> None:
         link = self.links.get(number)
         if link is not None and buffers:
@@ -171,6 +211,3 @@ class Host:
 
 def _ignore(_: BaseException) -> None:
     return None
-
-
-_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}

@@ -2,8 +2,9 @@
 
 A token is `veredus_<id>_<secret>`: the id finds its line in the file, the secret is 32 random bytes. The file has one
 line for each token, `id scrypt:<log2 N>:<r>:<p> <salt> <hash> <created>[/<expires>] <principal>`, and is for its
-owner alone (mode 0600). It is read again when it has changed, so that a token that was removed opens no further
-connection; nor does one that has expired. A version that knows no expiry takes the interval for a date.
+owner alone (mode 0600). A line may hold the public key of a ZeroMQ client in place of a token: `id curve <key> -
+<created>[/<expires>] <principal>`. The file is read again when it has changed, so that a token that was removed opens
+no further connection; nor does one that has expired. A version that knows no expiry takes the interval for a date.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from veredus.kernel.errors import Refused
-from veredus.node.rules import ANONYMOUS, LOCAL, PRINCIPAL_SIZE_MAX
+from veredus.node.rules import PRINCIPAL_SIZE_MAX
 from veredus.node.settings import TlsSection
+from veredus.protocols.zmtp.z85 import KEY_SIZE, decode_z85, encode_z85
+from veredus.streams.rights import ANONYMOUS, LOCAL
+
+from .listeners import UNIX_USER
 
 PREFIX = "veredus_"
 TOKEN_SIZE_MAX = 256
@@ -39,6 +44,7 @@ _COST: Final = (12, 8, 1)
 """log2 N, r and p of scrypt: about 10 ms and 4 MiB. The secrets are random, so a dearer hash would buy nothing."""
 _COST_MAX: Final = (17, 16, 4)
 _REMEMBERED_MAX = 10_000
+KEY_METHOD = "curve"
 
 
 class TokenLine(NamedTuple):
@@ -52,6 +58,8 @@ class TokenLine(NamedTuple):
     principal: str
     expires: str = ""
     """When it ends, in UTC, as `created` is written; "" for never."""
+    key: bytes = b""
+    """The public key of a ZeroMQ client, which the line is for in place of a token; b"" for none."""
 
     def is_expired(self, now_s: float) -> bool:
         """Whether it has ended at `now_s`, in seconds since 1970."""
@@ -59,7 +67,7 @@ class TokenLine(NamedTuple):
 
     def holds(self, secret: str) -> bool:
         """Whether the secret is the token's; takes its time, and the same time whatever the answer."""
-        return hmac.compare_digest(_hashed(secret, self.salt, self.cost), self.hash)
+        return not self.key and hmac.compare_digest(_hashed(secret, self.salt, self.cost), self.hash)
 
 
 class TokenFile:
@@ -101,6 +109,25 @@ class TokenFile:
             if self._lines.get(line.id) is line:
                 self._remembered[mark] = line
         return _unexpired(line).principal
+
+    def line_of(self, token: str) -> TokenLine | None:
+        """The line of a token that was proved just now, as it was read last."""
+        parts = _split_token(token)
+        return None if parts is None else self._lines.get(parts[0])
+
+    def line_of_key(self, key: bytes) -> TokenLine | None:
+        """The line of a public key that a peer proved to hold. Raises `Refused`: `bad-tokens`, `unauthenticated`."""
+        self._refresh()
+        line = next((line for line in self._lines.values() if line.key and line.key == key), None)
+        return None if line is None else _unexpired(line)
+
+    def has(self, line: TokenLine) -> bool:
+        """Whether the file still has this line, as it was read last."""
+        return self._lines.get(line.id) == line
+
+    def refresh(self) -> None:
+        """Read the file if it has changed. Raises `Refused("bad-tokens")`; what was read before holds then."""
+        self._refresh()
 
     def _mark(self, token: str) -> bytes:
         return hashlib.blake2b(token.encode(errors="replace")[:TOKEN_SIZE_MAX], key=self._pepper).digest()
@@ -151,8 +178,7 @@ def add_token(path: Path, principal: str, life: timedelta | None = None) -> tupl
     _check_principal(principal)
     with _locked(path):
         lines = read_tokens(path)
-        taken = [line.id for line in lines]
-        token_id = next(id_ for id_ in iter(lambda: secrets.token_hex(_ID_SIZE // 2), None) if id_ not in taken)
+        token_id = _new_id(lines)
         secret = _encoded(secrets.token_bytes(_SECRET_SIZE))
         salt = secrets.token_bytes(_SALT_SIZE)
         now = datetime.now(UTC)
@@ -160,6 +186,28 @@ def add_token(path: Path, principal: str, life: timedelta | None = None) -> tupl
         line = TokenLine(token_id, _COST, salt, _hashed(secret, salt, _COST), _written(now), principal, expires)
         _write_tokens(path, [*lines, line])
     return f"{PREFIX}{token_id}_{secret}", line
+
+
+def add_key(path: Path, principal: str, key: bytes, life: timedelta | None = None) -> TokenLine:
+    """Keep the public key of a ZeroMQ client who is `principal`; its line.
+
+    It expires when `life` is over, or never. Raises `Refused`: `bad-principal`, or `bad-tokens`.
+    """
+    _check_principal(principal)
+    with _locked(path):
+        lines = read_tokens(path)
+        if any(line.key == key for line in lines):
+            raise Refused("bad-tokens", f"{path} has this key already: see `veredus token ls`")
+        now = datetime.now(UTC)
+        expires = "" if life is None else _written(now + life)
+        line = TokenLine(_new_id(lines), (0, 0, 0), b"", b"", _written(now), principal, expires, key)
+        _write_tokens(path, [*lines, line])
+    return line
+
+
+def _new_id(lines: list[TokenLine]) -> str:
+    taken = [line.id for line in lines]
+    return next(id_ for id_ in iter(lambda: secrets.token_hex(_ID_SIZE // 2), None) if id_ not in taken)
 
 
 def remove_token(path: Path, token_id: str) -> TokenLine:
@@ -181,6 +229,9 @@ def server_context(tls: TlsSection) -> ssl.SSLContext:
     if tls.client_authorities:
         context.verify_mode = ssl.CERT_REQUIRED if tls.client_certificates == "required" else ssl.CERT_OPTIONAL
         _load_authorities(context, tls.client_authorities)
+        if tls.revoked:
+            _load_authorities(context, tls.revoked, "lists of revoked certificates")
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
 
 
@@ -215,13 +266,11 @@ def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> No
         ) from None
 
 
-def _load_authorities(context: ssl.SSLContext, authorities: str) -> None:
+def _load_authorities(context: ssl.SSLContext, authorities: str, what: str = "certificates of authorities") -> None:
     try:
         context.load_verify_locations(authorities)
     except (ssl.SSLError, OSError) as error:
-        raise Refused(
-            "bad-certificate", f"{authorities}: no PEM certificates of authorities ({_reason(error)})", file=authorities
-        ) from None
+        raise Refused("bad-certificate", f"{authorities}: no PEM {what} ({_reason(error)})", file=authorities) from None
 
 
 def _unexpired(line: TokenLine) -> TokenLine:
@@ -258,27 +307,39 @@ def _parse_line(text: str) -> TokenLine:
     if len(fields) != 6:
         raise ValueError("a token's line has six fields")
     token_id, method, salt, hash_, created, principal = fields
+    created, _, expires = created.partition("/")
+    if expires and datetime.fromisoformat(expires).tzinfo is None:
+        raise ValueError(f"{expires!r} has no time zone")
+    if method == KEY_METHOD:
+        key = decode_z85(salt)
+        if len(key) != KEY_SIZE:
+            raise ValueError(f"a key has {KEY_SIZE} octets")
+        return TokenLine(token_id, (0, 0, 0), b"", b"", created, principal, expires, key)
     name, *numbers = method.split(":")
     if name != "scrypt" or len(numbers) != 3 or not all(number.isdigit() for number in numbers):
         raise ValueError(f"{method!r} is not known here, scrypt:N:r:p is")
     cost = (int(numbers[0]), int(numbers[1]), int(numbers[2]))
     if not all(1 <= number <= most for number, most in zip(cost, _COST_MAX, strict=True)):
         raise ValueError(f"{method!r} would cost too much to check")
-    created, _, expires = created.partition("/")
-    if expires and datetime.fromisoformat(expires).tzinfo is None:
-        raise ValueError(f"{expires!r} has no time zone")
     return TokenLine(token_id, cost, _decoded(salt), _decoded(hash_), created, principal, expires)
 
 
+def principal_fault(name: str) -> str:
+    """What is wrong with the name of a principal, "" where it may be one."""
+    if name.startswith(UNIX_USER):
+        return f"{name!r}, which is a user who comes by the Unix socket"
+    if name in (LOCAL, ANONYMOUS):
+        return f"{name!r}, which is the name of unauthenticated peers"
+    is_plain = name.isascii() and name.isprintable() and name == name.strip()
+    if not name or not is_plain or "*" in name or len(name) > PRINCIPAL_SIZE_MAX:
+        return f"{name!r}: a principal has 1 to {PRINCIPAL_SIZE_MAX} printable ASCII characters, no *"
+    return ""
+
+
 def _check_principal(principal: str) -> None:
-    if principal in (LOCAL, ANONYMOUS):
-        raise Refused("bad-principal", f"{principal!r} is the name of peers that prove nothing: take another")
-    is_plain = principal.isascii() and principal.isprintable() and principal == principal.strip()
-    if not principal or not is_plain or "*" in principal or len(principal) > PRINCIPAL_SIZE_MAX:
-        raise Refused(
-            "bad-principal",
-            f"{principal!r}: a principal has 1 to {PRINCIPAL_SIZE_MAX} printable ASCII characters, no *",
-        )
+    fault = principal_fault(principal)
+    if fault:
+        raise Refused("bad-principal", f"{fault}: take another")
 
 
 @contextlib.contextmanager
@@ -292,10 +353,15 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(directory)
 
 
+def _written_proof(line: TokenLine) -> str:
+    if line.key:
+        return f"{KEY_METHOD} {encode_z85(line.key)} -"
+    return f"scrypt:{':'.join(map(str, line.cost))} {_encoded(line.salt)} {_encoded(line.hash)}"
+
+
 def _write_tokens(path: Path, lines: list[TokenLine]) -> None:
     text = "".join(
-        f"{line.id} scrypt:{':'.join(map(str, line.cost))} {_encoded(line.salt)} {_encoded(line.hash)}"
-        f" {line.created}{'/' if line.expires else ''}{line.expires} {line.principal}\n"
+        f"{line.id} {_written_proof(line)} {line.created}{'/' if line.expires else ''}{line.expires} {line.principal}\n"
         for line in lines
     )
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -10,16 +10,13 @@ next start recovers. Source: the design, sections 3 and 4.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import resource
+import signal
 import ssl
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import structlog
 
 from veredus.journal import exchange as journal
 from veredus.journal.appending import Phase
@@ -30,33 +27,44 @@ from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Unavailable, VeredusError
 from veredus.kernel.events import LinkOpened
-from veredus.node.engine import DrainRequested, FloorOrdered, LinkEngine, NodeEngine
-from veredus.node.exposure import access_of, check_settings
+from veredus.node.dialects import LinkEngine
+from veredus.node.engine import DrainRequested, FloorOrdered, NodeEngine
+from veredus.node.exposure import check_settings
 from veredus.node.figures import Reading
-from veredus.node.rules import LOCAL
+from veredus.node.receiving import ReceiveLimits
+from veredus.node.sending import SendLimits
 from veredus.node.settings import NodeSettings, TopicsSection
-from veredus.node.view import readings
+from veredus.node.view import admission_readings, readings
 from veredus.protocols.topics.exchange import Answer, Ask, Meet
 from veredus.protocols.topics.messages import message_size_max
-from veredus.protocols.topics.server import Server, ServerSettings
-from veredus.protocols.zeps.attachment import NodeLink
-from veredus.protocols.zeps.orders import AskPrincipal, LinkLimits, PrincipalKnown
+from veredus.protocols.topics.server import Server
+from veredus.protocols.zeps.attachment import FRAMED_DOOR, NodeLink
+from veredus.protocols.zeps.multicast import Multicaster
+from veredus.protocols.zeps.orders import AskPrincipal, PrincipalKnown
 from veredus.streams.engine import StreamsEngine
 from veredus.streams.exchange import Durability
 
+from .audit import AuditedLogger, AuditLog
 from .directory import Directory, open_directory
 from .disk import Disk, drive_recovery
 from .host import Host
-from .security import TokenFile, server_context
-from .sockets import DoorBounds, certified_principal, listen_tcp, listen_unix
+from .limits import admission_limits_of, link_limits_of, metrics_places, server_settings_of
+from .listeners import Arrivals, Listener, Peer, UnixPath
+from .logs import log_loop_failures, lost_line_count
+from .multicast import DOOR as MULTICAST_DOOR
+from .multicast import FeedLink, GroupSocket
+from .renewal import Renewal, Reread
+from .security import server_context
+from .sockets import StreamDoors
 from .stopping import stop_asked
 from .telemetry import TelemetryServer
-from .topics_sockets import TopicsSockets
-from .zeromq import Router
+from .topics_sockets import TopicsSockets, topics_limits_of
+from .zmtp_sockets import ZeroMqDoor
 
 TOPICS_DOOR = "topics"
-DESCRIPTORS_RESERVED = 40
-"""File descriptors that the journal, the listeners and the process itself may need at once."""
+JOURNAL_TIMEOUT_S = 60.0
+"""How long a node that stops waits for its journal."""
+DIRECTORY_LOOK_S = 1.0
 ASKING_COUNT_MAX = 64
 """Peers whose tokens are being looked up at once."""
 
@@ -64,21 +72,25 @@ ASKING_COUNT_MAX = 64
 class Node:
     """Owns everything of one node in one process; `start` and `stop` are called on the same loop."""
 
-    def __init__(self, settings: NodeSettings) -> None:
-        """A node as `settings` say; nothing is opened before `start`."""
+    def __init__(self, settings: NodeSettings, reread: Reread | None = None) -> None:
+        """A node as `settings` say; nothing is opened before `start`. `reread` gives the settings of a reload."""
         self.settings = settings
         self.addresses: dict[str, str] = {}
         """Where each open door listens, by its name in the [listen] section, with the port that was taken."""
-        self._log = structlog.get_logger("veredus")
+        self._audit = AuditLog(settings.audit, settings.node.name) if settings.audit.file else None
+        self._log = AuditedLogger(self._audit)
         check_settings(settings)
-        self._access = access_of(settings)
-        self._link_limits = _link_limits_of(settings)
-        self._tokens = TokenFile(Path(settings.security.tokens)) if settings.security.tokens else None
+        self._renewal = Renewal(settings, reread, self._log)
+        self._link_limits = link_limits_of(settings)
         self._askers = ThreadPoolExecutor(2, "veredus-token")
         self._asking_count = 0
-        self._servers: list[asyncio.Server] = []
-        self._router: Router | None = None
+        self._listeners: list[Listener] = []
+        self._arrivals: Arrivals | None = None
+        self._doors: StreamDoors | None = None
+        self._unix_path: UnixPath | None = None
+        self._zeromq: ZeroMqDoor | None = None
         self._topics: TopicsSockets | None = None
+        self._group: GroupSocket | None = None
         self._telemetry: TelemetryServer | None = None
         self._is_draining = False
         self._drain_until_s = 0.0
@@ -91,21 +103,30 @@ class Node:
         """Recover, then open the doors. Raises `Refused` or `Unavailable`, with nothing left open."""
         loop = asyncio.get_running_loop()
         self._loop = loop
+        log_loop_failures(loop)
         self._failed = loop.create_future()
         settings = self.settings
         self._directory = open_directory(Path(settings.node.directory))
+        self._watching = loop.create_task(self._watch_directory(self._directory))
         try:
             began = time.perf_counter()
             floor, recovered = self._recover(self._directory)
             was_clean = recovered.is_clean
             log = Log(settings.log_settings, recovered)
             limits = settings.limits
+            self._admission_limits = admission_limits_of(settings)
+            # Half of all places at most, so that no principal keeps the others out where files are few.
+            per_principal_max = min(limits.connections_per_principal_max, max(1, self._admission_limits.count_max // 2))
+            rates_max = limits.received_per_principal_max, limits.sent_per_principal_max
+            receive_limits = ReceiveLimits(limits.receive_size_max, limits.frame_timeout_ns)
             self.engine = NodeEngine(
-                log, floor, self._open_link, limits.unsynced_size_max, limits.connections_per_principal_max
+                log, floor, self._open_link, limits.unsynced_size_max, per_principal_max, receive_limits, rates_max
             )
             self._disk = Disk(self._directory.path, self._post_from_thread)
             self.host = Host(self.engine, loop, self._carry_out)
             self.host.on_failure = self._fail
+            self.host.log = self._log
+            self.engine.administering.why_not = self._why_not_audited
             self._enter(floor.finish_recovery(was_clean))
             if recovered.is_damaged or (not was_clean and settings.durability is not Durability.GROUP):
                 self._enter(floor.raise_terms(_now()))
@@ -116,14 +137,16 @@ class Node:
             streams = len(floor.tables.streams)
             self._log.info("node-ready", **self.addresses, streams=streams, was_clean=was_clean, took_ms=took_ms)
         except BaseException:
+            self._renewal.stop()
             await self._close_doors()
+            self._watching.cancel()
             self._directory.close()
             raise
 
     def _recover(self, directory: Directory) -> tuple[StreamsEngine, Recovered]:
         settings = self.settings
         floor = StreamsEngine(
-            settings.streams_limits, settings.durability, _random_ids, self._access.may, self._stream_size
+            settings.streams_limits, settings.durability, _random_ids, self._renewal.may, self._stream_size
         )
 
         def take(found: Found) -> None:
@@ -133,7 +156,7 @@ class Node:
                 case Replayed(view):
                     floor.replay(view)
                 case Note(level, event, fields):
-                    getattr(self._log, level)(event, **fields)
+                    self._log.say(level, event, fields)
 
         return floor, drive_recovery(directory, settings.log_settings, os.urandom(16), take)
 
@@ -150,42 +173,53 @@ class Node:
 
     async def _open_doors(self) -> None:
         settings, listen = self.settings, self.settings.listen
-        count_max = min(settings.limits.connections_max, descriptors_free())
-        bounds = DoorBounds(count_max, settings.limits.send_buffer_size_max)
-        unproven = self._access.unproven
+        unproven = self._renewal.access.unproven
+        self._arrivals = Arrivals(self._loop, self._admission_limits)
+        limits = settings.limits
+        send_limits = SendLimits(limits.send_size_max, limits.send_buffer_size_max, limits.silence_max_ns)
+        self._doors = doors = StreamDoors(self.host, self._arrivals, send_limits)
+        self._renewal.start(self.host, self._use_context)
+        doors.principal_from = self._renewal.principal_from
         if listen.tcp:
-            server = await listen_tcp(self.host, listen.tcp, None, lambda _: unproven, bounds)
-            self._servers.append(server)
-            self.addresses["tcp"] = _address_of(server)
+            self._take_listener(await doors.listen_tcp("tcp", listen.tcp, unproven))
         if listen.tls:
-            context: ssl.SSLContext = server_context(settings.tls)
-            server = await listen_tcp(
-                self.host, listen.tls, context, lambda link: certified_principal(link) or unproven, bounds
-            )
-            self._servers.append(server)
-            self.addresses["tls"] = _address_of(server)
+            self._take_listener(await doors.listen_tcp("tls", listen.tls, unproven, server_context(settings.tls)))
         if listen.unix:
-            path = Path(listen.unix)
-            path.unlink(missing_ok=True)
-            self._servers.append(await listen_unix(self.host, listen.unix, LOCAL, bounds))
-            path.chmod(0o600)
-            self.addresses["unix"] = listen.unix
+            self._take_listener(doors.listen_unix(listen.unix, int(listen.unix_mode, 8)))
+            self._unix_path = UnixPath(listen.unix)
         if listen.zeromq:
-            self._router = Router(self.host, listen.zeromq, settings.limits.frame_size_max, count_max, unproven)
-            self.addresses["zeromq"] = self._router.address
+            zeromq = ZeroMqDoor(doors, settings)
+            self._listeners.append(await zeromq.listen(unproven, int(listen.unix_mode, 8)))
+            self._zeromq = zeromq
+            self.addresses["zeromq"] = zeromq.endpoint
         if settings.topics.listen:
             self._open_topics(settings.topics)
+        if settings.multicast.group:
+            self._group = GroupSocket(settings.multicast)
+            for name in settings.multicast.names:
+                FeedLink(self.host, self._group, name)
         if listen.metrics:
-            self._telemetry = TelemetryServer(listen.metrics, self._readings, self._why_not_ready, self._why_not_alive)
+            self._telemetry = TelemetryServer(
+                listen.metrics, self._readings, self._why_not_ready, self._why_not_alive, metrics_places()
+            )
             await self._telemetry.start()
-            host, _, _ = listen.metrics.rpartition(":")
-            self.addresses["metrics"] = f"{host}:{self._telemetry.port}"
+            self.addresses["metrics"] = self._telemetry.address
+
+    def _take_listener(self, listener: Listener) -> None:
+        listener.on_refused = self._note_refused
+        self._listeners.append(listener)
+        self.addresses[listener.name] = listener.address
+
+    def _note_refused(self, peer: Peer, reason: str) -> None:
+        self._log.debug("connection-refused", listener=peer.listener, peer=peer.name, reason=reason)
 
     def _open_topics(self, topics: TopicsSection) -> None:
         def closed() -> None:
             self.host.close_link(sockets.number, "closed")
 
-        sockets = TopicsSockets(topics.listen, message_size_max(topics.body_size_max), self.host.post, closed)
+        limits = topics_limits_of(self.settings, self._admission_limits)
+        size_max = message_size_max(topics.body_size_max)
+        sockets = TopicsSockets(topics.listen, size_max, self.host.post, closed, limits, self._arrivals)
         self._topics = sockets
         self.addresses["topics"] = sockets.address
         sockets.number = self.host.open_link(sockets, TOPICS_DOOR, topics.id or sockets.address)
@@ -202,6 +236,7 @@ class Node:
             self._drain_until_s = 0.0
 
         asked = stop_asked(self._loop, hurry)
+        self._loop.add_signal_handler(signal.SIGHUP, self.reload)
         assert self._failed is not None
         waiting = asyncio.ensure_future(asked.wait())
         await asyncio.wait((waiting, self._failed), return_when=asyncio.FIRST_COMPLETED)
@@ -210,10 +245,26 @@ class Node:
             raise self._failed.result()
         await self.stop()
 
+    def reload(self) -> None:
+        """Take up what can be without a restart: see `veredus.runtime.renewal`. What became of it is in the log."""
+        if not self._is_draining:
+            self._renewal.reload()
+
+    def _use_context(self, context: ssl.SSLContext) -> None:
+        for listener in self._listeners:
+            listener.use_context(context)
+
     def _open_link(self, event: LinkOpened) -> LinkEngine:
         if event.door == TOPICS_DOOR:
             return Server(event.link, server_settings_of(self.settings, event.peer), _random_ids)
-        return NodeLink(event.link, self._link_limits)
+        if event.door == MULTICAST_DOOR:
+            group = self.settings.multicast
+            return Multicaster(event.link, event.peer, group.datagram_size_max, group.announce_interval_ns)
+        link = NodeLink(event.link, self._link_limits)
+        if event.door == FRAMED_DOOR:
+            assert self._zeromq is not None
+            return self._zeromq.link_of(link, self._link_limits)
+        return link
 
     def _carry_out(self, order: object) -> None:
         match order:
@@ -228,15 +279,18 @@ class Node:
             case Answer() | Ask() | Meet():
                 assert self._topics is not None
                 self._topics.carry_out(order)
+            case AskPrincipal(link, _, key) if key:
+                self._ask_holder(link, key)
             case AskPrincipal(link, token):
                 self._ask_principal(link, token)
             case journal.CheckpointDone(is_final):
                 if is_final and self._checkpointed is not None and not self._checkpointed.done():
                     self._checkpointed.set_result(None)
-            case journal.CheckpointFailed(reason):
+            case journal.CheckpointFailed(reason, is_final):
+                # One that was on its way when the final one was asked for may fail: that follows all the same.
+                if is_final and self._checkpointed is not None and not self._checkpointed.done():
+                    self._checkpointed.set_exception(self._not_closed(reason))
                 self._log.error("checkpoint-failed", reason=reason)
-                if self._checkpointed is not None and not self._checkpointed.done():
-                    self._checkpointed.set_result(None)
             case journal.SpaceMissing(reason):
                 self._log.error("disk-full", reason=reason, directory=self.settings.node.directory)
             case journal.SpaceReturned():
@@ -248,15 +302,27 @@ class Node:
             case _:
                 raise AssertionError(f"nobody carries out {order!r}")
 
+    def _ask_holder(self, link: int, key: bytes) -> None:
+        line, reason = None, "this key is not known here"
+        try:
+            tokens = self._renewal.tokens
+            line = None if tokens is None else tokens.line_of_key(key)
+        except VeredusError as error:
+            reason = error.message
+        self.host.post(PrincipalKnown(link, None if line is None else line.principal, reason))
+        if line is not None:
+            self._renewal.proofs.take_token(link, line)
+
     def _ask_principal(self, link: int, token: str | None) -> None:
         known = None
         try:
-            known = self._tokens.remembered(token) if self._tokens is not None and token else None
+            tokens = self._renewal.tokens
+            known = tokens.remembered(token) if tokens is not None and token else None
         except VeredusError:
             # The file cannot be used now; whoever asks it again below is told why.
             known = None
         if known is not None:
-            self.host.post(PrincipalKnown(link, known))
+            self._take_principal(PrincipalKnown(link, known), token)
         elif self._asking_count >= ASKING_COUNT_MAX:
             self.host.post(
                 PrincipalKnown(link, None, "too many peers are being looked up: try again later", "too-busy")
@@ -268,15 +334,21 @@ class Node:
     def _answer_principal(self, link: int, token: str | None) -> None:
         principal, reason = None, "this token is not known here" if token else "say who you are: connect with a token"
         try:
-            if self._tokens is not None and token:
-                principal = self._tokens.principal_of(token)
+            tokens = self._renewal.tokens
+            if tokens is not None and token:
+                principal = tokens.principal_of(token)
         except VeredusError as error:
             reason = error.message
-        self._loop.call_soon_threadsafe(self._take_principal, PrincipalKnown(link, principal, reason))
+        self._loop.call_soon_threadsafe(self._take_answer, PrincipalKnown(link, principal, reason), token)
 
-    def _take_principal(self, event: PrincipalKnown) -> None:
+    def _take_answer(self, event: PrincipalKnown, token: str | None) -> None:
         self._asking_count -= 1
+        self._take_principal(event, token)
+
+    def _take_principal(self, event: PrincipalKnown, token: str | None) -> None:
         self.host.post(event)
+        if event.principal is not None and token:
+            self._renewal.prove(event.link, token)
 
     def _post_from_thread(self, events: Sequence[object]) -> None:
         try:
@@ -285,10 +357,17 @@ class Node:
             # The loop is closed: the node has failed, and nobody waits for the disk any more.
             return
 
+    async def _watch_directory(self, directory: Directory) -> None:
+        """What is written to a directory that was removed is gone, though no write to an open file fails."""
+        while directory.is_in_place():
+            await asyncio.sleep(DIRECTORY_LOOK_S)
+        said = f"the journal's directory {str(directory.path)!r} was removed or replaced under the node: it stops"
+        self._fail(Unavailable("journal-failed", said))
+
     def _fail(self, error: BaseException) -> None:
-        self._log.error("node-failed", reason=str(error))
         if self._failed is not None and not self._failed.done():
             self._failed.set_result(error)
+        self._log.error("node-failed", reason=str(error))
 
     # ── stop ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -298,8 +377,9 @@ class Node:
         Raises what has ended the node, before or meanwhile: then nothing more is written, and the next start recovers.
         """
         self._is_draining = True
-        for server in self._servers:
-            server.close()
+        self._renewal.stop()
+        for listener in self._listeners:
+            listener.close()
         assert self._failed is not None
         ending = asyncio.ensure_future(self._end_well())
         try:
@@ -314,6 +394,7 @@ class Node:
             await self._close_doors()
             await asyncio.to_thread(self._disk.close)
             self._askers.shutdown(wait=False)
+            self._watching.cancel()
             self._directory.close()
         self._log.info("node-stopped")
 
@@ -330,34 +411,65 @@ class Node:
             link.close()
 
     async def _settle_journal(self) -> None:
-        await asyncio.sleep(0.02)
-        while self.engine.log.unsynced_size and self.engine.log.phase is Phase.RUNNING:
-            await asyncio.sleep(0.005)
-        self._checkpointed = self._loop.create_future()
-        for effect in self.engine.close_journal(_now()):
-            self._carry_out(effect)
-        await asyncio.wait_for(self._checkpointed, 60)
+        try:
+            async with asyncio.timeout(JOURNAL_TIMEOUT_S):
+                await asyncio.sleep(0.02)
+                while self.engine.log.unsynced_size and self.engine.log.phase is Phase.RUNNING:
+                    await asyncio.sleep(0.005)
+                self._checkpointed = self._loop.create_future()
+                for effect in self.engine.close_journal(_now()):
+                    self._carry_out(effect)
+                await self._checkpointed
+        except TimeoutError:
+            raise self._not_closed(f"the disk took more than {JOURNAL_TIMEOUT_S:g} s") from None
+
+    def _not_closed(self, reason: str) -> Unavailable:
+        directory = self.settings.node.directory
+        return Unavailable(
+            "checkpoint-failed",
+            f"the journal in {directory!r} could not be closed ({reason}): see to its disk; what was acknowledged and"
+            " is still there, the next start finds in the segments",
+        )
 
     async def _close_doors(self) -> None:
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
-        if self._router is not None:
-            self._router.close()
-            self._router = None
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        if self._doors is not None:
+            self._doors.close()
+        if self._arrivals is not None:
+            self._arrivals.close()
+        if self._zeromq is not None:
+            self._zeromq.close()
+            self._zeromq = None
         if self._topics is not None:
             self._topics.close()
             self._topics = None
+        if self._group is not None:
+            self._group.close()
+            self._group = None
         if self._telemetry is not None:
-            await self._telemetry.stop()
+            self._telemetry.stop()
             self._telemetry = None
-        if self.settings.listen.unix:
-            Path(self.settings.listen.unix).unlink(missing_ok=True)
+        if self._unix_path is not None:
+            self._unix_path.remove()
+            self._unix_path = None
 
     # ── health ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _readings(self) -> Iterator[Reading]:
-        return readings(self.engine)
+        yield from readings(self.engine)
+        yield Reading("veredus_log_lines_lost", lost_line_count())
+        yield Reading("veredus_audit_records_lost", 0 if self._audit is None else self._audit.writer.lost_count)
+        if self._arrivals is not None:
+            yield from admission_readings(self._arrivals.admission)
+        if self._doors is not None:
+            yield Reading("veredus_unwritten_bytes", self._doors.sending.size)
+            yield Reading("veredus_unwritten_abandoned", self._doors.sending.abandoned_count)
+
+    def _why_not_audited(self) -> str:
+        is_required = self._audit is not None and self.settings.audit.required
+        return self._audit.why_not_written if self._audit is not None and is_required else ""
 
     def _why_not_ready(self) -> str:
         if self._is_draining:
@@ -370,54 +482,9 @@ class Node:
         return "" if self.host.failure is None else str(self.host.failure)
 
 
-def descriptors_free() -> int:
-    """How many connections the process may have: its descriptors, as many as it may have, less what it needs itself."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-    return max(1, soft - DESCRIPTORS_RESERVED) if soft != resource.RLIM_INFINITY else 1 << 20
-
-
-def _link_limits_of(settings: NodeSettings) -> LinkLimits:
-    limits = settings.limits
-    return LinkLimits(
-        settings.node.name,
-        settings.batch_limits,
-        limits.frame_size_max,
-        limits.channels_max,
-        limits.greeting_timeout_ns,
-        limits.greeting_size_max,
-        limits.heartbeat_interval_ns,
-        limits.silence_max_ns,
-    )
-
-
-def server_settings_of(settings: NodeSettings, address: str) -> ServerSettings:
-    """How the server of topics of a node is that others reach at `address`."""
-    topics = settings.topics
-    return ServerSettings(
-        address,
-        topics.proxies,
-        topics.servers,
-        topics.answer_ns,
-        topics.retries_max,
-        topics.period_ns,
-        topics.body_size_max,
-        topics.sessions_max,
-        topics.requests_max,
-    )
-
-
 def _random_ids() -> bytes:
     return os.urandom(16)
 
 
 def _now() -> Now:
     return Now(time.monotonic_ns(), time.time_ns())
-
-
-def _address_of(server: asyncio.Server) -> str:
-    host, port = server.sockets[0].getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

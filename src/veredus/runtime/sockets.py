@@ -5,75 +5,104 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 
-from veredus.kernel.errors import Unavailable
-from veredus.kernel.events import LinkCongested, LinkDrained, Received
+from veredus.kernel.effects import Note
+from veredus.kernel.events import LinkCongested, LinkDrained
 from veredus.kernel.octets import Octets
+from veredus.node.sending import SendBudget, SendLimits, Waiting
 
+from .certificates import COMMON_NAME, Certificate, certificate_of
 from .host import Host
+from .listeners import Arrivals, Listener, Peer, Place, bind_tcp, bind_unix, tcp_peer_of, unix_peer_of
 
 READ_SIZE = 1 << 20
+LOOK_S = 0.5
+"""How often it is looked who has taken what was sent."""
+LINGER_S = 5.0
+"""How long a link that is closed waits for a peer that reads nothing of what is still to be written to it."""
+COPY_SIZE_MAX = 64 << 10
+"""What was read is copied up to this size: a small record in the tail shall not hold a large buffer."""
 
 
-class DoorBounds(NamedTuple):
-    """What a listener allows: connections of the whole node, and bytes that wait to be written to one of them."""
+class ReadMemory:
+    """Owns the memory that all links of a host read into, one after the other: an idle link has none of its own.
 
-    count_max: int
-    send_buffer_size_max: int
+    What was read belongs to the engine: nobody writes to it again.
+    """
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        """Memory is taken when it is first asked for."""
+        self._rest = memoryview(b"")
+
+    def offer(self) -> memoryview:
+        """Room for one read; what it brought is to be taken before anybody else reads."""
+        if len(self._rest) < READ_SIZE // 4:
+            # Not a bytearray: that would be filled with zeros first.
+            self._rest = np.empty(READ_SIZE, np.uint8).data
+        return self._rest
+
+    def take(self, size: int) -> memoryview:
+        """The `size` bytes that were read."""
+        taken = self._rest[:size]
+        if size < COPY_SIZE_MAX:
+            return memoryview(bytearray(taken))
+        self._rest = self._rest[size:]
+        return taken
 
 
 class StreamLink(asyncio.BufferedProtocol):
-    """One connection: bytes in become `Received`, bytes out are written as they are.
-
-    What was read belongs to the engine, so every read goes into memory of its own: a large buffer that is cut off where
-    the read
-    ended and whose rest serves the next read.
-    """
+    """One connection: bytes in become `Received`, bytes out are written as they are."""
 
     is_framed = False
 
-    def __init__(
-        self, host: Host, door: str, principal_of: Callable[[asyncio.Transport], str], bounds: DoorBounds
-    ) -> None:
-        """A connection of `host`; `principal_of` says whom the transport proves the peer to be."""
+    def __init__(self, host: Host, peer: Peer, place: Place, doors: StreamDoors) -> None:
+        """A connection of `host`; it leaves `place` when it is lost."""
         self._host = host
-        self._door = door
-        self._principal_of = principal_of
-        self._bounds = bounds
+        self._peer = peer
+        self._place = place
+        self._doors = doors
         self._transport: asyncio.Transport | None = None
         self._number = 0
-        self._memory = memoryview(b"")
+        self._lingering: asyncio.TimerHandle | None = None
+        self.certificate: Certificate | None = None
+        """What the peer has shown, and the transport has verified."""
+        self.congested_size = 0
+        self._sent_size = 0
+        self._is_proven = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is up."""
+        """The connection is up, its handshake done."""
         self._transport = cast(asyncio.Transport, transport)
-        if len(self._host.links) >= self._bounds.count_max:
+        accepted_ns = self._place.since_ns
+        if not accepted_ns:
             self._transport.abort()
             return
+        self._place.abandon = self._transport.abort
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        size_max = self._bounds.send_buffer_size_max
-        self._transport.set_write_buffer_limits(high=size_max, low=size_max // 4)
-        peer = str(transport.get_extra_info("peername") or self._door)
-        self._number = self._host.open_link(self, self._door, peer, self._principal_of(self._transport))
+        self.set_congested_size(self._doors.sending.link_size_max)
+        self.certificate = certificate_of(transport.get_extra_info("ssl_object"), self._doors.principal_from())
+        principal = (self.certificate.principal if self.certificate else "") or self._peer.principal
+        self._number = self._host.open_link(self, self._peer.listener, self._peer.name, principal, accepted_ns)
+        if self.certificate is not None and self.certificate.fault:
+            fields: dict[str, object] = {"link": self._number, "reason": self.certificate.fault}
+            self._host.note(Note("warning", "certificate-names-nobody", fields))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Memory that nobody else looks at."""
-        if len(self._memory) < READ_SIZE // 4:
-            # Not a bytearray: that would be filled with zeros first.
-            self._memory = np.empty(READ_SIZE, np.uint8).data
-        return self._memory
+        """Memory that nobody else looks at until `buffer_updated`."""
+        return self._doors.memory.offer()
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were read."""
-        taken = self._memory[:nbytes]
-        self._memory = self._memory[nbytes:]
-        self._host.post(Received(self._number, taken))
+        self._host.receive(self._number, self._doors.memory.take(nbytes))
 
     def eof_received(self) -> bool:
         """The peer writes no more; nor do we then."""
@@ -81,6 +110,10 @@ class StreamLink(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
+        self._place.leave()
+        self._doors.forget(self)
+        if self._lingering is not None:
+            self._lingering.cancel()
         if self._number:
             self._host.close_link(self._number, str(exc) if exc else "closed")
 
@@ -96,11 +129,46 @@ class StreamLink(asyncio.BufferedProtocol):
         """Write the buffers in order."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(buffers)
+            self._sent_size += sum(map(len, buffers))
+            if self._transport.get_write_buffer_size():
+                self._doors.watch(self)
 
     def close(self) -> None:
-        """Close once what was sent has been written."""
-        if self._transport is not None:
+        """Close once what was sent has been written, or the peer has read nothing of it for `LINGER_S`."""
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
+            self._linger(self._transport.get_write_buffer_size() + 1)
+
+    def _linger(self, size_before: int) -> None:
+        assert self._transport is not None
+        size = self._transport.get_write_buffer_size()
+        if size >= size_before:
+            self._transport.abort()
+        elif size:
+            self._lingering = asyncio.get_running_loop().call_later(LINGER_S, self._linger, size)
+
+    def abort(self) -> None:
+        """Close now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def waiting(self) -> Waiting:
+        """What waits to be written."""
+        size = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        is_closing = self._transport is None or self._transport.is_closing()
+        return Waiting(self._number, size, self._sent_size - size, is_closing, self._is_proven)
+
+    def set_congested_size(self, size: int) -> None:
+        """With how much waiting the link is congested; it is drained at a quarter of that."""
+        if self._transport is not None and not self._transport.is_closing():
+            self.congested_size = size
+            self._transport.set_write_buffer_limits(high=size, low=size // 4)
+
+    def admit(self) -> None:
+        """The peer has greeted: it keeps its place."""
+        self._is_proven = True
+        self._place.prove()
 
     def pause_reading(self) -> None:
         """Read no more for now."""
@@ -113,48 +181,70 @@ class StreamLink(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
 
-def _address_of(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    return host.strip("[]"), int(port)
+class StreamDoors:
+    """Opens the listeners of one node whose connections are links of its host, and owns what these share."""
 
+    def __init__(self, host: Host, arrivals: Arrivals, limits: SendLimits) -> None:
+        """Links of `host`, counted by `arrivals`; `limits` bound what waits to be written."""
+        self.host = host
+        self.arrivals = arrivals
+        self.sending = SendBudget(limits)
+        self.memory = ReadMemory()
+        self.principal_from: Callable[[], str] = lambda: COMMON_NAME
+        """What in a certificate names its principal."""
+        self._watched: dict[StreamLink, None] = {}
+        self._timer: asyncio.TimerHandle | None = arrivals.loop.call_later(LOOK_S, self._look)
 
-def certified_principal(transport: asyncio.Transport) -> str:
-    """The common name of the peer's verified client certificate, "" without one."""
-    certificate = transport.get_extra_info("peercert")
-    if not certificate:
-        return ""
-    subject = [pair for group in certificate.get("subject", ()) for pair in group]
-    return next((value for name, value in subject if name == "commonName"), "")
+    def close(self) -> None:
+        """Look after what is unwritten no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
+    def watch(self, link: StreamLink) -> None:
+        """Something waits to be written to the link."""
+        self._watched[link] = None
+        if link.congested_size != self.sending.link_size_max:
+            link.set_congested_size(self.sending.link_size_max)
 
-async def listen_tcp(
-    host: Host,
-    address: str,
-    tls: ssl.SSLContext | None,
-    principal_of: Callable[[asyncio.Transport], str],
-    bounds: DoorBounds,
-) -> asyncio.Server:
-    """Listen on `host:port`. Raises `Unavailable("port-in-use")` and says which."""
-    loop = asyncio.get_running_loop()
-    name, port = _address_of(address)
-    door = "tls" if tls else "tcp"
-    try:
-        return await loop.create_server(
-            lambda: StreamLink(host, door, principal_of, bounds), name, port, ssl=tls, backlog=1024
-        )
-    except OSError as error:
-        raise Unavailable(
-            "port-in-use",
-            f"cannot listen on {address} ({error.strerror or error}): is another node running? see [listen]",
-        ) from None
+    def forget(self, link: StreamLink) -> None:
+        """The link is gone."""
+        self._watched.pop(link, None)
 
+    def _look(self) -> None:
+        self._timer = self.arrivals.loop.call_later(LOOK_S, self._look)
+        by_number = {}
+        found = []
+        for link in list(self._watched):
+            waiting = link.waiting
+            if waiting.size:
+                by_number[waiting.link] = link
+                found.append(waiting)
+            else:
+                del self._watched[link]
+        for order in self.sending.look(found, time.monotonic_ns()):
+            by_number[order.link].abort()
+        for link in by_number.values():
+            self.watch(link)
 
-async def listen_unix(host: Host, path: str, principal: str, bounds: DoorBounds) -> asyncio.Server:
-    """Listen on a Unix socket that only this user may open. Raises `Unavailable("port-in-use")`."""
-    loop = asyncio.get_running_loop()
-    try:
-        return await loop.create_unix_server(
-            lambda: StreamLink(host, "unix", lambda _: principal, bounds), path, backlog=1024
-        )
-    except OSError as error:
-        raise Unavailable("port-in-use", f"cannot listen on {path} ({error.strerror or error})") from None
+    async def listen_tcp(self, name: str, address: str, principal: str, tls: ssl.SSLContext | None = None) -> Listener:
+        """Listen on `host:port` as `name`; a peer that its transport does not prove is `principal`.
+
+        Raises `Unavailable("port-in-use")`.
+        """
+        sockets = await bind_tcp(address, "[listen]")
+        return Listener(name, sockets, self.arrivals, tcp_peer_of(name, principal), self._open_link, tls)
+
+    def listen_unix(self, path: str, mode: int) -> Listener:
+        """Listen on a Unix socket; peers are known by their users. Raises `Unavailable("port-in-use")`."""
+        return self.listen_on("unix", bind_unix(path, mode), unix_peer_of())
+
+    def listen_on(
+        self, name: str, listening: socket.socket, peer_of: Callable[[socket.socket, object], Peer]
+    ) -> Listener:
+        """Listen as `name` on a socket that listens already."""
+        return Listener(name, [listening], self.arrivals, peer_of, self._open_link)
+
+    @property
+    def _open_link(self) -> Callable[[Peer, Place], StreamLink]:
+        return lambda peer, place: StreamLink(self.host, peer, place, self)

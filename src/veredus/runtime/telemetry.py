@@ -4,7 +4,9 @@
     GET /livez     200 while the process works
     GET /readyz    200 while the node takes publications, 503 and the reason while it does not
 
-Only what a scraper needs is spoken: one GET or HEAD for each connection, within a bounded size and time.
+Only what a scraper needs is spoken: one GET or HEAD for each connection, within a bounded size and time. Connections
+are counted apart from those of the other listeners, and for one more than there may be the oldest silent one goes:
+whoever holds connections cannot keep a health check out.
 Source: RFC 9112; the Prometheus text format 0.0.4.
 """
 
@@ -15,18 +17,20 @@ from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import cast
 
-import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from veredus.kernel.errors import Unavailable
+from veredus.node.admission import AdmissionLimits
 from veredus.node.figures import FIGURES, Kind, Reading
-from veredus.node.settings import split_address
 
-CONNECTIONS_MAX = 32
+from .listeners import Arrivals, Listener, Place, bind_tcp, tcp_peer_of
+from .logs import Logger
+
+CONNECTIONS_MAX = 256
+"""Many more than are accepted in one turn: what comes with its connection is answered before it makes room."""
 HEAD_SIZE_MAX = 8192
-REQUEST_TIMEOUT_S = 5.0
+REQUEST_TIMEOUT_NS = 5_000_000_000
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PLAIN_TYPE = "text/plain; charset=utf-8"
 
@@ -59,50 +63,50 @@ class FiguresCollector(Collector):
 class TelemetryServer:
     """Listens on one address and answers what the module lists."""
 
-    def __init__(self, address: str, read: Readings, why_not_ready: Health, why_not_alive: Health) -> None:
+    def __init__(
+        self,
+        address: str,
+        read: Readings,
+        why_not_ready: Health,
+        why_not_alive: Health,
+        connections_max: int = CONNECTIONS_MAX,
+    ) -> None:
         """`address` is `host:port`; the callables are called on the loop, at each request."""
+        self._limits = AdmissionLimits(
+            connections_max, connections_max, connections_max, connections_max, REQUEST_TIMEOUT_NS
+        )
         self._address = address
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(FiguresCollector(read))
         ProcessCollector(registry=self._registry)
         self._health = {"/livez": why_not_alive, "/readyz": why_not_ready}
-        self._server: asyncio.Server | None = None
-        self._connections_count = 0
+        self._arrivals: Arrivals | None = None
+        self._listener: Listener | None = None
 
     async def start(self) -> None:
         """Listen. Raises `Unavailable("port-in-use")`."""
-        host, port = split_address(self._address)
-        try:
-            loop = asyncio.get_running_loop()
-            self._server = await loop.create_server(lambda: _Request(self), host, port)
-        except OSError as error:
-            raise Unavailable(
-                "port-in-use",
-                f"cannot listen on {self._address} for metrics ({error.strerror or error}):"
-                " choose another listen.metrics, or none",
-            ) from None
+        sockets = await bind_tcp(self._address, "listen.metrics")
+        self._arrivals = Arrivals(asyncio.get_running_loop(), self._limits)
+        self._listener = Listener(
+            "metrics", sockets, self._arrivals, tcp_peer_of("metrics", ""), lambda _, place: _Request(self, place)
+        )
+
+    @property
+    def address(self) -> str:
+        """Where it listens, `host:port`; "" before the start."""
+        return self._listener.address if self._listener is not None else ""
 
     @property
     def port(self) -> int:
         """The port that is listened on, 0 before the start."""
-        return int(self._server.sockets[0].getsockname()[1]) if self._server and self._server.sockets else 0
+        return int(self.address.rpartition(":")[2] or 0)
 
-    async def stop(self) -> None:
-        """Listen no more; requests under way run out by themselves."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-
-    def admit(self) -> bool:
-        """Count a connection in, if there is room for it."""
-        if self._connections_count >= CONNECTIONS_MAX:
-            return False
-        self._connections_count += 1
-        return True
-
-    def release(self) -> None:
-        """Count a connection out."""
-        self._connections_count -= 1
+    def stop(self) -> None:
+        """Listen no more, and end the requests under way."""
+        if self._listener is not None and self._arrivals is not None:
+            self._listener.close()
+            self._arrivals.close()
+            self._listener = self._arrivals = None
 
     def answer(self, head: bytes) -> bytes:
         """The whole response to a request's head."""
@@ -126,20 +130,18 @@ class TelemetryServer:
 class _Request(asyncio.Protocol):
     """One connection: one head in, one response out, closed."""
 
-    def __init__(self, server: TelemetryServer) -> None:
+    def __init__(self, server: TelemetryServer, place: Place) -> None:
         self._server = server
+        self._place = place
         self._head = b""
-        self._is_admitted = False
         self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._is_admitted = self._server.admit()
-        if not self._is_admitted:
+        if not self._place.key:
             self._transport.abort()
             return
-        self._timer = asyncio.get_running_loop().call_later(REQUEST_TIMEOUT_S, self._transport.abort)
+        self._place.abandon = self._transport.abort
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -151,16 +153,13 @@ class _Request(asyncio.Protocol):
             self._respond(_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request is too long\n"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._is_admitted:
-            self._server.release()
+        self._place.leave()
 
     def _answered(self) -> bytes:
         try:
             return self._server.answer(self._head)
-        except Exception:  # noqa: BLE001 - a figure that cannot be read must not end the loop
-            structlog.get_logger("veredus").exception("metrics-failed")
+        except Exception as error:  # noqa: BLE001 - a figure that cannot be read must not end the loop
+            Logger().error("metrics-failed", exc_info=error)
             return _response(HTTPStatus.INTERNAL_SERVER_ERROR, "the figures cannot be read: see the log\n")
 
     def _respond(self, response: bytes) -> None:

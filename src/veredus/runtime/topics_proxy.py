@@ -6,34 +6,36 @@ import asyncio
 import time
 from dataclasses import replace
 
-import structlog
-
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached
 from veredus.protocols.topics.messages import message_size_max
 from veredus.protocols.topics.proxy import Event, Proxy, ProxySettings
 
+from .logs import Logger, log_loop_failures, say_held_back
 from .stopping import stop_asked
-from .topics_sockets import TopicsSockets
+from .topics_sockets import TopicsLimits, TopicsSockets
 
 _LOOK_S = 0.01
+_TELL_S = 1.0
 
 
 class TopicsProxy:
     """Owns a proxy's sockets, and drives its engine on the running loop; made and closed on that loop."""
 
-    def __init__(self, settings: ProxySettings, address: str) -> None:
+    def __init__(self, settings: ProxySettings, address: str, limits: TopicsLimits | None = None) -> None:
         """Listen at `address` ("127.0.0.1:5551"; port 0 takes any), which is the proxy's id where it has none.
 
         Raises `Unavailable("port-in-use")`.
         """
-        self._log = structlog.get_logger("veredus")
+        self._log = Logger()
         self._loop = asyncio.get_running_loop()
+        log_loop_failures(self._loop)
         self._failed: asyncio.Future[BaseException] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
+        self._telling = self._loop.call_later(_TELL_S, self._tell_held_back)
         self._is_hurried = False
-        self._sockets = TopicsSockets(address, message_size_max(settings.body_size_max), self._tell)
+        self._sockets = TopicsSockets(address, message_size_max(settings.body_size_max), self._tell, limits=limits)
         self.address = self._sockets.address
         self.engine = Proxy(settings if settings.proxy_id else replace(settings, proxy_id=self.address))
 
@@ -71,7 +73,12 @@ class TopicsProxy:
         """Close every socket; what was answered has half a second to leave."""
         if self._timer is not None:
             self._timer.cancel()
+        self._telling.cancel()
         self._sockets.close()
+
+    def _tell_held_back(self) -> None:
+        say_held_back()
+        self._telling = self._loop.call_later(_TELL_S, self._tell_held_back)
 
     def _tell(self, event: Event) -> None:
         if self._failed.done():
@@ -79,12 +86,12 @@ class TopicsProxy:
         try:
             for effect in self.engine.handle(event, Now(time.monotonic_ns(), time.time_ns())):
                 if isinstance(effect, Note):
-                    getattr(self._log, effect.level)(effect.event, **effect.fields)
+                    self._log.say(effect.level, effect.event, effect.fields)
                 else:
                     self._sockets.carry_out(effect)
         except BaseException as error:
-            self._log.error("proxy-failed", reason=str(error))
             self._failed.set_result(error)
+            self._log.error("proxy-failed", reason=str(error))
             raise
         # Each answer is waited for equally long: none is due before the one that the timer was set for.
         if self._timer is None:

@@ -4,33 +4,63 @@
                                          ◄────────── the same token ◄────────┘
 
 Whoever asks may be a REQ, as the page has it, or anything that sends an envelope and takes it back. A DEALER takes
-nothing while the other is not connected: what nobody waits for any more is not said when it comes back.
+nothing while the other is not connected: what nobody waits for any more is not said when it comes back. Both are played
+by the engine of ZMTP, so what a peer may send is bounded before memory is taken for it.
 Source: seed 000, section 3.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
 from typing import NamedTuple
 
-import structlog
-import zmq
-
-from veredus.kernel.errors import Unavailable
 from veredus.kernel.octets import Octets
+from veredus.node.admission import AdmissionLimits, limits_within
+from veredus.node.settings import NodeSettings
+from veredus.node.specs import split_address
 from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
+from veredus.protocols.zmtp.connection import Bounds, Connection, Message
+from veredus.protocols.zmtp.link import Timing, ZmtpLink
+from veredus.protocols.zmtp.mechanisms import Local, Null
 
-from .zeromq_io import SocketReader, receive, send
+from .listeners import NO_DESCRIPTOR, Arrivals, Listener, Peer, Place, bind_tcp_nowait, tcp_peer_of
+from .logs import Logger
+from .zmtp_links import Links, MessageLink
 
 ENVELOPE_SIZE_MAX = 4096
 """What is kept of a question's way until it is answered: a few bytes for each hop."""
+PARTS_MAX = 1100
+LISTENER = "topics"
 _TOKEN_SIZE = 8
+_RECONNECT_S = 0.1
+_REST_S = 1.0
+"""How long it is not tried to connect when the process can open no further file."""
+_SECOND_NS = 1_000_000_000
 
 
-class _Watched(NamedTuple):
-    socket: zmq.Socket[bytes]
-    reader: SocketReader
+class TopicsLimits(NamedTuple):
+    """What the peers of a proxy or server may take."""
+
+    admission: AdmissionLimits = limits_within(10_000, 10_000, 2_500, 2_500, 5 * _SECOND_NS)
+    timing: Timing = Timing(5 * _SECOND_NS, 10 * _SECOND_NS, 30 * _SECOND_NS)
+    send_buffer_size_max: int = 4 << 20
+
+
+def topics_limits_of(settings: NodeSettings, admission: AdmissionLimits) -> TopicsLimits:
+    """The limits that settings give to the peers of a proxy or a server."""
+    limits = settings.limits
+    timing = Timing(limits.greeting_timeout_ns, limits.heartbeat_interval_ns, limits.silence_max_ns)
+    return TopicsLimits(admission, timing, limits.send_buffer_size_max)
+
+
+@dataclass(eq=False, slots=True)
+class _Back:
+    """One who is asked, or is being connected to."""
+
+    address: str
+    link: MessageLink | None = None
 
 
 class TopicsSockets:
@@ -42,52 +72,63 @@ class TopicsSockets:
         message_size_max: int,
         tell: Callable[[Asked | Answered], None],
         on_closed: Callable[[], None] = lambda: None,
+        limits: TopicsLimits | None = None,
+        arrivals: Arrivals | None = None,
     ) -> None:
         """Listen at `address` ("127.0.0.1:5551"; port 0 takes any), and `tell` what comes.
 
-        Raises `Unavailable("port-in-use")`.
+        Connections are counted by `arrivals`, or by `limits` alone. Raises `Unavailable("port-in-use")`.
         """
         self.number = 0
         """The link that this is to a node."""
         self._tell = tell
         self._on_closed = on_closed
-        self._log = structlog.get_logger("veredus")
-        self._context = zmq.Context()
-        self._message_size_max = message_size_max
+        self._log = Logger()
+        self._loop = asyncio.get_running_loop()
+        self._limits = limits = limits or TopicsLimits()
+        self._bounds = Bounds(message_size_max, PARTS_MAX)
         self._is_closed = False
-        try:
-            front = self._socket(zmq.ROUTER, address)
-            front.bind(f"tcp://{address}")
-        except zmq.ZMQError as error:
-            self._context.destroy(linger=0)
-            raise Unavailable("port-in-use", f"cannot listen at {address} ({error}): choose another address") from None
-        self.address = front.getsockopt_string(zmq.LAST_ENDPOINT).removeprefix("tcp://")
-        self._backs: dict[str, _Watched | None] = {}
+        sockets = bind_tcp_nowait(address, "[topics]")
+        self._own_arrivals = Arrivals(self._loop, limits.admission) if arrivals is None else None
+        self._links = Links(limits.send_buffer_size_max)
+        self._fronts: dict[MessageLink, bytes] = {}
+        """Those who ask, each with what tells it from the others."""
+        self._backs: dict[str, _Back | None] = {}
         """By address; None where it is none."""
-        self._envelopes: dict[int, Sequence[bytes]] = {}
-        self._last_peer = 0
+        self._back_links: dict[MessageLink, _Back] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[int, tuple[MessageLink, Sequence[Octets]]] = {}
+        """Who asked, and the envelope of the question."""
+        self._last_peer = self._last_front = 0
         self._is_paused = False
-        self._front = _Watched(front, SocketReader(front, partial(self._read_question, front)))
+        counted = arrivals or self._own_arrivals
+        assert counted is not None
+        self._listener = Listener(LISTENER, sockets, counted, tcp_peer_of(LISTENER, ""), self._open_front)
+        self.address = self._listener.address
 
     def close(self) -> None:
-        """Close every socket; what was answered has half a second to leave."""
+        """Close every socket once what was answered is written."""
         if self._is_closed:
             return
         self._is_closed = True
-        for socket, reader in (self._front, *(back for back in self._backs.values() if back is not None)):
-            reader.close()
-            socket.close(linger=500 if socket is self._front.socket else 0)
-        self._context.term()
+        self._listener.close()
+        if self._own_arrivals is not None:
+            self._own_arrivals.close()
+        for task in self._tasks:
+            task.cancel()
+        self._links.close()
         self._on_closed()
 
     def carry_out(self, order: Answer | Ask | Meet) -> None:
         """Do what the engine ordered."""
         if isinstance(order, Answer):
-            self._send(self._front, *self._envelopes.pop(order.peer), order.data)
+            link, envelope = self._waiting.pop(order.peer)
+            link.send((*envelope, order.data))
         elif isinstance(order, Ask):
             back = self._meet(order.address)
-            if back is not None:
-                self._send(back, order.token.to_bytes(_TOKEN_SIZE), b"", order.data)
+            # Who is not there, or takes no more, is asked again.
+            if back is not None and back.link is not None and back.link.is_open:
+                back.link.send((order.token.to_bytes(_TOKEN_SIZE), b"", order.data))
         else:
             self._meet(order.address)
 
@@ -95,76 +136,104 @@ class TopicsSockets:
         """Nothing is said on this link but answers."""
         raise AssertionError(f"nobody hears {sum(len(buffer) for buffer in buffers)} bytes")
 
+    def admit(self) -> None:
+        """Its place is not counted."""
+
     def pause_reading(self) -> None:
         """Take no question for now; answers are taken."""
-        self._is_paused = True
+        self._hold(True)
 
     def resume_reading(self) -> None:
         """Take questions again."""
-        self._is_paused = False
-        self._front.reader.look()
+        self._hold(False)
 
-    # ── sockets ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    def _hold(self, is_held: bool) -> None:
+        self._is_paused = is_held
+        for link in list(self._fronts):
+            link.hold(is_held)
 
-    def _socket(self, kind: int, address: str) -> zmq.Socket[bytes]:
-        socket = self._context.socket(kind)
-        socket.setsockopt(zmq.MAXMSGSIZE, self._message_size_max)
-        if address.startswith("["):
-            socket.setsockopt(zmq.IPV6, 1)
-        return socket
+    # ── links ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _read_question(self, front: zmq.Socket[bytes]) -> bool:
-        parts = None if self._is_paused else receive(front)
-        if parts is not None:
-            self._take_question(parts)
-        return parts is not None
+    def took(self, link: MessageLink, message: Message) -> None:
+        """A question came, or an answer."""
+        origin = self._fronts.get(link)
+        if origin is None:
+            self._take_answer(message)
+        else:
+            self._take_question(link, origin, message)
 
-    def _read_answer(self, back: zmq.Socket[bytes]) -> bool:
-        parts = receive(back)
-        if parts is not None:
-            self._take_answer(parts)
-        return parts is not None
+    def lost(self, link: MessageLink, reason: str) -> None:
+        """A connection is gone; to whom we ask another is made."""
+        if self._fronts.pop(link, None) is not None:
+            if link.wire.fault is not None:
+                self._log.warning("topics-peer-let-go", reason=reason)
+            return
+        back = self._back_links.pop(link, None)
+        if back is not None and not self._is_closed:
+            back.link = None
+            self._log.debug("topics-connection-lost", address=back.address, reason=reason)
+            self._loop.call_later(_RECONNECT_S, self._connect, back)
 
-    def _take_question(self, parts: list[bytes]) -> None:
-        data = parts.pop()
-        if sum(map(len, parts)) > ENVELOPE_SIZE_MAX:
-            self._log.warning("envelope-too-large", sizes=[len(part) for part in parts[:8]], count=len(parts))
+    def _wire(self, socket_type: bytes, is_server: bool) -> ZmtpLink:
+        null = Null(Local(socket_type), is_server)
+        return ZmtpLink(Connection({null.name: null}, self._bounds, is_server), self._limits.timing)
+
+    def _open_front(self, _: Peer, place: Place) -> MessageLink:
+        link = MessageLink(self._links, self._wire(b"ROUTER", True), self, place)
+        self._last_front += 1
+        self._fronts[link] = self._last_front.to_bytes(_TOKEN_SIZE)
+        link.hold(self._is_paused)
+        return link
+
+    def _take_question(self, link: MessageLink, origin: bytes, parts: Message) -> None:
+        envelope = tuple(map(bytes, parts[:-1]))
+        if sum(map(len, envelope)) + len(envelope) > ENVELOPE_SIZE_MAX:
+            self._log.warning("envelope-too-large", sizes=[len(part) for part in envelope[:8]], count=len(envelope))
             return
         self._last_peer += 1
-        self._envelopes[self._last_peer] = parts
-        self._tell(Asked(self._last_peer, data, self.number, parts[0]))
+        self._waiting[self._last_peer] = link, envelope
+        self._tell(Asked(self._last_peer, bytes(parts[-1]), self.number, origin))
 
-    def _take_answer(self, parts: list[bytes]) -> None:
+    def _take_answer(self, parts: Message) -> None:
         if len(parts) == 3 and len(parts[0]) == _TOKEN_SIZE:
-            self._tell(Answered(int.from_bytes(parts[0]), parts[2], self.number))
+            self._tell(Answered(int.from_bytes(parts[0]), bytes(parts[2]), self.number))
         else:
             self._log.warning("answer-without-token", sizes=[len(part) for part in parts])
 
-    def _meet(self, address: str) -> _Watched | None:
+    # ── whom we ask ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _meet(self, address: str) -> _Back | None:
         if address not in self._backs:
             try:
-                back = self._socket(zmq.DEALER, address)
-            except zmq.ZMQError as error:
-                # There are no descriptors left: it is tried again with the next question.
-                self._log.error("socket-not-opened", address=address, error=str(error))
-                return None
-            self._backs[address] = self._connected(back, address)
+                split_address(address)
+            except ValueError as error:
+                self._log.warning("topics-address-wrong", address=address, error=str(error))
+                self._backs[address] = None
+            else:
+                back = self._backs[address] = _Back(address)
+                self._connect(back)
         return self._backs[address]
 
-    def _connected(self, back: zmq.Socket[bytes], address: str) -> _Watched | None:
-        back.setsockopt(zmq.IMMEDIATE, 1)
-        try:
-            back.connect(f"tcp://{address}")
-        except zmq.ZMQError as error:
-            self._log.warning("topics-address-wrong", address=address, error=str(error))
-            back.close(linger=0)
-            return None
-        return _Watched(back, SocketReader(back, partial(self._read_answer, back)))
+    def _connect(self, back: _Back) -> None:
+        if not self._is_closed:
+            task = self._loop.create_task(self._connect_to(back))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    def _send(self, to: _Watched, *parts: bytes) -> None:
-        """Send, or leave it: whoever is not there, or takes no more, asks again or is asked again."""
+    async def _connect_to(self, back: _Back) -> None:
+        host, port = split_address(back.address)
+
+        def open_back() -> MessageLink:
+            link = MessageLink(self._links, self._wire(b"DEALER", False), self)
+            self._back_links[link] = back
+            back.link = link
+            return link
+
         try:
-            send(to.socket, *parts)
-        except zmq.ZMQError as error:
-            self._log.debug("message-not-sent", error=str(error))
-        to.reader.look()
+            await self._loop.create_connection(open_back, host, port)
+        except OSError as error:
+            # Nobody listens there, or there are no descriptors left: it is tried again for as long as we live.
+            is_short = error.errno in NO_DESCRIPTOR
+            if is_short:
+                self._log.error("socket-not-opened", address=back.address, error=str(error))
+            self._loop.call_later(_REST_S if is_short else _RECONNECT_S, self._connect, back)

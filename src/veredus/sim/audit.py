@@ -27,6 +27,8 @@ class Audit:
         self.commits = Commits()
         self.anonymous: dict[str, tuple[str, int, bool]] = {}
         """Of each life of a client without a name: its stream, its last number, and whether it was told of its end."""
+        self.anonymous_confirmed: dict[str, tuple[str, int]] = {}
+        """What PING-OK confirmed: the stream, and the number of the last publication."""
         self.anonymous_taken: dict[str, int] = {}
         """Up to which number it was said below the door that it is taken, of each life of a client without a name."""
         self.lag_size_max = 0
@@ -63,6 +65,10 @@ class Audit:
             last, _, _ = numbers.get(who, (0, 0, 0))
             if name == stream.name and is_taken and last < total and stream.floor == 1 and not self._may_lack(stream):
                 raise Violation("taken", f"{name}: {who} was told that {total} are taken, but only {last} are there")
+        for who, (name, confirmed) in self.anonymous_confirmed.items():
+            last, _, _ = numbers.get(who, (0, 0, 0))
+            if name == stream.name and last < confirmed and stream.floor == 1 and not self._may_lack(stream):
+                raise Violation("taken", f"{name}: {who} was confirmed {confirmed}, but only {last} are there")
         for who, taken in stream.taken.items():
             last, _, _ = numbers.get(who, (0, 0, 0))
             if last < taken and stream.floor == 1 and not stream.holes and not stream.is_shaken:
@@ -129,7 +135,10 @@ class Audit:
             sequence = view.stream.places.get(identity)
             if sequence is None:
                 continue
-            count = sum(sequence in session.pushed for session in view.sessions)
+            if sequence in view.rejected:
+                continue
+            count = view.retried.get(sequence, 0)
+            count += sum(sequence <= session.handed_to and sequence in session.pushed for session in view.sessions)
             if count < view.attempts_max and not self._world.may_forget(view.stream.name):
                 where = f"{view.stream.name}/{sequence} ({identity})"
                 raise Violation("parked", f"{where} was parked for {view.name} after {count} attempts")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from veredus.delivery.content import Content
 from veredus.streams.exchange import CommitRequested, ConfirmCommitted, RunOpenRequested
 from veredus.streams.tables import PAST_RUNS_MAX, Tables
 
@@ -29,6 +30,8 @@ class CommitView:
     """What the node said, once it did."""
     stages: dict[int, None] = field(default_factory=dict)
     """Stages that somebody asked to show."""
+    contents: tuple[Content, ...] = ()
+    """What the sink said that it holds, once it was shown."""
     gone: dict[str, None] = field(default_factory=dict)
     """Streams in which it was shown, and which the node forgot since: another one may have the name now."""
 
@@ -45,12 +48,14 @@ class Commits:
         """Nobody has committed anything."""
         self.views: dict[tuple[str, int], CommitView] = {}
         self._last: dict[str, int] = {}
-        self._asking: dict[tuple[int, int], tuple[str, int]] = {}
+        self._asking: dict[tuple[int, int], CommitRequested] = {}
         self.refused_stages: dict[int, None] = {}
         """Stages of which a batch was refused."""
         self._runs: dict[tuple[str, bytes], int] = {}
         """The epoch of each incarnation's run."""
         self._has_forgotten = False
+        self.lapsed: dict[str, None] = {}
+        """Sinks whose stages went with their lease."""
         """Whether a node may have forgotten rows that it had confirmed."""
 
     def stage(self, sink: str, commit_id: int, attempt: str, stream: str, count: int) -> None:
@@ -65,7 +70,7 @@ class Commits:
 
     def ask(self, fact: CommitRequested) -> None:
         """The floor was asked to commit."""
-        self._asking[fact.session, fact.request] = (fact.sink, fact.commit_id)
+        self._asking[fact.session, fact.request] = fact
         self.views.setdefault((fact.sink, fact.commit_id), CommitView()).stages.update(dict.fromkeys(fact.stages))
 
     def see_run(self, asked: RunOpenRequested, epoch: int, commit_id: int) -> None:
@@ -79,11 +84,16 @@ class Commits:
 
     def see(self, effect: ConfirmCommitted) -> None:
         """The floor said what was committed, and where."""
-        sink, commit_id = self._asking[effect.session, effect.request]
+        asked = self._asking[effect.session, effect.request]
+        sink, commit_id = asked.sink, asked.commit_id
         view = self.views.setdefault((sink, commit_id), CommitView())
         if view.shown is not None and view.shown != effect.streams:
             raise Violation("committed", f"{sink} {commit_id} was at {view.shown}, now it is at {effect.streams}")
         view.shown = effect.streams
+        if not effect.is_duplicate:
+            view.contents = asked.contents
+        elif view.contents and asked.contents and sorted(view.contents) != sorted(asked.contents):
+            raise Violation("committed", f"{sink} {commit_id} holds {view.contents}, {asked.contents} was taken for it")
         self._last[sink] = max(commit_id, self._last.get(sink, -1))
 
     def recovered(self, tables: Tables, may_forget: bool) -> None:
@@ -103,7 +113,7 @@ class Commits:
             self._last[sink] = known
             for (name, later), view in self.views.items():
                 if name == sink and later > known:
-                    view.shown = None
+                    view.shown, view.contents = None, ()
 
     def judge(self, view: StreamView) -> None:
         """Hold what is visible in a stream against what was staged and said."""

@@ -208,7 +208,7 @@ def show(ledger: Ledger, page: Path) -> None:
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise Refused("bad-ledger", f"{page} has no place for a ledger: put {BEGIN} and {END} into it")
+        raise Refused("bad-ledger", f"{page} has no marks for the ledger: put {BEGIN} and {END} into it")
     _replace(page, f"{before}{BEGIN}\n{as_markdown(ledger)}{END}{after}".encode())
 
 

@@ -45,7 +45,7 @@ from veredus.journal.steps import (
     SetAside,
     SyncFile,
 )
-from veredus.kernel.effects import CloseLink, Note, PauseReading, ResumeReading, Send
+from veredus.kernel.effects import Admit, CloseLink, Note, PauseReading, ResumeReading, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.events import (
     DeadlineReached,
@@ -56,7 +56,8 @@ from veredus.kernel.events import (
     Received,
 )
 from veredus.kernel.octets import Octets
-from veredus.node.engine import FloorOrdered, LinkEngine, NodeEngine
+from veredus.node.dialects import LinkEngine
+from veredus.node.engine import FloorOrdered, NodeEngine
 from veredus.protocols.links import SESSION_BITS
 from veredus.streams.engine import StreamsEngine
 from veredus.streams.exchange import Durability
@@ -64,6 +65,7 @@ from veredus.streams.tables import StreamsLimits
 
 from .disk import SECTOR_SIZE, DiskOrder, SimDisk
 from .network import End, Network, octets_of
+from .rights import principal_of
 from .witnesses import CountedLog, WatchedFloor, Witness
 from .world import MICROSECOND, MILLISECOND, SECOND, Clock, Violation, World
 
@@ -363,6 +365,8 @@ class Machine:
                     self._ends[link].send(items)
             case CloseLink(link, reason):
                 self._close(link, reason)
+            case Admit():
+                pass
             case PauseReading(link):
                 if link in self._ends:
                     self._ends[link].pause()
@@ -416,7 +420,7 @@ class Machine:
                 self.post(LinkCongested(link) if is_congested else LinkDrained(link))
 
         end.on_received, end.on_closed, end.on_flow = received, closed, flow
-        self.post(LinkOpened(link, "memory", end.peer, "local"))
+        self.post(LinkOpened(link, "memory", end.peer, principal_of(end.peer)))
         return True
 
     def _close(self, link: int, reason: str) -> None:

@@ -159,6 +159,7 @@ _TOLD: dict[type, Callable[[int, Any], object]] = {
     m.BatchRefused: lambda n, s: x.RefuseBatch(n, s.first_number, s.code, s.message, s.last_number),
     m.Progress: lambda n, s: x.PushProgress(n, s.position),
     m.Gap: lambda n, s: x.PushGap(n, s.first_sequence, s.next_sequence, s.code),
+    m.Returned: lambda n, s: x.ConfirmReturned(n, s.sequence, s.parked),
     m.FilterChanged: lambda n, s: x.ConfirmFilter(n, s.position),
     m.Committed: lambda n, s: x.ConfirmCommitted(n, s.request, s.commit_id, s.duplicate, s.streams),
     m.Reply: lambda n, s: x.AnswerAdmin(n, s.request, s.result),
@@ -198,12 +199,14 @@ _ASKED: dict[type, Callable[[Any], object]] = {
     x.SessionClosed: lambda f: c.CloseRequested(f.session),
     x.SubscribeRequested: _subscribe,
     x.CreditGranted: lambda f: c.CreditRequested(f.session, f.size),
+    x.ReturnRequested: lambda f: c.MessageRequested(f.session, m.Return(f.sequence, f.is_retry, f.reason)),
+    x.HandedOut: lambda f: c.HandedOut(f.session, f.sequence),
     x.SettleRequested: lambda f: c.SettleRequested(f.session, f.ranges),
     x.FilterChangeRequested: lambda f: c.MessageRequested(f.session, m.ChangeFilter(f.filter)),
     x.RunOpenRequested: lambda f: c.OpenRequested(f.session, m.OpenRun(f.sink, f.incarnation, f.epoch)),
     x.StageOpenRequested: lambda f: c.OpenRequested(f.session, m.OpenStage(f.sink, f.run_epoch, f.stream, f.stage_key)),
     x.CommitRequested: lambda f: c.MessageRequested(
-        f.session, m.Commit(f.request, f.sink, f.run_epoch, f.commit_id, f.stages)
+        f.session, m.Commit(f.request, f.sink, f.run_epoch, f.commit_id, f.stages, f.contents)
     ),
     x.StagesDropRequested: lambda f: c.MessageRequested(
         f.session, m.DropStages(f.request, f.sink, f.run_epoch, f.stages)

@@ -14,6 +14,7 @@
     deleted         a stream that was said to be deleted never comes back; another has its name          (1)
     changed         who knew what was lost is told from where on sequences mean something else           (6)
     pinned          retention takes nothing that a durable cursor still needs                            (1)
+    rights          who may not do what it asks for is told so, and nothing else, by every answer        (security)
     recovered       a new process knows all that the one before it said                                  (3, 6)
 
 They stand at the streams floor, so a lost answer does not blind them. Sequences that nobody was pushed are learned by
@@ -40,15 +41,18 @@ from veredus.streams.exchange import (
     ConfirmFilter,
     ConfirmSettled,
     ConfirmTaken,
+    Fence,
     FilterChangeRequested,
     GrantRun,
     GrantSource,
     GrantStage,
     GrantSubscription,
+    HandedOut,
     Push,
     PushGap,
     Refuse,
     RefuseBatch,
+    ReturnRequested,
     RunOpenRequested,
     SessionClosed,
     SettleMode,
@@ -61,6 +65,7 @@ from veredus.streams.stream import Stream
 from .audit import at_place
 from .content import EVERY_TASTE, Taste, seen_rows, taste_of
 from .incoming import WayIn
+from .rights import Trespasses
 from .views import SessionView, StreamView, SubscriptionView, is_within
 from .world import Violation, World
 
@@ -84,7 +89,10 @@ class Oracles(WayIn):
         """Tastes that were asked for of subscriptions that nobody has been granted, by stream, subscriber and name."""
         self._views: dict[int, tuple[SubscriptionView, SessionView]] = {}
         self._runs: dict[int, RunOpenRequested] = {}
+        self._granted: dict[int, None] = {}
+        """Sessions that have a run."""
         self._stages: dict[int, int] = {}
+        self._trespasses = Trespasses()
 
     def asks_to_trim(self, name: str, floor: int) -> int:
         """Somebody is about to ask for this floor, or for one as near to it as can be; which it is."""
@@ -99,22 +107,30 @@ class Oracles(WayIn):
 
     def boot(self) -> None:
         """Sessions of the process before are over."""
-        for sessions in (*self.sessions_in, self._subscribers, self._views, self._runs, self._stages):
+        for sessions in (*self.sessions_in, self._subscribers, self._views, self._runs, self._stages, self._granted):
             sessions.clear()
+        self._trespasses.clear()
 
     def hear(self, fact: Any, now: Now) -> None:
         """What the floor was told."""
+        self._trespasses.hear(fact)
         match fact:
             case BatchOffered(session):
                 self.hear_offer(session, fact)
             case SessionClosed(session):
                 self.hear_closed(session)
-                for sessions in (self._stages, self._views):
+                for sessions in (self._stages, self._views, self._granted):
                     sessions.pop(session, None)
             case SourceAttachRequested(session):
                 self.asking_sources[session] = fact
             case SubscribeRequested(session):
                 self._hear_subscribe(session, fact)
+            case HandedOut(session, sequence) if session in self._views:
+                self._views[session][1].handed_to = max(self._views[session][1].handed_to, sequence)
+            case ReturnRequested(session, sequence, is_retry) if session in self._views:
+                view = self._views[session][0]
+                given_back = view.retried if is_retry else view.rejected
+                given_back[sequence] = given_back.get(sequence, 0) + 1
             case SettleRequested(session, ranges):
                 self._hear_settle(session, ranges)
             case FilterChangeRequested(session, wanted) if session in self._views:
@@ -132,6 +148,7 @@ class Oracles(WayIn):
 
     def see(self, effect: Any, now: Now) -> None:
         """What the floor said."""
+        self._trespasses.see(effect)
         match effect:
             case ConfirmTaken(session, last):
                 self.see_taken(session, last, effect)
@@ -154,7 +171,10 @@ class Oracles(WayIn):
                 current = self._views[session][1]
                 current.may_be_refused = current.may_be_refused or bool(current.asked)
             case GrantRun(session, epoch, commit_id):
+                self._granted[session] = None
                 self.commits.see_run(self._runs[session], epoch, commit_id)
+            case Fence(session):
+                self._granted.pop(session, None)
             case GrantStage(session, stage):
                 self._stages[session] = stage
             case RefuseBatch(session) if session in self._stages:
@@ -168,8 +188,17 @@ class Oracles(WayIn):
 
     def note(self, event: str, fields: dict[str, object]) -> None:
         """What recovery or the journal reported."""
+        if event == "lease-over":
+            self._see_lapsed(str(fields["sink"]))
         if event == "journal-damaged" and not self.is_rotten and not self.may_damage:
             raise Violation("damage", f"the journal says that it is damaged, and it is not: {fields}")
+
+    def _see_lapsed(self, sink: str) -> None:
+        """A sink's stages went, since nobody was there for them."""
+        there = [session for session, asked in self._runs.items() if asked.sink == sink and session in self._granted]
+        if there:
+            raise Violation("committed", f"the stages of {sink} went with their lease, and session {there[0]} is there")
+        self.commits.lapsed[sink] = None
 
     # ── recovery ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

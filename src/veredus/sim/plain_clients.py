@@ -7,16 +7,15 @@ cursor, from the last sequence that they know.
 
 from __future__ import annotations
 
-from veredus.protocols.zeps import frames
+from collections import deque
 
+from . import page_codec as page
 from .content import ANONYMOUS, Identity, body_of, identity_in, key_of
 from .gates import FOR_EVER_NS, Gate
 from .network import End, Network
 from .oracles import Oracles
 from .world import MICROSECOND, MILLISECOND, SECOND, Violation, World
 
-_DETACH = frames.SIGNATURE + bytes([frames.CommandId.DETACH])
-BODY_SIZE_MAX = 1 << 20
 PREFIXES = (b"", b"k1.", b"k", b"k5.")
 
 
@@ -40,6 +39,7 @@ class PlainClient:
         self._credit = self._die.spread(64, 32 << 10)
         self._total = self._die.spread(5, 100)
         self._joining = world.dice.die(f"union/{name}")
+        self._pinging = world.dice.die(f"pinging/{name}")
         self._latest = 0
         self._term: object = None
         self._is_abandoned = False
@@ -119,7 +119,7 @@ class PlainClient:
             self._subscribed = life
             life.last = life.latest = self._latest
             life.floor = 0 if view is None or self.world.may_forget(self.stream) else view.floor_told
-            life.send(frames.encode_subscribe(self._prefix, self._latest))
+            life.send(page.subscribe(self._prefix, self._latest))
             life.wanted = (self._prefix,)
             if self._die.chance(0.3):
                 self._join(life, b"k2.")
@@ -127,14 +127,14 @@ class PlainClient:
                 also = PREFIXES[self._joining.between(0, len(PREFIXES) - 1)]
                 delay_ns = self._joining.spread(MILLISECOND, SECOND)
                 self.world.after(delay_ns, lambda: self._join(life, also))
-            life.send(frames.encode_credit(self._credit))
+            life.send(page.credit(self._credit))
 
     def _join(self, life: _Life, prefix: bytes) -> None:
         """Subscribe to something else as well, from where the first subscription began."""
         if life.is_current:
             life.is_union = True
             life.wanted = (*life.wanted, prefix)
-            life.send(frames.encode_subscribe(prefix, life.latest))
+            life.send(page.subscribe(prefix, life.latest))
 
     def _publish(self, life: _Life, number: int) -> None:
         if not life.is_current:
@@ -142,17 +142,33 @@ class PlainClient:
         who = f"{ANONYMOUS}{self.name}.{life.number}"
         last = min(self._total, number + self._die.spread(1, 20) - 1)
         for identity in [Identity(who, n) for n in range(number, last + 1)]:
-            life.send(frames.encode_publish(key_of(identity), body_of(identity)))
+            life.send(page.publish(key_of(identity), body_of(identity)))
+            if self._pinging.chance(0.1):
+                life.pinged.append(identity.number)
+                life.send(page.PING)
         if last < self._total and not self.is_resting:
             pause_ns = self._die.spread(MICROSECOND, 50 * MILLISECOND)
             self.world.after(pause_ns, lambda: self._publish(life, last + 1))
         else:
             self._oracles.anonymous[who] = (self.stream, last, False)
-            life.send(_DETACH)
+            life.send(page.DETACH)
+
+    def confirmed(self, life: _Life) -> None:
+        """PING-OK: what was published before the oldest PING that is not answered is taken, for good."""
+        if not life.pinged:
+            raise Violation("exchange", f"{self.name} was told PING-OK, and has sent no PING")
+        who = f"{ANONYMOUS}{self.name}.{life.number}"
+        last = life.pinged.popleft()
+        taken = self._oracles.anonymous_taken.get(who, 0)
+        if taken < last:
+            raise Violation("taken", f"{who} was confirmed {last} publications to {self.stream}, {taken} are taken")
+        self._oracles.anonymous_confirmed[who] = (self.stream, last)
 
     def detached(self, life: _Life) -> None:
         """All that was published on this attachment is taken."""
         who = f"{ANONYMOUS}{self.name}.{life.number}"
+        if life.pinged:
+            raise Violation("exchange", f"{who} was told DETACH-OK before PING-OK")
         if who in self._oracles.anonymous:
             taken = self._oracles.anonymous_taken.get(who, 0)
             stream, last, _ = self._oracles.anonymous[who]
@@ -162,30 +178,32 @@ class PlainClient:
                 )
             self._oracles.anonymous[who] = (stream, last, True)
 
-    def deliver(self, life: _Life, command: frames.Deliver) -> None:
+    def deliver(self, life: _Life, sequence: int, key: bytes, body: bytes) -> None:
         """Something came: it grows, and it is what was published."""
         self.world.counts["plain deliveries"] += 1
-        identity = identity_in(command.body)
-        if command.body != body_of(identity) or command.key != key_of(identity):
-            raise Violation("once", f"{self.name} was delivered {command.sequence}: other bytes than were published")
-        if not command.key.startswith(life.wanted):
+        identity = identity_in(body)
+        if not life.confirmed_count:
+            raise Violation("exchange", f"{self.name} was delivered {sequence} before any SUBSCRIBE-OK")
+        if body != body_of(identity) or key != key_of(identity):
+            raise Violation("once", f"{self.name} was delivered {sequence}: other bytes than were published")
+        if not key.startswith(life.wanted):
             raise Violation("matching", f"{self.name} was delivered {identity}, and wants it not")
-        if command.sequence in life.seen or command.sequence <= (life.latest if life.is_union else life.last):
-            raise Violation("delivered", f"{self.name} was delivered {command.sequence} after {life.last}")
+        if sequence in life.seen or sequence <= (life.latest if life.is_union else life.last):
+            raise Violation("delivered", f"{self.name} was delivered {sequence} after {life.last}")
         if 0 < life.latest < life.floor - 1:
             raise Violation("delivered", f"{self.name} was never told that it cannot have {life.latest + 1}")
         view = self._oracles.current[self.stream]
         if not self.world.may_forget(self.stream):
-            known = view.rows[command.sequence].identity
+            known = view.rows[sequence].identity
             if known != identity:
-                raise Violation("once", f"{self.name} was delivered {identity} as {command.sequence}, it is {known}")
-            for sequence in () if life.is_union else range(max(life.last + 1, view.floor), command.sequence):
-                if sequence in view.rows and view.rows[sequence].key.startswith(self._prefix):
-                    raise Violation("delivered", f"{self.name} was never delivered {sequence}")
-        life.seen[command.sequence] = None
-        life.last = command.sequence
-        self._latest = max(self._latest, command.sequence)
-        life.send(frames.encode_credit(len(command.key) + len(command.body) + frames.DELIVER_OVERHEAD))
+                raise Violation("once", f"{self.name} was delivered {identity} as {sequence}, it is {known}")
+            for missed in () if life.is_union else range(max(life.last + 1, view.floor), sequence):
+                if missed in view.rows and view.rows[missed].key.startswith(self._prefix):
+                    raise Violation("delivered", f"{self.name} was never delivered {missed}")
+        life.seen[sequence] = None
+        life.last = sequence
+        self._latest = max(self._latest, sequence)
+        life.send(page.credit(page.size_of_deliver(key, body)))
 
     def missing(self) -> int:
         """The first sequence that its present life should have been delivered by now, 0 for none."""
@@ -206,7 +224,7 @@ class _Life:
     def __init__(self, client: PlainClient, end: End, number: int) -> None:
         self._client = client
         self._end = end
-        self._parser = frames.CommandParser(BODY_SIZE_MAX)
+        self._ear = page.Ear()
         self.number = number
         self.latest = 0
         """What its client knew when it subscribed."""
@@ -215,6 +233,10 @@ class _Life:
         self.floor = 0
         """From where on the stream was known to be there when it subscribed."""
         self.seen: dict[int, None] = {}
+        self.confirmed_count = 0
+        """How many SUBSCRIBE-OK were heard."""
+        self.pinged: deque[int] = deque()
+        """Up to where publications lie before each PING that is not answered yet."""
         self.is_union = False
         """Whether it subscribed more than once: then sequences may fall."""
         self.wanted: tuple[bytes, ...] = ()
@@ -222,7 +244,7 @@ class _Life:
         gate = client.gate
         end.on_received = lambda octets: gate.through(lambda: self._receive(octets))  # type: ignore[arg-type]
         end.on_closed = lambda _: gate.through(self._lose)
-        self.send(frames.encode_attach(client.stream))
+        self.send(page.attach(client.stream))
 
     @property
     def is_current(self) -> bool:
@@ -240,28 +262,40 @@ class _Life:
     def _receive(self, octets: bytes) -> None:
         if not self.is_current:
             return
-        for command in self._parser.feed(octets):
+        try:
+            words = self._ear.hear(octets)
+        except ValueError as error:
+            raise Violation("exchange", f"{self._client.name} was sent no command: {error}") from None
+        for word in words:
             if self.is_current:
-                self._take(command)
-        if self._parser.fault is not None:
-            raise Violation("exchange", f"{self._client.name} was sent no command: {self._parser.fault}")
+                self._take(word)
 
-    def _take(self, command: frames.Command) -> None:
+    def _take(self, word: page.Word) -> None:
         client = self._client
-        match command:
-            case frames.AttachOk():
+        match word.name, word.fields:
+            case "attach_ok", ():
                 client.begin(self)
-            case frames.Deliver():
-                client.deliver(self, command)
-            case frames.DetachOk():
+            case "subscribe_ok", ():
+                self.confirmed_count += 1
+            case "deliver", (int(sequence), bytes(key), bytes(body)):
+                client.deliver(self, sequence, key, body)
+            case "ping", ():
+                self.send(page.PING_OK)
+            case "ping_ok", ():
+                client.confirmed(self)
+            case "detach_ok", ():
                 client.detached(self)
                 self._end.close("detached")
                 self._lose()
-            case frames.Invalid(reason):
-                client.world.tell(client.name, f"is told {reason.decode()}")
-                if b"cannot be had" in reason or b"not there yet" in reason or b"is gone" in reason:
+            case "detach", ():
+                self._end.close("detached")
+                self._lose()
+            case "invalid", (bytes(octets),):
+                reason = page.reason_of(octets)
+                client.world.tell(client.name, f"is told {reason}")
+                if "cannot be had" in reason or "not there yet" in reason or "is gone" in reason:
                     client.forget()
                 self._end.close("invalid")
                 self._lose()
             case _:
-                pass
+                raise Violation("exchange", f"{client.name} was told {word}, which nobody asked for")

@@ -19,7 +19,7 @@ from veredus.kernel.effects import Send
 from veredus.kernel.engine import Now
 from veredus.kernel.events import LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
 from veredus.kernel.octets import Octets
-from veredus.protocols.links import SESSION_BITS, ReadingPaused, ReadingResumed
+from veredus.protocols.links import NOTHING, SESSION_BITS, FrameRefused, ReadingPaused, ReadingResumed, Unfinished
 from veredus.protocols.zeps.orders import SessionCongested, SessionDrained
 from veredus.streams.exchange import BatchOffered, Push, SessionClosed, SubscribeRequested
 
@@ -52,7 +52,7 @@ class PlainDoor:
                 return [SessionCongested(session) for session in self._flows]
             case LinkDrained():
                 return [SessionDrained(session) for session in self._flows]
-            case LinkOpened() | ReadingPaused() | ReadingResumed():
+            case LinkOpened() | ReadingPaused() | ReadingResumed() | FrameRefused():
                 return ()
             case _:
                 return (Send(self._link, (_frozen(event),)),)  # type: ignore[arg-type]
@@ -79,6 +79,11 @@ class PlainDoor:
     def deadline(self) -> int | None:
         """A plain link is never late."""
         return None
+
+    @property
+    def unfinished(self) -> Unfinished:
+        """Nothing: what comes are whole facts."""
+        return NOTHING
 
 
 def _frozen(order: Any) -> object:

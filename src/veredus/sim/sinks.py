@@ -7,10 +7,11 @@ run granted ──► stages opened ──► rows confirmed ──► commit as
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from veredus.delivery.batch import BatchHeader
+from veredus.delivery.content import Content
 from veredus.streams.exchange import (
     AnswerAdmin,
     CommitRequested,
@@ -36,6 +37,7 @@ from .ports import batch_offered
 from .world import MICROSECOND, MILLISECOND, Violation, World
 
 RUN_CHANNEL = 1
+OTHER = ("commit-other-rows", "commit-other-streams")
 LOST = ("unknown-stage", "commit-id-behind", "gap", "straddles", "unknown-run")
 """What a sink is never told that does as it should, by a node that forgets nothing."""
 
@@ -58,6 +60,8 @@ class _Attempt:
     commit_id: int
     name: str
     stages: list[_Stage] = field(default_factory=list)
+    contents: tuple[Content, ...] = ()
+    """What it says that it holds, by stream."""
     is_asked: bool = False
     is_early: bool = False
     """Whether its commit is asked for before its rows are confirmed."""
@@ -80,6 +84,12 @@ class SinkProcess(Peer):
         self._committed_id = -1
         self._asks_again = self.die.chance(0.1)
         """Whether it will stage anew and commit once more what is committed, as who has lost an answer may."""
+        self._says_contents = self.die.chance(0.7)
+        self._twins: dict[int, int] = {}
+        """By request for a commit that repeats another, that other."""
+        self._told_of_other: dict[int, None] = {}
+        self._shown: _Attempt | None = None
+        """What was committed last, while it is asked for again."""
         self._is_overtaken = self.die.chance(0.1)
         """Whether it will give up its first link before it is granted a run, and meanwhile another process starts."""
 
@@ -111,12 +121,16 @@ class SinkProcess(Peer):
                 self.world.counts["fenced"] += 1
                 self._sink.fenced(self)
                 self.stop(f"fenced by epoch {epoch}")
+            case Refuse(_, code, _, _, request) if code in OTHER:
+                self._be_told_of_other(code, request)
             case RefuseBatch(_, _, code, message) | Refuse(_, code, message):
                 if code == "stage-not-durable":
                     self.world.counts["early commits"] += 1
                     self._hold_back()
                     return
-                if code in LOST and self._sink.is_sure:
+                if code == "unknown-stage" and self._sink.name in self._sink.commits.lapsed:
+                    self.world.counts["lapsed stages"] += 1
+                elif code in LOST and self._sink.is_sure:
                     raise Violation("exchange", f"{self.name} is refused: {code}, {message}")
                 self.world.tell(self.name, f"is refused: {code}, {message}")
                 attempt = self._attempt
@@ -179,18 +193,44 @@ class SinkProcess(Peer):
         attempt.is_early = self.die.chance(0.2)
         self._attempt = attempt
         written: dict[str, int] = {}
-        for _ in range(self.die.between(1, 3)):
-            stream = sink.streams[self.die.between(0, len(sink.streams) - 1)]
+        for stream, count in self._drawn():
             first = written.get(stream, 0) + 1
-            count = self.die.spread(1, 60) - 1
             written[stream] = first + count - 1
             self._last_channel = self._last_channel % 60_000 + 1
             attempt.stages.append(_Stage(RUN_CHANNEL + self._last_channel, stream, range(first, first + count)))
             sink.commits.stage(sink.name, commit_id, attempt.name, stream, count)
+        if self._says_contents:
+            # The digest stands for the rows: they follow from how many there are in which stream.
+            attempt.contents = tuple(Content(stream, count, b"%d" % count) for stream, count in written.items())
         for stage in attempt.stages:
             key = self.die.octets(16)
             fact = StageOpenRequested(stage.channel, "local", sink.name, self._epoch, stage.stream, key)
             self.ask(fact)
+
+    def _drawn(self) -> list[tuple[str, int]]:
+        """Streams and counts of rows of an attempt: new ones, or those that were committed, when it is asked again."""
+        if self._shown is not None and self.die.chance(0.6):
+            return [(stage.stream, len(stage.numbers)) for stage in self._shown.stages]
+        streams = self._sink.streams
+        draw = self.die.between
+        return [(streams[draw(0, len(streams) - 1)], self.die.spread(1, 60) - 1) for _ in range(self.die.between(1, 3))]
+
+    def _be_told_of_other(self, code: str, request: int) -> None:
+        """A commit that was done is not done with other contents."""
+        if self._twins.get(request) in self._told_of_other:
+            # It was asked for twice: the first refusal has ended the attempt.
+            return
+        self._told_of_other[request] = None
+        shown, attempt = self._shown, self._attempt
+        held = None if attempt is None else held_by(attempt)
+        known = [] if attempt is None else self._sink.asked.get(attempt.commit_id, [])
+        # An earlier attempt, also of an earlier life, may have been committed though its answer was lost.
+        was_other = held_by(shown) != held if shown is not None else any(other != held for other in known)
+        if attempt is None or not was_other:
+            raise Violation("committed", f"{self.name} asks for what is committed, and is refused: {code}")
+        self.world.counts["other contents"] += 1
+        self._sink.leftovers.extend(stage.stage for stage in attempt.stages if stage.stage)
+        self._finish(attempt.commit_id)
 
     def _stage_at(self, channel: int) -> _Stage | None:
         attempt = self._attempt
@@ -230,24 +270,36 @@ class SinkProcess(Peer):
         self._request += 1
         stages = tuple(stage.stage for stage in attempt.stages)
         sink = self._sink
-        fact = CommitRequested(RUN_CHANNEL, self._request, "local", sink.name, self._epoch, attempt.commit_id, stages)
+        sink.asked.setdefault(attempt.commit_id, []).append(held_by(attempt))
+        fact = CommitRequested(
+            RUN_CHANNEL, self._request, "local", sink.name, self._epoch, attempt.commit_id, stages, (), attempt.contents
+        )
         self.ask(fact)
         if self.die.chance(0.1):
             self._request += 1
-            self.ask(
-                CommitRequested(RUN_CHANNEL, self._request, "local", sink.name, self._epoch, attempt.commit_id, stages)
-            )
+            self._twins[self._request] = fact.request
+            self.ask(replace(fact, request=self._request))
 
     def _committed(self, commit_id: int) -> None:
         self.world.counts["commits"] += 1
         self._committed_id = commit_id
+        if self._asks_again and self._attempt is not None:
+            self._asks_again = False
+            self._shown = self._attempt
+            self._end_attempt()
+            self._try(commit_id)
+            return
+        self._finish(commit_id)
+
+    def _end_attempt(self) -> None:
         for stage in self._attempt.stages if self._attempt is not None else ():
             self.ask(SessionClosed(stage.channel))
         self._attempt = None
-        if self._asks_again:
-            self._asks_again = False
-            self._try(commit_id)
-            return
+
+    def _finish(self, commit_id: int) -> None:
+        """The commit is done, by this attempt or by the one before: go on with the next."""
+        self._end_attempt()
+        self._shown = None
         if commit_id >= self._sink.total - 1:
             self._sink.is_done = True
             return
@@ -256,6 +308,14 @@ class SinkProcess(Peer):
     def _go_on(self, commit_id: int) -> None:
         if self._is_granted and self._attempt is None and commit_id == self._committed_id + 1:
             self._try(commit_id)
+
+
+def held_by(attempt: _Attempt) -> dict[str, int]:
+    """What an attempt holds: for each stream how many rows."""
+    held: dict[str, int] = {}
+    for stage in attempt.stages:
+        held[stage.stream] = held.get(stage.stream, 0) + len(stage.numbers)
+    return held
 
 
 class Sink(Player[SinkProcess]):
@@ -270,6 +330,8 @@ class Sink(Player[SinkProcess]):
         self.commits = commits
         self.total = world.dice.die(f"sink/{name}").between(1, 12)
         self.leftovers: list[int] = []
+        self.asked: dict[int, list[dict[str, int]]] = {}
+        """By commit id what each attempt held that was asked to be committed, of all lives."""
 
     def process_of(self, name: str) -> SinkProcess:
         """A process that writes as this sink."""

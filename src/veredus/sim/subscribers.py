@@ -13,16 +13,20 @@ from veredus.streams.exchange import (
     AdminRequested,
     AnswerAdmin,
     ConfirmFilter,
+    ConfirmHanded,
+    ConfirmReturned,
     ConfirmSettled,
     CreditGranted,
     EndSubscription,
     Fence,
     FilterChangeRequested,
     GrantSubscription,
+    HandedOut,
     Push,
     PushGap,
     PushProgress,
     Refuse,
+    ReturnRequested,
     SettleMode,
     SettleRequested,
     Start,
@@ -157,7 +161,14 @@ class SubscriberProcess(Peer):
                 self._unconfirmed = [r for r in self._unconfirmed if not _covers(floor, ranges, r)]
             case PushGap(_, first, next_sequence, code):
                 self.world.tell(self.name, f"is told of a gap, {first} to {next_sequence - 1}: {code}")
-            case PushProgress() | EndSubscription() | ConfirmFilter() | AnswerAdmin():
+            case (
+                PushProgress()
+                | EndSubscription()
+                | ConfirmFilter()
+                | ConfirmHanded()
+                | ConfirmReturned()
+                | AnswerAdmin()
+            ):
                 pass
             case Fence(_, epoch):
                 self.world.counts["fenced"] += 1
@@ -169,6 +180,9 @@ class SubscriberProcess(Peer):
                     self._subscriber.known = None
                     self._subscriber.follow_later()
                     self.stop(f"begins anew: {code}")
+                elif "returned" in order.details:
+                    # It is unsettled as it was; sooner or later it is settled, or tried too often.
+                    self.world.counts["not taken back"] += 1
                 elif code == "too-many-ranges":
                     self.later(50 * MILLISECOND, self._settle_again)
                 elif order.is_final or code in ("disk-full", "journal-failed", "exists-otherwise"):
@@ -202,18 +216,28 @@ class SubscriberProcess(Peer):
         self._seen = {sequence: None for sequence in self._seen if sequence < first}
 
     def _take(self, push: Push) -> None:
-        for sequence, _ in seen_rows(push.buffers):
+        sequences = [sequence for sequence, _ in seen_rows(push.buffers)]
+        self._hand_out(sequences[: self.die.between(0, len(sequences))] if self._subscriber.parked_to else [])
+        for sequence in sequences:
             if sequence in self._seen and sequence > push.redelivered_to:
                 raise Violation("marked", f"{self.name} got {sequence} again, and was not told so")
             self._seen[sequence] = None
             self._worked.append(sequence)
         size = push.size + 16
-        self.later(self.die.spread(MICROSECOND, self._subscriber.work_ns), lambda: self._work(size))
+        self.later(self.die.spread(MICROSECOND, self._subscriber.work_ns), lambda: self._work(size, sequences))
 
-    def _work(self, size: int) -> None:
+    def _hand_out(self, sequences: list[int]) -> None:
+        """The application is handed these, and the node hears of it."""
+        if sequences and self._is_granted:
+            self.ask(HandedOut(CHANNEL, sequences[-1]))
+
+    def _work(self, size: int, sequences: list[int]) -> None:
         """Take more; settle some of what was worked on."""
         if not self._is_granted:
             return
+        if self._subscriber.parked_to:
+            self._hand_out(sequences)
+            self._give_back(sequences)
         temper = self._subscriber.temper
         if temper.credit < CREDIT_MAX:
             self.ask(CreditGranted(CHANNEL, size))
@@ -224,6 +248,14 @@ class SubscriberProcess(Peer):
             self._subscriber.taste = self.die.between(0, len(TASTES) - 1)
             self.world.counts["filter changes"] += 1
             self.ask(FilterChangeRequested(CHANNEL, TASTES[self._subscriber.taste].filter))
+
+    def _give_back(self, sequences: list[int]) -> None:
+        """Where each is settled by itself, the application may want one of them again, or never."""
+        if self._subscriber.temper.mode is SettleMode.INDIVIDUAL and self.die.chance(0.3):
+            sequence = sequences[self.die.between(0, len(sequences) - 1)]
+            is_retry = self.die.chance(0.6)
+            self.world.counts["retried" if is_retry else "rejected"] += 1
+            self.ask(ReturnRequested(CHANNEL, sequence, is_retry, "" if is_retry else "rejected"))
 
     def _settle(self) -> None:
         if not self._worked or not self._is_granted:

@@ -142,6 +142,32 @@ class Trapper:
         self.start()
 
 
+class Staller:
+    """Stops one proxy after the other: what waits there goes on when its clients have asked elsewhere."""
+
+    name = "staller"
+
+    def __init__(self, world: World, proxies: Sequence[ProxyPlayer]) -> None:
+        """Who stalls these."""
+        self._world = world
+        self._proxies = proxies
+        self._die = world.dice.die(self.name)
+        self.is_resting = False
+
+    def start(self) -> None:
+        """Begin."""
+        self._world.after(self._die.spread(50 * MILLISECOND, SECOND), self._stall)
+
+    def _stall(self) -> None:
+        if not self.is_resting:
+            proxy = self._proxies[self._die.between(0, len(self._proxies) - 1)]
+            self._world.counts["fault.stall"] += 1
+            duration_ns = self._die.spread(500 * MILLISECOND, 2 * SECOND)
+            proxy.stop(duration_ns, is_followed=False)
+            # One at a time: through another one all goes on.
+            self._world.after(duration_ns, self.start)
+
+
 class TopicsScene:
     """Owns everybody in one world of topics."""
 
@@ -180,6 +206,8 @@ class TopicsScene:
         self.trapper = Trapper(world, self.machines)
         self._has_trapper = world.dice.die("has/trapper").chance(0.6) and bool({"kill", "startle"} & set(faults))
         self._has_trapper &= self.trapper.name not in part.without
+        self.staller = Staller(world, self.proxies)
+        self._has_staller = self._leaning.stalls_proxies and "pause" in faults and self.staller.name not in part.without
         self.clients = [client for client in self.clients if client.name not in part.without]
         self.sensors = [sensor for sensor in self.sensors if sensor.name not in part.without]
         self.players: list[Victim] = [*self.proxies, *self.clients, *self.sensors]
@@ -197,6 +225,7 @@ class TopicsScene:
     def names(self) -> list[str]:
         """Of everybody who may be left out."""
         others = [self.trapper.name] if self._has_trapper else []
+        others += [self.staller.name] if self._has_staller else []
         return [client.name for client in self.clients] + [sensor.name for sensor in self.sensors] + others
 
     def _drawn_network(self, die: Die) -> networks.NetworkTemper:
@@ -212,7 +241,7 @@ class TopicsScene:
 
     def _drawn_parts(self, die: Die, proxies: Sequence[str], servers: Sequence[str]) -> Parts | None:
         """Each proxy hears some servers only, at first."""
-        if die.chance(0.2):
+        if die.chance(0.2) and not self._leaning.keeps_apart:
             return None
         homes = {proxy: servers[(place + die.between(0, 1)) % len(servers)] for place, proxy in enumerate(proxies)}
         more = {(proxy, server) for proxy in proxies for server in servers if die.chance(0.15)}
@@ -279,7 +308,11 @@ class TopicsScene:
         world, die = self.world, self.world.dice.die("arrivals")
         if self._apart is not None:
             whole_ns = self.safety_ns + SECOND
-            apart_ns = whole_ns if die.chance(0.2) else die.spread(300 * MILLISECOND, max(SECOND, self.safety_ns // 2))
+            apart_ns = (
+                whole_ns
+                if self._leaning.keeps_apart or die.chance(0.2)
+                else die.spread(300 * MILLISECOND, max(SECOND, self.safety_ns // 2))
+            )
             self.network.part(self._apart, apart_ns)
         for begin in [machine.start for machine in self.machines] + [proxy.start for proxy in self.proxies]:
             begin()
@@ -294,8 +327,11 @@ class TopicsScene:
         self.nemesis.begin()
         if self._has_trapper:
             self.trapper.start()
+        if self._has_staller:
+            self.staller.start()
         world.run(world.now_ns + self.safety_ns + SECOND)
         self.trapper.rest()
+        self.staller.is_resting = True
         for sensor in self.sensors:
             sensor.rest()
         for client in self.clients:

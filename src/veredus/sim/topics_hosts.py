@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached, LinkOpened
-from veredus.node.engine import DrainRequested, LinkEngine
+from veredus.node.dialects import LinkEngine
+from veredus.node.engine import DrainRequested
 from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
 from veredus.protocols.topics.proxy import Proxy, ProxySettings
 from veredus.protocols.topics.server import Server, ServerSettings

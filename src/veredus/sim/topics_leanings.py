@@ -3,6 +3,7 @@
 busy     two servers' streams are published to by another door all the time, and clients get without a pause: a merge
          meets both at each of its steps
 hasty    clients are killed as they put and stay away for long: what is in doubt at one server is put again at another
+fickle   clients subscribe and leave all the time: what they asked of a proxy that stood still comes behind the opposite
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from .world import MILLISECOND
 
 class Leaning:
     """Nothing: everything is as it was drawn."""
+
+    stalls_proxies = False
+    """Whether proxies stand still now and then, beside all else that may go wrong."""
+    keeps_apart = False
+    """Whether each proxy hears some servers only for most of the time, where there are two."""
 
     def set_disk(self, die: Die, temper: DiskTemper) -> None:
         """How a server's disk is."""
@@ -54,7 +60,19 @@ class Hasty(Leaning):
         temper.interrupts, temper.puts = die.uniform(0.3, 0.8), die.uniform(0.5, 0.9)
 
 
-LEANINGS = (Busy, Hasty)
+class Fickle(Leaning):
+    """Nobody knows for long what they want."""
+
+    stalls_proxies = keeps_apart = True
+
+    def set_client(self, die: Die, temper: ClientTemper) -> None:
+        """It subscribes and leaves, and gets what comes meanwhile."""
+        temper.leaves, temper.returns = die.uniform(0.2, 0.5), die.uniform(0.3, 0.8)
+        temper.repeats, temper.wanders = die.uniform(0.1, 0.3), die.uniform(0.3, 0.7)
+        temper.puts, temper.pause_max_ns = die.uniform(0.1, 0.4), die.spread(2 * MILLISECOND, 20 * MILLISECOND)
+
+
+LEANINGS = (Busy, Hasty, Fickle)
 
 
 def drawn_leaning(die: Die) -> Leaning:

@@ -53,6 +53,12 @@ class ClientTemper:
     pause_max_ns: int = 100 * MILLISECOND
     puts: float = 0.5
     leaves: float = 0.0
+    returns: float = 0.1
+    """How often it subscribes again, having left."""
+    repeats: float = 0.01
+    """How often it subscribes though it is subscribed."""
+    wanders: float = 0.0
+    """How often it asks the proxies in another order than in theirs."""
     moves_on: float = 0.3
     """How often it puts something else though it does not know what became of the last put."""
     many: float = 0.0
@@ -121,11 +127,11 @@ class ClientProcess(Peer):
         if putting is not None and not putting.is_taken and not die.chance(client.temper.moves_on):
             return self._put(topic, putting.body, putting.is_many)
         draw = die.random()
-        if seat.told_ns is None and draw < (0.4 if not seat.has_left else 0.1):
+        if seat.told_ns is None and draw < (0.4 if not seat.has_left else client.temper.returns):
             return self._leave(seat) if seat.wish == LEAVING and not seat.has_left and draw < 0.2 else self._join(seat)
         if seat.told_ns is not None and die.chance(client.temper.leaves):
             return self._leave(seat)
-        if seat.told_ns is not None and die.chance(0.01):
+        if seat.told_ns is not None and die.chance(client.temper.repeats):
             return self._join(seat)
         if client.may_put and die.chance(client.temper.puts):
             count = self._at_once()
@@ -146,7 +152,7 @@ class ClientProcess(Peer):
             status: Status | None = None
             while status is None or status.status != StatusWord.NO_MESSAGES:
                 status = yield from self._get(seat)
-                is_subscribed = seat.told_ns is not None and not seat.is_in_doubt
+                is_subscribed = seat.told_ns is not None
                 if status is not None and status.status != StatusWord.OK and not is_subscribed:
                     # Nothing more is demanded of an answer than that there is one.
                     break
@@ -157,8 +163,9 @@ class ClientProcess(Peer):
 
     def _join(self, seat: Seat) -> Step:
         told = self.client.told
+        wish = yield from self._wish(seat)
         told.wishes(seat, ASKED)
-        status = yield encode_message(Subscribe(self.client.name, seat.topic))
+        status = yield encode_message(Subscribe(self.client.name, seat.topic, wish))
         if status is not None:
             told.answers(seat, "SUBSCRIBE", status)
             if status.status in (StatusWord.OK, StatusWord.ALREADY_SUBSCRIBED):
@@ -167,13 +174,21 @@ class ClientProcess(Peer):
 
     def _leave(self, seat: Seat) -> Step:
         told, begun_ns = self.client.told, self.world.now_ns
+        wish = yield from self._wish(seat)
         told.wishes(seat, LEAVING)
         told.leaves(seat)
-        status = yield encode_message(Unsubscribe(self.client.name, seat.topic))
+        status = yield encode_message(Unsubscribe(self.client.name, seat.topic, wish))
         if status is not None and status.status in (StatusWord.OK, StatusWord.NOT_SUBSCRIBED):
-            told.left(seat, status.sender, status.status == StatusWord.OK, begun_ns)
+            proxy = next(iter(self._proxies_asked)) if len(self._proxies_asked) == 1 else ""
+            told.left(seat, status.sender, status.status == StatusWord.OK, begun_ns, proxy)
             yield Save(seat.topic, cs.end_unsubscribe(self.client.state(seat.topic)))
         return status
+
+    def _wish(self, seat: Seat) -> Generator[bytes | Save, Status | None, int]:
+        """The number of the next wish."""
+        state = cs.begin_wish(self.client.state(seat.topic), self.now.wall_us)
+        yield Save(seat.topic, state)
+        return state.last_wish
 
     def _at_once(self) -> int:
         """How many it puts or gets at once; 0 for a single one, as the page has it."""
@@ -255,7 +270,7 @@ class ClientProcess(Peer):
         self.later(self.die.spread(STEP_MIN_NS, STEP_MAX_NS), write)
 
     def _converse(self, data: bytes, then: Callable[[Status | None], None]) -> None:
-        talk = Conversation(data, self.client.proxies)
+        talk = Conversation(data, self._order_of_proxies())
         self._proxies_asked = {}
 
         def follow(effects: Sequence[Effect]) -> None:
@@ -281,6 +296,10 @@ class ClientProcess(Peer):
                 follow(talk.handle(DeadlineReached(), self.now))
 
         follow(talk.begin(self.now))
+
+    def _order_of_proxies(self) -> Sequence[str]:
+        wanders = self.client.temper.wanders
+        return self.client.proxies[::-1] if wanders and self.die.chance(wanders) else self.client.proxies
 
     def _ask(self, address: str, data: bytes, on_answer: Callable[[bytes], None]) -> None:
         """On a new line, and forget what was asked before."""

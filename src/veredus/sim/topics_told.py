@@ -7,10 +7,9 @@
     left         nothing any more once it was said that one is not subscribed any longer, also not later        (2.2)
     clocks       what a giver says of the difference between two clocks holds
 
-What a client asks of a subscription may still be on its way when it asks for the opposite, and strike later: messages
-of the page do not tell one from the next. And whoever leaves while two servers have the topic, or is told by a server
-that has it not that it is not subscribed, may be subscribed at another (docs/decisions/0012). Such a *seat* is in doubt
-from then on, and nothing is demanded of it.
+Whoever leaves while two servers have the topic, or is told by a server that has it not that it is not subscribed, may
+be subscribed at another (docs/decisions/0012). Such a *seat* is in doubt from then on, and may get too much; but once
+it is told that it is subscribed again, it gets all that is put from then on.
 
 Each merge through which a message went may make it later by what is not known of two clocks: so much earlier than a
 subscription it may have been put, and come all the same.
@@ -85,6 +84,8 @@ class Seat:
     told_ns: int | None = None
     """When it was first told that it has it."""
     has_left: bool = False
+    was_sure: bool = False
+    """Whether it was subscribed for sure when it asked to be so no longer."""
     is_in_doubt: bool = False
     got: dict[bytes, None] = field(default_factory=dict)
     """In the order in which it got them."""
@@ -152,8 +153,6 @@ class Told:
             wish, client, topic = data.partition(b"\r\n\r\n")[0].split()
             seat = self.seat(client.decode(), topic.decode())
             self._open[owner, peer] = (seat.client, seat.topic, wish)
-            if wish != seat.wish:
-                self._doubt(seat, "was asked late for the opposite")
 
     def answered(self, owner: str, peer: int, asked: bytes, answer: bytes) -> None:
         """A proxy or a server answered."""
@@ -233,8 +232,6 @@ class Told:
         if wish == ASKED:
             seat.has_left = False
         seat.wish = wish
-        if any((client, topic) == (seat.client, seat.topic) and w != wish for client, topic, w in self._open.values()):
-            self._doubt(seat, "has asked for the opposite, which is in hand")
 
     def subscribed(self, seat: Seat) -> None:
         """A client was told that it is subscribed."""
@@ -244,12 +241,25 @@ class Told:
 
     def leaves(self, seat: Seat) -> None:
         """A client may be subscribed no longer from now on."""
+        seat.was_sure = seat.told_ns is not None
         seat.told_ns = None
 
-    def left(self, seat: Seat, server: str, is_done: bool, begun_ns: int) -> None:
-        """A client was told by a server that it is subscribed no longer, or that it has not been."""
+    def _could_know(self, proxy: str, topic: str, begun_ns: int) -> bool:
+        """Whether a proxy has heard of every server that has a topic, in a life that began before."""
+        heard = self._claims.get(proxy, {})
+        places = self.places[topic]
+        return bool(places) and self._lives.get(proxy, begun_ns + 1) <= begun_ns and all(one in heard for one in places)
+
+    def left(self, seat: Seat, server: str, is_done: bool, begun_ns: int, proxy: str = "") -> None:
+        """A client was told by a server that it is subscribed no longer, or that it has not been; by which proxy, if
+        one alone was asked.
+        """
         self.count("unsubscribed")
         places = self.places[seat.topic]
+        is_wrong = not is_done and seat.was_sure and not (seat.is_in_doubt or self.is_excused)
+        if is_wrong and not self.has_conflict(seat.topic, begun_ns) and self._could_know(proxy, seat.topic, begun_ns):
+            said = f"{seat.client} was subscribed to {seat.topic}, which {[*places]} has"
+            raise Violation("left", f"{said}, and told by {proxy} that it is not")
         if not is_done and places and server not in places:
             self._doubt(seat, f"is told that it is not subscribed by {server}, which has not the topic")
         if self.has_conflict(seat.topic, begun_ns):
@@ -260,7 +270,7 @@ class Told:
         if not seat.is_in_doubt:
             seat.is_in_doubt = True
             self.count("seats-in-doubt")
-            self.world.tell(seat.client, f"on {seat.topic} {why}: nothing is demanded of that any more")
+            self.world.tell(seat.client, f"on {seat.topic} {why}: it may get too much from now on")
 
     def not_subscribed(self, seat: Seat, server: str, begun_ns: int) -> None:
         """A client was told so by a server, though it believes that it is."""
@@ -323,11 +333,10 @@ def judge(told: Told, rows: dict[str, list[bytes]], abandoned: Container[str]) -
         _judge_stream(told, topic, rows.get(topic, []))
         _judge_order(told, "the stream", topic, rows.get(topic, []), True)
     for seat in told.seats.values():
-        if not seat.is_in_doubt:
-            if not told.is_excused:
-                _judge_order(told, seat.client, seat.topic, list(seat.got), False)
-            if seat.told_ns is not None and seat.client not in abandoned:
-                _judge_seat(told, seat, rows.get(seat.topic, []))
+        if not seat.is_in_doubt and not told.is_excused:
+            _judge_order(told, seat.client, seat.topic, list(seat.got), False)
+        if seat.told_ns is not None and seat.client not in abandoned:
+            _judge_seat(told, seat, rows.get(seat.topic, []))
 
 
 def _judge_stream(told: Told, topic: str, rows: Sequence[bytes]) -> None:

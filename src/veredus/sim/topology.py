@@ -82,7 +82,7 @@ def read_topology(path: Path) -> Topology:
     try:
         said = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise Refused("bad-topology", f"{path}: this is no TOML: {error}") from None
+        raise Refused("bad-topology", f"{path}: this is not valid TOML: {error}") from None
     try:
         return topology_of(said)
     except _Fault as fault:

@@ -112,6 +112,8 @@ class SessionView:
     may_be_refused: bool = False
     """Whether something was refused while a change of taste was not answered: it may have been that."""
     pushed: list[int] = field(default_factory=list)
+    handed_to: int = 0
+    """What of that its application was handed, by its client's word."""
     gaps: list[Span] = field(default_factory=list)
     excused: dict[int, None] = field(default_factory=dict)
     """Sequences that it need not have been pushed, since they were settled by then."""
@@ -155,6 +157,10 @@ class SubscriptionView:
     attempts_max: int = 0
     parked_to: str = ""
     sessions: list[SessionView] = field(default_factory=list)
+    retried: dict[int, int] = field(default_factory=dict)
+    """How often each was given back to be tried again."""
+    rejected: dict[int, int] = field(default_factory=dict)
+    """How often each was given back for good."""
     missing: list[Span] = field(default_factory=list)
     """What was told to be missing in sessions that are forgotten."""
     pushed: dict[int, None] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from veredus.streams.exchange import Durability
 from veredus.streams.stream import Stream
 from veredus.streams.tables import StreamsLimits
 
+from .rights import ACCESS
 from .world import World
 
 EVENTS = "engine events"
@@ -64,8 +65,8 @@ class WatchedFloor(StreamsEngine):
         witness: Witness,
         on_said: Callable[[object], None],
     ) -> None:
-        """An empty floor that lets everybody do everything; `on_said` is called with all that it says."""
-        super().__init__(limits, durability, ids, _may_all, size_of)
+        """An empty floor, for peers as `sim.rights` says; `on_said` is called with all that it says."""
+        super().__init__(limits, durability, ids, ACCESS.may, size_of)
         self._counts = world.counts
         self._witness = witness
         self._on_said = on_said
@@ -107,7 +108,3 @@ class CountedLog(Log):
         """As the log does."""
         self._counts[EVENTS] += 1
         return super().handle(event, now)
-
-
-def _may_all(principal: str, verb: str, stream: str) -> bool:  # noqa: ARG001  # everybody may do everything
-    return True

@@ -54,6 +54,7 @@ from .sources import Source
 from .stormers import PREFIX, Stormer
 from .subscribers import Subscriber, SubscriberTemper, drawn_temper
 from .topology import DRAWN, Topology
+from .trespassers import Trespasser
 from .views import StreamView
 from .world import MICROSECOND, MILLISECOND, SECOND, Clock, Violation, World
 
@@ -119,7 +120,7 @@ def drawn_settings(die: Die, keeping: Die) -> MachineSettings:
         )
     limits = StreamsLimits(
         tail_size_max=die.spread(1, 256 << 10), unsettled_max=die.spread(1, 1000), stages_max=64, config=config,
-        push_size_max=keeping.spread(64, 1 << 20),
+        push_size_max=keeping.spread(64, 1 << 20), stage_lease_ns=die.spread(10 * MILLISECOND, 3600 * SECOND),
     )  # fmt: skip
     return MachineSettings(log, limits, turn_max_ns=die.spread(MICROSECOND, MILLISECOND))
 
@@ -306,6 +307,8 @@ class Scene:
                 self.subscribers.append(Subscriber(world, network, name, VANISHING, NODE, temper, is_durable))
         if world.dice.die("forger").chance(0.4):
             self._others.append(Forger(world, network, NODE, self.streams[0]))
+        if world.dice.die("trespasser").chance(0.25):
+            self._others.append(Trespasser(world, network, NODE, self.streams, lambda: self.names))
         if world.dice.die("stormer").chance(0.15):
             self._others.append(Stormer(world, network, NODE, (*self.streams, *world.vanishing)))
         if network.is_plain:

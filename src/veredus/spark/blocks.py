@@ -127,7 +127,7 @@ def _subscribed(
         on_gap=missing.append,
     )
     view = view_of(node, stream)
-    first, until = (StreamOffset(stream, incarnation, place) for place in (block.first, block.until))
+    first, until = (StreamOffset(stream, incarnation, place, block.first) for place in (block.first, block.until))
     check_range(first, until, stream, view.incarnation, view.head)
     return subscription
 
@@ -143,7 +143,7 @@ def _batches(subscription: veredus.Subscription, options: ReadOptions) -> Iterat
             return
         elif subscription.position == position:
             seconds = time.monotonic() - began
-            raise Unavailable("no-answer", f"nothing came from the node for {seconds:.0f} s, at sequence {position}")
+            raise Unavailable("no-answer", f"no data from the node for {seconds:.0f} s, at sequence {position}")
 
 
 def _check_gaps(options: ReadOptions, missing: list[veredus.Gap]) -> None:

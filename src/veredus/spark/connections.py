@@ -10,15 +10,18 @@ import gc
 import os
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 from pyspark import TaskContext
 
 import veredus
-from veredus.kernel.errors import Unavailable, VeredusError
+from veredus.client.node import TIMEOUT_S
+from veredus.kernel.errors import Refused, Unavailable, VeredusError
+from veredus.node.rules import NamePattern
 
 from .options import NodeOptions
 
@@ -30,11 +33,19 @@ _open: dict[tuple[int, NodeOptions], veredus.Node] = {}
 
 @dataclass(frozen=True)
 class StreamView:
-    """A stream at one moment: incarnation in hexadecimal, least sequence kept, newest durable one (0: none)."""
+    """A stream at one moment: incarnation in hexadecimal, least sequence kept, newest durable one (0: none), and what
+    the journal keeps of it, in bytes.
+    """
 
     incarnation: str
     floor: int
     head: int
+    size: int = 0
+
+    @property
+    def row_size(self) -> int:
+        """What one row takes in the journal, about, in bytes."""
+        return max(1, self.size // max(1, self.head + 1 - self.floor))
 
 
 def node_of(options: NodeOptions) -> veredus.Node:
@@ -43,8 +54,22 @@ def node_of(options: NodeOptions) -> veredus.Node:
     node = _open.get(place)
     if node is None:
         tls = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else None
-        node = _open[place] = veredus.connect(*options.addresses, token=options.token, tls=tls, client="spark")
+        token = options.token if options.token_file is None else _token_in(options.token_file)
+        node = _open[place] = veredus.connect(
+            *options.addresses, token=token, tls=tls, client="spark", refused_s=TIMEOUT_S
+        )
     return node
+
+
+def _token_in(path: str) -> str:
+    """The token that a file on this machine holds. Raises `Refused("bad-option")`."""
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise Refused("bad-option", f"option tokenFile: {path!r} cannot be read here: {error}") from None
+    if not token:
+        raise Refused("bad-option", f"option tokenFile: {path!r} is empty")
+    return token
 
 
 def patiently(options: NodeOptions, ask: Callable[[veredus.Node], R]) -> R:
@@ -60,8 +85,10 @@ def patiently(options: NodeOptions, ask: Callable[[veredus.Node], R]) -> R:
             if time.monotonic() > deadline:
                 raise
             time.sleep(RETRY_SECONDS)
-        except VeredusError:
+        except VeredusError as error:
             _forget(options)
+            if error.code == "forbidden" and error.details.get("kind") == "sink":
+                raise Refused(error.code, f"stream {options.stream!r}: {error.message}", **error.details) from error
             raise
 
 
@@ -90,4 +117,11 @@ def _freeze_once() -> None:
 def view_of(node: veredus.Node, stream: str) -> StreamView:
     """The stream as it is now. Raises `Refused("unknown-stream")`."""
     shown = node.streams.show(stream)
-    return StreamView(shown["incarnation"].hex(), shown["floor"], shown["head"])
+    return StreamView(shown["incarnation"].hex(), shown["floor"], shown["head"], shown["size"])
+
+
+def streams_of(node: veredus.Node, patterns: Sequence[str]) -> list[str]:
+    """The names of the streams that match one of the patterns, in order."""
+    wanted = [NamePattern(pattern) for pattern in patterns]
+    names = (shown["name"] for shown in node.streams.list())
+    return sorted(name for name in names if any(pattern.matches(name) for pattern in wanted))

@@ -1,29 +1,41 @@
-"""Places in a stream as Spark keeps them, and the blocks that a range of them is read in.
+"""Places in streams as Spark keeps them, and the blocks that a range of them is read in.
 
-Spark compares offsets as text and writes them to its checkpoint, so they have one fixed form, and say which incarnation
-of which stream they belong to. A range is cut at fixed sequences: the same two offsets always give the same blocks.
+Spark compares offsets as text and writes them to its checkpoint, so they have one fixed form, and say for each stream
+which incarnation of it they belong to. It keeps no start of the first batch: each offset says where its query began.
+A range is cut at fixed sequences: the same two offsets always give the same blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeAlias
+
+import msgspec
 
 from veredus.kernel.errors import Refused
 
 
 @dataclass(frozen=True)
 class StreamOffset:
-    """Everything before `sequence` has been read, in this incarnation (hexadecimal) of this stream."""
+    """Everything from `began` to before `sequence` has been read, in this incarnation (hexadecimal) of this stream."""
 
     stream: str
     incarnation: str
     sequence: int
+    began: int
 
-    def to_json(self) -> dict[str, str | int]:
-        """The offset as Spark stores it, keys sorted: equal offsets give equal text."""
-        return {"incarnation": self.incarnation, "sequence": self.sequence, "stream": self.stream}
+    @property
+    def is_initial(self) -> bool:
+        """Whether nothing has been read yet."""
+        return self.sequence == self.began
+
+
+Offsets: TypeAlias = dict[str, StreamOffset]
+"""For each stream that a query reads where it stands."""
+Stored: TypeAlias = dict[str, object]
+"""Offsets as Spark keeps them."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +46,46 @@ class Block:
     until: int
 
 
-def offset_of(stored: Mapping[str, object]) -> StreamOffset:
-    """The offset that Spark hands back. Raises `Refused("bad-offset")` when it is none of ours."""
-    stream, incarnation, sequence = (stored.get(name) for name in ("stream", "incarnation", "sequence"))
-    if not (isinstance(stream, str) and isinstance(incarnation, str) and isinstance(sequence, int)):
-        raise Refused("bad-offset", f"the checkpoint holds {dict(stored)!r}, which is no offset of a Veredus stream")
-    return StreamOffset(stream, incarnation, sequence)
+class _StoredOffset(msgspec.Struct, forbid_unknown_fields=True):
+    began: int
+    incarnation: str
+    sequence: int
+
+
+class _StoredOffsets(msgspec.Struct, forbid_unknown_fields=True):
+    streams: dict[str, _StoredOffset]
+
+
+def stored_of(offsets: Offsets) -> Stored:
+    """Offsets as Spark stores them, in the order of their names: equal offsets give equal text."""
+    return {
+        "streams": {
+            name: {"began": at.began, "incarnation": at.incarnation, "sequence": at.sequence}
+            for name, at in sorted(offsets.items())
+        }
+    }
+
+
+def offsets_of(stored: Mapping[str, object]) -> Offsets:
+    """The offsets that Spark hands back. Raises `Refused("bad-offset")` when they are none of ours."""
+    try:
+        found = msgspec.convert(stored, _StoredOffsets)
+    except msgspec.ValidationError:
+        message = f"the checkpoint holds {dict(stored)!r}, which is no offset of a Veredus stream"
+        raise Refused("bad-offset", message) from None
+    return {name: StreamOffset(name, at.incarnation, at.sequence, at.began) for name, at in found.streams.items()}
+
+
+def started_as(start: StreamOffset | None, end: StreamOffset) -> StreamOffset:
+    """Where a range really begins that Spark says goes from `start` to `end`.
+
+    Spark asks anew where a query begins whose first batch was not committed, and the answer may have changed: by what
+    was trimmed or appended meanwhile. The end of that batch was kept, and says where it began. So it is too with a
+    stream that was not there before.
+    """
+    if start is None or (start.is_initial and start.incarnation == end.incarnation):
+        return replace(end, sequence=end.began)
+    return start
 
 
 def check_range(start: StreamOffset, end: StreamOffset, stream: str, incarnation: str, head: int) -> None:
@@ -50,12 +96,7 @@ def check_range(start: StreamOffset, end: StreamOffset, stream: str, incarnation
     """
     for offset in (start, end):
         if offset.stream != stream:
-            raise Refused(
-                "stream-replaced",
-                f"the checkpoint was written by a query that read stream {offset.stream!r}, this one reads {stream!r}:"
-                " take another checkpointLocation",
-                stream=offset.stream,
-            )
+            raise other_stream(offset.stream, stream)
         if offset.incarnation != incarnation:
             raise Refused(
                 "stream-replaced",
@@ -74,6 +115,16 @@ def check_range(start: StreamOffset, end: StreamOffset, stream: str, incarnation
         )
 
 
+def other_stream(stored: str, wanted: str) -> Refused:
+    """What is said when a checkpoint is of a stream that the query does not read."""
+    return Refused(
+        "stream-replaced",
+        f"the checkpoint was written by a query that read stream {stored!r}, this one reads {wanted!r}:"
+        " take another checkpointLocation",
+        stream=stored,
+    )
+
+
 def blocks_of(first: int, until: int, size: int) -> list[Block]:
     """The blocks of `first` to before `until`, cut behind every sequence that `size` divides."""
     cuts = range((first - 1) // size * size + 1 + size, until, size)
@@ -88,3 +139,14 @@ def limited_end(first: int, until: int, count_max: int, block_size: int) -> int:
     end = first + count_max
     edge = (end - 1) // block_size * block_size + 1
     return edge if edge > first else end
+
+
+def shares_of(backlogs: Mapping[str, int], count_max: int) -> dict[str, int]:
+    """How many rows of each stream a batch of at most `count_max` takes: by what each has waiting, at least one.
+
+    So it may be more than `count_max`, by one for each stream that has little.
+    """
+    total = sum(backlogs.values())
+    if total <= count_max:
+        return dict(backlogs)
+    return {name: max(1, count_max * backlog // total) for name, backlog in backlogs.items() if backlog}

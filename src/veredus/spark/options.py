@@ -5,8 +5,9 @@ Spark hands over keys in lower case; here they are known by the names of docs/ho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
 
@@ -14,28 +15,36 @@ from veredus.delivery.publication import microseconds_of
 from veredus.kernel.errors import Refused
 from veredus.kernel.names import U63_MAX, checked_name
 from veredus.matching import Filter, compile_filter
+from veredus.node.rules import NamePattern
 
 ADDRESS_DEFAULT = "veredus://127.0.0.1:7071"
 ROWS_PER_TRIGGER_DEFAULT = 1 << 20
 ROWS_PER_PARTITION_DEFAULT = 1 << 18
+TRIGGER_DELAY_SECONDS_DEFAULT = 60
 TIMEOUT_SECONDS_DEFAULT = 120
 
 _SET_BY_SPARK = ("path", "checkpointlocation", "queryname", "outputmode")
-_NODE_OPTIONS = ("address", "stream", "token", "caFile", "timeoutSeconds")
+_NODE_OPTIONS = ("address", "stream", "token", "tokenFile", "caFile", "timeoutSeconds")
 _READ_OPTIONS = (
-    *_NODE_OPTIONS, "attributes", "onMismatch", "keys", "where", "startingSequence", "startingTimestamp",
-    "endingSequence", "endingTimestamp", "maxRowsPerTrigger", "rowsPerPartition", "failOnDataLoss", "subscriber",
+    *_NODE_OPTIONS, "streams", "attributes", "onMismatch", "keys", "where", "startingSequence", "startingTimestamp",
+    "endingSequence", "endingTimestamp", "maxRowsPerTrigger", "maxBytesPerTrigger", "minRowsPerTrigger",
+    "maxTriggerDelaySeconds", "rowsPerPartition", "failOnDataLoss", "subscriber",
 )  # fmt: skip
-_WRITE_OPTIONS = (*_NODE_OPTIONS, "sink", "commitId")
+_WRITE_OPTIONS = (*_NODE_OPTIONS, "sink", "commitId", "onOtherRows")
 
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """Where the stream is and who asks: `addresses` are tried in turn, `timeout_seconds` bounds one wait."""
+    """Where the stream is and who asks: `addresses` are tried in turn, `timeout_seconds` bounds one wait.
+
+    `stream` "": rows say themselves which stream they are for, or there are several; a connection serves any, so it
+    does not count when options are compared. `token_file` is read wherever a connection is made.
+    """
 
     addresses: tuple[str, ...]
-    stream: str
-    token: str | None
+    stream: str = field(compare=False)
+    token: str | None = field(repr=False)
+    token_file: str | None
     ca_file: str | None
     timeout_seconds: int
 
@@ -63,39 +72,60 @@ class StartAtTime:
 class ReadOptions:
     """How to read. `end_*` are exclusive and for batch reads; None is the head of the moment.
 
+    `streams`: patterns of the streams to read, () where `node.stream` is the one. `bytes_per_trigger_max`, 0 for no
+    bound: about so many bytes, as the journal keeps them. `rows_per_trigger_min` rows are waited for, at most
+    `trigger_delay_seconds_max` after the batch before.
     `attributes`: columns added to the default schema, as DDL. `subscriber`: the durable subscription that pins the rows
     in the journal until a streaming query has done with them; "" for none.
     """
 
     node: NodeOptions
+    streams: tuple[str, ...]
     attributes: str
     is_mismatch_null: bool
     filter: Filter
     start: StartAtSequence | StartAtHead | StartAtTime
+    is_start_given: bool
     end_sequence: int | None
     end_time_us: int | None
     rows_per_trigger_max: int
+    bytes_per_trigger_max: int
+    rows_per_trigger_min: int
+    trigger_delay_seconds_max: int
     rows_per_partition: int
     fails_on_data_loss: bool
     subscriber: str
+
+    def of_stream(self, stream: str) -> ReadOptions:
+        """The same for one of several streams."""
+        return replace(self, node=replace(self.node, stream=stream))
 
 
 @dataclass(frozen=True)
 class WriteOptions:
     """How to write. `sink` "": a streaming query's own id. `commit_id`: what a batch write commits under, if anything.
 
-    `place`: what Spark says of a streaming query's checkpoint, so that a deleted one can be told; "" where it does not.
+    `checkpoint`, `query_name`: what the query's own options say of its checkpoint, so that a deleted one can be told;
+    "" where they do not. `keeps_other_rows`: whether a batch that comes again with other rows than were committed is
+    passed over, instead of refused.
     """
 
     node: NodeOptions
     sink: str
     commit_id: int | None
-    place: str
+    checkpoint: str
+    query_name: str
+    keeps_other_rows: bool
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
     """The options of a reader. Raises `Refused("bad-option")` that names the option, and the nearest known one."""
     options = _known(given, _READ_OPTIONS)
+    streams = tuple(re.split(r"[\s,]+", options.text("streams").strip())) if options.text("streams").strip() else ()
+    if bool(options.text("stream")) == bool(streams):
+        raise _refused("stream", "is missing: name the stream to read, or several as `streams`; not both")
+    for pattern in streams:
+        NamePattern(pattern)
     wanted = Filter(
         keys=tuple(text.strip() for text in options.text("keys").split("\n") if text.strip()),
         where=options.text("where").strip() or None,
@@ -103,13 +133,18 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     compile_filter(wanted)
     return ReadOptions(
         node=_node_options(options),
+        streams=streams,
         attributes=options.text("attributes"),
         is_mismatch_null=options.choice("onMismatch", {"fail": False, "null": True}, "fail"),
         filter=wanted,
         start=_start(options),
+        is_start_given=bool(options.text("startingSequence") or options.text("startingTimestamp")),
         end_sequence=options.maybe_number("endingSequence", 1),
         end_time_us=options.time_us("endingTimestamp"),
         rows_per_trigger_max=options.number("maxRowsPerTrigger", ROWS_PER_TRIGGER_DEFAULT, 1),
+        bytes_per_trigger_max=options.number("maxBytesPerTrigger", 0, 1),
+        rows_per_trigger_min=options.number("minRowsPerTrigger", 0, 1),
+        trigger_delay_seconds_max=options.number("maxTriggerDelaySeconds", TRIGGER_DELAY_SECONDS_DEFAULT, 1),
         rows_per_partition=options.number("rowsPerPartition", ROWS_PER_PARTITION_DEFAULT, 1024),
         fails_on_data_loss=options.choice("failOnDataLoss", {"true": True, "false": False}, "true"),
         subscriber=options.name("subscriber"),
@@ -119,11 +154,14 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
 def write_options(given: Mapping[str, str]) -> WriteOptions:
     """The options of a writer. Raises `Refused("bad-option")`, as `read_options`."""
     options = _known(given, _WRITE_OPTIONS)
+    folded = {key.lower(): value for key, value in given.items()}
     return WriteOptions(
         node=_node_options(options),
         sink=options.name("sink"),
         commit_id=options.maybe_number("commitId", 0),
-        place=given.get("checkpointlocation", ""),
+        checkpoint=folded.get("checkpointlocation", ""),
+        query_name=folded.get("queryname", ""),
+        keeps_other_rows=options.choice("onOtherRows", {"fail": False, "keep": True}, "fail"),
     )
 
 
@@ -133,6 +171,8 @@ def check_streaming(options: ReadOptions) -> None:
         raise _refused(
             "endingSequence and endingTimestamp", "are for batch reads; a streaming query goes on until it is stopped"
         )
+    if options.streams and isinstance(options.start, StartAtSequence) and options.start.sequence:
+        raise _refused("startingSequence", "is one stream's place, and there are several: give startingTimestamp")
     if isinstance(options.start, StartAtHead) and not options.subscriber:
         raise _refused(
             "startingSequence",
@@ -143,6 +183,8 @@ def check_streaming(options: ReadOptions) -> None:
 
 def check_whole_batch(options: ReadOptions) -> None:
     """Raise `Refused("bad-option")` for what makes no sense in a batch read."""
+    if options.streams and (options.end_sequence or getattr(options.start, "sequence", 0)):
+        raise _refused("startingSequence", "and endingSequence are one stream's places, and there are several")
     if options.subscriber:
         raise _refused("subscriber", "is for streaming queries; a batch read settles nothing")
 
@@ -215,12 +257,13 @@ def _known(given: Mapping[str, str], names: tuple[str, ...]) -> _Options:
 
 
 def _node_options(options: _Options) -> NodeOptions:
-    if not options.text("stream"):
-        raise _refused("stream", "is missing: name the stream to read or write")
+    if options.text("token") and options.text("tokenFile"):
+        raise _refused("token", "and tokenFile are two tokens: give one")
     return NodeOptions(
         addresses=tuple(address.strip() for address in (options.text("address") or ADDRESS_DEFAULT).split(",")),
-        stream=checked_name("stream", options.text("stream")),
+        stream=options.name("stream"),
         token=options.text("token") or None,
+        token_file=options.text("tokenFile") or None,
         ca_file=options.text("caFile") or None,
         timeout_seconds=options.number("timeoutSeconds", TIMEOUT_SECONDS_DEFAULT, 1),
     )

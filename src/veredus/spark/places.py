@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import veredus
 from veredus.kernel.errors import Refused
 
 from .connections import StreamView, patiently
-from .offsets import StreamOffset
+from .offsets import Offsets, StreamOffset
 from .options import ReadOptions, StartAtHead, StartAtSequence, StartAtTime
 
 SUBSCRIPTION_NAME = "spark"
@@ -50,6 +53,30 @@ def sequence_at(node: veredus.Node, stream: str, time_us: int) -> int:
         return subscription.position
 
 
+def started_late(node: veredus.Node, options: ReadOptions, begun: Offsets, views: Mapping[str, StreamView]) -> Offsets:
+    """The offsets, where nothing has been read yet moved on to the first row that was appended at or after the time to
+    start from. A start in the future was not to be resolved before.
+    """
+    if not isinstance(options.start, StartAtTime):
+        return begun
+    moved = dict(begun)
+    for name, at in begun.items():
+        if at.is_initial and views[name].head >= at.sequence:
+            first = max(at.sequence, sequence_at(node, name, options.start.time_us))
+            moved[name] = replace(at, sequence=first, began=first)
+    return moved
+
+
+def gone(stream: str) -> Refused:
+    """What is said when a stream that was read is no longer there, nor to be seen by this reader."""
+    return Refused(
+        "data-loss",
+        f"stream {stream!r}, which this query has read, is no longer there, or may not be described: go on without it"
+        " with failOnDataLoss = false",
+        stream=stream,
+    )
+
+
 def check_kept(options: ReadOptions, first: int, view: StreamView) -> None:
     """Raise `Refused("data-loss")` when `first` is no longer kept and the reader minds."""
     if first < view.floor and options.fails_on_data_loss:
@@ -69,35 +96,57 @@ def lost(options: ReadOptions, first: int, kept: int, cause: str) -> Refused:
 
 
 class Pin:
-    """Owns the durable subscription under the reader's `subscriber`, if it has one: opened when it is first needed."""
+    """Keeps the rows that the reader's `subscriber` has not read, if it has one: by a durable subscription."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._subscription: veredus.Subscription | None = None
 
     def position(self, node: veredus.Node, view: StreamView) -> int:
-        """Where a new query begins: at the subscription's cursor, or where the options say if it is new."""
-        first = start_of(node, self._options, view)
-        return self._opened(node, first).position if self._options.subscriber else first
+        """Where a new query begins: where the options say, and with a subscriber that was there already not before
+        its cursor.
+
+        Raises `Refused("bad-option")` when the options name a start that lies before the cursor: what the subscriber
+        has settled is not given again.
+        """
+        options = self._options
+        first = start_of(node, options, view)
+        if not options.subscriber:
+            return first
+        position = self._opened(node, first)
+        if isinstance(options.start, StartAtHead):
+            return position
+        if options.is_start_given and first < position:
+            raise Refused(
+                "bad-option",
+                f"subscriber {options.subscriber!r} of stream {options.node.stream!r} stands at {position} already, and"
+                f" the start that the options give lies at {first}: leave out the start to go on there, or name another"
+                " subscriber to read from the start",
+                position=position,
+                start=first,
+            )
+        return max(first, position)
 
     def settle(self, end: StreamOffset) -> None:
-        """Let go of what lies before `end`."""
+        """Let go of what lies before `end`; a subscription that is not there begins there."""
         if self._options.subscriber and end.sequence > 1:
-            patiently(self._options.node, lambda node: self._opened(node, end.sequence).settle(end.sequence - 1))
+            patiently(self._options.node, lambda node: self._advance(node, end.sequence))
 
-    def close(self) -> None:
-        """Leave the subscription; its cursor stays."""
-        if self._subscription is not None:
-            self._subscription.close()
-            self._subscription = None
+    def _advance(self, node: veredus.Node, position: int) -> None:
+        options = self._options
+        try:
+            node.subscriptions.advance(options.node.stream, options.subscriber, SUBSCRIPTION_NAME, position - 1)
+        except Refused as refused:
+            if refused.code != "unknown-subscription":
+                raise
+            self._opened(node, position)
 
-    def _opened(self, node: veredus.Node, first: int) -> veredus.Subscription:
-        if self._subscription is None:
-            self._subscription = node.subscribe(
-                self._options.node.stream,
-                subscriber=self._options.subscriber,
-                name=SUBSCRIPTION_NAME,
-                start=veredus.at(first),
-                window_size=LOOK_SIZE,
-            )
-        return self._subscription
+    def _opened(self, node: veredus.Node, first: int) -> int:
+        """Where the subscription stands, made at `first` if it is not there. Nobody stays attached to it."""
+        with node.subscribe(
+            self._options.node.stream,
+            subscriber=self._options.subscriber,
+            name=SUBSCRIPTION_NAME,
+            start=veredus.at(first),
+            window_size=LOOK_SIZE,
+        ) as subscription:
+            return subscription.position

@@ -1,45 +1,65 @@
-"""A stream as rows of Spark: blocks of fixed sequences, each read by one task, Arrow from the wire to the JVM.
+"""Streams as rows of Spark: blocks of fixed sequences, each read by one task, Arrow from the wire to the JVM.
 
 Invariants
     (1) The blocks of a range are a function of its two offsets, so a replayed batch has the same partitions and rows.
     (2) A block gives every row of its range that the filter wants, in order, once, or the task fails and says why.
     (3) `latestOffset` returns its start itself when there is nothing new: Spark compares offsets as text.
+    (4) Where a query began is in every offset: what is trimmed or appended before its first batch is committed does
+        not move it.
 Source: the design, section 6.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 import veredus
+from veredus.kernel.errors import Refused
 
 from .blocks import read_block
-from .connections import StreamView, freeze_imports, patiently, view_of
-from .offsets import Block, StreamOffset, blocks_of, check_range, limited_end, offset_of
+from .connections import StreamView, freeze_imports, patiently, streams_of, view_of
+from .offsets import (
+    Block,
+    Offsets,
+    Stored,
+    StreamOffset,
+    blocks_of,
+    check_range,
+    limited_end,
+    offsets_of,
+    other_stream,
+    shares_of,
+    started_as,
+    stored_of,
+)
 from .options import ReadOptions
-from .places import Pin, check_kept, end_of, start_of
+from .places import Pin, check_kept, end_of, gone, start_of, started_late
 from .schema import Projection
 
 IDLE_SECONDS = 0.2
 POLL_SECONDS = 0.02
+LOOK_SECONDS = 5.0
+"""How often is looked for new streams that match a pattern."""
 
 
 class BlockPartition(InputPartition):
-    """One task's part of a read: a block of one incarnation of the stream."""
+    """One task's part of a read: a block of one incarnation of a stream."""
 
-    def __init__(self, block: Block, incarnation: str) -> None:
-        super().__init__((block, incarnation))
+    def __init__(self, stream: str, block: Block, incarnation: str) -> None:
+        super().__init__((stream, block, incarnation))
+        self.stream = stream
         self.block = block
         self.incarnation = incarnation
 
 
 class BlockReader(DataSourceReader):
-    """Reads a stream once: from where the options say to where it ends when the read is planned."""
+    """Reads streams once: from where the options say to where they end when the read is planned."""
 
     def __init__(self, options: ReadOptions, projection: Projection) -> None:
         self._options = options
@@ -54,104 +74,198 @@ class BlockReader(DataSourceReader):
         return _rows(self._options, self._projection, partition)
 
     def _planned(self, node: veredus.Node) -> list[InputPartition]:
-        options = self._options
-        view = view_of(node, options.node.stream)
-        first = start_of(node, options, view)
-        until = max(first, end_of(node, options, view))
-        return _partitions(first, until, options, view.incarnation)
+        names = streams_of(node, self._options.streams) if self._options.streams else [self._options.node.stream]
+        planned: list[InputPartition] = []
+        for name in names:
+            options = self._options.of_stream(name)
+            view = view_of(node, name)
+            first = start_of(node, options, view)
+            until = max(first, end_of(node, options, view))
+            planned += _partitions(name, first, until, options, view.incarnation)
+        return planned
 
 
 class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream micro-batch by micro-batch; its offsets are sequences of one incarnation of the stream."""
+    """Reads streams micro-batch by micro-batch; its offsets are sequences of their incarnations."""
 
     def __init__(self, options: ReadOptions, projection: Projection) -> None:
         self._options = options
         self._projection = projection
-        self._pin = Pin(options)
-        self._initial: StreamOffset | None = None
-        self._target: StreamOffset | None = None
+        self._pins: dict[str, Pin] = {}
+        self._initial: Offsets | None = None
+        self._target: Offsets | None = None
+        self._names: list[str] = []
+        self._looked_s = self._planned_s = time.monotonic()
 
-    def initialOffset(self) -> dict[str, str | int]:  # noqa: N802 - Spark's name, as those below
-        """Where a query without a checkpoint begins. Asked more than once, and after a crash: always the same answer.
+    def initialOffset(self) -> Stored:  # noqa: N802 - Spark's name, as those below
+        """Where a query without a checkpoint begins. Asked more than once, and after a crash.
 
-        With a `subscriber` the node remembers it; without, it follows from the options.
+        With a `subscriber` the node remembers it; without, the end of the first batch does (`started_as`).
         """
         if self._initial is None:
-            view, first = patiently(self._options.node, self._started)
-            self._initial = self._at(view, first)
-        return self._initial.to_json()
+            self._initial = self._begun(self._viewed())
+        return stored_of(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """At most `maxRowsPerTrigger` sequences a micro-batch."""
         return ReadMaxRows(self._options.rows_per_trigger_max)
 
-    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
-        """How far the next micro-batch goes; `start` itself when nothing new came within `IDLE_SECONDS`.
+    def latestOffset(self, start: Stored, limit: ReadLimit) -> Stored:  # noqa: N802
+        """How far the next micro-batch goes; `start` itself when nothing new came within `IDLE_SECONDS`, or less than
+        is waited for.
 
         Raises `Refused`: `stream-replaced`, `bad-offset`, and `data-loss` when what comes next is no longer kept.
         """
-        begin = offset_of(start)
+        begin = offsets_of(start)
         deadline = time.monotonic() + IDLE_SECONDS
         while True:
-            view = self._viewed()
-            until = min(view.head + 1, self._target.sequence) if self._target else view.head + 1
-            check_range(begin, begin, self._options.node.stream, view.incarnation, view.head)
-            if until > begin.sequence:
-                check_kept(self._options, begin.sequence, view)
+            views = self._viewed()
+            begun = self._checked(begin, views)
+            ends = {name: self._until(name, views[name]) for name in begun}
+            backlogs = {name: ends[name] - at.sequence for name, at in begun.items() if ends[name] > at.sequence}
+            if self._is_enough(sum(backlogs.values())):
                 break
             if self._target is not None or time.monotonic() > deadline:
                 return start
             time.sleep(POLL_SECONDS)
-        if isinstance(limit, ReadMaxRows):
-            until = limited_end(begin.sequence, until, limit.max_rows, self._options.rows_per_partition)
-        return dict(self._at(view, until).to_json())
+        for name in backlogs:
+            check_kept(self._options.of_stream(name), begun[name].sequence, views[name])
+        self._planned_s = time.monotonic()
+        taken = self._limited(begun, ends, backlogs, views, limit)
+        return stored_of({**begin, **{name: replace(begun[name], sequence=until) for name, until in taken.items()}})
 
-    def reportLatestOffset(self) -> dict[str, str | int]:  # noqa: N802
-        """Behind the newest row: for Spark's metrics."""
-        view = self._viewed()
-        return self._at(view, view.head + 1).to_json()
+    def reportLatestOffset(self) -> Stored:  # noqa: N802
+        """Behind the newest rows: for Spark's progress, which shows it beside what was read (`lag_of`)."""
+        return stored_of(self._ends())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Let what is there now be all there is."""
-        view = self._viewed()
-        self._target = self._at(view, view.head + 1)
+        self._target = self._ends()
 
-    def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
+    def partitions(self, start: Stored, end: Stored) -> Sequence[InputPartition]:
         """The blocks of a range of offsets, and nothing but these decide them. Raises as `latestOffset`."""
-        first, until = offset_of(start), offset_of(end)
-        view = self._viewed()
-        check_range(first, until, self._options.node.stream, view.incarnation, view.head)
-        return _partitions(first.sequence, until.sequence, self._options, view.incarnation)
+        begin, until = offsets_of(start), offsets_of(end)
+        for name in begin.keys() - until.keys():
+            raise Refused("bad-offset", f"the range to read ends without stream {name!r}, with which it begins")
+        planned: list[InputPartition] = []
+        for name, last in until.items():
+            first = started_as(begin.get(name), last)
+            if name in begin and first.sequence == last.sequence:
+                continue
+            options = self._options.of_stream(self._known(name))
+            view = patiently(options.node, lambda node, name=name: view_of(node, name))  # type: ignore[misc]
+            check_range(first, last, name, view.incarnation, view.head)
+            check_kept(options, first.sequence, view)
+            planned += _partitions(name, first.sequence, last.sequence, options, view.incarnation)
+        return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one block."""
         return _rows(self._options, self._projection, partition)
 
-    def commit(self, end: dict[str, object]) -> None:
+    def commit(self, end: Stored) -> None:
         """What lies before `end` will not be asked for again: the subscriber, if there is one, lets go of it."""
-        self._pin.settle(offset_of(end))
+        for name, at in offsets_of(end).items():
+            self._pin(name).settle(at)
 
     def stop(self) -> None:
-        """The query is over."""
-        self._pin.close()
+        """The query is over; what its subscriber has not read stays."""
 
-    def _started(self, node: veredus.Node) -> tuple[StreamView, int]:
-        view = view_of(node, self._options.node.stream)
-        return view, self._pin.position(node, view)
+    # ── how the streams stand ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _viewed(self) -> StreamView:
-        return patiently(self._options.node, lambda node: view_of(node, self._options.node.stream))
+    def _viewed(self) -> dict[str, StreamView]:
+        """Each stream that is read, as it is now."""
 
-    def _at(self, view: StreamView, sequence: int) -> StreamOffset:
-        return StreamOffset(self._options.node.stream, view.incarnation, sequence)
+        def viewed(node: veredus.Node) -> dict[str, StreamView]:
+            if not self._options.streams:
+                self._names = [self._options.node.stream]
+            elif not self._names or time.monotonic() > self._looked_s + LOOK_SECONDS:
+                self._names, self._looked_s = streams_of(node, self._options.streams), time.monotonic()
+            return {name: view_of(node, name) for name in self._names}
+
+        return patiently(self._options.node, viewed)
+
+    def _ends(self) -> Offsets:
+        return {name: StreamOffset(name, view.incarnation, view.head + 1, 0) for name, view in self._viewed().items()}
+
+    def _until(self, name: str, view: StreamView) -> int:
+        if self._target is None:
+            return view.head + 1
+        target = self._target.get(name)
+        return min(view.head + 1, target.sequence) if target is not None else 0
+
+    def _begun(self, views: Mapping[str, StreamView]) -> Offsets:
+        """Where reading begins in these streams."""
+
+        def begun(node: veredus.Node) -> Offsets:
+            firsts = {name: self._pin(name).position(node, view) for name, view in views.items()}
+            return {name: StreamOffset(name, views[name].incarnation, first, first) for name, first in firsts.items()}
+
+        return patiently(self._options.node, begun)
+
+    def _checked(self, begin: Offsets, views: Mapping[str, StreamView]) -> Offsets:
+        """Where the streams stand that are there, each of them the one of the checkpoint; new ones where they begin."""
+        for name in begin:
+            if name not in views and self._options.fails_on_data_loss:
+                raise gone(self._known(name))
+        begun = {name: at for name, at in begin.items() if name in views}
+        begun |= self._begun({name: view for name, view in views.items() if name not in begin})
+        for name, at in begun.items():
+            check_range(at, at, name, views[name].incarnation, views[name].head)
+        return patiently(self._options.node, lambda node: started_late(node, self._options, begun, views))
+
+    def _known(self, name: str) -> str:
+        """The stream, if it may be one that this query reads. Raises `Refused("stream-replaced")`."""
+        if not self._options.streams and name != self._options.node.stream:
+            raise other_stream(name, self._options.node.stream)
+        return name
+
+    def _pin(self, name: str) -> Pin:
+        if name not in self._pins:
+            self._pins[name] = Pin(self._options.of_stream(self._known(name)))
+        return self._pins[name]
+
+    # ── how much of them ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _is_enough(self, waiting: int) -> bool:
+        """Whether a batch is worth it: there is something, and what is waited for, or that has lasted too long."""
+        if not waiting or self._target is not None or waiting >= self._options.rows_per_trigger_min:
+            return bool(waiting)
+        return time.monotonic() - self._planned_s > self._options.trigger_delay_seconds_max
+
+    def _limited(
+        self,
+        begun: Offsets,
+        ends: Mapping[str, int],
+        backlogs: Mapping[str, int],
+        views: Mapping[str, StreamView],
+        limit: ReadLimit,
+    ) -> dict[str, int]:
+        """Where the batch ends in each stream that has something: what a stream may give goes by what it has waiting.
+
+        A stream that is new, or of which nothing is taken yet, is there with its beginning.
+        """
+        options = self._options
+        shares = dict(backlogs)
+        if isinstance(limit, ReadMaxRows):
+            shares = shares_of(shares, limit.max_rows)
+        if options.bytes_per_trigger_max and not isinstance(limit, ReadAllAvailable):
+            sizes = {name: count * views[name].row_size for name, count in shares.items()}
+            allowed = shares_of(sizes, options.bytes_per_trigger_max)
+            shares = {name: max(1, allowed[name] // views[name].row_size) for name in shares}
+        taken = {name: at.sequence for name, at in begun.items()}
+        for name, count in shares.items():
+            taken[name] = limited_end(begun[name].sequence, ends[name], count, options.rows_per_partition)
+        return taken
 
 
-def _partitions(first: int, until: int, options: ReadOptions, incarnation: str) -> list[InputPartition]:
-    return [BlockPartition(block, incarnation) for block in blocks_of(first, until, options.rows_per_partition)]
+def _partitions(name: str, first: int, until: int, options: ReadOptions, incarnation: str) -> list[InputPartition]:
+    return [BlockPartition(name, block, incarnation) for block in blocks_of(first, until, options.rows_per_partition)]
 
 
 def _rows(options: ReadOptions, projection: Projection, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if isinstance(partition, BlockPartition):
         block, incarnation = partition.block, partition.incarnation
-        yield from projection.record_batches(read_block(options, block, incarnation, projection.is_fitting))
+        blocks = read_block(options.of_stream(partition.stream), block, incarnation, projection.is_fitting)
+        yield from projection.record_batches(blocks, partition.stream)
         freeze_imports()

@@ -1,8 +1,9 @@
 """How rows of Spark and publications of a stream are one another's columns.
 
-    sequence bigint | source string | number bigint | key | body | event_time, append_time timestamp | attributes...
+    stream string | sequence bigint | source string | number bigint | key | body | event_time, append_time timestamp | …
 
 `key` and `body` are binary, or string where the reader says so. Every other column is the attribute of its name.
+Names are Spark's: their case counts only where `spark.sql.caseSensitive` is true.
 Reading, the schema is a projection: what it does not name is not decoded for Spark. `source` and `number` are null
 where the publication came from an anonymous source or through a sink.
 Source: the design, sections 2 and 6; docs/decisions/0008-spark-columns.md.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +25,8 @@ from pyspark.sql.types import StructType
 from veredus.delivery.arrays import constant_octets, constant_time, numbers_array, plain_array, text_array
 from veredus.delivery.publication import TIMESTAMP, Columns
 from veredus.kernel.errors import Refused
+
+from .columns import check_names, is_case_sensitive, known_names, value_named
 
 FIXED_DDL = (
     "sequence bigint, source string, number bigint, key binary, body binary,"
@@ -42,7 +46,10 @@ _FIXED: dict[str, tuple[pa.DataType, ...]] = {
     "body": _OCTETS,
     "event_time": (TIMESTAMP,),
     "append_time": (TIMESTAMP,),
+    "stream": (pa.string(),),
 }
+WRITTEN = ("stream", "key", "body", "event_time")
+"""Columns of rows to be written that are no attributes. A publication cannot be without: a null in them is refused."""
 _GIVEN_BY_THE_NODE = ("sequence", "source", "number", "append_time")
 _ATTRIBUTE_TYPES = (pa.bool_(), pa.int64(), pa.float64(), pa.string(), pa.binary(), TIMESTAMP)
 _WIDENED = {
@@ -83,16 +90,17 @@ class Projection:
     wanted: pa.Schema
     is_mismatch_null: bool
 
-    def record_batches(self, batches: Iterable[Taken]) -> Iterator[pa.RecordBatch]:
-        """The rows of `batches` in order, small ones joined, in exactly the schema that Spark expects.
+    def record_batches(self, batches: Iterable[Taken], stream: str = "") -> Iterator[pa.RecordBatch]:
+        """The rows of `batches` of a stream in order, small ones joined, in exactly the schema that Spark expects.
 
         Raises `Refused("type-mismatch")` for an attribute of another type than its column, and for a key or body that
         is no text where text is wanted; where mismatches are null, such a value is null instead.
         """
+        check_names(self.wanted.names, self._known, is_case_sensitive())
         gathered: list[list[pa.Array]] = []
         row_count = size = 0
         for taken in batches:
-            gathered.append(self.arrays(taken))
+            gathered.append(self.arrays(taken, stream))
             row_count += len(taken.columns.keys)
             size += taken.size
             if row_count >= ROWS_COUNT_MIN or size >= ROWS_SIZE_MIN:
@@ -103,12 +111,21 @@ class Projection:
 
     def is_fitting(self, columns: Columns) -> bool:
         """Whether each attribute has the very type that is wanted."""
-        attributes = (field for field in self.wanted if field.name in columns.attributes and field.name not in _FIXED)
-        return all(_plain_type(columns.attributes[field.name].type) == field.type for field in attributes)
+        for field in self.wanted:
+            if field.name not in self._known:
+                array = value_named(field.name, columns.attributes, is_case_sensitive())
+                if array is not None and _plain_type(array.type) != field.type:
+                    return False
+        return True
 
-    def arrays(self, taken: Taken) -> list[pa.Array]:
+    @cached_property
+    def _known(self) -> dict[str, str]:
+        """Which of the fixed columns those are that are."""
+        return known_names(self.wanted.names, _FIXED)
+
+    def arrays(self, taken: Taken, stream: str) -> list[pa.Array]:
         """One batch's columns, in the order of the schema."""
-        return [self._array(field, taken) for field in self.wanted]
+        return [self._array(field, taken, stream) for field in self.wanted]
 
     def _joined(self, gathered: list[list[pa.Array]]) -> pa.RecordBatch:
         if len(gathered) == 1:
@@ -116,11 +133,13 @@ class Projection:
         columns = [pa.concat_arrays(arrays) for arrays in zip(*gathered, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self.wanted)
 
-    def _array(self, field: pa.Field, taken: Taken) -> pa.Array:
+    def _array(self, field: pa.Field, taken: Taken, stream: str) -> pa.Array:
         columns, count = taken.columns, len(taken.columns.keys)
-        match field.name:
+        match self._known.get(field.name):
             case "sequence":
                 return numbers_array(taken.sequences, field.type)
+            case "stream":
+                return constant_octets(stream.encode(), count, pa.string())
             case "number":
                 return _numbers(taken)
             case "source":
@@ -136,7 +155,8 @@ class Projection:
             case "append_time":
                 return numbers_array(_repeated(taken, [origin.append_time_us for origin in taken.origins]), TIMESTAMP)
             case _:
-                return self._attribute(columns.attributes.get(field.name), field, taken)
+                array = value_named(field.name, columns.attributes, is_case_sensitive())
+                return self._attribute(array, field, taken)
 
     def _octets(self, array: pa.Array, field: pa.Field, taken: Taken) -> pa.Array:
         plain = plain_array(array)
@@ -170,13 +190,15 @@ def projection_of(schema: StructType, is_mismatch_null: bool) -> Projection:
     wanted = to_arrow_schema(schema, timezone="UTC")
     if not len(wanted):
         raise Refused("bad-schema", f"the schema has no column: name some of {FIXED_DDL}, and attributes")
+    known = known_names(wanted.names, _FIXED)
     for field in wanted:
-        allowed = _FIXED.get(field.name, _ATTRIBUTE_TYPES)
+        name = known.get(field.name, "")
+        allowed = _FIXED.get(name, _ATTRIBUTE_TYPES)
         if field.type not in allowed:
             names = ", ".join(str(kind) for kind in allowed)
-            what = "" if field.name in _FIXED else "the attribute "
+            what = "" if name else "the attribute "
             raise Refused("bad-schema", f"column {field.name}: {what}can be read as {names}, not as {field.type}")
-        if not field.nullable and field.name not in ("sequence", "key", "body", "event_time", "append_time"):
+        if not field.nullable and name not in ("sequence", "stream", "key", "body", "event_time", "append_time"):
             raise Refused("bad-schema", f"column {field.name} may be absent from a publication: leave out NOT NULL")
     return Projection(wanted, is_mismatch_null)
 
@@ -236,17 +258,28 @@ def _mismatched(name: str, found: str, wanted: pa.DataType, taken: Taken) -> Ref
 # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def check_written(schema: StructType) -> None:
-    """Raise `Refused("bad-schema")` unless every column of rows to be written can be part of a publication."""
-    names = [name.lower() for name in schema.names]
-    for name in _GIVEN_BY_THE_NODE:
-        if name in names:
-            raise Refused("bad-schema", f"column {name} is the node's to give: drop it, or rename it to keep it")
+def check_written(schema: StructType, is_stream_named: bool = True) -> None:
+    """Raise `Refused("bad-schema")` unless every column of rows to be written can be part of a publication.
+
+    `is_stream_named`: whether the options name the stream, and no column does.
+    """
+    known = known_names(schema.names, _FIXED)
+    if is_stream_named == ("stream" in known.values()):
+        raise Refused(
+            "bad-option",
+            "option stream and a column stream both say where rows go: leave out one"
+            if is_stream_named
+            else "nothing says where rows go: name option stream, or a column stream",
+            option="stream",
+        )
     for field in to_arrow_schema(schema, timezone="UTC"):
+        name = known.get(field.name, "")
+        if name in _GIVEN_BY_THE_NODE:
+            raise Refused("bad-schema", f"column {field.name} is the node's to give: drop it, or rename it to keep it")
         kind = _WIDENED.get(field.type, field.type)
-        allowed = _FIXED.get(field.name, _ATTRIBUTE_TYPES)
+        allowed = _FIXED.get(name, _ATTRIBUTE_TYPES)
         if kind not in allowed:
-            what = "" if field.name in _FIXED else "an attribute "
+            what = "" if name else "an attribute "
             names_allowed = ", ".join(str(one) for one in allowed)
             raise Refused("bad-schema", f"column {field.name}: {what}can be {names_allowed}, not {field.type}: cast it")
 
@@ -254,12 +287,17 @@ def check_written(schema: StructType) -> None:
 def published(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The rows as the client publishes them: key and body binary, times in UTC, attributes in the types there are.
 
-    A key or body column that is missing is empty bytes. Raises `Refused("null-column")` for a null key, body or time.
+    The columns key, body and event_time are called so, whatever their case was; a key or body column that is not there
+    is empty bytes. Raises `Refused`: `null-column` for a null key, body or time, `bad-schema` for names that are one.
     """
+    known = known_names(rows.schema.names, _FIXED)
+    check_names(rows.schema.names, known, is_case_sensitive())
     arrays: dict[str, pa.Array] = {}
-    for name, array in zip(rows.schema.names, rows.columns, strict=True):
-        if name in ("key", "body", "event_time") and array.null_count:
-            raise Refused("null-column", f"column {name} holds {array.null_count} nulls: fill them, or filter them out")
+    for given, array in zip(rows.schema.names, rows.columns, strict=True):
+        name = known.get(given, given)
+        if name in WRITTEN and array.null_count:
+            message = f"column {given} holds {array.null_count} nulls: fill them, or filter them out"
+            raise Refused("null-column", message, column=given)
         kind = pa.binary() if name in ("key", "body") else _WIDENED.get(array.type, array.type)
         if pa.types.is_timestamp(kind):
             kind = TIMESTAMP

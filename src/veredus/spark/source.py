@@ -34,8 +34,9 @@ class VeredusDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns of a stream for a user who names none: the fixed ones, and those of option `attributes`."""
-        attributes = read_options(self.options).attributes.strip()
-        return f"{FIXED_DDL}, {attributes}" if attributes else FIXED_DDL
+        options = read_options(self.options)
+        columns = ["stream string"] * bool(options.streams) + [FIXED_DDL]
+        return ", ".join([*columns, *filter(None, [options.attributes.strip()])])
 
     def reader(self, schema: StructType) -> BlockReader:
         """Reads a stream as it is now, once."""
@@ -54,11 +55,12 @@ class VeredusDataSource(DataSource):
         options = write_options(self.options)
         check_append(overwrite)
         check_batch_write(options)
-        check_written(schema)
+        check_written(schema, bool(options.node.stream))
         return StageWriter.opened(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StageStreamWriter:  # noqa: N802 - Spark's name
         """Writes a streaming query's micro-batches, each once."""
+        options = write_options(self.options)
         check_append(overwrite)
-        check_written(schema)
-        return StageStreamWriter(write_options(self.options))
+        check_written(schema, bool(options.node.stream))
+        return StageStreamWriter(options)

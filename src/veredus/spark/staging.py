@@ -6,32 +6,51 @@ Source: docs/decisions/0009-spark-sink.md.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
 import veredus
+from veredus.client.digest import RowsDigest
 from veredus.kernel.errors import Refused, VeredusError
+from veredus.kernel.names import checked_name
 
 from .connections import freeze_imports, patiently, view_of
 from .options import NodeOptions, WriteOptions
-from .schema import published
+from .schema import WRITTEN, published
 
-_FIXED = ("key", "body", "event_time")
+
+@dataclass(frozen=True)
+class StagedPart:
+    """What one task attempt has for one stream: rows and their digest, b"" where none is wanted.
+
+    Stage 0: they were not staged, since the batch is committed already, or there are none.
+    """
+
+    stream: str
+    stage: int
+    row_count: int
+    digest: bytes
 
 
 @dataclass(frozen=True)
 class StagedRows(WriterCommitMessage):
-    """What one task attempt tells the driver: under which stage of which run its rows lie. Stage 0: it had none."""
+    """What one task attempt tells the driver: under which stages of which run its rows lie."""
 
     sink: str
     epoch: int
     commit_id: int
     """The sink's last commit when the attempt began; -1 for none."""
-    stage: int
+    parts: tuple[StagedPart, ...]
+    checkpoint: str = ""
+    """Where the session keeps its queries' checkpoints; "" where it does not say."""
+    default_fs: str = ""
+    """The session's file system for paths that name none; "" where it does not say."""
 
 
 def sink_of(query_id: UUID) -> str:
@@ -44,37 +63,72 @@ def query_of(sink: str) -> UUID:
     return UUID(sink.removeprefix("spark/"))
 
 
-def nothing_staged(sink: str, run: veredus.Run, rows: Iterable[pa.RecordBatch]) -> StagedRows:
-    """Take rows that are committed already, and do nothing with them: Spark wants them taken."""
-    for _ in rows:
-        pass
-    return StagedRows(sink, run.epoch, run.commit_id, 0)
+def digested(options: WriteOptions, sink: str, run: veredus.Run, rows: Iterable[pa.RecordBatch]) -> StagedRows:
+    """Take rows of a batch that is committed already, and tell only which they are: the node compares."""
+    digests: dict[str, RowsDigest] = {}
+    for batch in rows:
+        for stream, part in _by_stream(options.node, batch):
+            digests.setdefault(stream, RowsDigest()).take(part)
+    parts = tuple(StagedPart(stream, 0, one.count, one.digest) for stream, one in digests.items())
+    return StagedRows(sink, run.epoch, run.commit_id, parts)
 
 
-def stage_rows(options: WriteOptions, sink: str, run: veredus.Run, rows: Iterable[pa.RecordBatch]) -> StagedRows:
-    """Write the rows under a new stage of `run`, durable and invisible. A stage that is not finished is dropped."""
-    stage: veredus.Stage | None = None
+def stage_rows(
+    options: WriteOptions, sink: str, run: veredus.Run, rows: Iterable[pa.RecordBatch], is_digested: bool = True
+) -> StagedRows:
+    """Write the rows under new stages of `run`, durable and invisible. Stages that are not finished are dropped.
+
+    Raises `Unavailable` where the node takes nothing for `timeoutSeconds`.
+    """
+    stages: dict[str, veredus.Stage] = {}
+    digests: dict[str, RowsDigest] = {}
+    timeout_s = options.node.timeout_seconds
     try:
         for batch in rows:
-            if batch.num_rows:
-                if stage is None:
-                    stage = run.stage(options.node.stream)
-                _publish(stage, published(batch))
-        if stage is not None:
-            stage.flush(timeout_s=options.node.timeout_seconds)
-    except BaseException:
-        if stage is not None:
-            _drop(run, [stage.stage])
+            for stream, part in _by_stream(options.node, batch):
+                if stream not in stages:
+                    stages[stream] = run.stage(stream, room_timeout_s=timeout_s)
+                    digests[stream] = RowsDigest()
+                if is_digested:
+                    digests[stream].take(part)
+                else:
+                    digests[stream].add(part.num_rows, bytes(16))
+                _publish(stages[stream], part)
+        for stage in stages.values():
+            stage.flush(timeout_s=timeout_s)
+    except BaseException as error:
+        _drop(run, [stage.stage for stage in stages.values()])
+        for stage in stages.values():
+            stage.__exit__(type(error), error, None)
         raise
-    if stage is not None:
+    for stage in stages.values():
         stage.close()
+    if stages:
         freeze_imports()
-    return StagedRows(sink, run.epoch, run.commit_id, stage.stage if stage else 0)
+    parts = (
+        StagedPart(stream, stage.stage, digests[stream].count, digests[stream].digest if is_digested else b"")
+        for stream, stage in stages.items()
+    )
+    return StagedRows(sink, run.epoch, run.commit_id, tuple(parts))
+
+
+def _by_stream(options: NodeOptions, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of a batch as they are published, for each stream that they are for, in order."""
+    if not batch.num_rows:
+        return
+    rows = published(batch)
+    if "stream" not in rows.schema.names:
+        yield options.stream, rows
+        return
+    names = rows["stream"]
+    rows = rows.drop_columns(["stream"])
+    for name in pc.unique(names).to_pylist():
+        yield checked_name("stream", name), rows.filter(pc.equal(names, name))
 
 
 def _publish(stage: veredus.Stage, rows: pa.RecordBatch) -> None:
     names = rows.schema.names
-    attributes = [name for name in names if name not in _FIXED]
+    attributes = [name for name in names if name not in WRITTEN]
     event_time = "event_time" if "event_time" in names else None
     stage.publish_table(rows, key="key", body="body", event_time=event_time, attributes=attributes)
 
@@ -84,21 +138,41 @@ def staged_of(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows
     return [message for message in messages if isinstance(message, StagedRows)]
 
 
+def contents_of(options: WriteOptions, rows: Sequence[StagedRows]) -> list[veredus.Content]:
+    """What a commit holds, by stream; the stream that the options name is among them, also where there is no row."""
+    digests = {options.node.stream: RowsDigest()} if options.node.stream else {}
+    is_digested = True
+    for part in (part for message in rows for part in message.parts):
+        digests.setdefault(part.stream, RowsDigest()).add(part.row_count, part.digest)
+        is_digested = is_digested and bool(part.digest)
+    return [veredus.Content(stream, one.count, one.digest if is_digested else b"") for stream, one in digests.items()]
+
+
 def commit_stages(options: WriteOptions, rows: list[StagedRows], commit_id: int) -> None:
-    """Make what the tasks staged visible, once: asked again, whoever asks, it does nothing."""
-    stages = [message.stage for message in rows if message.stage]
+    """Make what the tasks staged visible, once: asked again, whoever asks, it does nothing.
+
+    Raises `Refused("commit-other-streams")` or `Refused("commit-other-rows")` when it was done before and held other
+    rows, the latter unless the options let it pass.
+    """
+    stages = [part.stage for message in rows for part in message.parts if part.stage]
+    contents = contents_of(options, rows)
 
     def commit(node: veredus.Node) -> None:
         with node.sink(rows[0].sink).join_run(rows[0].epoch) as run:
-            run.commit(commit_id, stages)
+            run.commit(commit_id, stages, contents)
 
-    patiently(options.node, commit)
+    try:
+        patiently(options.node, commit)
+    except Refused as refused:
+        if not (refused.code == "commit-other-rows" and options.keeps_other_rows):
+            raise
+        drop_stages(options, rows)
 
 
 def drop_stages(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Let go of what was staged and not committed; what the node says to it changes nothing."""
     rows = staged_of(messages)
-    stages = [message.stage for message in rows if message.stage]
+    stages = [part.stage for message in rows for part in message.parts if part.stage]
     if not stages:
         return
 
@@ -106,35 +180,31 @@ def drop_stages(options: WriteOptions, messages: Sequence[WriterCommitMessage | 
         with node.sink(rows[0].sink).join_run(rows[0].epoch) as run:
             _drop(run, stages)
 
-    try:
+    # Where it fails, a newer run has dropped them, or will, or they go with their lease.
+    with suppress(VeredusError):
         patiently(options.node, drop)
-    except VeredusError:
-        # A newer run has dropped them, or will.
-        return
 
 
 def _drop(run: veredus.Run, stages: list[int]) -> None:
-    try:
-        run.drop(stages)
-    except VeredusError:
-        # The next run of the sink does it.
-        return
+    # Where it fails, the next run of the sink does it, or they go with their lease.
+    with suppress(VeredusError):
+        if stages:
+            run.drop(stages)
 
 
-def claim_place(options: WriteOptions, query_id: UUID) -> None:
+def claim_place(options: WriteOptions, query_id: UUID, place: str) -> None:
     """Let the query have its checkpoint's place, if no other query had it before.
 
     Raises `Refused("checkpoint-deleted")` when one had: then the checkpoint was deleted, and everything would be
-    written once more. Where Spark does not say which place it is, nothing can be told.
+    written once more. Where Spark does not say which place it is (""), nothing can be told.
     """
-    place = options.sink or options.place
     if place:
         patiently(options.node, lambda node: _claim(node, options.node, place, query_id))
 
 
 def _claim(node: veredus.Node, options: NodeOptions, place: str, query_id: UUID) -> None:
     """One commit, whose id stands for the query, under a sink that stands for the place: the first one stays."""
-    incarnation = view_of(node, options.stream).incarnation
+    incarnation = _incarnation_of(node, options.stream) if options.stream else ""
     digest = hashlib.sha256(f"{options.stream}\n{incarnation}\n{place}".encode()).hexdigest()[:32]
     claim = query_id.int >> 65
     with node.sink(f"spark-place/{digest}").open_run() as run:
@@ -143,9 +213,21 @@ def _claim(node: veredus.Node, options: NodeOptions, place: str, query_id: UUID)
         if run.commit_id == -1:
             run.commit(claim, ())
             return
+    where = f"stream {options.stream!r}" if options.stream else "the streams that its rows name"
     raise Refused(
         "checkpoint-deleted",
-        f"another query has written to stream {options.stream!r} from {place!r}: was its checkpoint deleted? Then all"
-        " of its rows would be written again. If that is what you want, set option sink to a new name",
+        f"another query has written to {where} from {place!r}: was its checkpoint deleted? Then all of its rows would"
+        " be written again. If that is what you want, set option sink to a new name",
         place=place,
     )
+
+
+def _incarnation_of(node: veredus.Node, stream: str) -> str:
+    """The stream's incarnation in hexadecimal; where a first batch without rows has not made it, it is made here."""
+    try:
+        return view_of(node, stream).incarnation
+    except Refused as refused:
+        if refused.code != "unknown-stream":
+            raise
+        incarnation: bytes = node.streams.create(stream)["incarnation"]
+        return incarnation.hex()

@@ -6,7 +6,8 @@
 Invariants
     (1) A batch's rows become visible by one commit or not at all, whatever task or driver dies when.
     (2) A stage belongs to one attempt of one task: what a failed attempt wrote is in no commit.
-    (3) A batch that is committed is not written again, and `abort` does nothing to it.
+    (3) A batch that is committed is not written again, and `abort` does nothing to it. If it comes again with other
+        rows, or for another stream, it is refused.
 Source: the design, section 6; docs/decisions/0009-spark-sink.md.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID, uuid4
 
 import pyarrow as pa
@@ -24,23 +25,30 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from veredus.kernel.errors import InvariantBroken, Refused
 from veredus.kernel.names import INCARNATION_SIZE
 
+from .checkpoints import place_of, this_machine
 from .connections import patiently
 from .options import WriteOptions
 from .staging import (
     StagedRows,
     claim_place,
     commit_stages,
+    digested,
     drop_stages,
-    nothing_staged,
     query_of,
     sink_of,
     stage_rows,
     staged_of,
 )
 
+NO_STREAM = "+"
+"""Stands in a sink's name for streams that the rows name."""
+STREAM_SIZE_MAX = 200
+"""Characters of a stream's name that stand in a sink's."""
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _RUN_ID = "spark.jobGroup.id"
+_CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
+_DEFAULT_FS = "spark.hadoop.fs.defaultFS"
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,10 @@ class MicroBatch:
     query_id: UUID
     batch_id: int
     run_id: UUID
+    checkpoints: str
+    """Where the session keeps its queries' checkpoints; "" where it does not say."""
+    default_fs: str
+    """The session's file system for paths that name none; "" where it does not say."""
 
     @property
     def sink(self) -> str:
@@ -61,9 +73,10 @@ def micro_batch_of(context: TaskContext | None) -> MicroBatch:
     """What Spark tells a task of a streaming query about itself."""
     values = [context.getLocalProperty(name) if context else None for name in (_QUERY_ID, _BATCH_ID, _RUN_ID)]
     query_id, batch_id, run_id = values
-    if not (query_id and batch_id and run_id):
+    if not (context and query_id and batch_id and run_id):
         raise InvariantBroken(f"Spark gave a streaming task no {_QUERY_ID}, {_BATCH_ID} or {_RUN_ID}: {values}")
-    return MicroBatch(UUID(query_id), int(batch_id), UUID(run_id))
+    checkpoints, default_fs = (context.getLocalProperty(name) or "" for name in (_CHECKPOINTS, _DEFAULT_FS))
+    return MicroBatch(UUID(query_id), int(batch_id), UUID(run_id), checkpoints, default_fs)
 
 
 class StageStreamWriter(DataSourceStreamArrowWriter):
@@ -79,21 +92,29 @@ class StageStreamWriter(DataSourceStreamArrowWriter):
         node = self._options.node
         # The first task of this start opens the run; all others, told apart by nothing, are given the same one.
         with patiently(node, lambda node: node.sink(batch.sink).open_run(batch.run_id.bytes)) as run:
-            if run.commit_id >= batch.batch_id:
-                return nothing_staged(batch.sink, run, iterator)
-            return stage_rows(self._options, batch.sink, run, iterator)
+            write = digested if run.commit_id >= batch.batch_id else stage_rows
+            staged = write(self._options, batch.sink, run, iterator)
+            return replace(staged, checkpoint=batch.checkpoints, default_fs=batch.default_fs)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """On the driver: show what the tasks staged. Asked again, it does nothing.
 
         Raises `Fenced` when another start of the query has taken over, and `Refused` when the query's checkpoint was
-        deleted (`checkpoint-deleted`) or put back to an earlier state (`commit-id-behind`).
+        deleted (`checkpoint-deleted`) or put back to an earlier state (`commit-id-behind`), and when the batch was
+        committed with other rows (`commit-other-rows`) or for another stream (`commit-other-streams`).
         """
         rows = staged_of(messages)
         if rows:
             if rows[0].commit_id == -1:
-                claim_place(self._options, query_of(rows[0].sink))
+                claim_place(self._options, query_of(rows[0].sink), self._place(rows[0]))
             commit_stages(self._options, rows, batchId)
+
+    def _place(self, staged: StagedRows) -> str:
+        """What stands for the query's checkpoint: option `sink`, or where it lies; "" where that cannot be told."""
+        options = self._options
+        return options.sink or place_of(
+            options.checkpoint, staged.checkpoint, options.query_name, staged.default_fs, this_machine()
+        )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """On the driver: drop what was staged and not committed."""
@@ -116,10 +137,10 @@ class StageWriter(DataSourceArrowWriter):
 
         Raises `Refused("commit-id-behind")` when the sink has committed a greater id.
         """
-        sink = f"spark-batch/{options.sink or uuid4()}"
+        sink = f"spark-batch/{options.sink or f'{options.node.stream[:STREAM_SIZE_MAX] or NO_STREAM}/{uuid4()}'}"
         incarnation = os.urandom(INCARNATION_SIZE)
         commit_id = options.commit_id or 0
-        with patiently(options.node, lambda node: node.sink(sink).open_run(incarnation)) as run:
+        with patiently(options.node, lambda node: node.sink(sink).open_run(incarnation, not options.sink)) as run:
             if run.commit_id > commit_id:
                 raise Refused(
                     "commit-id-behind",
@@ -133,13 +154,17 @@ class StageWriter(DataSourceArrowWriter):
         """On an executor: stage the rows of one task attempt. Raises `Fenced` when a newer write has begun."""
         with patiently(self._options.node, lambda node: node.sink(self._sink).join_run(self._epoch)) as run:
             if self._is_committed:
-                return nothing_staged(self._sink, run, iterator)
-            return stage_rows(self._options, self._sink, run, iterator)
+                return digested(self._options, self._sink, run, iterator)
+            is_named = self._options.commit_id is not None
+            return stage_rows(self._options, self._sink, run, iterator, is_digested=is_named)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """On the driver: show what the tasks staged. Raises `Fenced` when a newer write of this sink has begun."""
+        """On the driver: show what the tasks staged; where the sink has done this commit, look that it is the same.
+
+        Raises `Fenced` when a newer write of this sink has begun, `Refused` for other rows or streams.
+        """
         rows = staged_of(messages)
-        if rows and not self._is_committed:
+        if rows:
             commit_stages(self._options, rows, self._options.commit_id or 0)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -5,7 +5,9 @@ The verbs, their arguments and their answers are listed in docs/reference/wire/n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -14,18 +16,28 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 from veredus.kernel.names import U63_MAX
 
-from .committing import Committing
+from .advancing import Advancing
 from .creating import Creating
 from .exchange import AdminRequested, AnswerAdmin
-from .facts import StreamConfig, StreamDeleted, StreamTrimmed, SubscriptionRemoved
+from .facts import StreamConfig, StreamConfigured, StreamDeleted, StreamTrimmed
+from .leases import Leases
 from .orders import Orders
+from .places import Place
 from .publishing import Publishing
+from .rights import ALTER, CREATE, DELETE, DESCRIBE, RAISE, SUBSCRIBE, TRIM, Resource, on_sink, on_stream
+from .runs import Runs
 from .stream import Stream
 from .subscribing import Subscribing
 from .subscription import Subscription
-from .tables import Tables
+from .tables import Run, Tables
+from .wishes import Wishes
 
-SOURCES_SHOWN_MAX = 1000
+SHOWN_MAX = 1000
+PAGE_COUNT = 200
+"""Rows that a peer is given of a list at a time."""
+LOOKED_AT_MAX = 4000
+"""Rows that are looked at for a page, most of which the principal may not see."""
+PAGED_VERBS = frozenset({"stream.list", "stream.names", "subscription.list", "subscription.left", "sink.list"})
 _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=U63_MAX)]
 
 Verb = Callable[["Administration", AdminRequested, Now], None]
@@ -34,7 +46,9 @@ Verb = Callable[["Administration", AdminRequested, Now], None]
 class Administration:
     """Answers requests about streams, sources and subscriptions."""
 
-    __slots__ = ("_committing", "_creating", "_orders", "_publishing", "_subscribing", "_tables")
+    __slots__ = (
+        "_advancing", "_creating", "_leases", "_orders", "_publishing", "_runs", "_subscribing", "_tables", "_wishes",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -43,31 +57,66 @@ class Administration:
         creating: Creating,
         publishing: Publishing,
         subscribing: Subscribing,
-        committing: Committing,
+        runs: Runs,
+        wishes: Wishes,
+        leases: Leases,
     ) -> None:
         self._tables = tables
         self._orders = orders
         self._creating = creating
-        self._committing = committing
+        self._runs = runs
         self._publishing = publishing
         self._subscribing = subscribing
+        self._wishes = wishes
+        self._leases = leases
+        self._advancing = Advancing(orders, subscribing, tables.limits.unsettled_max)
 
     def handle(self, event: AdminRequested, now: Now) -> None:
         """Answer one request. Raises `Refused`, which the engine turns into the request's refusal."""
         verb = _VERBS.get(event.verb)
         if verb is None:
-            raise Refused("unknown-verb", f"there is no request {event.verb!r}; there are {', '.join(_VERBS)}")
+            raise Refused("unknown-verb", f"unknown request {event.verb!r}; known requests: {', '.join(_VERBS)}")
         verb(self, event, now)
 
     def _answer(self, event: AdminRequested, result: object) -> None:
         self._orders.say(AnswerAdmin(event.session, event.request, result))
+
+    def _answer_rows(
+        self,
+        event: AdminRequested,
+        places: Iterable[Place],
+        resource_of: Callable[[str], Resource],
+        row_of: Callable[[Place], object],
+    ) -> None:
+        """Answer with a row for each of these places, those that the principal may not see left out.
+
+        Where a `limit` is given, it is a page in order: {rows, next}, at most so many rows behind the place `after`,
+        and the `after` of the next page, None where there is none. A page ends sooner where many are left out.
+        """
+
+        def may_see(place: Place) -> bool:
+            return self._may_describe(event, resource_of(place[0]))
+
+        if "limit" not in event.arguments:
+            self._answer(event, [row_of(place) for place in places if may_see(place)])
+            return
+        ordered, after = sorted(places), event.arguments.get("after")
+        limit = max(1, _number(event, "limit"))
+        start = bisect_right(ordered, self._tables.places.read(event.verb, after)) if after else 0
+        looked_at = ordered[start : start + LOOKED_AT_MAX]
+        seen = list(islice(filter(may_see, looked_at), limit))
+        last = seen[-1] if len(seen) == limit else looked_at[-1] if looked_at else ()
+        is_more = bool(looked_at) and last != ordered[-1]
+        rows = [row_of(place) for place in seen]
+        following = self._tables.places.shown(last, bool(seen) and last == seen[-1]) if is_more else None
+        self._answer(event, {"rows": rows, "next": following})
 
     # ── streams ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def create_stream(self, event: AdminRequested, now: Now) -> None:
         """`stream.create` {name, config?}: the stream's description; idempotent if equally configured."""
         name = _text(event, "name")
-        self._tables.check_may(event.principal, "create", name)
+        self._check(event, CREATE, on_stream(name))
         config = _config(name, event.arguments.get("config") or {})
 
         def created(stream: Stream, _: Now) -> None:
@@ -77,45 +126,58 @@ class Administration:
 
     def list_streams(self, event: AdminRequested, now: Now) -> None:
         """`stream.list` {}: the descriptions of all streams that the principal may describe, by name."""
-        streams = (self._tables.streams[name] for name in sorted(self._tables.streams))
-        self._answer(
-            event, [self.described(s) for s in streams if self._tables.may(event.principal, "describe", s.name)]
-        )
+        streams = self._tables.streams
+        self._answer_rows(event, zip(streams), on_stream, lambda place: self.described(streams[place[0]]))
 
     def name_streams(self, event: AdminRequested, now: Now) -> None:
         """`stream.names` {}: the names of all streams that the principal may describe."""
-        may, principal = self._tables.may, event.principal
-        self._answer(event, [name for name in self._tables.streams if may(principal, "describe", name)])
+        self._answer_rows(event, zip(self._tables.streams), on_stream, lambda place: place[0])
 
     def show_stream(self, event: AdminRequested, now: Now) -> None:
-        """`stream.show` {name}: its description, with its sources and its subscriptions."""
-        stream = self._named(event, "describe")
+        """`stream.show` {name}: its description, with the first of its sources and of its subscriptions."""
+        stream = self._named(event, DESCRIBE)
         described = self.described(stream)
         described["source_list"] = [
             {
                 "name": s.name,
+                "owner": s.owner,
                 "epoch": s.epoch,
                 "last_number": s.last_durable,
                 "last_sequence": s.last_sequence,
                 "is_attached": bool(s.session),
             }
-            for s in list(stream.sources.values())[:1000]
+            for s in islice(stream.sources.values(), SHOWN_MAX)
         ]
-        described["subscription_list"] = [self._subscription(stream, s) for s in stream.subscriptions.values()]
+        described["subscription_list"] = [
+            self._subscription(stream, s) for s in islice(stream.subscriptions.values(), SHOWN_MAX)
+        ]
         self._answer(event, described)
 
     def trim_stream(self, event: AdminRequested, now: Now) -> None:
         """`stream.trim` {name, floor}: nothing below `floor` is kept; its description afterwards."""
-        stream = self._named(event, "trim")
+        stream = self._named(event, TRIM)
         floor = max(stream.floor, min(_number(event, "floor"), stream.head_durable + 1))
         fact = StreamTrimmed(stream.stream_id, floor)
         self._creating.change(
             fact, event.session, event.request, lambda s, _: self._answer(event, self.described(s)), now
         )
 
+    def alter_stream(self, event: AdminRequested, now: Now) -> None:
+        """`stream.alter` {name, config}: what `config` names is kept so from now on; its description afterwards."""
+        stream = self._named(event, ALTER)
+        given = event.arguments.get("config")
+        changed = _config(stream.name, given)
+        if not isinstance(given, dict) or not given:
+            raise Refused("bad-request", f"{event.verb} needs a `config` that names what is to be changed")
+        wanted = {name: getattr(changed, name) for name in given}
+        fact = StreamConfigured(stream.stream_id, msgspec.structs.replace(self._creating.config_of(stream), **wanted))
+        self._creating.change(
+            fact, event.session, event.request, lambda s, _: self._answer(event, self.described(s)), now
+        )
+
     def delete_stream(self, event: AdminRequested, now: Now) -> None:
         """`stream.delete` {name, head?}: it and all that hangs on it is gone; with a head, if that is its newest."""
-        stream = self._named(event, "delete")
+        stream = self._named(event, DELETE)
         if "head" in event.arguments and stream.head_assigned != _number(event, "head"):
             message = f"stream {stream.name!r} goes on to {stream.head_assigned} already: nothing was deleted"
             raise Refused("stream-moved-on", message, head=stream.head_durable)
@@ -151,7 +213,7 @@ class Administration:
     def list_sources(self, event: AdminRequested, now: Now) -> None:
         """`source.list` {stream, after?}: up to 1,000 sources with ids above `after`: where each stands."""
         name = _text(event, "stream")
-        self._tables.check_may(event.principal, "describe", name)
+        self._check(event, DESCRIBE, on_stream(name))
         stream = self._tables.existing(name)
         after = _number(event, "after") if "after" in event.arguments else 0
         found = sorted((s.source_id, s) for s in stream.sources.values() if s.source_id > after and s.granted[0])
@@ -159,24 +221,26 @@ class Administration:
             {
                 "source_id": source_id,
                 "name": s.name,
+                "owner": s.owner,
                 "is_sparse": s.is_sparse,
                 "last_number": s.last_durable,
                 "token": s.token if s.token_number == s.last_durable else b"",
             }
-            for source_id, s in found[:SOURCES_SHOWN_MAX]
+            for source_id, s in found[:SHOWN_MAX]
         ]
         self._answer(event, shown)
 
     def raise_sources(self, event: AdminRequested, now: Now) -> None:
         """`source.raise` {stream, sources}: each of (name, number, token) has published so far elsewhere; {head}."""
         name = _text(event, "stream")
-        self._tables.check_may(event.principal, "publish", name)
-        stream = self._tables.existing(name)
         try:
             wanted = msgspec.convert(event.arguments.get("sources"), list[tuple[str, _Number, bytes]])
         except msgspec.ValidationError as error:
             said = f"{event.verb} needs `sources`: name, number and token of each: {error}"
             raise Refused("bad-request", said) from None
+        for source in dict.fromkeys(source for source, _, _ in wanted) or (None,):
+            self._check(event, RAISE, on_stream(name, source))
+        stream = self._tables.existing(name)
 
         def raised(_: Now) -> None:
             self._answer(event, {"head": stream.head_durable})
@@ -192,55 +256,100 @@ class Administration:
     def list_subscriptions(self, event: AdminRequested, now: Now) -> None:
         """`subscription.list` {stream?, name?}: where each durable subscription stands, or each of that name."""
         wanted, named = event.arguments.get("stream"), event.arguments.get("name")
-        names = sorted(self._tables.streams) if wanted is None else [self._tables.existing(str(wanted)).name]
-        streams = [self._tables.streams[name] for name in names if self._tables.may(event.principal, "describe", name)]
-        self._answer(
-            event,
-            [
-                self._subscription(stream, s)
-                for stream in streams
-                for s in stream.subscriptions.values()
-                if named in (None, s.name)
-            ],
-        )
+        streams = self._tables.streams
+        names: Iterable[str] = streams
+        if wanted is not None:
+            name = _text(event, "stream")
+            self._check(event, DESCRIBE, on_stream(name))
+            names = (self._tables.existing(name).name,)
+        places = [(name, *key) for name in names for key in streams[name].subscriptions if named in (None, key[1])]
+
+        def row(place: Place) -> object:
+            return self._subscription(streams[place[0]], streams[place[0]].subscriptions[place[1], place[2]])
+
+        self._answer_rows(event, places, on_stream, row)
 
     def show_subscription(self, event: AdminRequested, now: Now) -> None:
         """`subscription.show` {stream, subscriber, name}: where it stands, its flow, its credit, and what it waits
         for.
         """
-        stream, subscription = self._subscribed(event, "describe")
+        stream, subscription = self._subscribed(event, DESCRIBE)
         self._answer(event, self._subscription(stream, subscription))
 
+    def advance_subscription(self, event: AdminRequested, now: Now) -> None:
+        """`subscription.advance` {stream, subscriber, name, floor}: what was read by other means is settled."""
+        stream, subscription = self._subscribed(event, SUBSCRIBE)
+        named = on_stream(stream.name, subscriber=subscription.subscriber)
+        self._tables.rights.check_owner(event.session, event.principal, subscription.owner, named)
+
+        def advanced(floor: int) -> None:
+            self._answer(event, {"floor": floor})
+
+        self._advancing.advance(event, stream, subscription, _number(event, "floor"), advanced, now)
+
     def remove_subscription(self, event: AdminRequested, now: Now) -> None:
-        """`subscription.remove` {stream, subscriber, name}: its cursor is gone, its owner is told."""
-        stream, subscription = self._subscribed(event, "subscribe")
-        fact = SubscriptionRemoved(stream.stream_id, subscription.subscriber, subscription.name, now.wall_us)
-        self._subscribing.remove(fact, stream, subscription, lambda: self._answer(event, {"removed": True}), event, now)
+        """`subscription.remove` {stream, subscriber, name, wish?}: its cursor is gone, its owner is told."""
+        stream, key, wish = self._wished(event)
+        self._wishes.remove(event, stream, key, wish, lambda: self._answer(event, {"removed": True}), now)
+
+    def renew_subscription(self, event: AdminRequested, now: Now) -> None:
+        """`subscription.renew` {stream, subscriber, name, wish?}: it is asked for again, which counts in a merge."""
+        stream, key, wish = self._wished(event)
+        self._wishes.renew(event, stream, key, wish, lambda: self._answer(event, {"renewed": True}), now)
+
+    def _wished(self, event: AdminRequested) -> tuple[Stream, tuple[str, str], int]:
+        name, key = _text(event, "stream"), (_text(event, "subscriber"), _text(event, "name"))
+        named = on_stream(name, subscriber=key[0])
+        self._check(event, SUBSCRIBE, named)
+        stream = self._tables.existing(name)
+        known = stream.subscriptions.get(key)
+        if known is not None:
+            self._tables.rights.check_owner(event.session, event.principal, known.owner, named)
+        return stream, key, _number(event, "wish") if "wish" in event.arguments else 0
 
     def list_left(self, event: AdminRequested, now: Now) -> None:
-        """`subscription.left` {stream, name}: by subscriber, when the subscription of that name was removed last."""
+        """`subscription.left` {stream, name}: who left the subscription of that name, when, and by which wish."""
         stream, name = _text(event, "stream"), _text(event, "name")
-        self._tables.check_may(event.principal, "describe", stream)
+        self._check(event, DESCRIBE, on_stream(stream))
         left = self._tables.existing(stream).left
-        self._answer(event, {who: removed_us for (who, named), removed_us in left.items() if named == name})
+        places = [(stream, who) for who, named in left if named == name]
+        self._answer_rows(event, places, on_stream, lambda place: (place[1], *left[place[1], name]))
 
     # ── sinks ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def list_sinks(self, event: AdminRequested, now: Now) -> None:
         """`sink.list` {}: each sink's run and last commit."""
-        runs = (self._tables.runs[name] for name in sorted(self._tables.runs))
-        shown = [
-            {"sink": run.sink, "epoch": run.epoch, "commit_id": run.commit_id, "streams": list(run.commit_streams)}
-            for run in runs
-            if self._tables.may(event.principal, "describe", run.sink)
-        ]
-        self._answer(event, shown)
+        runs = self._tables.runs
+        self._answer_rows(event, zip(runs), on_sink, lambda place: self._sink(event, runs[place[0]]))
+
+    def _sink(self, event: AdminRequested, run: Run) -> dict[str, object]:
+        streams = [row for row in run.commit_streams if self._may_describe(event, on_stream(row[0]))]
+        return {
+            "sink": run.sink, "owner": run.owner, "epoch": run.epoch, "commit_id": run.commit_id, "streams": streams,
+        }  # fmt: skip
 
     def remove_sink(self, event: AdminRequested, now: Now) -> None:
         """`sink.remove` {sink}: it is forgotten, with the id of its last commit; what it committed stays."""
         sink = _text(event, "sink")
-        self._tables.check_may(event.principal, "delete", sink)
-        self._committing.remove_sink(event, sink, now)
+        self._check(event, DELETE, on_sink(sink))
+        self._runs.remove(event, sink, now)
+
+    def list_stages(self, event: AdminRequested, now: Now) -> None:
+        """`stage.list` {after?}: open stages with numbers above `after`, at most 200: whose they are, how large."""
+        after = _number(event, "after") if "after" in event.arguments else 0
+
+        def may(resource: Resource) -> bool:
+            return self._tables.rights.may(event.principal, DESCRIBE, resource)
+
+        found = (s for s in self._tables.stages.values() if s.stage > after and may(on_sink(s.sink)))
+        shown = [s for s in found if may(on_stream(self._tables.streams_by_id[s.stream_id].name))]
+        self._answer(event, [self._leases.shown(s) for s in shown[:PAGE_COUNT]])
+
+    def drop_stages(self, event: AdminRequested, now: Now) -> None:
+        """`stage.drop` {sink}: the open stages of a sink are gone, whoever writes them."""
+        sink = _text(event, "sink")
+        self._tables.rights.check(event.session, event.principal, DELETE, on_sink(sink))
+        self._leases.drop_stages(event, sink, now)
 
     def _subscription(self, stream: Stream, subscription: Subscription) -> dict[str, object]:
         flow = self._subscribing.flows.get(subscription.session)
@@ -249,6 +358,7 @@ class Administration:
             "stream": stream.name,
             "subscriber": subscription.subscriber,
             "name": subscription.name,
+            "owner": subscription.owner,
             "epoch": subscription.epoch,
             "mode": "in-order" if ledger.is_ordered else "individual",
             "filter": msgspec.to_builtins(subscription.filter),
@@ -262,6 +372,8 @@ class Administration:
             "settled": subscription.settled_ranges(),
             "origins": subscription.origins,
             "unwanted": subscription.unwanted,
+            "renewed_us": subscription.renewed_us,
+            "wish": subscription.wish,
         }
         if flow is not None:
             shown |= {
@@ -272,16 +384,22 @@ class Administration:
             }
         return shown
 
+    def _check(self, event: AdminRequested, verb: str, resource: Resource) -> None:
+        self._tables.rights.check(event.session, event.principal, verb, resource)
+
+    def _may_describe(self, event: AdminRequested, resource: Resource) -> bool:
+        return self._tables.rights.may(event.principal, DESCRIBE, resource)
+
     def _named(self, event: AdminRequested, verb: str) -> Stream:
         name = _text(event, "name")
-        self._tables.check_may(event.principal, verb, name)
+        self._check(event, verb, on_stream(name))
         return self._tables.existing(name)
 
     def _subscribed(self, event: AdminRequested, verb: str) -> tuple[Stream, Subscription]:
         name = _text(event, "stream")
-        self._tables.check_may(event.principal, verb, name)
-        stream = self._tables.existing(name)
         key = (_text(event, "subscriber"), _text(event, "name"))
+        self._check(event, verb, on_stream(name, subscriber=key[0]))
+        stream = self._tables.existing(name)
         subscription = stream.subscriptions.get(key)
         if subscription is None:
             raise Refused("unknown-subscription", f"stream {name!r} has no subscription {key[0]}/{key[1]}")
@@ -301,11 +419,17 @@ def _config(stream: str, given: object) -> StreamConfig:
     unknown = [str(name)[:40] for name in given if name not in known] if isinstance(given, dict) else []
     try:
         if not unknown:
-            return msgspec.convert(given, StreamConfig)
-        fault = f"there is no {unknown[0]!r}, but {', '.join(known)}"
+            config = msgspec.convert(given, StreamConfig)
+            least = {name: int(name == "sources_max") for name in known}
+            low = [name for name in known if not getattr(config, name) >= least[name]]
+            if not low:
+                return config
+            fault = f"{low[0]} is at least {least[low[0]]}"
+        else:
+            fault = f"there is no {unknown[0]!r}, but {', '.join(known)}"
     except msgspec.ValidationError as error:
         fault = str(error)
-    raise Refused("bad-config", f"the configuration of stream {stream!r} is not right: {fault}")
+    raise Refused("bad-config", f"the configuration of stream {stream!r} is not valid: {fault}")
 
 
 def _number(event: AdminRequested, name: str) -> int:
@@ -321,13 +445,18 @@ _VERBS: dict[str, Verb] = {
     "stream.names": Administration.name_streams,
     "stream.show": Administration.show_stream,
     "stream.trim": Administration.trim_stream,
+    "stream.alter": Administration.alter_stream,
     "stream.delete": Administration.delete_stream,
     "source.list": Administration.list_sources,
     "source.raise": Administration.raise_sources,
     "subscription.list": Administration.list_subscriptions,
     "subscription.left": Administration.list_left,
     "subscription.show": Administration.show_subscription,
+    "subscription.renew": Administration.renew_subscription,
+    "subscription.advance": Administration.advance_subscription,
     "subscription.remove": Administration.remove_subscription,
     "sink.list": Administration.list_sinks,
     "sink.remove": Administration.remove_sink,
+    "stage.list": Administration.list_stages,
+    "stage.drop": Administration.drop_stages,
 }

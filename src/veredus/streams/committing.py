@@ -6,7 +6,7 @@
 
 Invariants
     (1) A commit is one record: after any crash all of its stages are visible, or none.
-    (2) (sink, commit id) commits once; asked again it answers what the first one did.
+    (2) (sink, commit id) commits once; asked again it answers what the first one did, and refuses other contents.
     (3) An open stage holds back no reader: it has no sequences.
 Source: the design, sections 2 ("stage → commit") and 6; guarantee 8.
 """
@@ -17,43 +17,36 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import msgspec
-
 from veredus.journal.exchange import StageDropped, StagePublished
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
-from veredus.kernel.names import check_incarnation, checked_name
 
+from .contents import check_repeated, contents_of
 from .exchange import (
-    AdminRequested,
     AnswerAdmin,
     CommitRequested,
     ConfirmCommitted,
-    CursorMove,
     Durability,
-    Fence,
-    GrantRun,
     GrantStage,
-    Place,
-    RunOpenRequested,
     StageOpenRequested,
     StagesDropRequested,
 )
 from .facts import (
     Committed,
     CommittedStage,
+    Contents,
     CursorMoved,
     Fact,
-    Origin,
     RunOpened,
     SinkRemoved,
     StageOpened,
     StagesDropped,
 )
-from .moving import Moving
+from .moving import Moving, place_of_cursor
 from .orders import Orders, Unheard
 from .publishing import Publishing
-from .ranges import cursor_of
+from .rights import PUBLISH, on_stream
+from .runs import Runs
 from .stream import Stream
 from .tables import Run, Stage, Tables
 
@@ -64,74 +57,20 @@ _Held: TypeAlias = list[tuple[Stream, CursorMoved]]
 class Committing:
     """Changes runs and stages as sinks ask for it."""
 
-    __slots__ = ("_moving", "_orders", "_publishing", "_tables")
+    __slots__ = ("_moving", "_orders", "_publishing", "_runs", "_tables")
 
-    def __init__(self, tables: Tables, orders: Orders, publishing: Publishing, moving: Moving) -> None:
+    def __init__(self, tables: Tables, orders: Orders, publishing: Publishing, moving: Moving, runs: Runs) -> None:
         self._tables = tables
         self._orders = orders
         self._publishing = publishing
         self._moving = moving
-
-    # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def open_run(self, event: RunOpenRequested, now: Now) -> None:
-        """Join the present run, or begin a new one that fences it."""
-        checked_name("sink", event.sink)
-        check_incarnation(event.incarnation)
-        run = self._tables.runs.get(event.sink)
-        if run is None:
-            run = self._tables.runs[event.sink] = Run(event.sink)
-        if event.epoch and event.epoch != run.epoch:
-            self._orders.say(Fence(event.session, run.epoch, _fenced(event.sink, run.epoch)))
-            return
-        if event.epoch or (run.epoch and event.incarnation == run.incarnation):
-            self._orders.append((), _RunGranted(self, event.session, run, run.epoch, is_new=False))
-            return
-        if event.incarnation in run.past:
-            self._orders.say(Fence(event.session, run.epoch, _fenced(event.sink, run.epoch)))
-            return
-        run.begin(run.epoch + 1, event.incarnation)
-        self.drop_open_stages(run)
-        fact = RunOpened(run.sink, run.epoch, run.incarnation)
-        self._orders.append_fact(fact, _RunGranted(self, event.session, run, run.epoch, is_new=True), now)
-
-    def drop_open_stages(self, run: Run) -> None:
-        """A newer run drops what older ones left open; a commit on its way keeps its own."""
-        for stage in [s for s in self._tables.stages.values() if s.sink == run.sink and s.run_epoch < run.epoch]:
-            if not stage.is_committing:
-                self.forget_stage(stage.stage)
-
-    def grant_run(self, session: int, run: Run, epoch: int) -> None:
-        """The run is in the journal."""
-        if run.epoch == epoch:
-            detail = msgspec.msgpack.encode(run.commit_streams)
-            self._orders.say(GrantRun(session, epoch, run.commit_id, detail))
-        else:
-            self._orders.say(Fence(session, run.epoch, _fenced(run.sink, run.epoch)))
-
-    def _current(self, session: int, sink: str, run_epoch: int) -> Run | None:
-        run = self._tables.runs.get(sink)
-        if run is None:
-            raise Refused("unknown-run", f"sink {sink!r} has no run here: open one first")
-        if run.epoch != run_epoch:
-            self._orders.say(Fence(session, run.epoch, _fenced(sink, run.epoch)))
-            return None
-        return run
-
-    def remove_sink(self, event: AdminRequested, sink: str, now: Now) -> None:
-        """Forget a sink that has nothing open: its commits stay, a repeated one would not be recognised any more."""
-        run = self._tables.runs.get(sink)
-        if run is None:
-            raise Refused("unknown-sink", f"there is no sink {sink!r} here")
-        if run.is_committing or any(stage.sink == sink for stage in self._tables.stages.values()):
-            raise Refused("sink-in-use", f"sink {sink!r} has open stages: drop them, or begin a new run")
-        self._orders.append_fact(SinkRemoved(sink), _SinkRemoved(self, event, sink), now)
+        self._runs = runs
 
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def open_stage(self, event: StageOpenRequested, stream: Stream, now: Now) -> None:
         """A new stage of the present run for `stream`; or the one with this key, to be written by this session now."""
-        if self._current(event.session, event.sink, event.run_epoch) is None:
+        if self._runs.joined(event) is None:
             return
         known = self._stage_with(event, stream)
         if known is not None:
@@ -139,10 +78,14 @@ class Committing:
             self._orders.append((), _StageGranted(self, event.session, known, is_new=False))
             return
         if len(self._tables.stages) >= self._tables.limits.stages_max:
-            raise Refused("too-many-stages", f"{len(self._tables.stages)} stages are open: commit or drop some")
+            raise Refused(
+                "too-many-stages",
+                f"{len(self._tables.stages)} stages are open, which is the limit: commit or drop some",
+            )
         stage = Stage(self._tables.next_stage, event.sink, event.run_epoch, stream.stream_id, event.stage_key)
         self._tables.next_stage += 1
         self._tables.stages[stage.stage] = stage
+        self._runs.begin_lease(stage.sink, now)
         fact = StageOpened(stage.stage, stage.sink, stage.run_epoch, stage.stream_id, stage.stage_key)
         self._orders.append_fact(fact, _StageGranted(self, event.session, stage, is_new=True), now)
 
@@ -162,36 +105,41 @@ class Committing:
         self._publishing.open_stage(session, stream, stage)
         self._orders.say(GrantStage(session, stage.stage, stage.stream_id, stage.count_durable))
 
-    def forget_stage(self, stage: int) -> None:
-        """The stage will never be seen."""
-        if self._tables.stages.pop(stage, None) is not None:
-            self._orders.say(StageDropped(stage))
-
     def drop_stages(self, event: StagesDropRequested, now: Now) -> None:
         """Drop the stages that are still open; the others are left alone."""
-        if self._current(event.session, event.sink, event.run_epoch) is None:
+        if self._runs.own(event) is None:
             return
-        dropped = tuple(
-            number
-            for number in dict.fromkeys(event.stages)
-            if (stage := self._tables.stages.get(number)) and stage.sink == event.sink and not stage.is_committing
-        )
+        stages = self._still_open(event)
+        self._check_streams(event, stages)
+        dropped = tuple(stage.stage for stage in stages)
         for number in dropped:
-            self.forget_stage(number)
+            self._runs.forget_stage(number)
         waiter = _Dropped(self, event.session, event.request, dropped)
         if dropped:
             self._orders.append_fact(StagesDropped(dropped), waiter, now)
         else:
             self._orders.append((), waiter)
 
+    def _still_open(self, event: CommitRequested | StagesDropRequested) -> list[Stage]:
+        """Those of the named stages that are open, of this sink, and not being committed."""
+        named = (self._tables.stages.get(number) for number in dict.fromkeys(event.stages))
+        return [stage for stage in named if stage and stage.sink == event.sink and not stage.is_committing]
+
+    def _check_streams(self, event: CommitRequested | StagesDropRequested, stages: Iterable[Stage]) -> None:
+        said = [content.stream for content in event.contents] if isinstance(event, CommitRequested) else []
+        for name in dict.fromkeys(said + [self._tables.streams_by_id[stage.stream_id].name for stage in stages]):
+            self._tables.rights.check(event.session, event.principal, PUBLISH, on_stream(name, source=""))
+
     # ── commit ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def commit(self, event: CommitRequested, now: Now) -> None:
         """Append the one record that shows the stages, unless this commit is there already."""
-        run = self._current(event.session, event.sink, event.run_epoch)
+        run = self._runs.own(event)
         if run is None:
             return
+        self._check_streams(event, ())
         if event.commit_id == run.commit_id and not run.is_committing:
+            check_repeated(run, self._contents_asked(event))
             self._orders.append((), _Repeated(self, event, run.commit_streams))
             return
         if event.commit_id < run.commit_id:
@@ -200,8 +148,12 @@ class Committing:
             )
             raise Refused("commit-id-behind", message, commit_id=run.commit_id)
         if run.is_committing:
-            raise Refused("commit-under-way", f"sink {run.sink!r} is committing already: wait for the answer")
+            raise Refused(
+                "commit-under-way", f"another commit of sink {run.sink!r} is not finished: wait for its answer"
+            )
         stages = [self._open_stage_of(event, number) for number in dict.fromkeys(event.stages)]
+        self._check_streams(event, stages)
+        contents = contents_of(self._tables, stages, event.contents)
         held = self._hold(event, stages, now)
         placed: list[CommittedStage] = []
         wall_us = now.wall_us
@@ -216,8 +168,15 @@ class Committing:
             stream.append_time_us = max(stream.append_time_us, wall_us)
         run.is_committing = True
         cursors = tuple(move for _, move in held)
-        fact = Committed(run.sink, run.epoch, event.commit_id, tuple(placed), wall_us, cursors)
+        fact = Committed(run.sink, run.epoch, event.commit_id, tuple(placed), wall_us, cursors, contents)
         self._orders.append_fact(fact, _Committed(self, event, fact, held), now)
+
+    def _contents_asked(self, event: CommitRequested) -> tuple[Contents, ...]:
+        """What a commit that was done before is said to hold: by what it says, else by what was staged for it anew."""
+        if event.contents:
+            return contents_of(self._tables, None, event.contents)
+        anew = [self._open_stage_of(event, stage.stage) for stage in self._still_open(event)]
+        return contents_of(self._tables, anew, ())
 
     def _hold(self, event: CommitRequested, stages: Sequence[Stage], now: Now) -> _Held:
         """Hold the subscriptions that move with the commit, all or none; where each will stand."""
@@ -234,8 +193,8 @@ class Committing:
                 if move.stage not in firsts:
                     raise Refused("unknown-stage", f"stage {move.stage} is not part of the commit", stage=move.stage)
                 stream, first = firsts[move.stage]
-                moved = _placed(move, stream.stream_id, first)
-                self._moving.hold(stream, moved)
+                moved = place_of_cursor(move, stream.stream_id, first)
+                self._moving.hold(event, stream, moved)
                 held.append((stream, moved))
         except Refused:
             self._release(held, now, is_moved=False)
@@ -292,6 +251,7 @@ class Committing:
             touched[stream.name] = (first, count + stage.count)
         run.is_committing = False
         run.commit_id = fact.commit_id
+        run.contents = fact.contents
         run.commit_streams = tuple((name, first, count) for name, (first, count) in touched.items())
         return run.commit_streams
 
@@ -309,19 +269,15 @@ class Committing:
             if stage is not None:
                 stage.is_committing = False
         self._release(held, now, is_moved=False)
-        self.drop_open_stages(run)
+        self._runs.drop_open_stages(run)
         message = f"the node could not store the commit ({reason}): commit again later, nothing of it is visible"
         self._orders.refuse(event.session, code, message, event.request, is_final=False)
 
     def repeat(self, event: CommitRequested, streams: tuple[tuple[str, int, int], ...], now: Now) -> None:
         """The commit was there before; stages that a retry staged anew are garbage."""
-        restaged = tuple(
-            number
-            for number in dict.fromkeys(event.stages)
-            if (stage := self._tables.stages.get(number)) and stage.sink == event.sink and not stage.is_committing
-        )
+        restaged = tuple(stage.stage for stage in self._still_open(event))
         for number in restaged:
-            self.forget_stage(number)
+            self._runs.forget_stage(number)
         if restaged:
             self._orders.append_fact(StagesDropped(restaged), Unheard(), now)
         self._orders.say(ConfirmCommitted(event.session, event.request, event.commit_id, True, streams))
@@ -331,11 +287,8 @@ class Committing:
     def apply(self, fact: Fact) -> None:
         """Replay a fact about runs and stages."""
         match fact:
-            case SinkRemoved(sink):
-                self._tables.runs.pop(sink, None)
-            case RunOpened(sink, epoch, incarnation):
-                run = self._tables.runs.setdefault(sink, Run(sink))
-                run.begin(epoch, incarnation)
+            case SinkRemoved() | RunOpened():
+                self._runs.apply(fact)
             case StageOpened(number, sink, run_epoch, stream_id, stage_key):
                 self._tables.next_stage = max(self._tables.next_stage, number + 1)
                 current = self._tables.runs.get(sink)
@@ -345,75 +298,11 @@ class Committing:
                     self._orders.say(StageDropped(number))
             case StagesDropped(stages):
                 for number in stages:
-                    self.forget_stage(number)
+                    self._runs.forget_stage(number)
             case Committed():
                 self.show(fact)
             case _:
                 pass
-
-
-def _placed(move: CursorMove, stream_id: int, first: int) -> CursorMoved:
-    """Where the cursor will stand, the stage's rows beginning at `first`."""
-    rows = _shifted(move.settled_rows, first)
-    never = (*move.unwanted, *_shifted(move.unwanted_rows, first))
-    floor, settled = cursor_of(move.floor, (*move.settled, *rows, *never))
-    below, unwanted = cursor_of(move.start - 1, never)
-    origins = tuple(
-        Origin(incarnation, following, tuple((run, _sequence_of(place, first), count) for run, place, count in runs))
-        for incarnation, following, runs in move.origins
-    )
-    return CursorMoved(
-        stream_id, move.subscriber, move.name, move.opened_us, below + 1, floor, move.kept_from, settled, origins,
-        move.is_removed, unwanted, move.left_us,
-    )  # fmt: skip
-
-
-def _sequence_of(place: Place, first: int) -> int:
-    return place.sequence if place.row < 0 else first + place.row
-
-
-def _shifted(rows: Iterable[tuple[int, int]], first: int) -> tuple[tuple[int, int], ...]:
-    """Where rows of a stage lie that begins at `first`."""
-    return tuple((first + a, first + b) for a, b in rows)
-
-
-def _fenced(sink: str, epoch: int) -> str:
-    return f"a newer run (epoch {epoch}) of sink {sink!r} has begun: this one must stop"
-
-
-@dataclass(slots=True)
-class _RunGranted:
-    committing: Committing
-    session: int
-    run: Run
-    epoch: int
-    is_new: bool
-
-    def become_durable(self, durability: Durability, now: Now) -> None:
-        self.committing.grant_run(self.session, self.run, self.epoch)
-
-    def fail(self, code: str, reason: str, now: Now) -> None:
-        if self.is_new and self.run.epoch == self.epoch:
-            # The journal does not have it: whoever asks again gets another.
-            self.run.incarnation = b""
-        self.committing._orders.refuse(
-            self.session, code, f"the node could not store the run ({reason}): try again later"
-        )
-
-
-@dataclass(slots=True)
-class _SinkRemoved:
-    committing: Committing
-    event: AdminRequested
-    sink: str
-
-    def become_durable(self, durability: Durability, now: Now) -> None:
-        self.committing.apply(SinkRemoved(self.sink))
-        self.committing._orders.say(AnswerAdmin(self.event.session, self.event.request, {"removed": True}))
-
-    def fail(self, code: str, reason: str, now: Now) -> None:
-        message = f"the node could not store the removal ({reason}): nothing has changed"
-        self.committing._orders.refuse(self.event.session, code, message, self.event.request, is_final=False)
 
 
 @dataclass(slots=True)
@@ -428,7 +317,7 @@ class _StageGranted:
 
     def fail(self, code: str, reason: str, now: Now) -> None:
         if self.is_new:
-            self.committing.forget_stage(self.stage.stage)
+            self.committing._runs.forget_stage(self.stage.stage)
         self.committing._orders.refuse(
             self.session, code, f"the node could not store the stage ({reason}): try again later"
         )

@@ -14,6 +14,7 @@ from veredus.kernel.names import checked_name
 from .exchange import Durability, Refuse
 from .facts import Fact, StreamConfig, StreamConfigured, StreamCreated, StreamDeleted, StreamTrimmed, TermRaised
 from .orders import Orders
+from .rights import CREATE, on_stream
 from .stream import Stream
 from .tables import Tables
 
@@ -23,12 +24,14 @@ Continuation = Callable[[Stream, Now], None]
 class Creating:
     """Owns the creations that are on their way to the journal, and who waits for them."""
 
-    __slots__ = ("_coming", "_orders", "_tables")
+    __slots__ = ("_coming", "_configs", "_orders", "_tables")
 
     def __init__(self, tables: Tables, orders: Orders) -> None:
         self._tables = tables
         self._orders = orders
         self._coming: dict[str, _Creation] = {}
+        self._configs: dict[int, StreamConfig] = {}
+        """Configurations on their way to the journal, by stream."""
 
     def use(self, session: int, principal: str, name: str, then: Continuation, now: Now, request: int = 0) -> None:
         """Go on with the stream of this name; make it first where that is allowed on first use."""
@@ -38,7 +41,7 @@ class Creating:
         elif not self._tables.limits.creates_on_use:
             self._tables.existing(name)
         else:
-            self._tables.check_may(principal, "create", name)
+            self._tables.rights.check(session, principal, CREATE, on_stream(name))
             self.create(session, principal, name, self._tables.limits.config, then, now, request)
 
     def create(
@@ -100,7 +103,18 @@ class Creating:
     ) -> None:
         """Configure, trim or delete a stream: journaled first, then applied, then gone on with."""
         stream = self._tables.streams_by_id[fact.stream_id]
+        if isinstance(fact, StreamConfigured):
+            self._configs[fact.stream_id] = fact.config
         self._orders.append_fact(fact, _Changed(self, fact, stream, _Waiting(session, request, then)), now)
+
+    def config_of(self, stream: Stream) -> StreamConfig:
+        """How a stream is kept, or will be once what is on its way to the journal is there."""
+        return self._configs.get(stream.stream_id, stream.config)
+
+    def changed(self, fact: StreamConfigured | StreamTrimmed | StreamDeleted) -> None:
+        """The journal has answered."""
+        if isinstance(fact, StreamConfigured) and self._configs.get(fact.stream_id) is fact.config:
+            del self._configs[fact.stream_id]
 
     def apply(self, fact: Fact) -> None:
         """What a durable or replayed fact does to the table of streams."""
@@ -149,7 +163,9 @@ class Creating:
 
 def _check_equal(name: str, there: StreamConfig, wanted: StreamConfig) -> None:
     if there != wanted:
-        raise Refused("exists-otherwise", f"stream {name!r} exists with other settings: {there}; asked for: {wanted}")
+        raise Refused(
+            "exists-otherwise", f"stream {name!r} exists with another configuration: {there}; requested: {wanted}"
+        )
 
 
 @dataclass(slots=True)
@@ -180,9 +196,11 @@ class _Changed:
     waiting: _Waiting
 
     def become_durable(self, durability: Durability, now: Now) -> None:
+        self.creating.changed(self.fact)
         self.creating.apply(self.fact)
         self.waiting.then(self.stream, now)
 
     def fail(self, code: str, reason: str, now: Now) -> None:
+        self.creating.changed(self.fact)
         message = f"the node could not store the change of stream {self.stream.name!r} ({reason}): nothing has changed"
         self.creating._orders.refuse(self.waiting.session, code, message, self.waiting.request, is_final=False)

@@ -32,7 +32,9 @@ from .exchange import (
     CreditGranted,
     Durability,
     FilterChangeRequested,
+    HandedOut,
     Refuse,
+    ReturnRequested,
     RunOpenRequested,
     SessionClosed,
     SettleRequested,
@@ -43,14 +45,19 @@ from .exchange import (
 )
 from .facts import StreamConfig, StreamConfigured, StreamTrimmed
 from .flow import Flow
+from .leases import Leases
 from .moving import Moving
 from .orders import Counts, Orders, Then
 from .parking import Parking
 from .publishing import Publishing
 from .replay import Replay, snapshot
+from .returning import Returning
+from .rights import PUBLISH, SUBSCRIBE, May, Rights, on_sink, on_stream
+from .runs import Runs
 from .stream import Stream
 from .subscribing import Subscribing
 from .tables import StreamsLimits, Tables
+from .wishes import Wishes
 
 
 class StreamsEngine:
@@ -66,24 +73,28 @@ class StreamsEngine:
         limits: StreamsLimits,
         durability: Durability,
         ids: Callable[[], bytes],
-        may: Callable[[str, str, str], bool],
+        may: May,
         size_of: Callable[[int], int],
     ) -> None:
-        """An empty floor; `ids`, `may`, `size_of` as in `Tables`."""
-        self.tables = Tables(limits, ids, may, size_of)
+        """An empty floor; `ids` and `size_of` as in `Tables`; `may` is what the rules say."""
         self._orders = Orders()
+        self._rights = Rights(may, self._orders.say)
+        self.tables = Tables(limits, ids, self._rights, size_of)
         self._creating = Creating(self.tables, self._orders)
         self._publishing = Publishing(self.tables, self._orders, durability)
         self._cursors = Cursors(self._orders)
-        self._subscribing = Subscribing(
-            self.tables, self._orders, self._cursors, Parking(self.tables, self._orders, self._publishing)
-        )
+        parking = Parking(self.tables, self._orders, self._publishing)
+        self._subscribing = Subscribing(self.tables, self._orders, self._cursors, parking)
+        self._returning = Returning(self._orders, self._subscribing.feeding, parking)
         moving = Moving(self.tables, self._orders, self._cursors, self._subscribing)
-        self._committing = Committing(self.tables, self._orders, self._publishing, moving)
+        self._runs = Runs(self.tables, self._orders)
+        self._leases = Leases(self.tables, self._orders, self._publishing, self._runs)
+        self._committing = Committing(self.tables, self._orders, self._publishing, moving, self._runs)
         self._administration = Administration(
-            self.tables, self._orders, self._creating, self._publishing, self._subscribing, self._committing
-        )
-        self._replay = Replay(self.tables, self._orders, self._creating, self._committing)
+            self.tables, self._orders, self._creating, self._publishing, self._subscribing, self._runs,
+            Wishes(self._orders, self._cursors, self._subscribing), self._leases,
+        )  # fmt: skip
+        self._replay = Replay(self.tables, self._orders, self._creating, self._committing, self._runs)
 
     def handle(self, event: object, now: Now) -> Sequence[object]:
         """Take one fact, give the orders that follow. Facts are those of `streams.exchange` and the answers of
@@ -110,8 +121,10 @@ class StreamsEngine:
         return self._orders.take_effects()
 
     def deadline(self) -> int | None:
-        """When cursors that moved must be journaled."""
-        return self._cursors.deadlines.next_ns()
+        """When cursors that moved must be journaled, the next flows have their turn, or a lease is over."""
+        turns, leases = self._subscribing.feeding.turns, self._leases
+        earliest = (self._cursors.deadlines.next_ns(), turns.deadline(), leases.next_ns())
+        return min((at for at in earliest if at is not None), default=None)
 
     # ── recovery ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -175,6 +188,13 @@ class StreamsEngine:
             self._orders.append_fact(stream.term_raised(), kept, now, is_synced=True)
         return self._orders.take_effects()
 
+    def renew_rights(self, now: Now) -> Sequence[object]:
+        """The rules have changed: end the sessions that may not go on with what they were granted."""
+        for session, refused in self._rights.lost():
+            self._orders.say(Refuse(session, refused.code, refused.message, refused.details, 0, is_final=True))
+            self._close(SessionClosed(session), now)
+        return self._orders.take_effects()
+
     def set_congested(self, session: int, is_congested: bool, now: Now) -> Sequence[object]:
         """A session's link cannot take more, or can again."""
         self._subscribing.set_congested(session, is_congested, now)
@@ -183,7 +203,8 @@ class StreamsEngine:
     # ── handlers ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _attach_source(self, event: SourceAttachRequested, now: Now) -> None:
-        self.tables.check_may(event.principal, "publish", event.stream)
+        as_source = on_stream(event.stream, source=event.source)
+        self._rights.hold(event.session, event.principal, PUBLISH, as_source)
         if event.source:
             checked_name("source", event.source)
         then = partial(self._attach_to, event)
@@ -196,7 +217,8 @@ class StreamsEngine:
         self._publishing.offer(event, now)
 
     def _subscribe(self, event: SubscribeRequested, now: Now) -> None:
-        self.tables.check_may(event.principal, "subscribe", event.stream)
+        as_subscriber = on_stream(event.stream, subscriber=event.subscriber)
+        self._rights.hold(event.session, event.principal, SUBSCRIBE, as_subscriber)
         if event.subscriber:
             checked_name("subscriber", event.subscriber)
         then = partial(self._subscribe_to, event)
@@ -208,6 +230,12 @@ class StreamsEngine:
     def _credit(self, event: CreditGranted, now: Now) -> None:
         self._subscribing.grant_credit(event, now)
 
+    def _hand_out(self, event: HandedOut, now: Now) -> None:
+        self._subscribing.hand_out(event)
+
+    def _take_back(self, event: ReturnRequested, now: Now) -> None:
+        self._returning.take_back(event, now)
+
     def _settle(self, event: SettleRequested, now: Now) -> None:
         self._subscribing.settle(event, now)
 
@@ -215,16 +243,19 @@ class StreamsEngine:
         self._subscribing.change_filter(event, now)
 
     def _close(self, event: SessionClosed, now: Now) -> None:
+        self._rights.release(event.session)
         self._creating.forget(event.session)
         self._publishing.close(event.session)
+        self._runs.close(event.session, now)
         self._subscribing.close(event.session, now)
 
     def _open_run(self, event: RunOpenRequested, now: Now) -> None:
-        self.tables.check_may(event.principal, "publish", event.sink)
-        self._committing.open_run(event, now)
+        self._rights.hold(event.session, event.principal, PUBLISH, on_sink(event.sink))
+        self._runs.open(event, now)
 
     def _open_stage(self, event: StageOpenRequested, now: Now) -> None:
-        self.tables.check_may(event.principal, "publish", event.stream)
+        self._rights.hold(event.session, event.principal, PUBLISH, on_sink(event.sink))
+        self._rights.hold(event.session, event.principal, PUBLISH, on_stream(event.stream, source=""))
         then = partial(self._open_stage_in, event)
         self._creating.use(event.session, event.principal, event.stream, then, now)
 
@@ -232,9 +263,11 @@ class StreamsEngine:
         self._committing.open_stage(event, stream, now)
 
     def _commit(self, event: CommitRequested, now: Now) -> None:
+        self._rights.check(event.session, event.principal, PUBLISH, on_sink(event.sink))
         self._committing.commit(event, now)
 
     def _drop_stages(self, event: StagesDropRequested, now: Now) -> None:
+        self._rights.check(event.session, event.principal, PUBLISH, on_sink(event.sink))
         self._committing.drop_stages(event, now)
 
     def _administer(self, event: AdminRequested, now: Now) -> None:
@@ -258,6 +291,8 @@ class StreamsEngine:
     def _deadline_reached(self, event: DeadlineReached, now: Now) -> None:
         for _ in self._cursors.deadlines.due(now.monotonic_ns):
             self._cursors.journal_moved(now)
+        self._subscribing.feeding.give_turns(now)
+        self._leases.look(now)
 
     def _pump_touched(self, now: Now) -> None:
         touched = self._publishing.touched
@@ -285,6 +320,8 @@ _HANDLERS: dict[type, Callable[[StreamsEngine, Any, Now], None]] = {
     SessionClosed: StreamsEngine._close,
     SubscribeRequested: StreamsEngine._subscribe,
     CreditGranted: StreamsEngine._credit,
+    HandedOut: StreamsEngine._hand_out,
+    ReturnRequested: StreamsEngine._take_back,
     SettleRequested: StreamsEngine._settle,
     FilterChangeRequested: StreamsEngine._change_filter,
     RunOpenRequested: StreamsEngine._open_run,

@@ -6,8 +6,7 @@ Sink:     open run → stage → commit | drop.
 Admin:    one request, one answer.
 
 A **session** is one attachment of one peer, as source, subscriber or sink: an integer that the node gives, unique for
-its
-life. Facts (past tense) go down to the streams; orders (imperative) come up from them and are turned into frames by the
+its life. Facts (past tense) go down to the streams; orders (imperative) come up and are turned into frames by the
 dialect that owns the session. Every request gets exactly one answer or a `Refuse`; `is_final` says that the session is
 over with it. Source: the design, section 2.
 """
@@ -22,8 +21,14 @@ from typing import NamedTuple
 import msgspec
 
 from veredus.delivery.batch import BatchHeader
+from veredus.delivery.content import Content
 from veredus.kernel.octets import Octets
 from veredus.matching import Filter
+
+from .attempts import ConfirmHanded as ConfirmHanded
+from .attempts import ConfirmReturned as ConfirmReturned
+from .attempts import HandedOut as HandedOut
+from .attempts import ReturnRequested as ReturnRequested
 
 EVERYTHING = Filter(keys=(), where=None)
 
@@ -97,8 +102,7 @@ class GrantSource:
     last_number: int
     token: bytes
     token_number: int
-    """The number of the last publication of the batch that `token` closed; what lies above it up to `last_number` came
-    later."""
+    """The number of the last publication of the batch that `token` closed; what lies above came later."""
     durability: Durability
 
 
@@ -181,14 +185,15 @@ class SubscribeRequested:
     epoch: int = 0
     credit: int = 0
     stream_incarnation: bytes = b""
-    """When given, the subscriber's cursor belongs to this incarnation; another one is refused with
-    `stream-replaced`."""
+    """When given, the subscriber's cursor belongs to it; another one is refused with `stream-replaced`."""
     attempts_max: int = 0
-    """A publication that was pushed so often and never settled is parked; 0 for never. Needs `parked_to`."""
+    """A publication handed to applications so often and never settled is parked; 0 for never. Needs `parked_to`."""
     parked_to: str = ""
     """The stream that parked publications are moved to."""
     term: int = 0
     """The term of the stream when the subscriber was last granted this; 0 when it never was."""
+    wish: int = 0
+    """A number that grows with each wish of the subscriber's, where a late one must not make a new subscription."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +228,7 @@ class Push:
     """Hand these records to the peer, in order. What has a sequence ≤ `redelivered_to` may have been pushed before.
 
     `buffers` joined are whole records, each with envelope and padding; `size` is their size in bytes, which the streams
-    floor has
-    already taken from the session's credit together with `PUSH_OVERHEAD`.
+    floor has already taken from the session's credit together with `PUSH_OVERHEAD`.
     """
 
     session: int
@@ -306,13 +310,14 @@ class ConfirmFilter:
 
 @dataclass(frozen=True, slots=True)
 class RunOpenRequested:
-    """A sink's run begins (`epoch` 0: fences older runs and drops their open stages) or is joined (`epoch` known)."""
+    """A sink's run begins (`epoch` 0: fences older runs, drops their stages) or is joined. Ephemeral sinks expire."""
 
     session: int
     principal: str
     sink: str
     incarnation: bytes
     epoch: int = 0
+    is_ephemeral: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,13 +390,18 @@ class CursorMove:
     unwanted_rows: tuple[tuple[int, int], ...] = ()
     left_us: int = 0
     """When one of this name was removed last elsewhere; 0 for never."""
+    renewed_us: int = 0
+    wish: int = 0
+    left_wish: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRequested:
     """Make the stages visible at once, in this order. Idempotent by (sink, commit id); `commit_id` only grows.
 
-    Cursors of their streams may move with them, in the same fact.
+    Cursors of their streams may move with them, in the same fact. `contents` (() for what the stages hold, without
+    digests) is kept with the commit, and compared when it is asked for again: refused with `commit-other-streams` or
+    `commit-other-rows`.
     """
 
     session: int
@@ -402,6 +412,7 @@ class CommitRequested:
     commit_id: int
     stages: tuple[int, ...]
     cursors: tuple[CursorMove, ...] = ()
+    contents: tuple[Content, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,8 @@ class SourceOpened(msgspec.Struct, frozen=True, tag="source"):
     epoch: int
     incarnation: bytes
     is_sparse: bool
+    owner: str = ""
+    """The principal whose name it is, "" for nobody in particular."""
 
 
 class RaisedSource(msgspec.Struct, frozen=True, array_like=True):
@@ -145,9 +147,11 @@ class SubscriptionOpened(msgspec.Struct, frozen=True, tag="subscription"):
     """Nothing above was pushed, for all that is known."""
     pushed_known: int = 0
     """What is unsettled up to here was pushed for certain."""
+    handed_to: int = 0
+    """What of that is unsettled up to here the application was handed, by the client's word."""
     attempts_max: int = 0
     attempts: tuple[tuple[int, int, int], ...] = ()
-    """How often unsettled ranges were pushed to sessions that are over: (first, last, count)."""
+    """How often applications of before were handed unsettled ranges: (first, last, count)."""
     parked_to: str = ""
     opened_us: int = 0
     """When it came into being, by the node's wall clock."""
@@ -156,6 +160,12 @@ class SubscriptionOpened(msgspec.Struct, frozen=True, tag="subscription"):
     origins: tuple[Origin, ...] = ()
     unwanted: tuple[tuple[int, int], ...] = ()
     """What behind that it was never to be pushed: a commit has put it there, and settled it."""
+    renewed_us: int = 0
+    """When it was asked for last, by the node's wall clock."""
+    wish: int = 0
+    """The highest number under which it was asked for; 0 for none."""
+    owner: str = ""
+    """The principal whose subscription it is, "" for nobody in particular."""
 
 
 class SubscriptionSettled(msgspec.Struct, frozen=True, tag="settled"):
@@ -169,15 +179,28 @@ class SubscriptionSettled(msgspec.Struct, frozen=True, tag="settled"):
     pushed_to: int
     is_detached: bool = False
     pushed_known: int = 0
+    handed_to: int = 0
+
+
+class SubscriptionRenewed(msgspec.Struct, frozen=True, tag="renew"):
+    """A durable subscription that is there was asked for again, at `renewed_us` by the node's wall clock."""
+
+    stream_id: int
+    subscriber: str
+    name: str
+    renewed_us: int
+    wish: int = 0
 
 
 class SubscriptionRemoved(msgspec.Struct, frozen=True, tag="unsubscribed"):
-    """A durable subscription is gone, since `removed_us` by the node's wall clock."""
+    """A subscription is gone, since `removed_us` by the node's wall clock; or was not there, and is not to be."""
 
     stream_id: int
     subscriber: str
     name: str
     removed_us: int = 0
+    wish: int = 0
+    """The highest number under which its end, or before that the subscription, was asked for; 0 for none."""
 
 
 class RunOpened(msgspec.Struct, frozen=True, tag="run"):
@@ -186,6 +209,10 @@ class RunOpened(msgspec.Struct, frozen=True, tag="run"):
     sink: str
     epoch: int
     incarnation: bytes
+    owner: str = ""
+    """The principal whose sink it is, "" for nobody in particular."""
+    is_ephemeral: bool = False
+    """Whether the sink goes with its lease."""
 
 
 class SinkRemoved(msgspec.Struct, frozen=True, tag="unsink"):
@@ -239,6 +266,20 @@ class CursorMoved(msgspec.Struct, frozen=True, array_like=True):
     """What from `start` on it was never to be pushed; settled like all else that is."""
     left_us: int = 0
     """When one of this name was removed last, as far as the commit knows; 0 for never."""
+    renewed_us: int = 0
+    wish: int = 0
+    left_wish: int = 0
+    """Under which number the removal was asked for; 0 for none."""
+
+
+class Contents(msgspec.Struct, frozen=True, array_like=True):
+    """What a commit put into one stream: so many rows, of this digest, b"" where the sink gave none."""
+
+    stream: str
+    incarnation: bytes
+    """The stream's; b"" where there was none of that name, and no row for it."""
+    count: int
+    digest: bytes = b""
 
 
 class Committed(msgspec.Struct, frozen=True, tag="commit"):
@@ -250,6 +291,8 @@ class Committed(msgspec.Struct, frozen=True, tag="commit"):
     stages: tuple[CommittedStage, ...]
     append_time_us: int
     cursors: tuple[CursorMoved, ...] = ()
+    contents: tuple[Contents, ...] = ()
+    """By stream, in the order of their names."""
 
 
 Fact: TypeAlias = (
@@ -262,6 +305,7 @@ Fact: TypeAlias = (
     | SourcesRaised
     | SubscriptionOpened
     | SubscriptionSettled
+    | SubscriptionRenewed
     | SubscriptionRemoved
     | RunOpened
     | SinkRemoved

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 
 from veredus.journal.exchange import PlacedRecord
 from veredus.kernel.engine import Now
+from veredus.kernel.errors import Refused
+from veredus.kernel.turns import Turns
 
 from .cursors import Cursors
-from .examine import Examiner
+from .examine import Examiner, Wanted
 from .exchange import EndSubscription, PushGap, PushProgress
 from .flow import Flow
 from .orders import Orders
 from .parking import Parking
+from .tables import StreamsLimits
 
 READ_COUNT = 2
 """The journal is read for so many pushes at once."""
@@ -27,34 +30,81 @@ PROGRESS_COUNT = 100_000
 class Feeding:
     """Owns the flows of all sessions."""
 
-    __slots__ = ("_cursors", "_examiner", "_orders", "_parking", "_size_max", "flows")
+    __slots__ = (
+        "_cursors", "_examiner", "_orders", "_parking", "_size_max", "_term_count_max", "_terms", "flows", "turns"
+    )  # fmt: skip
 
-    def __init__(self, orders: Orders, cursors: Cursors, parking: Parking, push_size_max: int) -> None:
+    def __init__(self, orders: Orders, cursors: Cursors, parking: Parking, limits: StreamsLimits) -> None:
         self._orders = orders
         self._cursors = cursors
         self._parking = parking
         self._examiner = Examiner()
-        self._size_max = push_size_max
+        self._size_max = limits.push_size_max
+        self._term_count_max = limits.filter_terms_per_principal_max
+        self._terms: dict[str, int] = {}
+        """By principal the terms of the filters of its flows."""
         self.flows: dict[int, Flow] = {}
+        self.turns: Turns[str, int] = Turns()
+        """Of the flows with a filter, by principal: one that asks for much work does not keep the others waiting."""
 
     def add(self, flow: Flow) -> None:
         """A session begins; `pump` feeds it."""
         self.flows[flow.session] = flow
         flow.stream.flows[flow.session] = flow
+        self._count_terms(flow, 1)
 
     def drop(self, session: int) -> Flow | None:
         """A session is over; its flow, if it had one."""
         flow = self.flows.pop(session, None)
         if flow is not None:
+            self.turns.forget(session)
+            self._count_terms(flow, -1)
             flow.stream.flows.pop(session, None)
         return flow
 
+    def refilter(self, flow: Flow, wanted: Wanted) -> None:
+        """The flow has another filter from now on."""
+        self._count_terms(flow, -1)
+        flow.wanted = wanted
+        self._count_terms(flow, 1)
+
+    def check_terms(self, principal: str, wanted: Wanted) -> None:
+        """Raise `Refused("too-many-terms")` where a principal's filters have no room for this one."""
+        count, count_max = self._terms.get(principal, 0) + wanted.compiled.term_count, self._term_count_max
+        if wanted.compiled.term_count and count > count_max:
+            raise Refused(
+                "too-many-terms",
+                f"the filters of {principal or 'this peer'} would have {count} terms, {count_max} are allowed: "
+                "end subscriptions, write shorter filters, or raise limits.filter_terms_per_principal_max",
+                count_max=count_max,
+            )
+
+    def _count_terms(self, flow: Flow, sign: int) -> None:
+        if flow.wanted.compiled.term_count:
+            left = self._terms.get(flow.payer, 0) + sign * flow.wanted.compiled.term_count
+            self._terms[flow.payer] = left
+            if not left:
+                del self._terms[flow.payer]
+
+    def give_turns(self, now: Now) -> None:
+        """Feed the flows whose turn it is."""
+        for session in self.turns.due(now):
+            flow = self.flows.get(session)
+            if flow is not None:
+                self._pump(flow, now, has_turn=True)
+
     def pump(self, flow: Flow, now: Now) -> None:
         """Push what may be pushed now; ask the journal for what is not in memory; end what is at its end."""
+        self._pump(flow, now, has_turn=False)
+
+    def _pump(self, flow: Flow, now: Now, *, has_turn: bool) -> None:
         while not flow.waits_for:
             if flow.position < flow.stream.floor:
                 self._skip(flow, flow.stream.floor, "trimmed")
                 continue
+            if not has_turn and self._must_wait(flow, now):
+                break
+            has_turn = False
             records = flow.stream.tail.read(flow.position, min(self._size_max, self._reading_size(flow)))
             if records is None:
                 flow.is_reading = True
@@ -68,6 +118,13 @@ class Feeding:
                 self.drop(flow.session)
             self._orders.say(EndSubscription(flow.session, flow.position, is_final))
 
+    def _must_wait(self, flow: Flow, now: Now) -> bool:
+        """Whether the flow's filter has to wait for its turn; it does so from now on."""
+        if flow.wanted.compiled.is_everything or self.turns.may_go(flow.payer, now):
+            return False
+        self.turns.wait(flow.payer, flow.session)
+        return True
+
     def _reading_size(self, flow: Flow) -> int:
         """How much to read ahead, in bytes: no more than there is credit for, where nothing will be left out."""
         size = READ_COUNT * self._size_max
@@ -75,6 +132,7 @@ class Feeding:
 
     def _push(self, flow: Flow, records: Sequence[PlacedRecord], now: Now) -> int:
         push, examined_count, parcels = flow.take(records, self._examiner, self._size_max)
+        self.turns.charge(flow.payer, self._examiner.take_cost(), now)
         if parcels:
             self._parking.park(flow, parcels, self._examiner, now)
         if push is not None:
@@ -98,6 +156,9 @@ class Feeding:
         rest = records
         while rest and not flow.waits_for and (examined := self._push(flow, rest, now)):
             rest = rest[examined:]
+            if rest and self._must_wait(flow, now):
+                # What is left is read once more: a flow that waits holds no records.
+                return
         self.pump(flow, now)
 
     def miss_range(self, flow: Flow, code: str, next_sequence: int, now: Now) -> None:

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from veredus.journal.exchange import PlacedRecord
 from veredus.kernel.octets import Octets
+from veredus.kernel.turns import QUANTUM_NS
 
 from .examine import Examiner, Wanted, source_id_of
 from .exchange import PUSH_OVERHEAD, Push
@@ -59,6 +60,7 @@ class Flow:
         "is_congested",
         "is_end_told",
         "is_reading",
+        "payer",
         "position",
         "progress_told",
         "redelivered_to",
@@ -69,9 +71,12 @@ class Flow:
         "wanted",
     )
 
-    def __init__(self, session: int, stream: Stream, wanted: Wanted, position: int, until: int, credit: int) -> None:
-        """A flow that begins at `position` and ends before `until` (0 for never)."""
+    def __init__(
+        self, session: int, stream: Stream, wanted: Wanted, position: int, until: int, credit: int, payer: str = ""
+    ) -> None:
+        """A flow that begins at `position` and ends before `until` (0 for never); `payer` pays for its filter."""
         self.session = session
+        self.payer = payer
         self.stream = stream
         self.wanted = wanted
         self.position = position
@@ -147,6 +152,8 @@ class Flow:
                 if ledger is not None:
                     self._note(excerpt.runs)
             if size >= size_max or size >= self.credit or (ledger is not None and ledger.is_full):
+                break
+            if examiner.cost_ns >= QUANTUM_NS:
                 break
         if self.subscription is not None:
             self.subscription.ledger.pass_to(self.position)

@@ -7,14 +7,18 @@ Source: docs/decisions/0012; guarantee 8.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 
 from .cursors import Cursors
-from .exchange import Fence
-from .facts import CursorMoved
+from .exchange import CommitRequested, CursorMove, Fence, Place
+from .facts import CursorMoved, Origin
 from .orders import Orders
-from .stream import Stream
+from .ranges import cursor_of
+from .rights import SUBSCRIBE, on_stream
+from .stream import NEVER_LEFT, Stream
 from .subscribing import Subscribing
 from .subscription import Subscription
 from .tables import Tables
@@ -31,13 +35,18 @@ class Moving:
         self._cursors = cursors
         self._subscribing = subscribing
 
-    def hold(self, stream: Stream, move: CursorMoved) -> None:
+    def hold(self, event: CommitRequested, stream: Stream, move: CursorMoved) -> None:
         """Let nothing else change, or make, a subscription before the commit that moves it is answered.
 
-        Raises `Refused("subscription-changing")` where something else is on its way already.
+        Raises `Refused`: `forbidden` for one that somebody else owns, `subscription-changing` where something else is
+        on its way already.
         """
         key = (stream.stream_id, move.subscriber, move.name)
         known, opening = stream.subscriptions.get(key[1:]), self._subscribing.opening
+        named = on_stream(stream.name, subscriber=move.subscriber)
+        self._tables.rights.check(event.session, event.principal, SUBSCRIBE, named)
+        if known is not None:
+            self._tables.rights.check_owner(event.session, event.principal, known.owner, named)
         if key in opening or (known is not None and known.is_changing):
             said = f"subscription {move.subscriber}/{move.name} is changing: commit again in a moment"
             raise Refused("subscription-changing", said)
@@ -92,5 +101,31 @@ def apply_move(stream: Stream, move: CursorMoved, unsettled_max: int) -> None:
 
 def _note_left(stream: Stream, move: CursorMoved) -> None:
     left_us = move.opened_us if move.is_removed else move.left_us
-    if left_us > stream.left.get((move.subscriber, move.name), 0):
-        stream.note_left(move.subscriber, move.name, left_us)
+    before = stream.left.get((move.subscriber, move.name), NEVER_LEFT)
+    if left_us > before.removed_us or move.left_wish > before.wish:
+        stream.note_left(move.subscriber, move.name, max(left_us, before.removed_us), move.left_wish)
+
+
+def place_of_cursor(move: CursorMove, stream_id: int, first: int) -> CursorMoved:
+    """Where the cursor will stand, the stage's rows beginning at `first`."""
+    rows = _shifted(move.settled_rows, first)
+    never = (*move.unwanted, *_shifted(move.unwanted_rows, first))
+    floor, settled = cursor_of(move.floor, (*move.settled, *rows, *never))
+    below, unwanted = cursor_of(move.start - 1, never)
+    origins = tuple(
+        Origin(incarnation, following, tuple((run, _sequence_of(place, first), count) for run, place, count in runs))
+        for incarnation, following, runs in move.origins
+    )
+    return CursorMoved(
+        stream_id, move.subscriber, move.name, move.opened_us, below + 1, floor, move.kept_from, settled, origins,
+        move.is_removed, unwanted, move.left_us, move.renewed_us, move.wish, move.left_wish,
+    )  # fmt: skip
+
+
+def _sequence_of(place: Place, first: int) -> int:
+    return place.sequence if place.row < 0 else first + place.row
+
+
+def _shifted(rows: Iterable[tuple[int, int]], first: int) -> tuple[tuple[int, int], ...]:
+    """Where rows of a stage lie that begins at `first`."""
+    return tuple((first + a, first + b) for a, b in rows)

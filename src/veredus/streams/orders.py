@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from veredus.journal.exchange import AppendRequested, Entry, LocateRequested, PlacedRecord, ReadRequested, fact_entry
+from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 
 from .exchange import Durability, Refuse
@@ -76,12 +77,28 @@ class Locator(Protocol):
         ...
 
 
+class Asking(Protocol):
+    """A request of a session, by a principal."""
+
+    @property
+    def session(self) -> int:
+        """Whose request it is."""
+        ...
+
+    @property
+    def principal(self) -> str:
+        """Who that is."""
+        ...
+
+
 class Counts:
     """What happened since the process began, for the figures: publications, batches, and bytes of records pushed."""
 
-    __slots__ = ("duplicate_batches", "publications", "pushed_size", "refused_batches")
+    __slots__ = ("clock_behind_us", "duplicate_batches", "publications", "pushed_size", "refused_batches")
 
     def __init__(self) -> None:
+        self.clock_behind_us = 0
+        """How far the clock lay behind the append time of the batch that came last."""
         self.publications = 0
         self.duplicate_batches = 0
         self.refused_batches = 0
@@ -105,6 +122,12 @@ class Orders:
         """What was ordered since the last call, in order."""
         effects, self.effects = self.effects, []
         return effects
+
+    def note_owner(self, event: Asking, what: str, name: str, stream: str, epoch: int, before: str = "") -> None:
+        """Somebody owns a name under a new epoch: a take-over, unless nobody had it yet. `before` had it attached."""
+        if epoch > 1:
+            who = {"session": event.session, "principal": event.principal, "from": before}
+            self.say(Note("info", "taken-over", {**who, "what": what, "name": name, "stream": stream, "epoch": epoch}))
 
     def say(self, effect: object) -> None:
         """Order `effect`."""

@@ -2,15 +2,18 @@
 
 The parked rows and the cursor that counts them as done with are one append to the journal: both are there, or neither.
 Parked rows keep key, body, event time and attributes, and say where they came from: `veredus.stream`,
-`veredus.sequence` and
-`veredus.subscription`. Source: the design, section 4 ("attempts_max").
+`veredus.sequence`, `veredus.source`, `veredus.number` and `veredus.subscription`; why: `veredus.reason`, which is
+"attempts" or what the application said; and how often they were tried: `veredus.attempts`.
+Source: the design, section 4 ("attempts_max").
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from veredus.delivery.arrays import constant_octets, numbers_array, numbers_of
@@ -21,15 +24,29 @@ from veredus.journal.exchange import Entry, PlacedRecord, fact_entry
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 
-from .examine import Examiner
+from .examine import Examiner, source_id_of
 from .exchange import Durability, SubscribeRequested
 from .facts import encode_fact
 from .flow import Flow, Parcel
 from .orders import Orders
 from .publishing import Publishing
+from .rights import PUBLISH, on_stream
 from .stream import Stream
 from .subscription import Subscription
 from .tables import Tables
+
+ATTEMPTS = "attempts"
+"""Why something is parked that no application gave back for good."""
+
+
+class Outcome(Protocol):
+    """Somebody waits to hear whether something was parked."""
+
+    def become_parked(self, now: Now) -> None:
+        """It is in the journal."""
+
+    def fail(self, code: str, reason: str) -> None:
+        """It is not, and unsettled again."""
 
 
 class Parking:
@@ -42,8 +59,19 @@ class Parking:
         self._orders = orders
         self._publishing = publishing
 
-    def park(self, flow: Flow, parcels: list[Parcel], examiner: Examiner, now: Now) -> None:
-        """Order the move of these rows; the ledger counts them as done with unless the journal refuses it."""
+    def park(
+        self,
+        flow: Flow,
+        parcels: list[Parcel],
+        examiner: Examiner,
+        now: Now,
+        reason: str = ATTEMPTS,
+        outcome: Outcome | None = None,
+    ) -> None:
+        """Order the move of these rows; the ledger counts them as done with unless the journal refuses it.
+
+        Where nobody waits for the `outcome`, the session ends when it fails.
+        """
         subscription = flow.subscription
         assert subscription is not None
         target = self._tables.streams.get(subscription.parked_to)
@@ -51,16 +79,26 @@ class Parking:
         if target is None:
             message = f"the stream {subscription.parked_to!r} that {len(runs)} ranges are to be parked in is gone"
             self._reopen(subscription, runs)
-            self._orders.refuse(flow.session, "unknown-stream", message, stream=subscription.parked_to)
+            if outcome is None:
+                self._orders.refuse(flow.session, "unknown-stream", message, stream=subscription.parked_to)
+            else:
+                outcome.fail("unknown-stream", message)
             return
-        entries = [self._entry(flow.stream, subscription, target, parcel, examiner, now) for parcel in parcels]
+        entries = [self._entry(flow.stream, subscription, target, parcel, examiner, now, reason) for parcel in parcels]
         settled = subscription.settled(is_detached=False)
         fact = fact_entry(encode_fact(settled), now.wall_us)
-        waiter = _Parked(self, flow.session, subscription, target, tuple(entries), runs, settled.floor)
+        waiter = _Parked(self, flow.session, subscription, target, tuple(entries), runs, settled.floor, outcome)
         self._orders.append((*entries, fact), waiter)
 
     def _entry(
-        self, stream: Stream, subscription: Subscription, target: Stream, parcel: Parcel, examiner: Examiner, now: Now
+        self,
+        stream: Stream,
+        subscription: Subscription,
+        target: Stream,
+        parcel: Parcel,
+        examiner: Examiner,
+        now: Now,
+        reason: str,
     ) -> Entry:
         record = parcel.record
         columns, header = examiner.columns_of(record)
@@ -72,6 +110,10 @@ class Parking:
         origin = {
             "veredus.stream": constant_octets(stream.name.encode(), count, pa.string()),
             "veredus.sequence": numbers_array(rows + record.first_sequence, pa.int64()),
+            "veredus.source": constant_octets(_source_of(stream, record).encode(), count, pa.string()),
+            "veredus.number": numbers_array(rows + header.first_number, pa.int64()),
+            "veredus.reason": constant_octets(reason.encode(), count, pa.string()),
+            "veredus.attempts": numbers_array(_attempts_of(subscription, rows + record.first_sequence), pa.int64()),
             "veredus.subscription": constant_octets(parked_by.encode(), count, pa.string()),
         }
         kept_times = None if times is None else times.take(indices)
@@ -101,6 +143,9 @@ class Parking:
         """The move could not be journaled: nothing is done with, and the session must begin again."""
         waiter.target.unassign(waiter.entries[0].first_sequence)
         self._reopen(waiter.subscription, waiter.runs)
+        if waiter.outcome is not None:
+            waiter.outcome.fail(code, reason)
+            return
         message = f"the node could not park what was pushed too often ({reason}): subscribe again later"
         self._orders.refuse(waiter.session, code, message)
 
@@ -118,18 +163,31 @@ class _Parked:
     entries: tuple[Entry, ...]
     runs: tuple[tuple[int, int], ...]
     floor: int
+    outcome: Outcome | None = None
 
     def become_durable(self, durability: Durability, now: Now) -> None:
         self.subscription.floor_durable = max(self.subscription.floor_durable, self.floor)
         self.parking.parked(self.target, self.entries)
+        if self.outcome is not None:
+            self.outcome.become_parked(now)
 
     def fail(self, code: str, reason: str, now: Now) -> None:
         self.parking.park_failed(self, code, reason)
 
 
+def _source_of(stream: Stream, record: PlacedRecord) -> str:
+    return stream.source_names.get(source_id_of(record), "")
+
+
+def _attempts_of(subscription: Subscription, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.array([subscription.attempts_at(int(sequence)) for sequence in sequences], np.int64)
+
+
 def check_parking(tables: Tables, event: SubscribeRequested) -> None:
     """Raise `Refused` where what is tried too often cannot go to where the subscriber wants it."""
+    if not (event.attempts_max or event.parked_to):
+        return
+    tables.rights.check(event.session, event.principal, PUBLISH, on_stream(event.parked_to, source=""))
     if not event.subscriber or event.parked_to not in tables.streams or event.parked_to == event.stream:
-        message = "attempts_max needs a durable subscription, and a parked_to that names another stream that exists"
+        message = "dead letters need a durable subscription, and a parked_to that names another stream that exists"
         raise Refused("bad-parking", message, parked_to=event.parked_to)
-    tables.check_may(event.principal, "publish", event.parked_to)

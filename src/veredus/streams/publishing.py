@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from veredus.delivery.batch import BatchHeader, token_of
 from veredus.delivery.record import ENVELOPE_SIZE, RecordKind
 from veredus.journal.exchange import Entry, PlacedRecord
+from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 from veredus.kernel.names import INCARNATION_SIZE, check_incarnation, checked_name
@@ -27,6 +28,7 @@ from .exchange import (
 )
 from .facts import RaisedSource, SourceOpened, SourcesRaised
 from .orders import Orders, Then
+from .rights import next_owner, on_stream
 from .source import SourceState, Verdict
 from .stream import Stream
 from .tables import Stage, Tables
@@ -47,10 +49,14 @@ class Attachment:
     """The last number offered, for anonymous sources and stages."""
 
 
+CLOCK_SLACK_US = 60_000_000
+"""A clock that lies farther behind the append times that it gave is told of."""
+
+
 class Publishing:
     """Owns the attachments of sources; changes streams and sources as batches come in."""
 
-    __slots__ = ("_attached", "_durability", "_orders", "_tables", "attachments", "touched")
+    __slots__ = ("_attached", "_durability", "_is_clock_told", "_orders", "_tables", "attachments", "touched")
 
     def __init__(self, tables: Tables, orders: Orders, durability: Durability) -> None:
         self._tables = tables
@@ -58,6 +64,7 @@ class Publishing:
         self._durability = durability
         self.attachments: dict[int, Attachment] = {}
         self._attached: dict[str, int] = {}
+        self._is_clock_told = False
         self.touched: dict[int, Stream] = {}
         """Streams whose durable head has moved since the flows were last pumped, by id."""
 
@@ -74,6 +81,9 @@ class Publishing:
         checked_name("source", event.source)
         check_incarnation(event.incarnation)
         source = stream.sources.get(event.source)
+        if source is not None:
+            named = on_stream(stream.name, source=source.name)
+            self._tables.rights.check_owner(event.session, event.principal, source.owner, named)
         if source is None:
             source = self._new_source(stream, event)
         elif event.epoch and event.epoch != source.epoch:
@@ -81,19 +91,22 @@ class Publishing:
             return
         attachment = Attachment(event.session, stream, source, source.epoch, principal=event.principal)
         is_known = event.incarnation == source.incarnation and source.epoch > 0
+        before = ""
         if source.session and source.session != event.session:
-            self._leave(source, is_fenced=not is_known)
+            before = self._leave(source, is_fenced=not is_known)
         source.session = event.session
         self._add(attachment)
         if is_known:
-            self._orders.append((), _Granted(self, attachment, event.incarnation))
+            self._orders.append((), _Granted(self, attachment, event.incarnation, source.owner))
             return
-        source.open(source.epoch + 1, event.incarnation)
+        source.open(source.epoch + 1, event.incarnation, next_owner(event.principal, source.owner))
         attachment.epoch = source.epoch
+        self._orders.note_owner(event, "source", source.name, stream.name, source.epoch, before)
         fact = SourceOpened(
-            stream.stream_id, source.source_id, source.name, source.epoch, source.incarnation, source.is_sparse
-        )
-        self._orders.append_fact(fact, _Granted(self, attachment, event.incarnation), now)
+            stream.stream_id, source.source_id, source.name, source.epoch, source.incarnation, source.is_sparse,
+            source.owner,
+        )  # fmt: skip
+        self._orders.append_fact(fact, _Granted(self, attachment, event.incarnation, source.owner), now)
 
     def _check_attached(self, principal: str) -> None:
         most = self._tables.limits.sources_per_principal_max
@@ -120,7 +133,7 @@ class Publishing:
         return attachment
 
     def _new_source(self, stream: Stream, event: SourceAttachRequested) -> SourceState:
-        self._check_sources(stream)
+        self._check_sources(stream, 1)
         if event.epoch:
             raise Refused(
                 "unknown-source",
@@ -130,18 +143,19 @@ class Publishing:
         stream.add_source(source)
         return source
 
-    def _check_sources(self, stream: Stream) -> None:
-        if len(stream.sources) >= stream.config.sources_max:
+    def _check_sources(self, stream: Stream, more: int) -> None:
+        if more and len(stream.sources) + more > stream.config.sources_max:
             raise Refused(
                 "too-many-sources",
                 f"stream {stream.name!r} knows {len(stream.sources)} sources, its sources_max: raise it",
                 sources_max=stream.config.sources_max,
             )
 
-    def _leave(self, source: SourceState, is_fenced: bool) -> None:
+    def _leave(self, source: SourceState, is_fenced: bool) -> str:
         old = self._remove(source.session)
         if old is not None and is_fenced:
             self._orders.say(Fence(old.session, source.epoch + 1, _fenced(source.name, source.epoch + 1)))
+        return "" if old is None else old.principal
 
     def _grant(self, attachment: Attachment, durability: Durability) -> None:
         stream, source = attachment.stream, attachment.source
@@ -171,15 +185,20 @@ class Publishing:
         now: Now,
     ) -> None:
         """Let sparse sources have published up to a number, the last with a token, in a stream that is merged into this
-        one. Those that are dense here, or have come further, stay as they are. Raises `Refused("too-many-sources")`.
+        one. Those that are dense here, or have come further, stay as they are.
+
+        Raises `Refused`, `too-many-sources` or `bad-name`, before any of them has changed.
         """
+        fresh = dict.fromkeys(name for name, _, _ in wanted if name not in stream.sources)
+        for name in fresh:
+            checked_name("source", name)
+        self._check_sources(stream, len(fresh))
         raised: list[RaisedSource] = []
         before: list[tuple[SourceState, int]] = []
         for name, number, token in wanted:
             source = stream.sources.get(name)
             if source is None:
-                self._check_sources(stream)
-                source = SourceState(stream.next_source_id, checked_name("source", name), is_sparse=True)
+                source = SourceState(stream.next_source_id, name, is_sparse=True)
                 stream.add_source(source)
             if source.is_sparse and number > source.last_assigned:
                 before.append((source, source.last_assigned))
@@ -275,6 +294,9 @@ class Publishing:
     def _append(self, attachment: Attachment, event: BatchOffered, now: Now) -> None:
         stream, header = attachment.stream, event.header
         sequence, append_time_us = stream.assign(header.count, now.wall_us)
+        self._orders.counts.clock_behind_us = behind_us = append_time_us - now.wall_us
+        if behind_us > CLOCK_SLACK_US:
+            self._tell_clock(stream, behind_us)
         before = 0
         if attachment.source is not None:
             before = attachment.source.last_assigned
@@ -282,6 +304,13 @@ class Publishing:
         attachment.number = header.last_number
         entry = Entry(event.record, RecordKind.BATCH, stream.stream_id, sequence, header.count, append_time_us)
         self._orders.append((entry,), _Batch(self, attachment, header, entry, before))
+
+    def _tell_clock(self, stream: Stream, behind_us: int) -> None:
+        """The clock lies behind what it said before: append times stand still until it is there again. Said once."""
+        if not self._is_clock_told:
+            self._is_clock_told = True
+            fields: dict[str, object] = {"stream": stream.name, "behind_s": round(behind_us / 1e6, 1)}
+            self._orders.say(Note("warning", "clock-behind", fields))
 
     def _append_staged(self, attachment: Attachment, stage: Stage, event: BatchOffered, now: Now) -> None:
         header = event.header
@@ -365,8 +394,8 @@ def raise_sources(stream: Stream, sources: Iterable[RaisedSource]) -> None:
             source = SourceState(raised.source_id, raised.name, is_sparse=True)
             stream.add_source(source)
         if not source.granted[0]:
-            source.open(1, bytes(INCARNATION_SIZE))
-            source.become_granted(1, source.incarnation)
+            source.open(1, bytes(INCARNATION_SIZE), "")
+            source.become_granted(1, source.incarnation, "")
         if raised.number > source.last_durable:
             source.become_raised(raised.number, raised.token)
 
@@ -389,11 +418,12 @@ class _Granted:
     publishing: Publishing
     attachment: Attachment
     incarnation: bytes
+    owner: str
 
     def become_durable(self, durability: Durability, now: Now) -> None:
         source = self.attachment.source
         assert source is not None
-        source.become_granted(self.attachment.epoch, self.incarnation)
+        source.become_granted(self.attachment.epoch, self.incarnation, self.owner)
         self.publishing.granted(self.attachment, durability)
 
     def fail(self, code: str, reason: str, now: Now) -> None:

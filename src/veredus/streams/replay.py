@@ -24,6 +24,7 @@ from .committing import Committing
 from .creating import Creating
 from .facts import (
     Committed,
+    Contents,
     Fact,
     SourceOpened,
     SourcesRaised,
@@ -33,12 +34,14 @@ from .facts import (
     StreamTrimmed,
     SubscriptionOpened,
     SubscriptionRemoved,
+    SubscriptionRenewed,
     SubscriptionSettled,
     decode_fact,
 )
 from .moving import apply_move
 from .orders import Orders
 from .publishing import raise_sources, record_batch
+from .runs import Runs
 from .source import SourceState
 from .stream import Stream
 from .subscription import Subscription
@@ -57,6 +60,7 @@ class _SourceRow(msgspec.Struct, array_like=True):
     last_sequence: int
     token: bytes
     token_number: int
+    owner: str = ""
 
 
 class _SubscriptionRow(msgspec.Struct, array_like=True):
@@ -74,7 +78,7 @@ class _StreamRow(msgspec.Struct, array_like=True):
     sources: list[_SourceRow]
     subscriptions: list[_SubscriptionRow]
     terms: list[tuple[int, int]] = []
-    left: list[tuple[str, str, int]] = []
+    left: list[tuple[str, str, int, int]] = []
 
 
 class _RunRow(msgspec.Struct, array_like=True):
@@ -84,6 +88,9 @@ class _RunRow(msgspec.Struct, array_like=True):
     commit_id: int
     commit_streams: tuple[tuple[str, int, int], ...]
     past: tuple[bytes, ...] = ()
+    contents: tuple[Contents, ...] = ()
+    owner: str = ""
+    is_ephemeral: bool = False
 
 
 class _StageRow(msgspec.Struct, array_like=True):
@@ -119,7 +126,17 @@ def snapshot(tables: Tables) -> bytes:
             tables.next_stage,
             [_stream_row(stream) for stream in tables.streams.values()],
             [
-                _RunRow(r.sink, r.epoch, r.incarnation, r.commit_id, r.commit_streams, r.past)
+                _RunRow(
+                    r.sink,
+                    r.epoch,
+                    r.incarnation,
+                    r.commit_id,
+                    r.commit_streams,
+                    r.past,
+                    r.contents,
+                    r.owner,
+                    r.is_ephemeral,
+                )
                 for r in tables.runs.values()
             ],
             [
@@ -143,18 +160,19 @@ def _stream_row(stream: Stream) -> _StreamRow:
                 s.source_id,
                 s.name,
                 s.is_sparse,
-                *s.granted,
+                *s.granted[:2],
                 s.last_durable,
                 s.last_sequence,
                 s.token,
                 s.token_number,
+                s.granted[2],
             )
             for s in stream.sources.values()
             if s.granted[0]
         ],
         [_SubscriptionRow(s.opened(), s.is_attached) for s in stream.subscriptions.values()],
         stream.terms,
-        [(*key, removed_us) for key, removed_us in stream.left.items()],
+        [(*key, *left) for key, left in stream.left.items()],
     )
 
 
@@ -177,13 +195,14 @@ class _Orphan:
 class Replay:
     """Fills the tables from a snapshot and from the records behind it, in their order."""
 
-    __slots__ = ("_committing", "_creating", "_deleted", "_orders", "_orphans", "_tables")
+    __slots__ = ("_committing", "_creating", "_deleted", "_orders", "_orphans", "_runs", "_tables")
 
-    def __init__(self, tables: Tables, orders: Orders, creating: Creating, committing: Committing) -> None:
+    def __init__(self, tables: Tables, orders: Orders, creating: Creating, committing: Committing, runs: Runs) -> None:
         self._tables = tables
         self._orders = orders
         self._creating = creating
         self._committing = committing
+        self._runs = runs
         self._orphans: dict[int, _Orphan] = {}
         self._deleted: dict[int, None] = {}
         """Streams whose end was replayed: what was on its way to them then is no orphan."""
@@ -208,7 +227,16 @@ class Replay:
         tables.next_stage = taken.next_stage
         for run in taken.runs:
             tables.runs[run.sink] = Run(
-                run.sink, run.epoch, run.incarnation, run.commit_id, run.commit_streams, past=run.past
+                run.sink,
+                run.epoch,
+                run.incarnation,
+                run.commit_id,
+                run.commit_streams,
+                run.contents,
+                past=run.past,
+                owner=run.owner,
+                is_durable=True,
+                is_ephemeral=run.is_ephemeral,
             )
         for stage in taken.stages:
             tables.stages[stage.stage] = Stage(
@@ -224,8 +252,8 @@ class Replay:
         stream.append_time_us = row.append_time_us
         for source in row.sources:
             state = SourceState(source.source_id, source.name, source.is_sparse)
-            state.open(source.epoch, source.incarnation)
-            state.become_granted(source.epoch, source.incarnation)
+            state.open(source.epoch, source.incarnation, source.owner)
+            state.become_granted(source.epoch, source.incarnation, source.owner)
             state.last_assigned = state.last_durable = source.last_number
             state.last_sequence = source.last_sequence
             state.token, state.token_number = source.token, source.token_number
@@ -292,30 +320,19 @@ class Replay:
     def _apply(self, fact: Fact) -> None:
         self._note_stream_id(getattr(fact, "stream_id", 0))
         match fact:
-            case SourceOpened(stream_id, source_id, name, epoch, incarnation, is_sparse):
+            case SourceOpened(stream_id, source_id, name, epoch, incarnation, is_sparse, owner):
                 stream = self._tables.streams_by_id.get(stream_id)
                 if stream is not None:
                     source = stream.sources.get(name)
                     if source is None:
                         source = SourceState(source_id, name, is_sparse)
                         stream.add_source(source)
-                    source.open(epoch, incarnation)
-                    source.become_granted(epoch, incarnation)
-            case SubscriptionOpened():
+                    source.open(epoch, incarnation, owner)
+                    source.become_granted(epoch, incarnation, owner)
+            case SubscriptionOpened() | SubscriptionSettled() | SubscriptionRenewed() | SubscriptionRemoved():
                 stream = self._tables.streams_by_id.get(fact.stream_id)
                 if stream is not None:
-                    self._open(stream, fact)
-            case SubscriptionSettled():
-                stream = self._tables.streams_by_id.get(fact.stream_id)
-                known = None if stream is None else stream.subscriptions.get((fact.subscriber, fact.name))
-                if stream is not None and known is not None:
-                    self._pass(stream, fact)
-                    known.apply_settled(fact, self._tables.limits.unsettled_max)
-            case SubscriptionRemoved(stream_id, subscriber, name, removed_us):
-                stream = self._tables.streams_by_id.get(stream_id)
-                if stream is not None:
-                    stream.subscriptions.pop((subscriber, name), None)
-                    stream.note_left(subscriber, name, removed_us)
+                    self._apply_to_subscription(stream, fact)
             case StreamDeleted(stream_id):
                 self._deleted[stream_id] = None
                 if self._orphans.pop(stream_id, None) is not None:
@@ -349,6 +366,24 @@ class Replay:
                 self._creating.apply(fact)
                 self._committing.apply(fact)
 
+    def _apply_to_subscription(
+        self,
+        stream: Stream,
+        fact: SubscriptionOpened | SubscriptionSettled | SubscriptionRenewed | SubscriptionRemoved,
+    ) -> None:
+        known = stream.subscriptions.get((fact.subscriber, fact.name))
+        match fact:
+            case SubscriptionOpened():
+                self._open(stream, fact)
+            case SubscriptionSettled() if known is not None:
+                self._pass(stream, fact)
+                known.apply_settled(fact, self._tables.limits.unsettled_max)
+            case SubscriptionRenewed() if known is not None:
+                known.renew(fact)
+            case SubscriptionRemoved(_, subscriber, name, removed_us, wish):
+                stream.subscriptions.pop((subscriber, name), None)
+                stream.note_left(subscriber, name, removed_us, wish)
+
     def _pass(self, stream: Stream, fact: SubscriptionOpened | SubscriptionSettled) -> None:
         self._reach(stream, max(fact.floor, fact.pushed_known, *(last for _, last in fact.settled)))
 
@@ -374,7 +409,7 @@ class Replay:
             self._orders.say(Note("error", "stream-orphaned", {"stream_id": stream_id, **asdict(orphan)}))
         for run in self._tables.runs.values():
             # Only now: what an older run was committing at a checkpoint may have been shown behind it, or lost.
-            self._committing.drop_open_stages(run)
+            self._runs.drop_open_stages(run)
         if is_clean:
             return
         for stream in self._tables.streams.values():

@@ -40,6 +40,7 @@ class SourceState:
         "last_durable",
         "last_sequence",
         "name",
+        "owner",
         "session",
         "source_id",
         "token",
@@ -53,8 +54,10 @@ class SourceState:
         self.is_sparse = is_sparse
         self.epoch = 0
         self.incarnation = b""
-        self.granted = (0, b"")
-        """The epoch and the incarnation that are in the journal."""
+        self.owner = ""
+        """The principal whose name it is, "" for nobody in particular."""
+        self.granted = (0, b"", "")
+        """The epoch, the incarnation and the owner that are in the journal."""
         self.last_assigned = 0
         self.last_durable = 0
         self.last_sequence = 0
@@ -64,18 +67,18 @@ class SourceState:
         # A deque of a few would take ten times as much, and there are hundreds of thousands.
         self._recent: list[tuple[int, int, int]] = []
 
-    def open(self, epoch: int, incarnation: bytes) -> None:
+    def open(self, epoch: int, incarnation: bytes, owner: str) -> None:
         """Another incarnation takes the source over, under a new epoch; that is on its way to the journal."""
-        self.epoch, self.incarnation = epoch, incarnation
+        self.epoch, self.incarnation, self.owner = epoch, incarnation, owner
 
-    def become_granted(self, epoch: int, incarnation: bytes) -> None:
+    def become_granted(self, epoch: int, incarnation: bytes, owner: str) -> None:
         """The epoch is in the journal."""
-        self.granted = (epoch, incarnation)
+        self.granted = (epoch, incarnation, owner)
 
     def undo_open(self, epoch: int) -> None:
         """The journal refused the epoch: if no newer one was asked for, the one before it stands."""
         if self.epoch == epoch:
-            self.epoch, self.incarnation = self.granted
+            self.epoch, self.incarnation, self.owner = self.granted
 
     def judge(self, first: int, last: int) -> Verdict:
         """Whether numbers `first` to `last` come next, were there before, or neither."""

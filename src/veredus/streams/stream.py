@@ -11,7 +11,7 @@ Invariants
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from veredus.kernel.errors import Refused
 
@@ -31,6 +31,16 @@ TERMS_MAX = 16
 
 LEFT_MAX = 10_000
 """Of this many removed subscriptions a stream knows when they were."""
+
+
+class Left(NamedTuple):
+    """When a durable subscription was removed (µs, the node's wall clock), and the highest number of a wish by then."""
+
+    removed_us: int
+    wish: int = 0
+
+
+NEVER_LEFT = Left(0)
 
 
 class Stream:
@@ -80,7 +90,7 @@ class Stream:
         self.sources: dict[str, SourceState] = {}
         self.source_names: dict[int, str] = {0: ""}
         self.subscriptions: dict[tuple[str, str], Subscription] = {}
-        self.left: dict[tuple[str, str], int] = {}
+        self.left: dict[tuple[str, str], Left] = {}
         """When durable subscriptions were removed last, of those that were last removed."""
         self.flows: dict[int, Flow] = {}
         self.tail = Tail(budget)
@@ -116,6 +126,8 @@ class Stream:
 
     def raise_term(self, term: int, first_sequence: int) -> None:
         """What an earlier term held from `first_sequence` on is gone."""
+        for subscription in self.subscriptions.values():
+            subscription.forget_attempts_from(first_sequence)
         self.terms = [known for known in self.terms if known[1] < first_sequence] + [(term, first_sequence)]
         if len(self.terms) > TERMS_MAX:
             (_, first), (merged, _), *rest = self.terms
@@ -146,12 +158,12 @@ class Stream:
             raise Refused("above-head", message, floor=floor, head=head)
         return first
 
-    def note_left(self, subscriber: str, name: str, removed_us: int) -> None:
-        """A durable subscription is gone."""
-        self.left.pop((subscriber, name), None)
+    def note_left(self, subscriber: str, name: str, removed_us: int, wish: int = 0) -> None:
+        """A durable subscription is gone, or is not to come by any wish up to this one."""
+        before = self.left.pop((subscriber, name), NEVER_LEFT)
         if len(self.left) >= LEFT_MAX:
             del self.left[next(iter(self.left))]
-        self.left[subscriber, name] = removed_us
+        self.left[subscriber, name] = Left(removed_us, max(wish, before.wish))
 
     def source_at(self, source_id: int) -> SourceState | None:
         """The source with this id, None for an anonymous one."""

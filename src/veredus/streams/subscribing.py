@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
@@ -21,26 +22,30 @@ from .cursors import Cursors
 from .examine import Wanted, wanted_by
 from .exchange import (
     EVERYTHING,
-    AdminRequested,
     ConfirmFilter,
+    ConfirmHanded,
     CreditGranted,
     Durability,
     Fence,
     FilterChangeRequested,
     GrantSubscription,
+    HandedOut,
     Refuse,
     SettleRequested,
     StartKind,
     SubscribeRequested,
 )
-from .facts import SubscriptionOpened, SubscriptionRemoved
+from .facts import SubscriptionOpened, SubscriptionRemoved, SubscriptionRenewed, SubscriptionSettled
 from .feeding import Feeding
 from .flow import Flow
 from .orders import Orders, Then, Waiter
 from .parking import Parking, check_parking
-from .stream import Stream
+from .rights import next_owner, on_stream
+from .stream import NEVER_LEFT, Stream
 from .subscription import Subscription
 from .tables import Tables
+
+Change: TypeAlias = SubscriptionOpened | SubscriptionSettled | SubscriptionRenewed | SubscriptionRemoved
 
 
 class Subscribing:
@@ -55,7 +60,7 @@ class Subscribing:
         self.opening: dict[tuple[int, str, str], Subscription] = {}
         """New subscriptions on their way to the journal; they are in no table before they are there."""
         self._cursors = cursors
-        self.feeding = Feeding(orders, cursors, parking, tables.limits.push_size_max)
+        self.feeding = Feeding(orders, cursors, parking, tables.limits)
         self.flows = self.feeding.flows
 
     # ── attach ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -69,12 +74,11 @@ class Subscribing:
                 incarnation=stream.incarnation,
             )
         wanted = wanted_by(event.filter or EVERYTHING)
+        self.feeding.check_terms(event.principal, wanted)
         if bool(event.subscriber) != bool(event.name):
             raise Refused("bad-name", "a durable subscription has a subscriber and a name, an ephemeral one neither")
-        if event.attempts_max:
-            check_parking(self._tables, event)
+        check_parking(self._tables, event)
         if event.subscriber:
-            checked_name("subscriber", event.subscriber)
             checked_name("subscription", event.name)
             check_incarnation(event.incarnation)
         self._asking[event.session] = None
@@ -110,7 +114,7 @@ class Subscribing:
         key = (stream.stream_id, event.subscriber, event.name)
         known = self.opening.get(key) or stream.subscriptions.get(key[1:])
         if known is not None:
-            self._in_turn(known, partial(self._take_over, event, stream, wanted, known), now)
+            self.in_turn(known, partial(self._take_over, event, stream, wanted, known), now)
             return
         if position is None:
             position = stream.place_of(event.start, event.term)
@@ -118,6 +122,7 @@ class Subscribing:
             self.feeding.pump(self._start_flow(event, stream, wanted, position, None), now)
             return
         self._check_new(event, stream)
+        check_wish(stream, key[1:], event.wish)
         fact = SubscriptionOpened(
             stream_id=stream.stream_id,
             subscriber=event.subscriber,
@@ -131,13 +136,17 @@ class Subscribing:
             settled=(),
             pushed_to=position - 1,
             pushed_known=position - 1,
+            handed_to=position - 1,
             attempts_max=event.attempts_max,
             parked_to=event.parked_to,
             opened_us=now.wall_us,
             start=position,
+            renewed_us=now.wall_us,
+            wish=event.wish,
+            owner=next_owner(event.principal, ""),
         )
         subscription = self.opening[key] = Subscription(fact, self._tables.limits.unsettled_max)
-        self._change(subscription, fact, _Opened(self, event, stream, wanted, subscription, fact), now)
+        self.change(subscription, fact, _Opened(self, event, stream, wanted, subscription, fact), now)
 
     def _check_new(self, event: SubscribeRequested, stream: Stream) -> None:
         if event.epoch:
@@ -159,14 +168,23 @@ class Subscribing:
         if stream.subscriptions.get((known.subscriber, known.name)) is not known or stream.is_deleted:
             self._seek_again(event, stream, wanted, now)
             return
+        try:
+            named = on_stream(stream.name, subscriber=known.subscriber)
+            self._tables.rights.check_owner(event.session, event.principal, known.owner, named)
+        except Refused as refused:
+            self.refuse(event.session, refused)
+            return
         if event.epoch and event.epoch != known.epoch:
             del self._asking[event.session]
             self._orders.say(Fence(event.session, known.epoch, _fenced(known)))
             return
         if event.filter is None:
             wanted = wanted_by(known.filter)
-        fact = known.handed_on(event.incarnation, wanted.filter, int(event.mode), event.attempts_max, event.parked_to)
-        self._change(known, fact, _Opened(self, event, stream, wanted, known, fact), now)
+        fact = known.handed_on(
+            event.incarnation, wanted.filter, int(event.mode), event.attempts_max, event.parked_to,
+            next_owner(event.principal, known.owner),
+        )  # fmt: skip
+        self.change(known, fact, _Opened(self, event, stream, wanted, known, fact), now)
 
     def _seek_again(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, now: Now) -> None:
         """It has waited for something that is over now."""
@@ -182,6 +200,9 @@ class Subscribing:
             before = subscription.session
             is_fenced = subscription.epoch != opening.fact.epoch
             subscription.hand_on(opening.fact, self._tables.limits.unsettled_max)
+            if is_fenced:
+                who = f"{subscription.subscriber}/{subscription.name}"
+                self._orders.note_owner(event, "cursor", who, stream.name, subscription.epoch)
             if before != event.session and self.feeding.drop(before) is not None and is_fenced:
                 self._orders.say(Fence(before, subscription.epoch, _fenced(subscription)))
         elif not stream.is_deleted:
@@ -214,7 +235,7 @@ class Subscribing:
         subscription: Subscription | None,
     ) -> Flow:
         del self._asking[event.session]
-        flow = Flow(event.session, stream, wanted, position, event.until, event.credit)
+        flow = Flow(event.session, stream, wanted, position, event.until, event.credit, event.principal)
         flow.subscription = subscription
         epoch = 0
         if subscription is not None:
@@ -238,16 +259,15 @@ class Subscribing:
 
     # ── one change at a time ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _in_turn(self, subscription: Subscription, change: Callable[[Now], None], now: Now) -> None:
+    def in_turn(self, subscription: Subscription, change: Callable[[Now], None], now: Now) -> None:
         """Make a change now, or once the one that is on its way to the journal is answered."""
         if subscription.is_changing:
             subscription.changes.append(change)
         else:
             change(now)
 
-    def _change(
-        self, subscription: Subscription, fact: SubscriptionOpened | SubscriptionRemoved, waiter: Waiter, now: Now
-    ) -> None:
+    def change(self, subscription: Subscription, fact: Change, waiter: Waiter, now: Now) -> None:
+        """Let this be its next change; it is there when the journal has answered."""
         subscription.is_changing = True
         self._orders.append_fact(fact, waiter, now)
 
@@ -280,6 +300,14 @@ class Subscribing:
         if was_full:
             self.feeding.pump(flow, now)
 
+    def hand_out(self, event: HandedOut) -> None:
+        """The application was handed what a session was pushed."""
+        flow = self.flows.get(event.session)
+        if flow is not None:
+            if flow.subscription is not None:
+                flow.subscription.note_handed(event.sequence)
+            self._orders.say(ConfirmHanded(event.session, event.sequence))
+
     def grant_credit(self, event: CreditGranted, now: Now) -> None:
         """More bytes may be pushed."""
         flow = self.flows.get(event.session)
@@ -303,10 +331,11 @@ class Subscribing:
             self._orders.refuse(event.session, "not-subscribed", "subscribe before changing the filter")
             return
         wanted = wanted_by(event.filter)
+        self.feeding.check_terms(flow.payer, wanted)
         if flow.subscription is not None:
-            self._in_turn(flow.subscription, partial(self._store_filter, flow, flow.subscription, wanted), now)
+            self.in_turn(flow.subscription, partial(self._store_filter, flow, flow.subscription, wanted), now)
             return
-        flow.wanted = wanted
+        self.feeding.refilter(flow, wanted)
         self._orders.say(ConfirmFilter(event.session, flow.position))
         self.feeding.pump(flow, now)
 
@@ -314,13 +343,13 @@ class Subscribing:
         if self.flows.get(flow.session) is flow:
             fact = subscription.refiltered(wanted.filter, flow.position)
             waiter = _FilterChanged(self, flow, subscription, wanted, flow.position, fact)
-            self._change(subscription, fact, waiter, now)
+            self.change(subscription, fact, waiter, now)
 
     def filter_changed(self, change: _FilterChanged, now: Now) -> None:
         """The new filter is in the journal; it counts, whether or not its owner is still there."""
         flow = change.flow
         change.subscription.refilter(change.fact)
-        flow.wanted = change.wanted
+        self.feeding.refilter(flow, change.wanted)
         if self.flows.get(flow.session) is flow:
             self._orders.say(ConfirmFilter(flow.session, change.position))
         self.go_on(change.subscription, now)
@@ -355,47 +384,6 @@ class Subscribing:
         subscription.is_attached = False
         self._cursors.journal(subscription, now)
 
-    def remove(
-        self,
-        fact: SubscriptionRemoved,
-        stream: Stream,
-        subscription: Subscription,
-        then: Callable[[], None],
-        event: AdminRequested,
-        now: Now,
-    ) -> None:
-        """Remove a durable subscription once that is journaled; its owner is told, then `then` is called."""
-        removal = _Removed(self, stream, subscription, then, event, fact.removed_us)
-        self._in_turn(subscription, partial(self._remove, fact, removal), now)
-
-    def _remove(self, fact: SubscriptionRemoved, removal: _Removed, now: Now) -> None:
-        subscription, event = removal.subscription, removal.event
-        if subscription.is_removed:
-            message = f"subscription {subscription.subscriber}/{subscription.name} is removed already"
-            self._orders.refuse(event.session, "unknown-subscription", message, event.request, is_final=False)
-        else:
-            self._change(subscription, fact, removal, now)
-
-    def removed(self, removal: _Removed, now: Now) -> None:
-        """The removal is in the journal; whoever asked for the subscription meanwhile begins anew."""
-        subscription = removal.subscription
-        subscription.is_removed = True
-        key = (subscription.subscriber, subscription.name)
-        del removal.stream.subscriptions[key]
-        removal.stream.note_left(*key, removal.removed_us)
-        self._cursors.forget(subscription)
-        if self.feeding.drop(subscription.session) is not None:
-            message = f"subscription {key[0]}/{key[1]} was removed"
-            self._orders.refuse(subscription.session, "subscription-removed", message)
-        removal.then()
-        self.go_on(subscription, now)
-
-    def remove_failed(self, removal: _Removed, code: str, reason: str, now: Now) -> None:
-        """The removal could not be journaled: nothing has changed."""
-        message = f"the node could not store the removal ({reason}): nothing has changed"
-        self._orders.refuse(removal.event.session, code, message, removal.event.request, is_final=False)
-        self.go_on(removal.subscription, now)
-
     def end_stream(self, stream: Stream) -> None:
         """The stream was deleted: everybody who hung on it is told."""
         for flow in list(stream.flows.values()):
@@ -407,6 +395,19 @@ class Subscribing:
 
 def _key_of(subscription: Subscription) -> tuple[int, str, str]:
     return subscription.stream_id, subscription.subscriber, subscription.name
+
+
+def check_wish(stream: Stream, key: tuple[str, str], wish: int) -> None:
+    """Raise `Refused("outdated-wish")` where a subscription is not there, and a later wish was to be without it."""
+    last = stream.left.get(key, NEVER_LEFT).wish
+    if wish and wish <= last:
+        raise outdated(key, wish, last)
+
+
+def outdated(key: tuple[str, str], wish: int, last: int) -> Refused:
+    """The refusal of a wish that comes behind a newer one."""
+    said = f"wish {wish} of {key[0]}/{key[1]} comes behind its wish {last}: a copy that is late does nothing"
+    return Refused("outdated-wish", f"{said}; to wish anew, take a number above {last}", last=last)
 
 
 def _fenced(subscription: Subscription) -> str:
@@ -443,22 +444,6 @@ class _Opened:
 
     def fail(self, code: str, reason: str, now: Now) -> None:
         self.subscribing.open_failed(self, code, reason, now)
-
-
-@dataclass(slots=True)
-class _Removed:
-    subscribing: Subscribing
-    stream: Stream
-    subscription: Subscription
-    then: Callable[[], None]
-    event: AdminRequested
-    removed_us: int
-
-    def become_durable(self, durability: Durability, now: Now) -> None:
-        self.subscribing.removed(self, now)
-
-    def fail(self, code: str, reason: str, now: Now) -> None:
-        self.subscribing.remove_failed(self, code, reason, now)
 
 
 @dataclass(slots=True)

@@ -5,13 +5,14 @@ Invariants
     (2) At most one session owns it; a newer owner's epoch fences the older.
     (3) Nothing at or below `pushed_to` is pushed again without being marked as redelivered.
     (4) Owner, filter, mode and parking are those of the newest fact that is in the journal.
-    (5) Nothing counts as tried that was not pushed: what is unsettled was examined by the present filter, or its
-        attempts count from nothing.
+    (5) Nothing counts as tried that no application was handed: up to `handed_to` it was, by its client's word, and
+        what is unsettled there was examined by the present filter, or its attempts count from nothing.
+    (6) One application counts once, however often its client subscribes again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -20,7 +21,7 @@ from veredus.kernel.engine import Now
 from veredus.matching import Filter
 
 from .exchange import EVERYTHING
-from .facts import CursorMoved, SubscriptionOpened, SubscriptionSettled
+from .facts import CursorMoved, SubscriptionOpened, SubscriptionRenewed, SubscriptionSettled
 from .ranges import between, cursor_of, joined, without
 
 
@@ -36,6 +37,7 @@ class Subscription:
         "filter",
         "filter_sequence",
         "floor_durable",
+        "handed_to",
         "incarnation",
         "is_attached",
         "is_changing",
@@ -47,15 +49,18 @@ class Subscription:
         "name",
         "opened_us",
         "origins",
+        "owner",
         "parked_to",
         "pushed_known",
         "pushed_to",
+        "renewed_us",
         "session",
         "start",
         "stream_id",
         "subscriber",
         "unwanted",
         "waiting",
+        "wish",
     )
 
     def __init__(self, fact: SubscriptionOpened, unsettled_max: int) -> None:
@@ -88,6 +93,8 @@ class Subscription:
         self.start = fact.start
         self.origins = fact.origins
         self.unwanted = fact.unwanted
+        self.renewed_us, self.wish = max(fact.opened_us, fact.renewed_us), fact.wish
+        self.owner = fact.owner
         self.is_attached = True
         self._place(fact, unsettled_max)
 
@@ -100,6 +107,7 @@ class Subscription:
         self.floor_durable = fact.floor
         self.pushed_to = fact.pushed_to
         self.pushed_known = fact.pushed_known
+        self.handed_to = fact.handed_to
         self.excluded = fact.settled
         self.ledger = Ledger(fact.floor, is_ordered=self.mode == 0, ranges_max=unsettled_max)
 
@@ -145,6 +153,7 @@ class Subscription:
             settled=self.settled_ranges(),
             pushed_to=self.pushed_to,
             pushed_known=self.pushed_known,
+            handed_to=self.handed_to,
             attempts_max=self.attempts_max,
             attempts=self.attempts,
             parked_to=self.parked_to,
@@ -152,6 +161,9 @@ class Subscription:
             start=self.start,
             origins=self.origins,
             unwanted=self.unwanted,
+            renewed_us=self.renewed_us,
+            wish=self.wish,
+            owner=self.owner,
         )
 
     @classmethod
@@ -180,6 +192,7 @@ class Subscription:
         kept = ((max(a, fact.kept_from), b) for a, b in done if b >= fact.kept_from)
         self.opened_us, self.start, self.origins = fact.opened_us, fact.start, fact.origins
         self.unwanted = fact.unwanted
+        self.renewed_us, self.wish = max(fact.opened_us, fact.renewed_us), max(self.wish, fact.wish)
         self.is_attached, self.session = False, 0
         floor, ranges = cursor_of(fact.floor, (*fact.settled, *kept))
         self._place(
@@ -191,9 +204,14 @@ class Subscription:
                 settled=ranges,
                 pushed_to=max((self.pushed_to, floor, *(origin.last_place for origin in fact.origins))),
                 pushed_known=floor,
+                handed_to=floor,
             ),
             unsettled_max,
         )
+
+    def renew(self, fact: SubscriptionRenewed) -> None:
+        """It was asked for again."""
+        self.renewed_us, self.wish = max(self.renewed_us, fact.renewed_us), max(self.wish, fact.wish)
 
     def settled(self, is_detached: bool) -> SubscriptionSettled:
         """The fact that its cursor stands where the ledger says."""
@@ -206,12 +224,22 @@ class Subscription:
             pushed_to=self.pushed_to,
             is_detached=is_detached,
             pushed_known=self.pushed_known,
+            handed_to=self.handed_to,
         )
 
     def note_pushed(self, last: int) -> None:
         """Everything that matched up to `last` was pushed."""
         self.pushed_to = max(self.pushed_to, last)
         self.pushed_known = max(self.pushed_known, last)
+
+    def note_handed(self, sequence: int) -> None:
+        """Its application was handed all up to `sequence` that it was pushed, and no more than that."""
+        self.handed_to = max(self.handed_to, min(sequence, self.pushed_to))
+
+    def forget_attempts_from(self, sequence: int) -> None:
+        """What lies from `sequence` on means something else now: nobody has tried it."""
+        self.handed_to = min(self.handed_to, sequence - 1)
+        self.attempts = tuple((a, min(b, sequence - 1), count) for a, b, count in self.attempts if a < sequence)
 
     def note_maybe_pushed(self, head: int) -> None:
         """Its owner, if it has one, may have been pushed all up to `head`: no fact tells what it was pushed."""
@@ -235,21 +263,25 @@ class Subscription:
         self.floor_durable = max(self.floor_durable, fact.floor)
 
     def handed_on(
-        self, incarnation: bytes, filter_: Filter, mode: int, attempts_max: int, parked_to: str
+        self, incarnation: bytes, filter_: Filter, mode: int, attempts_max: int, parked_to: str, owner: str
     ) -> SubscriptionOpened:
         """The fact that another session begins behind the floor; under a new epoch, unless it is the same owner's."""
+        is_same = incarnation == self.incarnation
+        is_filter_kept = filter_ == self.filter
         return msgspec.structs.replace(
             self.opened(),
-            epoch=self.epoch + (incarnation != self.incarnation),
+            epoch=self.epoch + (not is_same),
             incarnation=incarnation,
             filter=filter_,
             filter_sequence=self.floor + 1,
             mode=mode,
-            # It has been pushed nothing yet: what it is not pushed either will not have been tried once more.
             pushed_known=self.floor,
+            # The same application still has what it was handed; another one has been handed nothing yet.
+            handed_to=max(self.floor, self.handed_to) if is_same and is_filter_kept else self.floor,
             attempts_max=attempts_max,
-            attempts=self._tried() if filter_ == self.filter else (),
+            attempts=() if not is_filter_kept else self.attempts if is_same else self._tried(),
             parked_to=parked_to,
+            owner=owner,
         )
 
     def hand_on(self, fact: SubscriptionOpened, unsettled_max: int) -> None:
@@ -262,6 +294,7 @@ class Subscription:
         self.incarnation = fact.incarnation
         self.attempts_max = fact.attempts_max
         self.parked_to = fact.parked_to
+        self.owner = fact.owner
         self.is_attached = True
         settled = self.settled_ranges()
         if self.floor > fact.floor:
@@ -269,18 +302,19 @@ class Subscription:
         self.excluded = settled
         self.mode = fact.mode
         self.ledger = Ledger(fact.floor, is_ordered=self.mode == 0, ranges_max=unsettled_max)
-        self.pushed_known = fact.floor
+        self.pushed_known = fact.pushed_known
+        self.handed_to = fact.handed_to
 
     def _tried(self) -> tuple[tuple[int, int, int], ...]:
-        """How often what is unsettled was pushed, to sessions that are over and to the present one."""
+        """How often applications were handed what is unsettled, those of before and the present one."""
         if not self.attempts_max:
             return ()
         counted: list[tuple[int, int, int]] = []
-        pushed_to = self.pushed_known if self.filter_sequence <= self.floor + 1 else self.floor
-        reached = max(pushed_to, max((last for _, last, _ in self.attempts), default=0))
+        handed_to = self.handed_to if self.filter_sequence <= self.floor + 1 else self.floor
+        reached = max(handed_to, max((last for _, last, _ in self.attempts), default=0))
         for first, last in between(self.floor + 1, reached, self.settled_ranges()):
-            counted += self._attempts_in(first, min(last, pushed_to), 1)
-            counted += self._attempts_in(max(first, pushed_to + 1), last, 0)
+            counted += self._attempts_in(first, min(last, handed_to), 1)
+            counted += self._attempts_in(max(first, handed_to + 1), last, 0)
         return tuple(counted)
 
     def _attempts_in(self, first: int, last: int, more: int) -> list[tuple[int, int, int]]:
@@ -298,8 +332,33 @@ class Subscription:
             counted.append((place, last, more))
         return counted
 
+    def is_unsettled(self, sequence: int) -> bool:
+        """Whether this waits for settlement."""
+        return self.ledger.is_unsettled(sequence)
+
+    def count_attempt(self, sequence: int) -> bool:
+        """One more attempt at this has ended; whether that was the last that it may have."""
+        others = tuple(part for part in self._attempts_but(sequence))
+        count = self.attempts_at(sequence) + 1
+        self.attempts = tuple(sorted((*others, (sequence, sequence, count))))
+        return 0 < self.attempts_max <= count
+
+    def attempts_at(self, sequence: int) -> int:
+        """How often applications have tried this, attempts that have ended."""
+        return next((count for a, b, count in self.attempts if a <= sequence <= b), 0)
+
+    def _attempts_but(self, sequence: int) -> Iterator[tuple[int, int, int]]:
+        for a, b, count in self.attempts:
+            if not a <= sequence <= b:
+                yield a, b, count
+                continue
+            if a < sequence:
+                yield a, sequence - 1, count
+            if sequence < b:
+                yield sequence + 1, b, count
+
     def exhausted(self, first: int, last: int) -> tuple[Range, ...]:
-        """The parts of `first` to `last` that were pushed so often that they are to be parked."""
+        """The parts of `first` to `last` that were handed out so often that they are to be parked."""
         if not self.attempts_max:
             return ()
         return tuple(

@@ -12,7 +12,9 @@ import msgspec
 
 from veredus.kernel.errors import Refused
 
-from .facts import StreamConfig
+from .facts import Contents, StreamConfig
+from .places import Places
+from .rights import Rights
 from .stream import Stream
 from .tail import TailBudget
 
@@ -29,6 +31,13 @@ class StreamsLimits(msgspec.Struct, frozen=True, kw_only=True):
     sources_per_principal_max: int = 20_000
     subscriptions_max: int = 10_000
     stages_max: int = 10_000
+    filter_terms_per_principal_max: int = 20_000
+    """Key patterns and operations in the filters of one principal's subscribers at once."""
+    sinks_max: int = 20_000
+    sinks_per_principal_max: int = 10_000
+    """All peers that prove nothing count as one."""
+    stage_lease_ns: int = 3600 * 1_000_000_000
+    """How long open stages, and ephemeral sinks, stay when no channel of their run is open."""
     creates_on_use: bool = True
     """Whether a stream that does not exist comes into being when a permitted peer first publishes or subscribes to
     it."""
@@ -62,16 +71,25 @@ class Run:
     incarnation: bytes = b""
     commit_id: int = -1
     commit_streams: tuple[tuple[str, int, int], ...] = ()
+    contents: tuple[Contents, ...] = ()
+    """What the last commit put where: it belongs to its identity."""
     is_committing: bool = False
     past: tuple[bytes, ...] = ()
     """Incarnations of older runs, the newest last: a zombie must not take over again."""
+    owner: str = ""
+    """The principal whose sink it is, "" for nobody in particular."""
+    is_durable: bool = False
+    """Whether the journal has it."""
+    is_ephemeral: bool = False
+    """Whether it goes once nobody has been there for it for a while: nobody will ask for its commit again."""
 
-    def begin(self, epoch: int, incarnation: bytes) -> None:
+    def begin(self, epoch: int, incarnation: bytes, owner: str) -> None:
         """A new run begins."""
         if self.incarnation:
             self.past = (*self.past, self.incarnation)[-PAST_RUNS_MAX:]
         self.epoch = epoch
         self.incarnation = incarnation
+        self.owner = owner
 
 
 class Tables:
@@ -82,9 +100,10 @@ class Tables:
         "created_by",
         "ids",
         "limits",
-        "may",
         "next_stage",
         "next_stream_id",
+        "places",
+        "rights",
         "runs",
         "size_of",
         "stages",
@@ -96,19 +115,19 @@ class Tables:
         self,
         limits: StreamsLimits,
         ids: Callable[[], bytes],
-        may: Callable[[str, str, str], bool],
+        rights: Rights,
         size_of: Callable[[int], int],
     ) -> None:
         """Empty tables.
 
-        `ids` gives 16 random bytes at each call; `may(principal, verb, stream)` guards every door; `size_of(stream_id)`
-        is
-        what the journal keeps of a stream, in bytes.
+        `ids` gives 16 random bytes at each call; `rights` guard every listener; `size_of(stream_id)` is what the
+        journal keeps of a stream, in bytes.
         """
         self.size_of = size_of
         self.limits = limits
         self.ids = ids
-        self.may = may
+        self.places = Places(ids)
+        self.rights = rights
         self.budget = TailBudget(limits.tail_size_max)
         self.streams: dict[str, Stream] = {}
         self.streams_by_id: dict[int, Stream] = {}
@@ -134,14 +153,6 @@ class Tables:
         stream.tail.forget()
         for stage in [stage for stage in self.stages.values() if stage.stream_id == stream_id]:
             del self.stages[stage.stage]
-
-    def check_may(self, principal: str, verb: str, stream: str) -> None:
-        """Raise `Refused("forbidden")` unless the rules let `principal` do this."""
-        if not self.may(principal, verb, stream):
-            who = principal or "an anonymous peer"
-            raise Refused(
-                "forbidden", f"{who} may not {verb} {stream!r}: ask for a rule in the [security] section", verb=verb
-            )
 
     def existing(self, name: str) -> Stream:
         """The stream of this name. Raises `Refused("unknown-stream")`."""

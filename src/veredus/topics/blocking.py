@@ -58,20 +58,24 @@ class Client:
         """Be subscribed to the topic no longer; as `AsyncClient.unsubscribe`."""
         self._thread.run(self._operations.unsubscribe(topic))
 
-    def put(self, topic: str, body: Octets) -> None:
+    def forget_last(self, topic: str) -> None:
+        """Forget which message of the topic came last; as `AsyncClient.forget_last`."""
+        self._thread.run(self._operations.forget_last(topic))
+
+    def put(self, topic: str, body: Octets, *, key: bytes = b"") -> None:
         """Put a message; as `AsyncClient.put`."""
         with self._hands.setdefault(topic, Lock()):
-            self._thread.run(self._operations.put(topic, bytes(memoryview(body))))
-            self._thread.call(partial(self._operations.told, topic))
+            self._thread.run(self._operations.put(topic, bytes(memoryview(body)), key=key))
+            self._thread.run(self._operations.told(topic))
 
-    def put_many(self, topic: str, bodies: Sequence[Octets]) -> None:
+    def put_many(self, topic: str, bodies: Sequence[Octets], *, key: bytes = b"") -> None:
         """Put some thousands of messages at once, all of them or none; as `AsyncClient.put_many`."""
         if not bodies:
             return
         packed = packed_of(bodies)
         with self._hands.setdefault(topic, Lock()):
-            self._thread.run(self._operations.put(topic, packed, is_many=True))
-            self._thread.call(partial(self._operations.told, topic))
+            self._thread.run(self._operations.put(topic, packed, is_many=True, key=key))
+            self._thread.run(self._operations.told(topic))
 
     def get(self, topic: str, *, wait_s: float = 0.0) -> Message | None:
         """The next message, None when there is none within `wait_s`; as `AsyncClient.get`."""

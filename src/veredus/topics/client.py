@@ -54,17 +54,25 @@ class GroupClient:
         """
         await self._operations.unsubscribe(topic)
 
-    async def put(self, topic: str, body: Octets) -> None:
+    async def forget_last(self, topic: str) -> None:
+        """Forget which message of the topic came last: where the server that gave it is lost for good, and another one
+        says of a GET that it cannot know its id. What waits at that one comes then, and nothing of it is lost.
+        """
+        await self._operations.forget_last(topic)
+
+    async def put(self, topic: str, body: Octets, *, key: bytes = b"") -> None:
         """Put a message: all who are subscribed get it, once.
 
         Raises `Misuse("too-large")`, `Refused`, or `Unavailable`: then nobody knows whether it was put, and the next
-        put of the same body on this topic is the same put, tried again.
+        put of the same body on this topic is the same put, tried again. Once this has returned, the same body is
+        another put; but for one with the `key` of the last put on the topic, which is that put for ever: whoever is
+        killed as it is told, and tries again, puts once.
         """
         async with self._hands.setdefault(topic, asyncio.Lock()):
-            await self._operations.put(topic, bytes(memoryview(body)))
-            self._operations.told(topic)
+            await self._operations.put(topic, bytes(memoryview(body)), key=key)
+            await self._operations.told(topic)
 
-    async def put_many(self, topic: str, bodies: Sequence[Octets]) -> None:
+    async def put_many(self, topic: str, bodies: Sequence[Octets], *, key: bytes = b"") -> None:
         """Put some thousands of messages at once, all of them or none; with 4 bytes each, at most `body_size_max`.
 
         Raises as `put` does; then the next put of the same messages is the same put, tried again.
@@ -73,8 +81,8 @@ class GroupClient:
             return
         packed = packed_of(bodies)
         async with self._hands.setdefault(topic, asyncio.Lock()):
-            await self._operations.put(topic, packed, is_many=True)
-            self._operations.told(topic)
+            await self._operations.put(topic, packed, is_many=True, key=key)
+            await self._operations.told(topic)
 
     async def get(self, topic: str, *, wait_s: float = 0.0) -> Message | None:
         """The next message; None when there is none within `wait_s`.

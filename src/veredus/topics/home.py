@@ -29,7 +29,7 @@ class Home:
     def __init__(self, settings: HomeSettings) -> None:
         """Nothing is opened yet. Raises `Misuse("no-proxies")`."""
         if not settings.proxies:
-            raise Misuse("no-proxies", "there is no proxy to ask: list at least one address under `proxies`")
+            raise Misuse("no-proxies", "no proxy is configured: list at least one address in `proxies`")
         self.settings = settings
         self.states = States(settings.path, settings.owner)
         self._questions: Questions | None = None

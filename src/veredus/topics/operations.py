@@ -1,6 +1,6 @@
 """What a client does, one operation at a time on each topic, side by side on different ones.
 
-    put:  begin_put ──save, synced──┬──► end_put ──► the caller is told ──► end_report ──save
+    put:  begin_put ──save, synced──┬──► end_put ──► end_report ──save──► the caller is told
                     └──ask──────────┘
     get:  asked_get ──► ask ──► end_get ──save, synced──► the caller has it ──► end_hand_over ──save
 
@@ -12,9 +12,10 @@ What must be durable, and when:
 - *end_put* is not saved at all. Whoever is killed before its caller was told asks again with the same counter and body,
   which the server knows; what its answer says beyond that, `is_taken`, only spares that question while the process
   lives. That nobody knows what became of a put is written without a sync.
-- *end_report* is written right after the caller was told, so that the same body may be put anew, and not synced: if a
-  power failure takes it, the next put of the same body counts as this one, as if it had struck just before. It must not
-  be written before, or a process that is killed in between has it put twice.
+- *end_report before the caller is told*, and not synced: what was acknowledged is never taken for the next put of the
+  same body. A process that is killed between the two was about to be told: it puts the body twice if it tries again,
+  unless it gives its puts keys. If a power failure takes what was written, the next put of the same body counts as
+  this one.
 - *end_get before handing over*, id and body: the next GET names the id, and the server lets go of the message.
 - *end_hand_over* when the next operation on the topic begins, which says that the caller is done with the message, or
   when it says so, or when the client closes. Whoever is killed before gets the same message again.
@@ -30,7 +31,7 @@ from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import repeat
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from veredus.kernel.errors import Misuse, Refused, Unavailable, VeredusError
@@ -41,12 +42,16 @@ from veredus.protocols.topics.client_state import (
     asked_get,
     asked_put,
     begin_put,
+    begin_wish,
     end_get,
     end_hand_over,
     end_put,
     end_report,
     end_unsubscribe,
+    end_wish,
+    forget_last,
     is_anothers,
+    is_put,
     messages_in,
     unfinished_put,
 )
@@ -68,11 +73,9 @@ from .home import Home
 
 WORD_SIZE_MAX = 512
 """So that an id, a topic and the id of a message fit into a header."""
-TOLD_S = 0.01
-"""How long after the end of a put its caller has been told for sure."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.02, 0.5
 T = TypeVar("T")
-_Question: TypeAlias = Get | GetMany | Put | PutMany
+_Question: TypeAlias = Get | GetMany | Put | PutMany | Subscribe | Unsubscribe
 
 
 class Message(NamedTuple):
@@ -93,8 +96,6 @@ class _Place:
     messages_of: str = ""
     given_count: int = 0
     """How many of what came the caller has, in all."""
-    is_told: bool = False
-    """Whether the caller knows that its put was taken."""
 
 
 class Operations:
@@ -108,7 +109,6 @@ class Operations:
         self.is_open = False
         self._places: dict[str, _Place] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
-        self._told_timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
         """Its home is open."""
@@ -119,8 +119,6 @@ class Operations:
         self.is_open = False
         while self._tasks:
             await asyncio.wait(list(self._tasks))
-        if self._told_timer is not None:
-            self._told_timer.cancel()
         for topic, place in self._places.items():
             if not is_done:
                 place.given_count = 0
@@ -130,11 +128,23 @@ class Operations:
 
     # ── what the caller was told ─────────────────────────────────────────────────────────────────────────────────────
 
-    def told(self, topic: str) -> None:
-        """The caller of the last put on the topic knows, or is about to know, that it was taken."""
-        self._place(topic).is_told = True
-        if self._told_timer is None:
-            self._told_timer = asyncio.get_running_loop().call_later(TOLD_S, self._write_told)
+    async def told(self, topic: str) -> None:
+        """The caller of the last put on the topic is about to know that it was taken: that is written down first.
+
+        A caller that does not wait so long is told nothing: its put is still the one to be tried again.
+        """
+        place = self._place(topic)
+        async with place.lock:
+            state = self._state(topic)
+            if state.putting is None or not state.putting.is_taken:
+                return
+            saved = self._saved(topic, end_report(state), is_synced=False)
+            try:
+                with suppress(Unavailable):
+                    await asyncio.shield(saved)
+            except asyncio.CancelledError:
+                saved.add_done_callback(lambda _: self._home.states.hold(self._id, topic, state))
+                raise
 
     def given(self, topic: str, count: int = 1) -> None:
         """The caller has what it took, so many; the next operation on the topic says that it is done with it."""
@@ -142,24 +152,9 @@ class Operations:
         if got is not None:
             self._place(topic).given_count = got.done_count + count
 
-    def _write_told(self) -> None:
-        self._told_timer = None
-        for topic, place in self._places.items():
-            if place.is_told and self.is_open:
-                self._spawn(self._write_mark(topic, place))
-
-    async def _write_mark(self, topic: str, place: _Place) -> None:
-        async with place.lock:
-            if place.is_told:
-                with suppress(Unavailable):
-                    await self._saved(topic, end_report(self._state(topic)), is_synced=False)
-                    place.is_told = False
-
     def _marked(self, topic: str) -> ClientState:
         """The topic's state, with what its caller was told and given."""
         state, place = self._state(topic), self._place(topic)
-        if place.is_told:
-            state = end_report(state)
         if state.got is not None and place.given_count > state.got.done_count:
             state = end_hand_over(state, place.given_count)
         return state
@@ -170,8 +165,7 @@ class Operations:
 
     def _forget_marks(self, topic: str) -> None:
         """They are saved."""
-        place = self._place(topic)
-        place.given_count, place.is_told = 0, False
+        self._place(topic).given_count = 0
 
     async def _save_marks(self, topic: str) -> None:
         state = self._marked(topic)
@@ -190,7 +184,7 @@ class Operations:
         check_named("topic", topic)
         await self._run(self._unsubscribe(topic))
 
-    async def put(self, topic: str, body: bytes, is_many: bool = False) -> None:
+    async def put(self, topic: str, body: bytes, is_many: bool = False, key: bytes = b"") -> None:
         """Put a message, or what `many.pack` made of many; `told` is to be called next.
 
         Raises `Misuse("too-large")`, `Refused` or `Unavailable`.
@@ -198,8 +192,8 @@ class Operations:
         check_named("topic", topic)
         size_max = self._home.settings.body_size_max
         if len(body) > size_max:
-            raise Misuse("too-large", f"the body has {len(body)} bytes, and may have {size_max}: put it in parts")
-        await self._run(self._put(topic, body, is_many))
+            raise Misuse("too-large", f"the body has {len(body)} bytes, and the limit is {size_max}: put it in parts")
+        await self._run(self._put(topic, body, is_many, key))
 
     async def take(self, topic: str, count_max: int = 0) -> list[Message]:
         """The next message, or up to `count_max`, if there are any; `given` is to be called next.
@@ -228,19 +222,36 @@ class Operations:
 
     async def _subscribe(self, topic: str) -> None:
         async with self._place(topic).lock:
-            await self._save_marks(topic)
-            status = await self._ask(encode_message(Subscribe(self._id, topic)))
+            status = await self._wish(topic, Subscribe)
             if status.status not in (StatusWord.OK, StatusWord.ALREADY_SUBSCRIBED):
                 raise self._error(status, "SUBSCRIBE", topic)
 
     async def _unsubscribe(self, topic: str) -> None:
         async with self._place(topic).lock:
-            await self._save_marks(topic)
-            status = await self._ask(encode_message(Unsubscribe(self._id, topic)))
+            status = await self._wish(topic, Unsubscribe)
             # Not subscribed any more is what a second try is told where the first one's answer was lost.
             if status.status not in (StatusWord.OK, StatusWord.NOT_SUBSCRIBED):
                 raise self._error(status, "UNSUBSCRIBE", topic)
             await self._save_if_changed(topic, end_unsubscribe(self._state(topic)))
+
+    async def _wish(self, topic: str, kind: type[Subscribe | Unsubscribe]) -> Status:
+        """Ask under a new number; once more above the one that is named, if this client has forgotten that."""
+        state = begin_wish(self._marked(topic), time_ns() // 1000)
+        status = await self._ask_saved(topic, state, kind(self._id, topic, state.last_wish), is_synced=False)
+        known = end_wish(state, status)
+        if known is None:
+            return status
+        state = begin_wish(known, time_ns() // 1000)
+        return await self._ask_saved(topic, state, kind(self._id, topic, state.last_wish), is_synced=False)
+
+    async def forget_last(self, topic: str) -> None:
+        """Forget which message came last. Raises `Unavailable` where that cannot be written."""
+        check_named("topic", topic)
+        await self._run(self._forget_last(topic))
+
+    async def _forget_last(self, topic: str) -> None:
+        async with self._place(topic).lock:
+            await self._save(topic, forget_last(self._marked(topic)))
 
     async def _save_if_changed(self, topic: str, state: ClientState) -> None:
         if state != self._state(topic):
@@ -271,13 +282,19 @@ class Operations:
             place.messages_of = got.message_id
         return place.messages
 
-    async def _put(self, topic: str, body: bytes, is_many: bool) -> None:
+    async def _put(self, topic: str, body: bytes, is_many: bool, key: bytes) -> None:
         async with self._place(topic).lock:
             state = self._marked(topic)
-            if unfinished_put(state, body, is_many) is not None:
+            if is_put(state, key):
+                return
+            if unfinished_put(state, body, is_many, key) is not None:
                 state = await self._finished(topic, state)
-            state = begin_put(state, body, is_many)
+            is_first = state.last_put_counter == 0
+            state = begin_put(state, body, is_many, key, time_ns() // 1000)
             assert state.putting is not None
+            if is_first:
+                # A process that follows must have the same counter, which is this moment.
+                await self._save(topic, state)
             if state.putting.is_taken:
                 await self._save_if_changed(topic, state)
                 return
@@ -285,7 +302,7 @@ class Operations:
             try:
                 status = await self._ask_saved(topic, state, asked_put(state, self._id, topic))
                 if is_anothers(state, status):
-                    state = begin_put(end_put(state, status), body, is_many)
+                    state = begin_put(end_put(state, status), body, is_many, key)
                     status = await self._ask_saved(topic, state, asked_put(state, self._id, topic))
             except Unavailable as unavailable:
                 state, error = end_put(state, None), unavailable
@@ -401,7 +418,7 @@ def packed_of(bodies: Sequence[Octets]) -> bytes:
 def checked_count(count_max: int) -> int:
     """How many messages are wanted at once. Raises `Misuse("too-few")` for none."""
     if count_max < 1:
-        raise Misuse("too-few", f"{count_max} messages cannot be got: ask for at least one")
+        raise Misuse("too-few", f"{count_max} is not a count of messages to get: ask for at least one")
     return min(count_max, COUNT_MAX)
 
 
@@ -416,6 +433,6 @@ def pauses(wait_s: float) -> Iterator[float]:
 def _in_doubt(error: VeredusError) -> VeredusError:
     # A proxy without a server passed nothing on.
     if isinstance(error, Unavailable) and error.code != "no-server":
-        said = f"{error.message} (nobody knows whether the message was put; the same put again never puts it twice)"
+        said = f"{error.message} (it is not known whether the message was put; retrying is idempotent)"
         return Unavailable(error.code, said, **error.details)
     return error

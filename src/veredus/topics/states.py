@@ -135,18 +135,27 @@ class States:
         return saved
 
     async def close(self) -> None:
-        """Bring all to the platter, and let go of the directory."""
-        if self._unsynced_key is not None and not self._failure:
-            # A save that is synced takes all before it along.
-            with suppress(Unavailable):
+        """Bring all to the platter, and let go of the directory.
+
+        Raises `Unavailable` when that failed; the directory is free all the same.
+        """
+        try:
+            await self._bring_to_platter()
+        finally:
+            if self._wake_handle is not None:
+                self._wake_handle.cancel()
+            await asyncio.to_thread(self._disk.close)
+            self._directory.close()
+
+    async def _bring_to_platter(self) -> None:
+        try:
+            if self._unsynced_key is not None and not self._failure:
+                # A save that is synced takes all before it along.
                 await self._save(self._unsynced_key, self._states.get(self._unsynced_key, _NEW), is_synced=True)
-        if self._checkpointed is not None:
-            # Begun is half done: of its two copies one would be missing, in many short lives for ever.
-            await self._checkpointed
-        if self._wake_handle is not None:
-            self._wake_handle.cancel()
-        await asyncio.to_thread(self._disk.close)
-        self._directory.close()
+        finally:
+            if self._checkpointed is not None:
+                # Begun is half done: of its two copies one would be missing, in many short lives for ever.
+                await self._checkpointed
 
     # ── opening ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -262,11 +271,11 @@ class States:
         # There is hardly ever anything to say, and to be able to takes a command a tenth of its time.
         import structlog
 
-        from veredus.runtime.logs import set_up_logs
+        from veredus.runtime.logs import Logger, set_up_logs
 
         if not structlog.is_configured():
             set_up_logs("warning")
-        getattr(structlog.get_logger("veredus"), note.level)(note.event, directory=str(self.path), **note.fields)
+        Logger().say(note.level, note.event, {"directory": str(self.path), **note.fields})
 
     def _not_saved(self, code: str, reason: str) -> Unavailable:
         said = f"what {self._owner} must remember cannot be written to {self.path} ({reason})"

@@ -16,11 +16,12 @@ BODY_SIZE_MAX = 1000
 TOPIC = "prices"
 NAMES = "SUBSCRIBE, UNSUBSCRIBE, GET, PUT, PERIODIC, MERGE, TRANSFER, STATUS, PUT_MANY, GET_MANY"
 NO_END = "an empty line ends a header, and there is none in the first"
-COUNTER = f"a counter is a whole number from 1 to {U63_MAX}, this is"
+WISH = f"a wish is a whole number from 1 to {U63_MAX}, this is"
+COUNTER = f"a counter is a whole number from 0 to {U63_MAX - 1}, this is"
 FOR_OTHERS = "a server takes SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY, MERGE and TRANSFER;"
 LETTERS = "(letters, digits and _.:@/+=- are; it starts with a letter, a digit or _) [bad-name]"
 GIVEN = "name the last one, or -1 for none"
-MERGED = "try again, until both are merged; or, if that server is lost, unsubscribe and subscribe"
+MERGED = "try again, until both are merged; or, if that server is lost for good, name -1: what waits here comes then"
 SERVER_TOO = f"server that has it too: {MERGED}"
 
 
@@ -65,8 +66,8 @@ BAD_MESSAGES = {
         r"a header is UTF-8: byte 12 of 'SUBSCRIBE al\\xffice prices' is not",
     ),
     "get-with-body": (b"GET alice prices -1\r\n\r\nbody", "GET has no body, this has 4 bytes"),
-    "subscribe-with-body": (b"SUBSCRIBE alice prices\r\n\r\n\x00", "SUBSCRIBE has no body, this has 1 bytes"),
-    "counter-zero": (b"PUT bob prices 0\r\n\r\nx", f"{COUNTER} '0'"),
+    "subscribe-with-body": (b"SUBSCRIBE alice prices\r\n\r\n\x00", f"{WISH} '\\x00'"),
+    "unsubscribe-number-zero": (b"UNSUBSCRIBE alice prices\r\n\r\n0", f"{WISH} '0'"),
     "counter-below": (b"PUT bob prices -3\r\n\r\nx", f"{COUNTER} '-3'"),
     "counter-large": (b"PUT bob prices 9223372036854775808\r\n\r\nx", f"{COUNTER} '9223372036854775808'"),
     "counter-long": (b"PUT bob prices " + b"9" * 99 + b"\r\n\r\nx", f"{COUNTER} '{'9' * 99}'"),
@@ -115,7 +116,7 @@ OTHERS = {
     "body-large": (
         b"PUT bob prices 4\r\n\r\n" + bytes(1001),
         "REFUSED",
-        "the body has 1001 bytes, and may have 1000: put it in parts",
+        "the body has 1001 bytes, and the limit is 1000: put it in parts",
     ),
     "source-name": (
         "PUT ä prices 1\r\n\r\nx".encode(),
@@ -135,7 +136,7 @@ OTHERS = {
     "body-large-elsewhere": (
         b"PUT bob fresh 4\r\n\r\n" + bytes(1001),
         "REFUSED",
-        "the body has 1001 bytes, and may have 1000: put it in parts",
+        "the body has 1001 bytes, and the limit is 1000: put it in parts",
     ),
     "stream-name": (
         b"PUT bob a*b 1\r\n\r\nx",

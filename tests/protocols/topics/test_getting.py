@@ -472,3 +472,15 @@ def test_whatever_is_lost_each_message_of_a_subscription_is_had_once_and_in_orde
         else:
             assert scene.status(UNSUBSCRIBE) == ("OK" if begins else "NOT_SUBSCRIBED")
             begins = 0
+
+
+def test_whoever_holds_a_message_of_a_lost_server_gets_what_waits_here_by_naming_none() -> None:
+    scene = Scene()
+    assert scene.status(SUBSCRIBE) == "OK"
+    scene.publish(2)
+    status, said = scene.get(f"{'0123456789abcdef'}-7")
+    assert status == "SERVER_UNAVAILABLE"
+    assert said.endswith("if that server is lost for good, name -1: what waits here comes then")
+    first, _ = scene.get("-1")
+    second, _ = scene.get(first)
+    assert [int(one.partition("-")[2]) for one in (first, second)] == [1, 2]

@@ -102,7 +102,7 @@ def test_many_over_the_limit_together_are_refused_before_anything_is_asked() -> 
     scene = Puts()
     scene.put_many(1, 1, *[bytes(100)] * 10)
     (end,) = scene.ended
-    said = f"the body has 1044 bytes, and may have {BODY_SIZE_MAX}: put it in parts"
+    said = f"the body has 1044 bytes, and the limit is {BODY_SIZE_MAX}: put it in parts"
     assert (end.status, end.text) == ("REFUSED", said)
     assert scene.rig.floor.tables.streams == {}
 

@@ -16,7 +16,9 @@ from veredus.protocols.topics.messages import HEADER_SIZE_MAX, decode_message, e
 FILES = Path(__file__).parent / "golden"
 GOLDEN: dict[str, tuple[bytes, m.Message]] = {
     "subscribe": (b"SUBSCRIBE alice prices\r\n\r\n", m.Subscribe("alice", "prices")),
+    "subscribe-wish": (b"SUBSCRIBE alice prices\r\n\r\n7", m.Subscribe("alice", "prices", 7)),
     "unsubscribe": (b"UNSUBSCRIBE alice prices\r\n\r\n", m.Unsubscribe("alice", "prices")),
+    "unsubscribe-wish": (b"UNSUBSCRIBE alice prices\r\n\r\n8", m.Unsubscribe("alice", "prices", 8)),
     "get": (b"GET alice prices -1\r\n\r\n", m.Get("alice", "prices", "-1")),
     "get-behind": (b"GET alice prices bob-7\r\n\r\n", m.Get("alice", "prices", "bob-7")),
     "put": (b"PUT bob prices 7\r\n\r\nEWR 12.5\r\n\r\n*", m.Put("bob", "prices", 7, b"EWR 12.5\r\n\r\n*")),
@@ -71,12 +73,11 @@ BAD = {
     "line": (b"GET alice a\nb -1\r\n\r\n", r"character '\n' at position 1"),
     "not UTF-8": (b"GET \xff a -1\r\n\r\n", "a header is UTF-8: byte 4"),
     "a body": (b"GET alice a -1\r\n\r\nx", "GET has no body, this has 1 bytes"),
-    "no counter": (b"PUT bob a x1\r\n\r\n", "a counter is a whole number from 1 to 9223372036854775807, this is 'x1'"),
-    "counter 0": (b"PUT bob a 0\r\n\r\n", "from 1 to"),
-    "counter below": (b"PUT bob a -1\r\n\r\n", "from 1 to"),
-    "counter above": (b"PUT bob a 9223372036854775808\r\n\r\n", "from 1 to"),
-    "counter of other digits": ("PUT bob a ١\r\n\r\n".encode(), "from 1 to"),
-    "endless counter": (b"PUT bob a " + b"9" * 1000 + b"\r\n\r\n", "from 1 to"),
+    "no counter": (b"PUT bob a x1\r\n\r\n", "a counter is a whole number from 0 to 9223372036854775806, this is 'x1'"),
+    "counter below": (b"PUT bob a -1\r\n\r\n", "from 0 to"),
+    "counter above": (b"PUT bob a 9223372036854775808\r\n\r\n", "from 0 to"),
+    "counter of other digits": ("PUT bob a ١\r\n\r\n".encode(), "from 0 to"),
+    "endless counter": (b"PUT bob a " + b"9" * 1000 + b"\r\n\r\n", "from 0 to"),
     "many of nothing": (b"PUT_MANY bob a 1\r\n\r\n", "begins with their count, 1 to 65536, and the length of each"),
     "none": (b"PUT_MANY bob a 1\r\n\r\n\0\0\0\0", "this one has 4 bytes, and says 0"),
     "too many at once": (b"PUT_MANY bob a 1\r\n\r\n\1\0\1\0" + bytes(4 * 65537), "and says 65537"),
@@ -85,7 +86,7 @@ BAD = {
     "many and more": (GOLDEN["put-many"][0] + b"x", "2 messages with their lengths have 15 bytes, and these are 16"),
     "counter of the last above": (
         GOLDEN["put-many"][0].replace(b" 9\r", b" 9223372036854775807\r"),
-        "a counter is a whole number from 1 to 9223372036854775806",
+        "a counter is a whole number from 0 to 9223372036854775805",
     ),
     "many of no number": (b"GET_MANY alice a -1 x\r\n\r\n", "a count is a whole number from 1 to"),
     "many, none wanted": (b"GET_MANY alice a -1 0\r\n\r\n", "a count is a whole number from 1 to"),
@@ -99,7 +100,7 @@ BAD = {
     "status of nobody": (b"STATUS\r\n\r\n", "STATUS <ID> <STATUS> has 2 fields, this has 0"),
 }
 WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters=" "), min_size=1, max_size=20)
-COUNTERS = st.integers(1, (1 << 63) - 1)
+COUNTERS = st.integers(1, (1 << 63) - 2)
 MANY = st.lists(st.binary(max_size=20), min_size=1, max_size=20)
 BODIES = st.one_of(st.binary(max_size=50), st.lists(st.sampled_from([b"*", b"/", b"s", b"\r\n"])).map(b"".join))
 
@@ -115,8 +116,8 @@ def transfers(draw: st.DrawFn) -> m.Transfer:
 
 
 MESSAGES = st.one_of(
-    st.builds(m.Subscribe, WORDS, WORDS),
-    st.builds(m.Unsubscribe, WORDS, WORDS),
+    st.builds(m.Subscribe, WORDS, WORDS, st.just(0) | COUNTERS),
+    st.builds(m.Unsubscribe, WORDS, WORDS, st.just(0) | COUNTERS),
     st.builds(m.Get, WORDS, WORDS, WORDS),
     st.builds(m.Put, WORDS, WORDS, COUNTERS, BODIES),
     st.builds(m.PutMany, WORDS, WORDS, COUNTERS.filter(lambda one: one < 1 << 62), MANY.map(pack)),

@@ -13,6 +13,7 @@ from veredus.protocols.topics.transfer import Standing
 from veredus.streams.exchange import CursorMove, Place
 from veredus.streams.facts import Origin
 from veredus.streams.ranges import cursor_of
+from veredus.streams.stream import Left
 
 KEEPER, GIVER, THIRD = b"k" * 16, b"g" * 16, b"t" * 16
 
@@ -203,8 +204,8 @@ def test_what_a_third_server_gave_before_is_known_by_its_ids_still() -> None:
 
 def test_who_left_one_server_after_it_had_subscribed_at_the_other_has_left_both() -> None:
     merged = merged_with([195, 205], {1: 95, 2: 105}, {}, [95, 105], (100, 110))
-    at_giver = Side({"bob": Standing(50, 1, 0), "eve": Standing(50, 1, 0)}, {"ada": 80, "dan": 20})
-    at_keeper = Side({"ada": Standing(150, 1, 0), "dan": Standing(150, 1, 0)}, {"bob": 200, "eve": 155})
+    at_giver = Side({"bob": Standing(50, 1, 0), "eve": Standing(50, 1, 0)}, {"ada": Left(80), "dan": Left(20)})
+    at_keeper = Side({"ada": Standing(150, 1, 0), "dan": Standing(150, 1, 0)}, {"bob": Left(200), "eve": Left(155)})
     found = {move.subscriber: move for move in moves(1, "topics", at_keeper, at_giver, merged)}
     assert found["ada"].is_removed
     assert found["ada"].opened_us == 180
@@ -215,9 +216,9 @@ def test_who_left_one_server_after_it_had_subscribed_at_the_other_has_left_both(
 
 def test_when_somebody_left_the_giver_is_known_to_the_keeper_for_the_next_merge() -> None:
     merged = merged_with([195, 205], {1: 95, 2: 105}, {}, [95, 105], (100, 110))
-    left_us = {"gone": 80, "back": 40, "older": 30}
-    at_giver = Side({"back": Standing(50, 1, 0)}, left_us)
-    at_keeper = Side({"here": Standing(150, 1, 0)}, {"older": 140})
+    left = {"gone": Left(80), "back": Left(40), "older": Left(30)}
+    at_giver = Side({"back": Standing(50, 1, 0)}, left)
+    at_keeper = Side({"here": Standing(150, 1, 0)}, {"older": Left(140)})
     found = {move.subscriber: move for move in moves(1, "topics", at_keeper, at_giver, merged)}
     assert (found["gone"].is_removed, found["gone"].opened_us) == (True, 180)
     assert (found["back"].is_removed, found["back"].left_us) == (False, 140)
@@ -226,7 +227,25 @@ def test_when_somebody_left_the_giver_is_known_to_the_keeper_for_the_next_merge(
 
 def test_who_left_one_server_keeps_what_it_had_received_there_if_it_has_subscribed_at_the_other_since() -> None:
     merged = merged_with([15, 35], {1: 12, 2: 33, 3: 34}, {}, [12, 33, 34])
-    at_keeper = Side({"bob": Standing(30, 2, 1)}, {"bob": 20})
+    at_keeper = Side({"bob": Standing(30, 2, 1)}, {"bob": Left(20)})
     (move,) = moves(1, "topics", at_keeper, Side({"bob": Standing(10, 1, 2)}), merged)
     assert (move.opened_us, move.start, move.kept_from) == (30, 2, 2)
     assert (move.settled_rows, move.unwanted_rows) == (((0, 1),), ())
+
+
+def test_a_subscription_that_is_asked_for_again_is_not_ended_by_an_older_departure_elsewhere() -> None:
+    merged = Merged(KEEPER, GIVER)
+    at_keeper = Side({"ada": Standing(50, 1, 0, renewed_us=90)})
+    at_giver = Side({"bob": Standing(50, 1, 0, renewed_us=90)}, {"ada": Left(80)})
+    ada, bob = moves(1, "topics", at_keeper._replace(left={"bob": Left(80)}), at_giver, merged)
+    assert (ada.is_removed, ada.opened_us, ada.renewed_us) == (False, 50, 90)
+    assert (bob.is_removed, bob.opened_us, bob.renewed_us) == (False, 50, 90)
+
+
+def test_of_wishes_with_numbers_the_higher_one_counts_whatever_clocks_say() -> None:
+    merged = Merged(KEEPER, GIVER)
+    at_keeper = Side({"ada": Standing(50, 1, 0, wish=7), "bob": Standing(50, 1, 0, wish=7)})
+    at_giver = Side({}, {"ada": Left(900, 6), "bob": Left(10, 8)})
+    ada, bob = moves(1, "topics", at_keeper, at_giver, merged)
+    assert (ada.is_removed, ada.wish, ada.left_wish) == (False, 7, 6)
+    assert (bob.is_removed, bob.left_wish) == (True, 8)

@@ -120,6 +120,45 @@ def test_many_conflicts_are_merged_some_at_a_time() -> None:
     assert asked == [f"MERGE p1 {topic} s1\r\n\r\n".encode() for topic in topics]
 
 
+@pytest.mark.parametrize("question", [m.Get("alice", "new", "-1"), m.Unsubscribe("alice", "new", 7)])
+def test_nobody_is_told_that_they_are_not_subscribed_before_every_known_server_was_asked(
+    question: m.Get | m.Unsubscribe,
+) -> None:
+    scene = Scene()
+    for server in ("s1", "s2", "s3"):
+        scene.claim(server)
+    data = encode_message(question)
+    assert scene.tell(Asked(1, data)) == [Ask("s1", 1, data)]
+    assert scene.answer(1, "NOT_SUBSCRIBED") == [Ask("s2", 2, data)]
+    assert scene.answer(2, "NOT_SUBSCRIBED") == [Ask("s3", 3, data)]
+    ((_, word, _),) = [(e.peer, decode_message(e.data).status, 0) for e in scene.answer(3, "NOT_SUBSCRIBED")]  # type: ignore[union-attr]
+    assert word == "NOT_SUBSCRIBED"
+
+
+def test_a_topic_that_was_made_through_another_proxy_goes_to_the_server_where_it_is_found() -> None:
+    scene = Scene()
+    scene.claim("s1")
+    scene.claim("s2")
+    data = encode_message(m.Unsubscribe("alice", "new", 7))
+    assert scene.tell(Asked(1, data)) == [Ask("s1", 1, data)]
+    assert scene.answer(1, "NOT_SUBSCRIBED") == [Ask("s2", 2, data)]
+    assert isinstance(scene.answer(2)[0], Answer)
+    put = encode_message(m.Put("bob", "new", 1, b"one"))
+    assert scene.tell(Asked(2, put)) == [Ask("s2", 3, put)]
+
+
+def test_where_a_known_server_does_not_answer_nobody_is_told_that_they_are_not_subscribed() -> None:
+    scene = Scene()
+    scene.claim("s1", "t")
+    scene.claim("s2")
+    scene.ask(1, m.Get("alice", "t", "-1"))
+    scene.answer(1, "NOT_SUBSCRIBED")
+    ((_, status, text),) = said([effect for effect in scene.pass_time(SECOND) if isinstance(effect, Answer)])
+    assert status == "SERVER_UNAVAILABLE"
+    assert text.startswith("s2, which may have the topic t,")
+    assert text.endswith("try again")
+
+
 def test_while_two_servers_have_a_topic_a_subscription_is_looked_for_at_both() -> None:
     scene = Scene()
     scene.claim("s1", "t")

@@ -89,7 +89,9 @@ def test_nobody_is_told_that_it_is_not_subscribed_while_a_listed_server_is_away(
     scene.claim("s3")
     scene.claim("s1")
     scene.ask(4, m.Unsubscribe("alice", "a"))
-    assert scene.answer(4, "NOT_SUBSCRIBED")[0] == Answer(4, b"STATUS s NOT_SUBSCRIBED\r\n\r\n")
+    for token, other in ((4, "s1"), (5, "s3")):
+        assert scene.answer(token, "NOT_SUBSCRIBED") == [Ask(other, token + 1, b"UNSUBSCRIBE alice a\r\n\r\n")]
+    assert scene.answer(6, "NOT_SUBSCRIBED")[0] == Answer(4, b"STATUS s NOT_SUBSCRIBED\r\n\r\n")
 
 
 def test_a_question_is_asked_again_three_times_and_then_answered_with_who_is_silent() -> None:

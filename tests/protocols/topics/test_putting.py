@@ -137,7 +137,7 @@ def test_what_the_journal_refuses_is_answered_as_an_error_and_taken_when_it_is_p
 
 def test_who_may_not_publish_hears_why_and_the_next_one_asks_anew() -> None:
     scene = Scene()
-    scene.rig.may = lambda principal, verb, stream: stream != "s"
+    scene.rig.may = lambda principal, verb, resource: resource.name != "s"
     scene.rig.boot()
     scene.put(1, 1)
     scene.put(2, 1, topic="t")
@@ -174,7 +174,7 @@ def test_a_body_over_the_limit_is_refused_before_anything_is_asked() -> None:
     scene = Scene()
     scene.put(1, 1, bytes(BODY_SIZE_MAX + 1))
     (end,) = scene.ended
-    assert (end.status, end.text) == ("REFUSED", "the body has 1001 bytes, and may have 1000: put it in parts")
+    assert (end.status, end.text) == ("REFUSED", "the body has 1001 bytes, and the limit is 1000: put it in parts")
     assert scene.rig.floor.tables.streams == {}
 
 
@@ -240,3 +240,12 @@ def test_whatever_happens_a_counter_is_in_the_stream_once_and_what_was_said_to_b
         mine = [body for (who, _), body in sorted(said_ok.items()) if who == client]
         there = iter(body for body in bodies if body.startswith(client.encode()))
         assert all(body in there for body in mine), "in the order of counters"
+
+
+def test_a_first_put_may_have_the_counter_0() -> None:
+    scene = Scene()
+    for peer, (counter, body) in enumerate(((0, b"zero"), (0, b"zero"), (1, b"one")), 1):
+        scene.put(peer, counter, body)
+        scene.sync()
+    assert scene.done() == [(1, "OK"), (2, "OK"), (3, "OK")]
+    assert scene.bodies() == [b"zero", b"one"]

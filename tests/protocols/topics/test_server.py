@@ -106,7 +106,7 @@ def test_more_than_may_be_in_hand_is_refused_at_once_and_taken_when_there_is_roo
 def test_a_body_over_the_limit_is_refused() -> None:
     scene = ServerScene(replace(SETTINGS, body_size_max=10))
     status = scene.say(put(1, bytes(11)))
-    assert (status.status, status.body) == ("REFUSED", b"the body has 11 bytes, and may have 10: put it in parts")
+    assert (status.status, status.body) == ("REFUSED", b"the body has 11 bytes, and the limit is 10: put it in parts")
     assert scene.say(put(1, bytes(10))).status == "OK"
 
 
@@ -245,7 +245,7 @@ def test_topics_that_nobody_may_be_told_of_are_left_out() -> None:
     scene = ServerScene()
     scene.say(put(1, topic="open"))
     scene.say(put(1, topic="shut"))
-    scene.rig.may = lambda principal, verb, stream: (principal, stream) != ("topics", "shut")
+    scene.rig.may = lambda principal, verb, resource: (principal, resource.name) != ("local", "shut")
     scene.restart()
     scene.pass_time(0)
     assert periodics(scene) == [(PROXY, Periodic(SERVER, ("open",)))]

@@ -30,6 +30,12 @@ class Told:
     subscribed: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
+@pytest.fixture(autouse=True)
+def parts_of_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A story chooses how many rows go in a part; afterwards it is as it was."""
+    monkeypatch.setattr(giving, "PART_COUNT_MAX", giving.PART_COUNT_MAX)
+
+
 class Story:
     """Diverge, heal and calm down; see the module."""
 

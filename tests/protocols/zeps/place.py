@@ -6,7 +6,7 @@ Also a wire between a client's engine and a link of that node, which cuts what g
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -19,7 +19,7 @@ from veredus.journal import exchange as j
 from veredus.kernel.effects import CloseLink, Note, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
-from veredus.protocols.links import SESSION_BITS
+from veredus.protocols.links import SESSION_BITS, TurnGiven, TurnWanted, WorkDone
 from veredus.protocols.zeps.attachment import NodeLink
 from veredus.protocols.zeps.client import ClientLink, ClientSettings
 from veredus.protocols.zeps.client_exchange import OpenRequested, TellOpened
@@ -32,6 +32,7 @@ from veredus.protocols.zeps.orders import (
 )
 from veredus.streams.engine import StreamsEngine
 from veredus.streams.exchange import Durability
+from veredus.streams.rights import May, Resource
 from veredus.streams.tables import StreamsLimits
 
 START_NS = 1_000_000_000_000
@@ -39,7 +40,7 @@ WALL_NS = 1_700_000_000_000_000_000
 SECOND_NS = 1_000_000_000
 
 
-def everything_may(principal: str, verb: str, stream: str) -> bool:
+def everything_may(principal: str, verb: str, resource: Resource) -> bool:
     return True
 
 
@@ -49,7 +50,7 @@ class Place:
     def __init__(
         self,
         limits: LinkLimits | None = None,
-        may: Callable[[str, str, str], bool] = everything_may,
+        may: May = everything_may,
         tail_size_max: int = 64 << 20,
     ) -> None:
         ids = count(1)
@@ -134,9 +135,15 @@ class Place:
                 self._append(thing)
             case j.ReadRequested():
                 self._read(thing)
-            case j.Appended() | j.AppendFailed() | j.RecordsRead() | j.RangeMissing():
+            case j.LocateRequested():
+                self._locate(thing)
+            case j.Appended() | j.AppendFailed() | j.RecordsRead() | j.RangeMissing() | j.Located():
                 self._queue.extend(self.streams.handle(thing, self.now))
             case j.StreamTrimmed() | j.StreamDropped() | j.StagePublished() | j.StageDropped():
+                pass
+            case TurnWanted():
+                self._queue.append(TurnGiven(thing.link))
+            case WorkDone():
                 pass
             case LinkOpened() | Received() | LinkClosed():
                 self._queue.extend(self.links[thing.link].handle(thing, self.now))
@@ -169,6 +176,12 @@ class Place:
         wanted = [r for r in records if r.first_sequence + r.count > asked.first_sequence]
         last = wanted[-1]
         self._queue.append(j.RecordsRead(asked.token, wanted, last.first_sequence + last.count))
+
+    def _locate(self, asked: j.LocateRequested) -> None:
+        records = self.journal.get(asked.stream_id, [])
+        later = [record.first_sequence for record in records if record.append_time_us >= asked.append_time_us]
+        behind = records[-1].first_sequence + records[-1].count if records else 1
+        self._queue.append(j.Located(asked.token, min(later, default=behind)))
 
 
 _FROM_LINKS = {

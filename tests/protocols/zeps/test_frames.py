@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from itertools import pairwise
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
@@ -112,10 +113,12 @@ def test_a_frame_must_hold_its_command_and_nothing_else(name: str) -> None:
 
 
 def test_a_reason_is_printable_and_fits_a_string() -> None:
-    said = frames.decode_command(frames.encode_invalid("no such stream: é\n" + "x" * 300), SIZE_MAX)
+    text = "no such stream: é 100% a_b\n" + "x" * 190 + "é" * 20
+    said = frames.decode_command(frames.encode_invalid(text), SIZE_MAX)
     assert isinstance(said, frames.Invalid)
-    assert said.reason.startswith(b"no_such_stream:_??xxx")
-    assert len(said.reason) == 255
+    assert said.reason.startswith(b"no_such_stream:_%C3%A9_100%25_a%5Fb%0Axxx")
+    assert 250 <= len(said.reason) <= 255
+    assert text.startswith(unquote(said.reason.decode().replace("_", " ")))
     assert all(0x21 <= octet <= 0x7E for octet in said.reason)
 
 

@@ -15,7 +15,8 @@ from veredus.kernel.errors import PeerFault
 from veredus.matching import Filter
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps import native
-from veredus.protocols.zeps.native import Frame, FrameParser, Kind, Receipt
+from veredus.protocols.zeps.native import Frame, Kind, Receipt
+from veredus.protocols.zeps.parsing import GROWTH_SIZE_MAX, READ_SIZE, FrameParser
 from veredus.streams.exchange import Durability, SettleMode, Start, StartKind
 
 from .place import batch
@@ -87,6 +88,8 @@ MESSAGES = [
     m.Goodbye("leaving"),
     m.AttachSource("s", "me", bytes(16), 3, True),
     m.SourceAttached(1, bytes(16), 2, 3, 4, b"token", 5, Durability.INTERVAL),
+    m.Return(5, True, "bad"),
+    m.Returned(5, True),
     m.BatchRefused(1, "gap", "no", 7),
     m.Subscribe("s", "me", "x", Filter(("a", "b"), "c > 1"), Start(StartKind.AFTER_MINE, 0, "me"), 9,
                 SettleMode.INDIVIDUAL, bytes(16), 2, 100, bytes(16)),
@@ -221,7 +224,7 @@ def test_a_claimed_size_alone_buys_no_memory(way: str) -> None:
         parser.get_buffer()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 2 * native.GROWTH_SIZE_MAX
+    assert peak < 2 * GROWTH_SIZE_MAX
 
 
 def test_a_large_frame_is_given_memory_only_as_it_arrives() -> None:
@@ -232,7 +235,7 @@ def test_a_large_frame_is_given_memory_only_as_it_arrives() -> None:
     parser.buffer_updated(8)
     while arrived < size:
         room = len(parser.get_buffer())
-        assert room <= arrived + native.GROWTH_SIZE_MAX + native.READ_SIZE
+        assert room <= arrived + GROWTH_SIZE_MAX + READ_SIZE
         arrived += room
         frames = parser.buffer_updated(room)
     assert [frame.size for frame in frames] == [size]

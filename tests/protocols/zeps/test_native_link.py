@@ -29,8 +29,9 @@ from veredus.protocols.zeps.client_exchange import (
     TellSettled,
     TellWelcome,
 )
-from veredus.protocols.zeps.native import FrameParser, Kind, Receipt
+from veredus.protocols.zeps.native import Kind, Receipt
 from veredus.protocols.zeps.orders import LinkLimits
+from veredus.protocols.zeps.parsing import FrameParser
 from veredus.streams import exchange as x
 from veredus.streams.exchange import Durability
 
@@ -267,6 +268,16 @@ def test_a_congested_link_is_pushed_nothing_until_it_has_drained(pair: Pair) -> 
     pair.place.tell(LinkDrained(1))
     pair.exchange()
     assert len(pair.heard(TellDelivery)) == 1
+
+
+def test_a_node_that_delivers_more_than_there_is_credit_for_is_let_go(pair: Pair) -> None:
+    source, grant = attach(pair)
+    channel, _ = pair.open(m.Subscribe("s", credit=1))
+    offer(pair, source, grant, 1, b"a")
+    (delivery,) = pair.heard(TellDelivery)
+    pushed = b"".join((native.encode_deliver(channel, 0, len(delivery.records)), delivery.records))
+    told = pair.client.handle(Received(1, pushed), pair.place.now)
+    assert [t.code for t in told if isinstance(t, TellLinkClosed)] == ["over-credit"]
 
 
 def test_a_gap_and_progress_are_told_as_they_are(pair: Pair) -> None:

@@ -120,6 +120,7 @@ BINARY = {
     Kind.RECEIPT: "one or more receipts of 24 bytes",
     Kind.CREDIT: "u64 size",
     Kind.DELIVER: "u64 redelivered_to, then records",
+    Kind.HANDED: "u64 sequence",
     Kind.SETTLE: "one or more of u64 first, u64 last",
     Kind.SETTLED: "u64 floor, then any number of u64 first, u64 last",
     Kind.PING: "up to 64 bytes of any kind",
@@ -129,9 +130,9 @@ BINARY = {
 }
 FROM_CLIENT = {
     Kind.HELLO, Kind.CLOSE_CHANNEL, Kind.ATTACH_SOURCE, Kind.OFFER, Kind.SUBSCRIBE, Kind.CREDIT, Kind.SETTLE,
-    Kind.CHANGE_FILTER, Kind.OPEN_RUN, Kind.OPEN_STAGE, Kind.COMMIT, Kind.DROP_STAGES, Kind.REQUEST,
+    Kind.RETURN, Kind.CHANGE_FILTER, Kind.OPEN_RUN, Kind.OPEN_STAGE, Kind.COMMIT, Kind.DROP_STAGES, Kind.REQUEST,
 }  # fmt: skip
-FROM_BOTH = {Kind.GOODBYE, Kind.PING, Kind.PONG}
+FROM_BOTH = {Kind.GOODBYE, Kind.PING, Kind.PONG, Kind.HANDED}
 
 
 def table_of_kinds() -> str:

@@ -3,14 +3,21 @@
 import pytest
 
 from veredus.kernel.events import LinkClosed, LinkCongested, LinkDrained, Received
-from veredus.protocols.links import SESSION_BITS, DrainRequested, ReadingPaused, ReadingResumed, session_of
+from veredus.protocols.links import (
+    SESSION_BITS,
+    DrainRequested,
+    FrameRefused,
+    ReadingPaused,
+    ReadingResumed,
+    session_of,
+)
 from veredus.protocols.zeps import frames
 from veredus.protocols.zeps.frames import CommandParser
 from veredus.protocols.zeps.orders import LinkLimits
 from veredus.streams import exchange as x
 
 from .peer import MUCH, Peer, filled
-from .place import SECOND_NS, Place
+from .place import SECOND_NS, WALL_NS, Place
 
 # ── open-stream, close-stream ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -31,7 +38,6 @@ def test_detach_ok_waits_until_all_is_on_disk() -> None:
     place.hold_journal()
     peer.publish(("k", "v"))
     assert peer.say(frames.DETACH) == []
-    assert peer.say(frames.PING) == [frames.PingOk()]
     place.release_journal()
     peer.listen()
     assert peer.heard[-1] == frames.DetachOk()
@@ -76,12 +82,49 @@ def test_a_peer_that_nobody_knows_is_refused_with_the_reason() -> None:
     assert "token" in peer.invalid
 
 
-def test_ping_is_answered_before_attach_and_after() -> None:
+@pytest.mark.parametrize("door", ["tcp", "zeromq"])
+@pytest.mark.parametrize("command", [frames.PING, frames.PING_OK, frames.DETACH])
+def test_a_ping_or_a_detach_without_an_open_stream_is_invalid(command: bytes, door: str) -> None:
+    place = Place()
+    place.open(1, door)
+    assert place.receive(1, command).startswith(b"\xaa\xa5\x0c\x2bunexpected:_a_stream_is_opened_by_an_ATTACH")
+
+
+def test_a_ping_is_answered_after_attach_ok_and_after_what_was_said_in_between() -> None:
     place = Place()
     place.open(1)
-    assert place.receive(1, frames.PING) == frames.PING_OK
-    assert place.receive(1, frames.encode_attach("s")) == frames.ATTACH_OK
-    assert place.receive(1, frames.PING) == frames.PING_OK
+    place.hold_journal()
+    hasty = frames.encode_attach("s") + frames.encode_subscribe(b"", 0) + frames.PING + frames.encode_subscribe(b"a", 0)
+    assert place.receive(1, hasty + frames.PING) == b""
+    place.release_journal()
+    said = frames.ATTACH_OK + frames.SUBSCRIBE_OK + frames.PING_OK + frames.SUBSCRIBE_OK + frames.PING_OK
+    assert place.take(1) == said
+
+
+def test_ping_ok_says_that_every_publish_before_it_is_on_disk() -> None:
+    place = Place()
+    peer = Peer(place)
+    place.hold_journal()
+    assert peer.say(frames.PING) == [frames.PingOk()]
+    assert peer.publish(("k", "1")) == []
+    assert peer.say(frames.PING, frames.PING) == []
+    assert peer.say(frames.encode_subscribe(b"", 0), frames.encode_credit(MUCH)) == []
+    place.release_journal()
+    peer.listen()
+    assert peer.heard[2:] == [frames.PingOk(), frames.PingOk(), frames.SubscribeOk(), frames.Deliver(1, b"k", b"1")]
+
+
+def test_a_batch_that_is_refused_is_not_confirmed_by_the_ping_behind_it() -> None:
+    place = Place()
+    peer = Peer(place)
+    place.hold_journal()
+    peer.publish(("k", "1"))
+    peer.say(frames.PING)
+    place.tell(x.RefuseBatch(session_of(1, 1), 1, "disk-full", "the disk is full", 0))
+    assert peer.invalid == "disk-full:_the_disk_is_full"
+    place.release_journal()
+    peer.listen()
+    assert frames.PingOk() not in peer.heard
 
 
 @pytest.mark.parametrize(
@@ -171,14 +214,117 @@ def test_more_than_a_greeting_before_attach_ok_gets_invalid() -> None:
     place.open(1)
     place.hold_journal()
     flood = frames.encode_attach("s") + frames.encode_publish(b"k", bytes(60)) * 1000
-    assert b"wait_for_ATTACH-OK" in place.receive(1, flood)
+    assert place.receive(1, flood) == b""
+    place.release_journal()
+    assert b"octets_came_before_ATTACH-OK:_wait_for_it" in place.take(1)
+
+
+def test_a_large_body_before_attach_ok_gets_the_true_reason() -> None:
+    for door in ("tcp", "zeromq"):
+        place = Place()
+        place.open(1, door)
+        place.hold_journal()
+        place.receive(1, frames.encode_attach("s"))
+        place.receive(1, frames.encode_publish(b"k", b"small"))
+        place.receive(1, frames.encode_publish(b"k", bytes(place.limits.greeting_size_max + 1)))
+        place.release_journal()
+        said = CommandParser(100).feed(place.take(1))
+        assert said[0] == frames.AttachOk()
+        assert isinstance(said[1], frames.Invalid)
+        assert said[1].reason == b"too-large:_more_than_65536_octets_came_before_ATTACH-OK:_wait_for_it"
+        assert [len(records) for records in place.journal.values()] == [1], "what came before it counts"
+
+
+@pytest.mark.parametrize("door", ["tcp", "zeromq"])
+@pytest.mark.parametrize("is_pipelined", [True, False])
+def test_what_comes_before_a_bad_command_takes_effect_and_is_answered(door: str, is_pipelined: bool) -> None:
+    place = Place()
+    place.open(1, door)
+    place.hold_journal()
+    good = [frames.encode_publish(b"k", b"1"), frames.PING, frames.encode_subscribe(b"", 0), frames.encode_credit(MUCH)]
+    commands = [frames.encode_attach("s"), *good, frames.DETACH_OK, frames.encode_publish(b"k", b"behind"), frames.PING]
+    if not is_pipelined:
+        place.release_journal()
+        place.receive(1, commands.pop(0))
+        place.hold_journal()
+    for command in commands if door == "zeromq" else [b"".join(commands)]:
+        place.receive(1, command)
+    place.release_journal()
+    said = CommandParser(100).feed(place.take(1))
+    kinds = [type(command).__name__ for command in said if not isinstance(command, frames.AttachOk)]
+    assert kinds[:3] == ["PingOk", "SubscribeOk", "Invalid"], said
+    assert [b"behind" in bytes(record.memory) for records in place.journal.values() for record in records] == [False]
+
+
+def test_a_subscription_that_cannot_be_had_takes_nothing_from_those_before_it() -> None:
+    place = filled(3)
+    peer = Peer(place)
+    peer.say(frames.encode_publish(b"k", b"4") + frames.PING + frames.encode_subscribe(b"", 0) + frames.PING
+             + frames.encode_subscribe(b"", 99) + frames.PING)  # fmt: skip
+    assert peer.heard[1:4] == [frames.PingOk(), frames.SubscribeOk(), frames.PingOk()]
+    assert "not_there_yet" in peer.invalid
+    assert len(peer.heard) == 5
+
+
+def test_a_frame_that_the_transport_does_not_take_gets_invalid_behind_what_came_before_it() -> None:
+    place = Place()
+    peer = Peer(place, door="zeromq")
+    peer.say(frames.encode_publish(b"k", b"1"), frames.PING)
+    place.tell(FrameRefused(1, "too-large", "a frame has at most 20 octets here"))
+    assert peer.invalid == "too-large:_a_frame_has_at_most_20_octets_here"
+    assert peer.heard[1] == frames.PingOk()
+    other = Place()
+    other.open(1, "zeromq")
+    other.tell(FrameRefused(1, "too-large", "a frame has at most 20 octets here"))
+    assert b"too-large:" in other.take(1)
+
+
+# ── a new attach of an identity ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_new_attach_of_an_identity_replaces_the_former_life() -> None:
+    place = filled(3)
+    peer = Peer(place, 1, door="zeromq")
+    peer.say(frames.encode_subscribe(b"", 0), frames.encode_credit(MUCH))
+    assert len(peer.delivered) == 3
+    place.hold_journal()
+    peer.publish(("k", "of the former life"))
+    before = len(peer.heard)
+    assert peer.say(frames.PING, frames.encode_attach("s")) == [frames.AttachOk()]
+    place.release_journal()
+    Peer(place, 2).publish(("k", "5"))
+    peer.listen()
+    assert peer.heard[before + 1 :] == [], "neither what the former life wanted nor what it was owed"
+    peer.say(frames.encode_subscribe(b"", 4), frames.encode_credit(MUCH))
+    assert peer.delivered[3:] == [(5, b"k")]
+
+
+def test_a_new_attach_that_is_bad_ends_the_former_life_and_may_be_followed_by_a_good_one() -> None:
+    place = Place()
+    peer = Peer(place, door="zeromq")
+    peer.say(frames.encode_attach("s", 9))
+    assert "version_9" in peer.invalid
+    peer.say(frames.PING)
+    assert "opened_by_an_ATTACH" in peer.invalid
+    assert peer.say(frames.encode_attach("s"), frames.PING) == [frames.AttachOk(), frames.PingOk()]
+    assert place.closed == {}
+
+
+def test_a_socket_that_attaches_no_more_after_its_life_is_forgotten() -> None:
+    place = Place()
+    peer = Peer(place, door="zeromq")
+    assert peer.say(frames.DETACH) == [frames.DetachOk()]
+    assert place.closed == {}
+    place.wait(place.limits.greeting_timeout_ns)
+    assert "too_late" in peer.invalid
+    assert place.closed == {1: "invalid"}
 
 
 def test_a_batch_that_the_node_could_not_store_gets_invalid_with_the_reason() -> None:
     place = Place()
     peer = Peer(place)
     place.tell(x.RefuseBatch(session_of(1, 1), 1, "disk-full", "the disk is full", 0))
-    assert peer.invalid == "the_disk_is_full"
+    assert peer.invalid == "disk-full:_the_disk_is_full"
 
 
 # ── subscribe ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -188,6 +334,55 @@ def test_delivery_starts_after_the_last_known_sequence() -> None:
     peer = Peer(filled(20))
     assert peer.say(frames.encode_subscribe(b"", 17)) == [frames.SubscribeOk()]
     assert [c.sequence for c in peer.say(frames.encode_credit(MUCH)) if isinstance(c, frames.Deliver)] == [18, 19, 20]
+
+
+def ten_one_a_second() -> Place:
+    """A stream whose publications 1 to 10 were appended a second from each other, the last one a second ago."""
+    place = Place()
+    writer = Peer(place, 99)
+    for number in range(1, 11):
+        writer.publish(("k", str(number)))
+        place.wait(SECOND_NS)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("latest", "expected"),
+    [
+        ((1 << 64) - 1, [11]),
+        ((3 << 62) + 3_000_000, [8, 9, 10, 11]),
+        ((3 << 62) + 2_999_999, [9, 10, 11]),
+        ((3 << 62) + 3_600_000_000, list(range(1, 12))),
+        ((3 << 62), [11]),
+        ((2 << 62) + WALL_NS // 1000 + 5_000_000, [6, 7, 8, 9, 10, 11]),
+        ((2 << 62), list(range(1, 12))),
+        ((2 << 62) + WALL_NS // 1000 + 99_000_000, [11]),
+    ],
+    ids=["live", "a period", "a shorter one", "a long one", "none", "a time", "a time before all", "a time to come"],
+)
+def test_delivery_begins_at_a_time_or_a_period_ago_or_live(latest: int, expected: list[int]) -> None:
+    place = ten_one_a_second()
+    peer = Peer(place)
+    assert peer.say(frames.encode_subscribe(b"", latest)) == [frames.SubscribeOk()]
+    peer.say(frames.encode_credit(MUCH))
+    Peer(place, 2).publish(("k", "11"))
+    assert [sequence for sequence, _ in peer.delivered] == expected
+
+
+def test_subscriptions_from_a_time_and_live_are_one_union_with_others() -> None:
+    place = ten_one_a_second()
+    peer = Peer(place)
+    since = frames.encode_subscribe(b"k", (3 << 62) + 2_000_000)
+    peer.say(since + frames.encode_subscribe(b"", (1 << 64) - 1) + frames.encode_credit(MUCH) + frames.PING)
+    assert peer.heard[1:3] == [frames.SubscribeOk()] * 2
+    Peer(place, 2).publish(("k", "11"), ("other", "12"))
+    assert peer.delivered == [(9, b"k"), (10, b"k"), (11, b"k"), (12, b"other")]
+
+
+def test_a_number_that_is_neither_a_sequence_nor_a_time_gets_invalid() -> None:
+    peer = Peer(Place())
+    peer.say(frames.encode_subscribe(b"", 1 << 62))
+    assert "bad-start" in peer.invalid
 
 
 def test_a_pattern_is_a_prefix_unless_it_names_a_scheme() -> None:
@@ -250,8 +445,8 @@ def test_a_sequence_that_is_not_there_yet_gets_invalid() -> None:
 def test_a_gap_cannot_be_said_in_version_1_and_ends_the_attachment() -> None:
     peer = Peer(filled(3))
     peer.say(frames.encode_subscribe(b"", 0))
-    peer.place.tell(x.PushGap(session_of(1, 2), 1, 3, "trimmed"))
-    assert peer.invalid == "sequences_1_to_2_cannot_be_had:_trimmed"
+    peer.place.tell(x.PushGap(session_of(1, 3), 1, 3, "trimmed"))
+    assert peer.invalid == "gap:_sequences_1_to_2_are_not_available:_trimmed"
 
 
 # ── credit ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -318,22 +513,35 @@ def test_a_batch_of_a_native_source_is_delivered_one_by_one() -> None:
 # ── heartbeat, door, end ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_only_a_peer_that_has_pinged_is_let_go_for_silence() -> None:
+def test_the_node_pings_and_who_answers_lives() -> None:
     place = Place()
     quiet, lively = Peer(place, 1), Peer(place, 2)
-    lively.say(frames.PING)
-    place.wait(place.limits.silence_max_ns - SECOND_NS)
-    lively.say(frames.PING)
-    place.wait(2 * SECOND_NS)
+    for _ in range(5):
+        place.wait(place.limits.heartbeat_interval_ns)
+        lively.listen()
+        assert lively.heard.pop() == frames.Ping()
+        lively.say(frames.PING_OK)
+    quiet.listen()
+    assert quiet.heard == [frames.AttachOk(), frames.Ping(), frames.Ping(), frames.Detach()]
+    assert place.closed == {1: "silent"}
+
+
+def test_a_slow_peer_that_takes_what_is_sent_to_it_is_not_silent() -> None:
+    place = Place()
+    Peer(place)
+    for _ in range(5):
+        place.tell(LinkCongested(1))
+        place.wait(place.limits.silence_max_ns - SECOND_NS)
+        place.tell(LinkDrained(1))
     assert place.closed == {}
+    place.tell(LinkCongested(1))
     place.wait(place.limits.silence_max_ns)
-    assert place.closed == {2: "silent"}
-    assert quiet.say(frames.PING) == [frames.PingOk()]
+    assert place.closed == {1: "silent"}
 
 
 def test_a_peer_is_not_silent_while_nobody_reads_from_it() -> None:
     place = Place()
-    Peer(place).say(frames.PING)
+    Peer(place)
     place.tell(ReadingPaused(1))
     place.wait(3 * place.limits.silence_max_ns)
     place.tell(ReadingResumed(1))

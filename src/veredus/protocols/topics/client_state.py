@@ -1,5 +1,6 @@
 """What a client remembers of one topic, so that it can be killed at any point and run again: no loss, no double.
 
+    wish: begin_wish ──save, ask──► end_wish, which begins anew above a number that the client had forgotten
     put:  begin_put ──save, ask──► end_put ──save──► report ──► end_report ──save
     get:  asked_get ──► ask ──► end_get ──save──► hand over ──► end_hand_over ──save
 
@@ -7,8 +8,9 @@ Each `save` means: nothing goes on before the state is durable; a put may be ask
 same counter until it is known to have been taken, and is remembered until its caller was told: whoever follows a killed
 process and puts the same body goes on with that put, and any other put comes behind it. A message that came is kept
 with its body until it was handed over; whoever was killed in between hands it over again, with the same id. What puts
-or gets many messages at once does so with a body that `many.pack` has made of them. (Killed between the report and its
-save, a client cannot know that it had reported: the same body put next counts as that put.)
+or gets many messages at once does so with a body that `many.pack` has made of them. The report is saved first, and then
+made: a put that was acknowledged is never taken for the next one of the same body. Who is killed between the two cannot
+know that it was about to be told: it puts the body once more, unless both have the same key.
 Source: seed 000, sections 4 and 5.1; beyond it, the body of either is kept.
 """
 
@@ -35,6 +37,8 @@ class Putting:
     """Whether its caller was told that nobody knows. Who was told may put something else, and leave it in doubt."""
     is_many: bool = False
     """Whether the body is many messages, the first of which has the counter."""
+    key: bytes = b""
+    """By which its caller knows it again; b"" where it is known by its body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,31 +60,58 @@ class ClientState:
     last_put_counter: int = 0
     putting: Putting | None = None
     got: Got | None = None
+    last_put_key: bytes = b""
+    """The key of the last put of which the caller was told."""
+    last_wish: int = 0
+    """The number of the last SUBSCRIBE or UNSUBSCRIBE; 0 for none yet."""
 
 
-def unfinished_put(state: ClientState, body: bytes, is_many: bool = False) -> Putting | None:
+def begin_wish(state: ClientState, wall_us: int) -> ClientState:
+    """The client is about to ask for a subscription, or for its end, under a number that it never had before.
+
+    Numbers begin with the time (µs), so that they grow also for a client that lost its directory.
+    """
+    return replace(state, last_wish=max(state.last_wish + 1, wall_us))
+
+
+def end_wish(state: ClientState, status: Status) -> ClientState | None:
+    """The state in which the wish is to be begun once more, since it was none of the newest; None where it is over."""
+    last = _last_counter(status)
+    return None if last is None else replace(state, last_wish=max(state.last_wish, last))
+
+
+def is_put(state: ClientState, key: bytes) -> bool:
+    """Whether the caller was told already that the put with this key was taken, and has forgotten that."""
+    return bool(key) and state.putting is None and state.last_put_key == key
+
+
+def unfinished_put(state: ClientState, body: bytes, is_many: bool = False, key: bytes = b"") -> Putting | None:
     """The put that must be finished before `body` is put: one that is under way, with another body."""
     putting = state.putting
-    if putting is None or putting.is_taken or putting.is_in_doubt or _is_same(putting, body, is_many):
+    if putting is None or putting.is_taken or putting.is_in_doubt or _is_same(putting, body, is_many, key):
         return None
     return putting
 
 
-def begin_put(state: ClientState, body: bytes, is_many: bool = False) -> ClientState:
-    """`body` is being put: as before if the last put had the same body and its caller was not told, and else anew.
+def begin_put(
+    state: ClientState, body: bytes, is_many: bool = False, key: bytes = b"", wall_us: int = 0
+) -> ClientState:
+    """`body` is being put: as before if the last put had the same key, or without one the same body, and its caller was
+    not told; and else anew. The first counter of all is the time, so that a client that lost its directory does not use
+    one again.
 
     Whatever `unfinished_put` names must have been finished before; what `is_taken` already need not be asked.
     """
     putting = state.putting
-    if putting is not None and _is_same(putting, body, is_many):
+    if putting is not None and _is_same(putting, body, is_many, key):
         return replace(state, putting=replace(putting, is_in_doubt=False))
-    last = state.last_put_counter
+    last = state.last_put_counter or max(0, wall_us - 1)
     count = count_of(body) if is_many else 1
-    return replace(state, last_put_counter=last + count, putting=Putting(last + 1, body, is_many=is_many))
+    return replace(state, last_put_counter=last + count, putting=Putting(last + 1, body, is_many=is_many, key=key))
 
 
-def _is_same(putting: Putting, body: bytes, is_many: bool) -> bool:
-    return putting.body == body and putting.is_many == is_many
+def _is_same(putting: Putting, body: bytes, is_many: bool, key: bytes) -> bool:
+    return putting.key == key and putting.body == body and putting.is_many == is_many
 
 
 def asked_put(state: ClientState, client: str, topic: str) -> Put | PutMany:
@@ -122,8 +153,9 @@ def end_put(state: ClientState, status: Status | None) -> ClientState:
 
 
 def end_report(state: ClientState) -> ClientState:
-    """The caller was told that the put was taken."""
-    return replace(state, putting=None)
+    """The caller was told that the put was taken, or is about to be."""
+    key = state.last_put_key if state.putting is None else state.putting.key
+    return replace(state, putting=None, last_put_key=key)
 
 
 def asked_get(state: ClientState, client: str, topic: str, count_max: int = 0) -> Get | GetMany:
@@ -162,6 +194,14 @@ def end_hand_over(state: ClientState, done_count: int = 1) -> ClientState:
     assert got is not None
     is_over = not got.is_many or done_count >= count_of(got.body, SEQUENCE_SIZE)
     return replace(state, got=None if is_over else replace(got, done_count=done_count))
+
+
+def forget_last(state: ClientState) -> ClientState:
+    """The server that gave the last message is lost for good: no other one can tell what its id means.
+
+    Whoever gets behind `NO_MESSAGE_ID` is given what waits, and loses nothing of it.
+    """
+    return replace(state, last_get_id=NO_MESSAGE_ID)
 
 
 def end_unsubscribe(state: ClientState) -> ClientState:

@@ -84,7 +84,7 @@ class Conversation:
     ) -> None:
         """Ask `data` of `proxies`, by their addresses, in this order. Raises `Misuse("no-proxies")` for none."""
         if not proxies:
-            raise Misuse("no-proxies", "there is no proxy to ask: list at least one address under `proxies`")
+            raise Misuse("no-proxies", "no proxy is configured: list at least one address in `proxies`")
         self.phase = Phase.ASKING
         self._data = data
         self._proxies = tuple(proxies)

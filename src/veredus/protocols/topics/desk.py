@@ -11,8 +11,6 @@ from veredus.streams import exchange as x
 from .messages import StatusWord
 from .questions import Then
 
-PRINCIPAL = "topics"
-"""Whom the streams floor takes a server of topics for: rules may name it."""
 AdminThen: TypeAlias = Callable[[x.AnswerAdmin | x.Refuse, Now], None]
 Part: TypeAlias = Callable[[object, Now], None]
 """Whoever is told what the streams floor says to a session."""
@@ -22,6 +20,8 @@ class Desk(Protocol):
     """A server, as the parts see it that give topics away and take them over."""
 
     server_id: str
+    principal: str
+    """Whom the streams floor takes everybody for who asks: nobody has proved anything here."""
 
     def order(self, effect: object) -> None:
         """Give an order to the streams floor."""

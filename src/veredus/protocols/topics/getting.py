@@ -38,6 +38,7 @@ from .many import COUNT_MAX, LENGTH_SIZE, SEQUENCE_SIZE, pack_numbered
 from .messages import NO_MESSAGE_ID, Get, GetMany, StatusWord, Subscribe, Unsubscribe
 from .pushed import messages_in
 from .putting import word_for
+from .transfer import page_number
 
 SUBSCRIPTION = "topics"
 """The name of the subscription of each client."""
@@ -78,6 +79,8 @@ class _Message(NamedTuple):
     body: bytes
     freed_size: int
     """Credit that comes free when this one is done with: that of its frame, for the last of a frame."""
+    page_number: int = 0
+    """Of a message that came from a server from the page: what stands for its id there."""
 
 
 class _Gap(NamedTuple):
@@ -132,6 +135,7 @@ class Gets:
         getters_max: int,
         answer_size_max: int,
         is_merged: Callable[[str], bool] = lambda _: False,
+        is_paged: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """Nobody has asked yet. `open_session` gives sessions of the streams floor that nobody has."""
         self._principal = principal
@@ -142,6 +146,8 @@ class Gets:
         """Of many messages together; a single one may be larger."""
         self._is_merged = is_merged
         """Whether the stream of a shown incarnation was merged into one of this server's."""
+        self._is_paged = is_paged
+        """Whether a topic has messages of a server from the page."""
         self._wide_count = 0
         self._getters: dict[tuple[str, str], _Getter] = {}
         """By topic and client; who asked last stands last."""
@@ -227,16 +233,17 @@ class Gets:
     def _begin(self, getter: _Getter, question: Question) -> None:
         if isinstance(question, Unsubscribe):
             getter.is_removing = True
-            self._administer(getter, "subscription.remove")
+            self._administer(getter, "subscription.remove", wish=question.wish)
+        elif isinstance(question, Subscribe):
+            # One that is there is asked for anew: a merge compares when that was with when it was left elsewhere.
+            self._administer(getter, "subscription.renew", wish=question.wish)
         elif getter.grant is None:
             self._administer(getter, "subscription.show")
-        elif isinstance(question, Subscribe):
-            self._answer(getter, StatusWord.ALREADY_SUBSCRIBED)
         else:
             self._get(getter, question)
 
-    def _administer(self, getter: _Getter, verb: str, request: int = _ADMIN) -> None:
-        arguments: dict[str, object] = {"stream": getter.topic, "subscriber": getter.client, "name": SUBSCRIPTION}
+    def _administer(self, getter: _Getter, verb: str, request: int = _ADMIN, **more: object) -> None:
+        arguments = {"stream": getter.topic, "subscriber": getter.client, "name": SUBSCRIPTION, **more}
         self._effects.append(x.AdminRequested(getter.session, request, self._principal, verb, arguments))
 
     def _administered(self, getter: _Getter, said: x.AnswerAdmin) -> None:
@@ -261,7 +268,10 @@ class Gets:
     def _refused(self, getter: _Getter, said: x.Refuse) -> None:
         is_unknown = said.request == _ADMIN and said.code in ("unknown-subscription", "unknown-stream")
         if is_unknown and isinstance(getter.asked[0].question, Subscribe):
-            self._attach(getter)
+            self._attach(getter, getter.asked[0].question.wish)
+        elif said.request == _ADMIN and said.code == "outdated-wish":
+            getter.is_removing = False
+            self._answer(getter, StatusWord.REFUSED, said.message, str(said.details["last"]))
         elif is_unknown:
             getter.is_removing = False
             text = f"{getter.client} is not subscribed to {getter.topic}: subscribe first"
@@ -281,13 +291,13 @@ class Gets:
 
     # ── the subscription ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _attach(self, getter: _Getter) -> None:
+    def _attach(self, getter: _Getter, wish: int = 0) -> None:
         """Be the subscription's owner, whoever was it before; without one it begins behind what is there."""
         self._effects.append(
             x.SubscribeRequested(
                 getter.session, self._principal, getter.topic, getter.client, SUBSCRIPTION,
                 start=x.Start(x.StartKind.HEAD), mode=x.SettleMode.INDIVIDUAL, incarnation=self._new_incarnation(),
-                credit=getter.credit_size,
+                credit=getter.credit_size, wish=wish,
             )
         )  # fmt: skip
 
@@ -333,9 +343,9 @@ class Gets:
     # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _pushed(self, getter: _Getter, push: x.Push) -> None:
-        for sequence, body in messages_in(push.buffers):
+        for sequence, body, number in messages_in(push.buffers):
             freed_size = push.size + x.PUSH_OVERHEAD if sequence == push.last_sequence else 0
-            getter.messages.append(_Message(sequence, body, freed_size))
+            getter.messages.append(_Message(sequence, body, freed_size, number))
         getter.position = max(getter.position, push.last_sequence + 1)
         getter.credit -= push.size + x.PUSH_OVERHEAD
         if getter.credit <= 0:
@@ -376,7 +386,7 @@ class Gets:
             return ()
         named = read_id(message_id)
         if named is None:
-            return None
+            return self._named_of_page(getter, message_id)
         shown, first, last = named
         assert getter.grant is not None
         is_own = shown == shown_of(getter.grant.stream_incarnation)
@@ -394,6 +404,15 @@ class Gets:
             # It was given to an earlier subscription, of which the client was not told that it has left.
             return ()
         return () if any(first < origin.next_sequence for origin in origins) else None
+
+    def _named_of_page(self, getter: _Getter, message_id: str) -> tuple[Range, ...] | None:
+        """What it settles to name an id that a server from the page gave: the next one, or what was named before."""
+        if not self._is_paged(getter.topic):
+            return None
+        first = getter.messages[0] if getter.messages else None
+        if isinstance(first, _Message) and first.page_number == page_number(message_id):
+            return ((first.sequence, first.sequence),)
+        return ()
 
     def _hand_out(self, getter: _Getter) -> None:
         message = getter.messages[0] if getter.messages else None
@@ -468,7 +487,9 @@ def _unknown(getter: _Getter, message_id: str) -> tuple[StatusWord, str]:
     named = read_id(message_id)
     if named is None or named.incarnation == shown_of(getter.grant.stream_incarnation):
         return StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none"
-    advice = "try again, until both are merged; or, if that server is lost, unsubscribe and subscribe"
+    advice = (
+        "try again, until both are merged; or, if that server is lost for good, name -1: what waits here comes then"
+    )
     return StatusWord.SERVER_UNAVAILABLE, f"{said} here, but maybe by another server that has it too: {advice}"
 
 

@@ -22,8 +22,9 @@ from functools import partial
 
 from veredus.kernel.engine import Now
 from veredus.streams import exchange as x
+from veredus.streams.stream import Left
 
-from .desk import PRINCIPAL, Desk
+from .desk import Desk
 from .getting import SUBSCRIPTION
 from .messages import Status, StatusWord, Transfer, encode_message
 from .transfer import Begin, End, Heard, Part, Row, Sources, Standing, decode_heard, encode_beyond, part_of, rows_in
@@ -120,7 +121,8 @@ class Giving:
     def _subscribe(self) -> None:
         self._session = self._desk.open(self._told)
         start = x.Start(value=self._position)
-        self._desk.order(x.SubscribeRequested(self._session, PRINCIPAL, self.topic, start=start, credit=_CREDIT))
+        who = self._desk.principal
+        self._desk.order(x.SubscribeRequested(self._session, who, self.topic, start=start, credit=_CREDIT))
 
     def _told(self, event: object, now: Now) -> None:
         match event:
@@ -211,7 +213,7 @@ class Giving:
         session = self._desk.open(marked)
         self._desk.order(
             x.SubscribeRequested(
-                session, PRINCIPAL, self.topic, name_of(self.keeper), GIVEN, start=x.Start(x.StartKind.HEAD),
+                session, self._desk.principal, self.topic, name_of(self.keeper), GIVEN, start=x.Start(x.StartKind.HEAD),
                 incarnation=self._desk.new_incarnation(),
             )
         )  # fmt: skip
@@ -225,8 +227,8 @@ class Giving:
         named: dict[str, object] = {"stream": self.topic, "name": SUBSCRIPTION}
         self._administer("subscription.left", named, partial(self._give, standings_of(listed)))
 
-    def _give(self, standings: dict[str, Standing], left_us: dict[str, int], now: Now) -> None:
-        end = End(self._incarnation, self._head, self._offset_us, standings, left_us)
+    def _give(self, standings: dict[str, Standing], left: list[tuple[str, int, int]], now: Now) -> None:
+        end = End(self._incarnation, self._head, self._offset_us, standings, left_of(left))
         subscribers = tuple((who, ()) for who in end.standings)
         self._ask(end, self._ended, now, (), subscribers)
 
@@ -345,6 +347,11 @@ def address_of(name: str) -> str:
     return f"[{host}]:{port}" if name.startswith("ip/") else name
 
 
+def left_of(listed: list[tuple[str, int, int]]) -> dict[str, Left]:
+    """When those that left did so, as the streams floor lists it, by subscriber."""
+    return {who: Left(removed_us, wish) for who, removed_us, wish in listed}
+
+
 def standings_of(listed: list[dict[str, object]]) -> dict[str, Standing]:
     """Where subscriptions stand, as the streams floor lists them, by subscriber."""
     return {
@@ -355,6 +362,8 @@ def standings_of(listed: list[dict[str, object]]) -> dict[str, Standing]:
             one["settled"],  # type: ignore[arg-type]
             one["origins"],  # type: ignore[arg-type]
             one["unwanted"],  # type: ignore[arg-type]
+            one["renewed_us"],  # type: ignore[arg-type]
+            one["wish"],  # type: ignore[arg-type]
         )
         for one in listed
     }

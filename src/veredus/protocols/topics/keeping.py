@@ -25,9 +25,9 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
 from veredus.streams import exchange as x
 
-from .desk import PRINCIPAL, Desk
+from .desk import Desk
 from .getting import SUBSCRIPTION
-from .giving import standings_of
+from .giving import left_of, standings_of
 from .messages import StatusWord, Transfer
 from .placing import Merged, Side, moves
 from .transfer import (
@@ -57,8 +57,20 @@ _COMMIT = 1
 class Keeping:
     """Owns what comes of one topic from one giver."""
 
-    def __init__(self, desk: Desk, topic: str, giver: str, incarnation: bytes, done: Callable[[], None]) -> None:
-        """`incarnation` is that of the giver's stream; `done` is called when it is over, one way or the other."""
+    def __init__(
+        self,
+        desk: Desk,
+        topic: str,
+        giver: str,
+        incarnation: bytes,
+        done: Callable[[], None],
+        is_of_page: bool = False,
+    ) -> None:
+        """`incarnation` is that of the giver's stream; `done` is called when it is over, one way or the other.
+
+        `is_of_page`: the giver knows the page alone, and says each time where its subscriptions stand.
+        """
+        self._is_of_page = is_of_page
         self.topic = topic
         self.giver = giver
         self.incarnation = incarnation
@@ -157,7 +169,7 @@ class Keeping:
 
         self._run = self._desk.open(granted)
         own = self._desk.new_incarnation()
-        self._desk.order(x.RunOpenRequested(self._run, PRINCIPAL, self._sink, own))
+        self._desk.order(x.RunOpenRequested(self._run, self._desk.principal, self._sink, own))
 
     def _open_stage(self) -> None:
         def granted(event: object, at: Now) -> None:
@@ -173,12 +185,12 @@ class Keeping:
 
         session = self._stage_session = self._desk.open(granted)
         key = self._desk.new_incarnation()
-        self._desk.order(x.StageOpenRequested(session, PRINCIPAL, self._sink, self._epoch, self.topic, key))
+        self._desk.order(x.StageOpenRequested(session, self._desk.principal, self._sink, self._epoch, self.topic, key))
 
     def _subscribe(self) -> None:
         """Read what this stream has."""
         self._scan = self._desk.open(self._read)
-        self._desk.order(x.SubscribeRequested(self._scan, PRINCIPAL, self.topic, credit=_CREDIT))
+        self._desk.order(x.SubscribeRequested(self._scan, self._desk.principal, self.topic, credit=_CREDIT))
 
     def _read(self, event: object, now: Now) -> None:
         match event:
@@ -293,14 +305,14 @@ class Keeping:
     def _place(self, part: End, _: Now) -> None:
         self._merged.giver_head, self._merged.offset_us = part.head, part.offset_us
         # What was committed before had its subscriptions with it: they go on here.
-        giver = Side(part.standings, part.left_us) if self._committed < 0 else Side({})
+        giver = Side(part.standings, part.left) if self._committed < 0 or self._is_of_page else Side({})
         named: dict[str, object] = {"stream": self.topic, "name": SUBSCRIPTION}
 
         def listed(result: Any, _: Now) -> None:
             self._administer("subscription.left", named, partial(left, standings_of(result)))
 
         def left(standings: dict[str, Standing], result: Any, _: Now) -> None:
-            placed = moves(self._stage, SUBSCRIPTION, Side(standings, result), giver, self._merged)
+            placed = moves(self._stage, SUBSCRIPTION, Side(standings, left_of(result)), giver, self._merged)
             self._commit(part.head, tuple(placed))
 
         self._administer("subscription.list", named, listed)
@@ -319,9 +331,8 @@ class Keeping:
         self._desk.administer(verb, arguments, answered)
 
     def _commit(self, head: int, placed: tuple[x.CursorMove, ...]) -> None:
-        self._desk.order(
-            x.CommitRequested(self._run, _COMMIT, PRINCIPAL, self._sink, self._epoch, head, (self._stage,), placed)
-        )
+        who, stages = self._desk.principal, (self._stage,)
+        self._desk.order(x.CommitRequested(self._run, _COMMIT, who, self._sink, self._epoch, head, stages, placed))
         self._last = head
 
     def _shown(self, now: Now) -> None:
@@ -362,7 +373,8 @@ class Keeping:
     def close(self) -> None:
         """Leave every session; an open stage is dropped, since nobody will go on with it."""
         if self._stage and self._run:
-            dropped = x.StagesDropRequested(self._run, _COMMIT, PRINCIPAL, self._sink, self._epoch, (self._stage,))
+            who, stages = self._desk.principal, (self._stage,)
+            dropped = x.StagesDropRequested(self._run, _COMMIT, who, self._sink, self._epoch, stages)
             self._desk.order(dropped)
         for session in (self._stage_session, self._scan, self._run):
             if session:

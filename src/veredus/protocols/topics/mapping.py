@@ -140,6 +140,18 @@ class TopicMap:
         server = self.server_of(topic)
         return () if claims == (server,) else tuple(other for other in claims if other != server)
 
+    def claimants_of(self, topic: str) -> tuple[str, ...]:
+        """Who claims a topic, in the order of ids."""
+        return self._claims.get(topic, ())
+
+    def find(self, topic: str, server: str) -> None:
+        """A server turns out to have a topic that nobody claims yet, and that another one was assigned."""
+        chosen = self._chosen.get(topic)
+        if topic not in self._claims and chosen not in (None, server) and server in self._assigned:
+            self.withdraw(topic, str(chosen))
+            self._assigned[server][topic] = None
+            self._chosen[topic] = server
+
     def assign(self, topic: str, but: Container[str] = ()) -> str:
         """Make a server responsible for a topic for which none is; one of those in `but` if there are no others.
 

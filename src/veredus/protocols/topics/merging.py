@@ -9,7 +9,7 @@ Source: seed 000, sections 3.1.6, 3.1.7 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from veredus.kernel.engine import Now
@@ -21,6 +21,7 @@ from .giving import GIVEN, Giving, address_of
 from .ids import SHOWN_SIZE, shown_of
 from .keeping import QUIET_NS, SINK, Keeping
 from .messages import Merge, StatusWord, Transfer
+from .page_transfer import PageTransfer, is_of_page
 from .transfer import Begin, decode_part
 
 GIVINGS_MAX = 16
@@ -39,6 +40,8 @@ class Merging:
         self._keepings: dict[str, Keeping] = {}
         self._merged: dict[str, None] = {}
         """The incarnations of streams that were merged into one of this server's, as ids show them."""
+        self._pages: dict[str, PageTransfer] = {}
+        self._paged: dict[str, None] = {}
 
     def begin(self) -> None:
         """Find what an earlier process had given and was not told of, and what it had taken over."""
@@ -48,6 +51,10 @@ class Merging:
     def is_merged(self, shown: str) -> bool:
         """Whether the stream of which ids show this incarnation was merged into one of this server's."""
         return shown in self._merged
+
+    def is_paged(self, topic: str) -> bool:
+        """Whether a topic has messages of a server from the page, of which clients name ids of any form."""
+        return topic in self._paged
 
     def _list(self, verb: str, arguments: dict[str, object], found: Callable[[list[Any], Now], None]) -> None:
         def answered(answer: x.AnswerAdmin | x.Refuse, now: Now) -> None:
@@ -63,7 +70,8 @@ class Merging:
         for one in listed:
             # Anybody may have made a sink of such a name: it is read as text.
             if one["sink"].startswith(SINK) and one["commit_id"] >= 0:
-                self._merged[one["sink"].removeprefix(SINK)[:SHOWN_SIZE]] = None
+                shown = one["sink"].removeprefix(SINK)[:SHOWN_SIZE]
+                self._note_merged(shown, [topic for topic, *_ in one["streams"]])
 
     def _found(self, listed: list[Any], now: Now) -> None:
         for one in listed:
@@ -120,6 +128,9 @@ class Merging:
     def transfer(self, peer: int, message: Transfer, now: Now) -> None:
         """A server gives a topic, or a part of it."""
         topic, giver, own = message.topic, message.sender, self._desk.server_id
+        if not message.beyond:
+            self._transfer_of_page(peer, message, now)
+            return
         try:
             part = decode_part(message)
         except (PeerFault, Refused) as fault:
@@ -144,14 +155,45 @@ class Merging:
         else:
             self._keep(topic, giver, part.incarnation).take(peer, part, message, now)
 
-    def _keep(self, topic: str, giver: str, incarnation: bytes) -> Keeping:
+    def _transfer_of_page(self, peer: int, message: Transfer, now: Now) -> None:
+        """A server that knows the page alone gives a topic, all at once."""
+        topic, giver, own = message.topic, message.sender, self._desk.server_id
+        coming = self._pages.get(topic)
+        if giver == own:
+            self._refuse(peer, f"{own} is given {topic} by itself: two servers have this id, give each its own")
+        elif self._servers and giver not in self._servers:
+            self._refuse(peer, f"{giver} is none of {own}'s servers: list it under topics.servers")
+        elif coming is not None and coming.message == message:
+            coming.take(peer, now)
+        elif topic in self._givings or topic in self._keepings:
+            self._wait(peer, f"{topic} is on its way already: try again")
+        elif len(self._keepings) >= KEEPINGS_MAX:
+            self._wait(peer, f"{len(self._keepings)} topics come already: try again")
+        else:
+
+            def keep(desk: Desk, incarnation: bytes) -> Keeping:
+                return self._keep(topic, giver, incarnation, desk)
+
+            def over() -> None:
+                self._pages.pop(topic, None)
+
+            coming = self._pages[topic] = PageTransfer(self._desk, message, keep, over)
+            coming.take(peer, now)
+
+    def _keep(self, topic: str, giver: str, incarnation: bytes, desk: Desk | None = None) -> Keeping:
         def over() -> None:
             if keeping.is_committed:
-                self._merged[shown_of(incarnation)] = None
-            del self._keepings[topic]
+                self._note_merged(shown_of(incarnation), [topic])
+            self._keepings.pop(topic, None)
 
-        keeping = self._keepings[topic] = Keeping(self._desk, topic, giver, incarnation, over)
+        keeping = Keeping(desk or self._desk, topic, giver, incarnation, over, desk is not None)
+        self._keepings[topic] = keeping
         return keeping
+
+    def _note_merged(self, shown: str, topics: Iterable[str]) -> None:
+        self._merged[shown] = None
+        if is_of_page(shown):
+            self._paged.update(dict.fromkeys(topics))
 
     def _refuse(self, peer: int, said: str) -> None:
         self._desk.answer(peer, StatusWord.REFUSED, said.encode())

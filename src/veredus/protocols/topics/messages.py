@@ -27,6 +27,8 @@ END_OF_HEADER = b"\r\n\r\n"
 HEADER_SIZE_MAX = 2048
 """Four words of 255 characters fit, twice over."""
 _SIZE_LEAST = 16 << 20
+COUNTER_MAX = U63_MAX - 1
+"""Counters begin with 0, and the numbers of a source with 1."""
 NO_MESSAGE_ID = "-1"
 """Said by who never got a message; no message has this id. Source: seed 000, section 3.1.3."""
 _NOT_IN_A_WORD = re.compile(r"[\x00-\x20\x7f-\x9f]")
@@ -51,17 +53,23 @@ class StatusWord(StrEnum):
 
 
 class Subscribe(NamedTuple):
-    """A client asks to be subscribed. Source: section 3.1.1."""
+    """A client asks to be subscribed. Source: section 3.1.1; `wish` is not on the page, and 0 where it is not said.
+
+    It is a number that grows with each SUBSCRIBE or UNSUBSCRIBE of a client on a topic: a late copy of either is known
+    by it. It goes in the body, which a server from the page passes over.
+    """
 
     sender: str
     topic: str
+    wish: int = 0
 
 
 class Unsubscribe(NamedTuple):
-    """A client asks to be subscribed no longer. Source: section 3.1.2."""
+    """A client asks to be subscribed no longer. Source: section 3.1.2; `wish` as for `Subscribe`."""
 
     sender: str
     topic: str
+    wish: int = 0
 
 
 class Get(NamedTuple):
@@ -201,11 +209,15 @@ _Parts: TypeAlias = tuple[Sequence[tuple[str, str]], bytes]
 
 
 def _parts_of_subscribe(m: Subscribe) -> _Parts:
-    return (("id", m.sender), ("topic", m.topic)), b""
+    return (("id", m.sender), ("topic", m.topic)), _wish_said(m.wish)
 
 
 def _parts_of_unsubscribe(m: Unsubscribe) -> _Parts:
-    return (("id", m.sender), ("topic", m.topic)), b""
+    return (("id", m.sender), ("topic", m.topic)), _wish_said(m.wish)
+
+
+def _wish_said(wish: int) -> bytes:
+    return b"%d" % wish if wish else b""
 
 
 def _parts_of_get(m: Get) -> _Parts:
@@ -327,11 +339,17 @@ def _fields(name: str, words: Sequence[str], kinds: Sequence[str], body: bytes |
 
 
 def _read_subscribe(words: Sequence[str], body: bytes) -> Message:
-    return Subscribe(*_fields("SUBSCRIBE", words, ("sender id", "topic"), body))
+    sender, topic = _fields("SUBSCRIBE", words, ("sender id", "topic"))
+    return Subscribe(sender, topic, _read_wish(body))
 
 
 def _read_unsubscribe(words: Sequence[str], body: bytes) -> Message:
-    return Unsubscribe(*_fields("UNSUBSCRIBE", words, ("sender id", "topic"), body))
+    sender, topic = _fields("UNSUBSCRIBE", words, ("sender id", "topic"))
+    return Unsubscribe(sender, topic, _read_wish(body))
+
+
+def _read_wish(body: bytes) -> int:
+    return _number("wish", body.decode(errors="replace"), U63_MAX) if body else 0
 
 
 def _read_get(words: Sequence[str], body: bytes) -> Message:
@@ -340,13 +358,13 @@ def _read_get(words: Sequence[str], body: bytes) -> Message:
 
 def _read_put(words: Sequence[str], body: bytes) -> Message:
     sender, topic, counter = _fields("PUT", words, ("sender id", "topic", "counter"))
-    return Put(sender, topic, _number("counter", counter, U63_MAX), body)
+    return Put(sender, topic, _number("counter", counter, COUNTER_MAX, 0), body)
 
 
 def _read_put_many(words: Sequence[str], body: bytes) -> Message:
     sender, topic, counter = _fields("PUT_MANY", words, ("sender id", "topic", "counter"))
-    most = U63_MAX + 1 - count_of(body)
-    return PutMany(sender, topic, _number("counter", counter, most), body)
+    most = COUNTER_MAX + 1 - count_of(body)
+    return PutMany(sender, topic, _number("counter", counter, most, 0), body)
 
 
 def _read_get_many(words: Sequence[str], body: bytes) -> Message:
@@ -355,10 +373,10 @@ def _read_get_many(words: Sequence[str], body: bytes) -> Message:
     return GetMany(sender, topic, last_id, _number("count", count, U63_MAX))
 
 
-def _number(kind: str, digits: str, most: int) -> int:
+def _number(kind: str, digits: str, most: int, least: int = 1) -> int:
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(most))
-    if not is_number or not 0 < int(digits) <= most:
-        raise PeerFault("bad-message", f"a {kind} is a whole number from 1 to {most}, this is {digits!r}")
+    if not is_number or not least <= int(digits) <= most:
+        raise PeerFault("bad-message", f"a {kind} is a whole number from {least} to {most}, this is {digits!r}")
     return int(digits)
 
 

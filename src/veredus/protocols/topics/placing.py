@@ -34,6 +34,7 @@ from typing import NamedTuple, TypeAlias
 from veredus.streams.exchange import CursorMove, Place
 from veredus.streams.facts import Origin
 from veredus.streams.ranges import common, cursor_of, joined, without
+from veredus.streams.stream import NEVER_LEFT, Left
 
 from .many import COUNT_MAX
 from .transfer import Bounds, Standing
@@ -138,7 +139,7 @@ class Side(NamedTuple):
     """The subscriptions of one server: where each stands, and when those that are gone were removed."""
 
     standings: Mapping[str, Standing]
-    left_us: Mapping[str, int] = {}
+    left: Mapping[str, Left] = {}
 
 
 class _View(NamedTuple):
@@ -168,18 +169,27 @@ def moves(stage: int, name: str, keeper: Side, giver: Side, merged: Merged) -> l
     low, high = merged.offset_us
     placer = _Placer(stage, name, merged)
     found: list[CursorMove | None] = []
-    for who in dict.fromkeys((*keeper.standings, *giver.standings, *giver.left_us)):
+    for who in dict.fromkeys((*keeper.standings, *giver.standings, *giver.left)):
         kept, given = keeper.standings.get(who), giver.standings.get(who)
-        left_us = giver.left_us[who] + low if who in giver.left_us else 0
-        has_left_keeper = kept is not None and left_us > kept.opened_us
-        has_left_giver = given is not None and keeper.left_us.get(who, 0) > given.opened_us + high
+        known, said = keeper.left.get(who, NEVER_LEFT), giver.left.get(who, NEVER_LEFT)
+        left = Left(said.removed_us + low, said.wish) if who in giver.left else NEVER_LEFT
+        has_left_keeper = kept is not None and _is_behind(left, kept, 0)
+        has_left_giver = given is not None and _is_behind(known, given, high)
         is_here, is_there = kept is not None and not has_left_keeper, given is not None and not has_left_giver
-        news_us = left_us if left_us > keeper.left_us.get(who, 0) else 0
+        news = left if left.removed_us > known.removed_us or left.wish > known.wish else NEVER_LEFT
         if is_here or is_there:
-            found.append(placer.move(who, _Half(kept, has_left_keeper), _Half(given, has_left_giver), news_us))
-        elif kept is not None or news_us:
-            found.append(CursorMove(stage, who, name, left_us, 1, 0, 1, is_removed=True))
+            found.append(placer.move(who, _Half(kept, has_left_keeper), _Half(given, has_left_giver), news))
+        elif kept is not None or news is not NEVER_LEFT:
+            removed = CursorMove(stage, who, name, left.removed_us, 1, 0, 1, is_removed=True, left_wish=left.wish)
+            found.append(removed)
     return [move for move in found if move is not None]
+
+
+def _is_behind(left: Left, standing: Standing, offset_us: int) -> bool:
+    """Whether somebody left after the subscription was asked for last: the numbers of wishes say, or else the times."""
+    if left.wish and standing.wish:
+        return left.wish > standing.wish
+    return left.removed_us > max(standing.opened_us, standing.renewed_us) + offset_us
 
 
 class _Half(NamedTuple):
@@ -192,6 +202,16 @@ class _Half(NamedTuple):
     def opened_us(self) -> int:
         return _NEVER_US if self.standing is None or self.has_left else self.standing.opened_us
 
+    @property
+    def renewed_us(self) -> int:
+        """When it was asked for last, a time long ago where it is not there."""
+        there = self.standing
+        return -_NEVER_US if there is None or self.has_left else max(there.opened_us, there.renewed_us)
+
+    @property
+    def wish(self) -> int:
+        return 0 if self.standing is None else self.standing.wish
+
 
 class _Placer:
     """Places one subscription after the other."""
@@ -201,14 +221,14 @@ class _Placer:
         self._twins = array("q", merged.twins)
         self._twin_places = array("q", merged.twins.values())
 
-    def move(self, who: str, keeper: _Half, giver: _Half, left_us: int) -> CursorMove | None:
+    def move(self, who: str, keeper: _Half, giver: _Half, left: Left) -> CursorMove | None:
         """Where it is to stand; None where it stands as it did."""
         merged, kept, given = self._merged, keeper.standing, giver.standing
         low, high = merged.offset_us
         here = _View.of(kept, merged.head, keeper.has_left)
         there = _View.of(given, merged.giver_head, giver.has_left)
         unwanted_rows = common(self._rows(there.unwanted), merged.row_times.before(keeper.opened_us - high))
-        if given is None and not unwanted_rows and not left_us:
+        if given is None and not unwanted_rows and left is NEVER_LEFT:
             return None
         received = self._places(there.received)
         opened_us = giver.opened_us + low
@@ -220,7 +240,8 @@ class _Placer:
         return CursorMove(
             self._stage, who, self._name, min(keeper.opened_us, opened_us), below + 1, below,
             below + 1 if kept is None else kept.start, received, self._rows(there.received),
-            self._origins(kept, given), False, unwanted, unwanted_rows, left_us,
+            self._origins(kept, given), False, unwanted, unwanted_rows, left.removed_us,
+            max(keeper.renewed_us, giver.renewed_us + low), max(keeper.wish, giver.wish), left.wish,
         )  # fmt: skip
 
     def _rows(self, ranges: Iterable[Bounds]) -> tuple[Bounds, ...]:

@@ -15,8 +15,9 @@ whoever asks hears why in time.
 Where several servers claim a topic, each one but that with the least id is told to give its part away, at each of its
 periodic messages until it has. Meanwhile the topic's messages go on to the server to which they went before, so that
 what a client puts stays in order. A subscription may be at any of them: GET is asked of one after the other until one
-knows it. UNSUBSCRIBE is asked of all of them, and is done when it is done at each. Nobody is told that it is not
-subscribed before each server that is listed has said which topics it has: one that is away may have the subscription.
+knows it. UNSUBSCRIBE is asked of all of them, and is done when it is done at each. What a server claims is as old as
+its last periodic message: so nobody is told that it is not subscribed before every server that is known has been asked,
+and every one that is listed is known. One that is away may have the subscription: try again.
 
 Invariants
     (1) Each peer's question is answered exactly once.
@@ -68,6 +69,9 @@ MILLISECOND = 1_000_000
 _HEADER_SIZE_MAX = HEADER_SIZE_MAX + len(END_OF_HEADER)
 _IN_CONFLICT = ("UNSUBSCRIBE", "GET", "GET_MANY")
 """What is asked of other servers too while several claim a topic."""
+_NOT_SUBSCRIBED = b" NOT_SUBSCRIBED"
+"""What is not in the beginning of an answer need not be looked at more closely."""
+_FOUND = (StatusWord.OK, StatusWord.NO_MESSAGES)
 _WISHES = ("SUBSCRIBE", "UNSUBSCRIBE")
 """Of these one does not tell a copy that comes late from a new one."""
 _WISH = "wish"
@@ -110,6 +114,8 @@ class _Question:
     server: str
     rivals: Sequence[str] = ()
     """Who else claims the topic and was not asked yet."""
+    others_asked: tuple[str, ...] = ()
+    """Who was asked beside those that claim the topic."""
     conflict: Conflict | None = None
     tries: int = 1
     due_ns: int = 0
@@ -346,7 +352,7 @@ class Proxy:
             self._hear_of(question.server)
         if question.conflict is not None:
             self._end_merge(question.conflict)
-        elif question.rivals or question.done or (self._unheard and question.name in _IN_CONFLICT):
+        elif question.rivals or question.done or question.others_asked or _may_be_elsewhere(question, data):
             self._answered_in_conflict(question, data)
         else:
             self._answer(question, data)
@@ -357,16 +363,34 @@ class Proxy:
         is_done = status == StatusWord.OK and question.name == "UNSUBSCRIBE"
         if is_done and not question.done:
             question.done = data
+        if question.others_asked and status in _FOUND:
+            self.topics.find(question.topic, question.server)
         if not is_done and status != StatusWord.NOT_SUBSCRIBED:
             self._answer(question, data)
         elif question.rivals and not question.is_outdated:
             question.server, *question.rivals = question.rivals
             question.tries = 1
             self._ask_or_say(question)
-        elif question.done or not self._unheard:
-            self._answer(question, question.done or data)
-        else:
-            self._say_unheard(question)
+        elif question.done:
+            self._answer(question, question.done)
+        elif not self._ask_another(question):
+            if self._unheard:
+                self._say_unheard(question)
+            else:
+                self._answer(question, data)
+
+    def _ask_another(self, question: _Question) -> bool:
+        """Ask the next server that does not claim the topic, but may have it by now. Whether there is one."""
+        if question.is_outdated:
+            return False
+        done = (*self.topics.claimants_of(question.topic), question.server, *question.others_asked)
+        another = next((server for server in self.topics.servers if server not in done), None)
+        if another is None:
+            return False
+        question.others_asked = (*question.others_asked, question.server, another)
+        question.server, question.tries = another, 1
+        self._ask_or_say(question)
+        return True
 
     def _hear_of(self, server: str) -> None:
         """A server is there."""
@@ -411,7 +435,8 @@ class Proxy:
         self._answer(question, self._status(StatusWord.SERVER_UNAVAILABLE, text))
 
     def _say_unavailable(self, question: _Question) -> None:
-        who = f"{question.server}, which has the topic {question.topic},"
+        has = "may have" if question.others_asked else "has"
+        who = f"{question.server}, which {has} the topic {question.topic},"
         if question.server in self._silent:
             since_ns, _ = self._silent[question.server]
             said = f"{who} has not answered for {(self._now.wall_ns - since_ns) / 1e9:.1f} s: try again"
@@ -448,6 +473,11 @@ class Proxy:
 def _key(name: str, sender: str, topic: str) -> tuple[str, str, str]:
     """Under which the newest question of its kind is found."""
     return _WISH if name in _WISHES else name, sender, topic
+
+
+def _may_be_elsewhere(question: _Question, data: bytes) -> bool:
+    """Whether this may be the answer of a server that does not know of a subscription."""
+    return question.name in _IN_CONFLICT and _NOT_SUBSCRIBED in data[:_HEADER_SIZE_MAX]
 
 
 def _status_of(data: bytes) -> str:

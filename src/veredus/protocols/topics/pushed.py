@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 
 from veredus.delivery.batch import Layout, read_header
 from veredus.delivery.payload import read_columns, read_rows, rows_of
@@ -10,16 +11,20 @@ from veredus.delivery.record import records_in
 from veredus.kernel.errors import InvariantBroken
 from veredus.kernel.octets import Octets
 
+from .transfer import PAGE_SOURCE, put_of
 
-def messages_in(buffers: Sequence[Octets]) -> Iterator[tuple[int, bytes]]:
-    """The sequences and bodies in what was pushed."""
+
+def messages_in(buffers: Sequence[Octets]) -> Iterator[tuple[int, bytes, int]]:
+    """The sequences and bodies in what was pushed, and what stands for the id of one that came from a page server."""
     data, end = buffers[0] if len(buffers) == 1 else b"".join(buffers), 0
     for view in records_in(data):
         batch, end = view.body, view.offset + len(view.memory)
         header = read_header(batch)
         rows = read_rows(batch, header) if header.layout == Layout.ROWS else rows_of(read_columns(batch, header))
         places = range(len(rows.keys)) if rows.rows is None else rows.rows
-        for place, body in zip(places, rows.bodies, strict=True):
-            yield view.envelope.first_sequence + place, body
+        attributes = rows.attributes or repeat(None)
+        for place, body, known in zip(places, rows.bodies, attributes, strict=False):
+            client, number = put_of(known) if known else ("", 0)
+            yield view.envelope.first_sequence + place, body, number if client.startswith(PAGE_SOURCE) else 0
     if end != len(data):
         raise InvariantBroken(f"what was pushed holds no sound record at {end}")

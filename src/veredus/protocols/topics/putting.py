@@ -1,4 +1,4 @@
-"""The way in: each client is a sparse source of the topic's stream, its counters the numbers.
+"""The way in: each client is a sparse source of the topic's stream, its counters the numbers less one.
 
     ATTACHING ── GrantSource ──► ATTACHED ── Fence: somebody took the source over ──► ATTACHING
                                     └── Refuse, or nobody asked for long ──► gone
@@ -44,7 +44,7 @@ class PutEnded(NamedTuple):
     peer: int
     status: StatusWord
     text: str = ""
-    last: int = 0
+    last: int | None = None
 
 
 Effect: TypeAlias = PutEnded | x.SourceAttachRequested | x.BatchOffered | x.SessionClosed
@@ -52,6 +52,8 @@ Answer: TypeAlias = x.GrantSource | x.ConfirmTaken | x.RefuseBatch | x.Refuse | 
 
 
 class _Asked(NamedTuple):
+    """A put, and the numbers that it is to have: a counter is 0 at least, and a number 1."""
+
     peer: int
     put: Put | PutMany
     first: int
@@ -114,7 +116,7 @@ class Puts:
         effects: list[Effect] = []
         self._effects = effects
         if len(put.body) > self._body_size_max:
-            said = f"the body has {len(put.body)} bytes, and may have {self._body_size_max}: put it in parts"
+            said = f"the body has {len(put.body)} bytes, and the limit is {self._body_size_max}: put it in parts"
             return [PutEnded(peer, StatusWord.REFUSED, said)]
         key = (put.topic, put.sender)
         putter = self._putters.pop(key, None)
@@ -123,8 +125,9 @@ class Puts:
             self._make_room()
             self._attach(putter)
         self._putters[key] = putter
-        last = put.counter if isinstance(put, Put) else put.counter + count_of(put.body) - 1
-        asked = _Asked(peer, put, put.counter, last, digest_of(put.body))
+        first = put.counter + 1
+        last = first if isinstance(put, Put) else first + count_of(put.body) - 1
+        asked = _Asked(peer, put, first, last, digest_of(put.body))
         if putter.grant is None:
             putter.waiting.append(asked)
         else:
@@ -239,7 +242,7 @@ class Puts:
             self._effects.append(PutEnded(asked.peer, StatusWord.OK))
         else:
             text = _refusal(putter, asked, newest)
-            self._effects.append(PutEnded(asked.peer, StatusWord.REFUSED, text, newest))
+            self._effects.append(PutEnded(asked.peer, StatusWord.REFUSED, text, newest - 1))
 
     def _offer(self, putter: _Putter, asked: _Asked, now: Now) -> None:
         grant, put = putter.grant, asked.put
@@ -282,9 +285,10 @@ def digest_of(body: bytes) -> bytes:
 
 
 def _refusal(putter: _Putter, asked: _Asked, newest: int) -> str:
-    who, advice = f"{putter.client} on {putter.topic}", f"under a counter above {newest}"
-    if asked.last == newest:
-        return f"counter {asked.last} of {who} was another body's: put it {advice}"
-    if asked.last > newest:
-        return f"counters {asked.first} to {asked.last} of {who} begin at or below its last one, {newest}: put {advice}"
-    return f"counter {asked.last} of {who} is below its last one, {newest}: put {advice}"
+    first, last, known = asked.first - 1, asked.last - 1, newest - 1
+    who, advice = f"{putter.client} on {putter.topic}", f"under a counter above {known}"
+    if last == known:
+        return f"counter {last} of {who} was another body's: put it {advice}"
+    if last > known:
+        return f"counters {first} to {last} of {who} begin at or below its last one, {known}: put {advice}"
+    return f"counter {last} of {who} is below its last one, {known}: put {advice}"

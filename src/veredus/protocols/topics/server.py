@@ -27,10 +27,11 @@ from veredus.kernel.effects import CloseLink, Note
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened
-from veredus.protocols.links import DrainRequested, session_of
+from veredus.protocols.links import NOTHING, DrainRequested, Unfinished, session_of
 from veredus.streams import exchange as x
+from veredus.streams.rights import LOCAL
 
-from .desk import PRINCIPAL, AdminThen, Part
+from .desk import AdminThen, Part
 from .exchange import Answer, Answered, Asked, Meet
 from .getting import GetEnded, Gets
 from .merging import Merging
@@ -79,6 +80,8 @@ class ServerSettings:
     body_size_max: int = 1 << 20
     sessions_max: int = 20_000
     requests_max: int = 10_000
+    principal: str = LOCAL
+    """Whom the streams floor takes everybody for who asks: nobody has proved anything here."""
 
 
 @dataclass(slots=True)
@@ -110,14 +113,15 @@ class Server:
         self.link = link
         self.settings = settings
         self.server_id = settings.server_id
+        self.principal = settings.principal
         self.new_incarnation = new_incarnation
         most = settings.sessions_max
-        self.puts = Puts(PRINCIPAL, partial(self._open, _PUTS), new_incarnation, settings.body_size_max, most)
+        self.puts = Puts(self.principal, partial(self._open, _PUTS), new_incarnation, settings.body_size_max, most)
         self._questions = Questions(self.order)
         self._merging = Merging(self, settings.servers)
         self.gets = Gets(
-            PRINCIPAL, partial(self._open, _GETS), new_incarnation, most, settings.body_size_max,
-            self._merging.is_merged,
+            self.principal, partial(self._open, _GETS), new_incarnation, most, settings.body_size_max,
+            self._merging.is_merged, self._merging.is_paged,
         )  # fmt: skip
         self._parts: dict[int, Part] = {}
         """Who is told what comes to the sessions of topics that move."""
@@ -166,6 +170,11 @@ class Server:
     def _end(self, event: LinkClosed, now: Now) -> None:
         sessions = [*self.puts.sessions, *self.gets.sessions, *self._parts, session_of(self.link, _OWN)]
         self._effects += [x.SessionClosed(session) for session in sessions]
+
+    @property
+    def unfinished(self) -> Unfinished:
+        """Nothing: what comes are whole messages."""
+        return NOTHING
 
     def _drain(self, event: DrainRequested, now: Now) -> None:
         self._is_draining = True
@@ -260,7 +269,7 @@ class Server:
     def _follow(self, effects: Sequence[object], now: Now) -> None:
         for effect in effects:
             if isinstance(effect, PutEnded):
-                last = str(effect.last) if effect.last else ""
+                last = "" if effect.last is None else str(effect.last)
                 self._ended(effect.peer, Status(self.server_id, effect.status, last, effect.text.encode()), now)
             elif isinstance(effect, GetEnded):
                 body = effect.body or effect.text.encode()
@@ -375,7 +384,7 @@ class Server:
         self._last_request += 1
         self._administered[self._last_request] = then
         session = session_of(self.link, _OWN)
-        self._effects.append(x.AdminRequested(session, self._last_request, PRINCIPAL, verb, arguments))
+        self._effects.append(x.AdminRequested(session, self._last_request, self.principal, verb, arguments))
 
     def note(self, level: str, event: str, **fields: object) -> None:
         """Write a line to the log."""

@@ -13,6 +13,7 @@ Source: seed 000, section 3.1.7; docs/decisions/0012.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from itertools import starmap
 from typing import Any, NamedTuple, TypeAlias
 
@@ -27,6 +28,7 @@ from veredus.kernel.errors import InvariantBroken, PeerFault, Refused
 from veredus.kernel.names import U63_MAX, checked_name
 from veredus.kernel.octets import Octets
 from veredus.streams.facts import Origin
+from veredus.streams.stream import Left
 
 from .many import pack
 from .messages import Transfer
@@ -40,6 +42,8 @@ MERGED_SOURCE, MERGED_NUMBER = "merged-source", "merged-number"
 """Attributes of a row that a source published at another server."""
 APPENDED_US = "appended-us"
 """The attribute of either: when that server appended it, by this one's clock, or a moment later."""
+PAGE_SOURCE = "page/"
+"""So begins the name under which messages of a server from the page count as put; its address follows."""
 _NEVER_US = 1 << 62
 Bounds: TypeAlias = tuple[int, int]
 Attributes: TypeAlias = dict[str, AttributeValue]
@@ -57,6 +61,10 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
     settled: tuple[Bounds, ...] = ()
     origins: tuple[Origin, ...] = ()
     unwanted: tuple[Bounds, ...] = ()
+    renewed_us: int = 0
+    """When it was asked for last, though it may have been there."""
+    wish: int = 0
+    """The highest number under which it was asked for; 0 for none."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
@@ -101,8 +109,8 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     offset_us: Bounds
     standings: dict[str, Standing]
     """By subscriber."""
-    left_us: dict[str, int] = {}
-    """By subscriber, when those that left did so."""
+    left: dict[str, Left] = {}
+    """By subscriber, when those that left did so, and under which number."""
 
 
 Part: TypeAlias = Begin | Sources | RowsPart | End
@@ -225,6 +233,11 @@ def rows_in(buffers: Sequence[Octets], names: Mapping[int, str]) -> Iterator[Row
             yield Row(sequence, time_us, event_us, rows.keys[index], body, attributes, client, counter, digest)
     if end != len(data):
         raise InvariantBroken(f"what was pushed holds no sound record at {end}")
+
+
+def page_number(message_id: str) -> int:
+    """The number that a message of a server from the page has, by its id there."""
+    return int.from_bytes(blake2b(message_id.encode(), digest_size=8).digest()) >> 2 | 1
 
 
 def put_of(attributes: Mapping[str, Any] | None) -> tuple[str, int]:

@@ -4,6 +4,13 @@
                                    ├─────── ATTACH, version 2, answered ATTACH-OK ──► Version2
                                    └─────── anything else: INVALID; too late, gone ──► CLOSED
 
+Over ZeroMQ a link is an identity, which may come back after a fall without a word: an ATTACH ends the former life of
+the link, and nothing that was said by it or for it is heard of in the next. PING and DETACH are answered only where a
+stream is open: a client whose stream the node does not know (any more) must not hear that all is well.
+
+What a peer of version 1 says is read a slice at a time, each in a turn of its own: a mebibyte of small commands must
+keep no other link waiting. Version 2 knows by itself what its frames cost.
+
 Source: seed 004, "Protocol Specification"; the design, section 5 ("ZEPS").
 """
 
@@ -19,15 +26,28 @@ from veredus.kernel.errors import PeerFault
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
 from veredus.kernel.octets import Octets
 from veredus.kernel.symbol import Symbol
-from veredus.protocols.links import DrainRequested
+from veredus.protocols.links import (
+    DrainRequested,
+    FrameRefused,
+    FramesReceived,
+    TurnGiven,
+    TurnWanted,
+    Unfinished,
+    WorkDone,
+)
+from veredus.protocols.slices import OCTET_NS, Slices
 
 from . import frames, native
 from .orders import LinkLimits
-from .version1 import Version1
+from .version1 import Phase, Version1
 from .version2 import Version2
 
 FRAMED_DOOR = "zeromq"
 """The door at which one `Received` is one whole command."""
+
+
+_FINAL = ("draining", "silent")
+"""Why a link over ZeroMQ is closed together with the life that it had."""
 
 
 class _Phase(Symbol):
@@ -39,10 +59,10 @@ class _Phase(Symbol):
 class NodeLink:
     """Owns a link's first octets, then its engine; see the module for the picture."""
 
-    is_timed_by_answers: ClassVar[bool] = False
+    is_timed_by_answers: ClassVar[bool] = True
     __slots__ = (
-        "_deadlines", "_effects", "_heard_size", "_is_framed", "_limits", "_octets", "_phase", "_principal", "dialect",
-        "link",
+        "_channel", "_deadlines", "_effects", "_heard_size", "_is_framed", "_late_ns", "_limits", "_octets", "_phase",
+        "_principal", "_unread", "dialect", "link",
     )  # fmt: skip
 
     def __init__(self, link: int, limits: LinkLimits) -> None:
@@ -54,23 +74,35 @@ class NodeLink:
         self._principal = ""
         self._is_framed = False
         self._octets = b""
+        self._unread = Slices()
         self._heard_size = 0
+        self._channel = 0
+        """The last channel that a former life of the link has used."""
+        self._late_ns = 0
         self._deadlines: Deadlines[str] = Deadlines()
         self._effects: list[object] = []
 
     def handle(self, event: object, now: Now) -> Sequence[object]:
         """Take one fact about the link, or one order of the streams floor for a session of it."""
+        if type(event) is FramesReceived:
+            return self._take_frames(event.frames, now)
+        if self._is_framed and type(event) is Received and frames.is_attach(event.data):
+            self._end_life(now)
         if self.dialect is not None:
-            return self.dialect.handle(event, now)
+            if isinstance(self.dialect, Version1) and not self._is_framed and type(event) in (Received, TurnGiven):
+                return self._work(event, now)
+            return self._judge_life(self.dialect.handle(event, now), now)
         match event:
             case LinkOpened() if self._phase is _Phase.WAITING:
                 self._open(event, now)
             case Received(_, data) if self._phase is _Phase.LISTENING:
                 self._listen(data, now)
-            case DrainRequested() if self._phase is _Phase.LISTENING:
-                self._close("draining")
+            case DrainRequested(_, _, code) if self._phase is _Phase.LISTENING:
+                self._close(code)
+            case FrameRefused() if self._phase is _Phase.LISTENING:
+                self._reject(event.code, event.message)
             case DeadlineReached() if self._deadlines.due(now.monotonic_ns):
-                self._reject("too late: no ATTACH came in time")
+                self._reject("greeting-timeout", "too late: no ATTACH came in time")
             case LinkClosed():
                 self._become_closed()
             case _:
@@ -78,14 +110,96 @@ class NodeLink:
         effects, self._effects = self._effects, []
         return effects
 
+    def _work(self, event: object, now: Now) -> Sequence[object]:
+        """Tell version 1 a slice of what was received; the rest waits for its turn."""
+        assert isinstance(self.dialect, Version1)
+        if isinstance(event, Received):
+            self._unread.add(event.data)
+        if not self._unread:
+            return ()
+        piece = self._unread.take()
+        effects = [*self.dialect.handle(Received(self.link, piece), now), WorkDone(self.link, OCTET_NS * len(piece))]
+        if self.dialect.phase is Phase.CLOSED:
+            self._unread.forget()
+        if self._unread:
+            effects.append(TurnWanted(self.link))
+        return effects
+
+    def _take_frames(self, said: Sequence[Octets], now: Now) -> Sequence[object]:
+        """Frames as if they had come one by one, but that PUBLISH commands which follow one another make one batch."""
+        effects: list[object] = []
+        at = 0
+        while at < len(said):
+            life = self.dialect
+            run, end = frames.Publish([], []), at
+            if isinstance(life, Version1) and life.phase is Phase.OPEN:
+                run, end = frames.publish_run(said, at, life.parser.size_max)
+            if isinstance(life, Version1) and end > at:
+                effects += self._judge_life(life.handle(run, now), now)
+                at = end
+            else:
+                effects += self.handle(Received(self.link, said[at]), now)
+                at += 1
+        return effects
+
+    def _judge_life(self, effects: Sequence[object], now: Now) -> Sequence[object]:
+        if self._is_framed and isinstance(self.dialect, Version1) and self.dialect.phase is Phase.CLOSED:
+            return self._outlive(effects, now)
+        return effects
+
     def deadline(self) -> int | None:
         """When an ATTACH is late, and what the version's engine waits for."""
         return self._deadlines.next_ns() if self.dialect is None else self.dialect.deadline()
+
+    @property
+    def unfinished(self) -> Unfinished:
+        """What it holds of a command or frame that is not whole."""
+        if self.dialect is not None:
+            return self.dialect.parser.unfinished
+        return Unfinished(len(self._octets), len(self._octets))
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether there is a stream that is open or being opened, or a last word that is owed for one."""
+        return self.dialect is not None
+
+    @property
+    def frame_size_max(self) -> int:
+        """The largest frame that is taken now: that of a greeting, until a stream is open."""
+        is_open = isinstance(self.dialect, Version1) and self.dialect.phase is Phase.OPEN
+        return self._limits.frame_size_max if is_open else self._limits.greeting_size_max
+
+    @property
+    def protocol(self) -> str:
+        """What the peer speaks, "" until it has said so."""
+        return _PROTOCOLS.get(type(self.dialect), "")
 
     def _open(self, event: LinkOpened, now: Now) -> None:
         self._phase = _Phase.LISTENING
         self._principal = event.principal
         self._is_framed = event.door == FRAMED_DOOR
+        self._late_ns = (event.accepted_ns or now.monotonic_ns) + self._limits.greeting_timeout_ns
+        self._deadlines.set("greeting", self._late_ns)
+
+    def _end_life(self, now: Now) -> None:
+        """The peer attaches again: what its former life had opened is closed."""
+        if isinstance(self.dialect, Version1):
+            self._effects += self.dialect.handle(LinkClosed(self.link, "attached again"), now)
+            self._listen_again(self.dialect.channel, now)
+
+    def _outlive(self, effects: Sequence[object], now: Now) -> Sequence[object]:
+        """The life is over. Its socket may attach again, unless the node stops or hears nothing from it."""
+        assert isinstance(self.dialect, Version1)
+        ends = [effect.reason for effect in effects if isinstance(effect, CloseLink)]
+        if not ends or ends[0] in _FINAL:
+            return effects
+        self._listen_again(self.dialect.channel, now)
+        return [effect for effect in effects if not isinstance(effect, CloseLink)]
+
+    def _listen_again(self, channel: int, now: Now) -> None:
+        self.dialect = None
+        self._channel = channel
+        self._heard_size = 0
         self._deadlines.set("greeting", now.monotonic_ns + self._limits.greeting_timeout_ns)
 
     def _listen(self, data: Octets, now: Now) -> None:
@@ -98,25 +212,25 @@ class NodeLink:
                     raise PeerFault("truncated", "the frame ends within its command")
                 if found is None:
                     break
+                if self._is_framed and found[1] != len(octets):
+                    raise PeerFault("bad-frame", "the frame goes on behind its command")
                 self._heard_size += found[1] - start
                 start = found[1]
                 self._take(found[0], now)
         except PeerFault as fault:
-            self._reject(fault.message)
+            start = len(octets)
+            self._reject(fault.code, fault.message)
         self._octets = octets[start:]
         if self.dialect is not None and self._octets:
-            self._effects += self.dialect.handle(Received(self.link, self._octets), now)
+            rest = Received(self.link, self._octets)
             self._octets = b""
+            go_on = self._work if isinstance(self.dialect, Version1) else self.dialect.handle
+            self._effects += go_on(rest, now)
 
     def _take(self, command: frames.Command, now: Now) -> None:
         if self._heard_size > self._limits.greeting_size_max:
             raise PeerFault("too-large", "attach before saying so much")
         match command:
-            case frames.Ping():
-                self._send(frames.PING_OK)
-            case frames.Detach():
-                self._send(frames.DETACH_OK)
-                self._close("detached")
             case frames.Attach(protocol, _, _) if protocol != frames.PROTOCOL.encode():
                 raise PeerFault("bad-protocol", "the protocol here is ZEPS")
             case frames.Attach(_, frames.VERSION, stream):
@@ -132,18 +246,19 @@ class NodeLink:
                 raise PeerFault("unexpected", "a stream is opened by an ATTACH")
 
     def _become_version1(self, stream: bytes, now: Now) -> None:
-        dialect = Version1(self.link, self._principal, stream, self._is_framed, self._limits)
+        dialect = Version1(self.link, self._principal, stream, self._is_framed, self._limits, self._channel)
         self._effects += dialect.begin(now)
         self.dialect = dialect
 
     def _become_version2(self, now: Now) -> None:
         self._send(frames.ATTACH_OK)
-        self.dialect = Version2(self.link, self._principal, self._limits, now)
+        self.dialect = Version2(self.link, self._principal, self._limits, now, self._late_ns)
 
-    def _reject(self, reason: str) -> None:
-        self._effects.append(Note("warning", "attach-invalid", {"link": self.link, "reason": reason}))
-        self._send(frames.encode_invalid(reason))
-        self._close("invalid")
+    def _reject(self, code: str, message: str) -> None:
+        self._effects.append(Note("warning", "attach-invalid", {"link": self.link, "code": code, "reason": message}))
+        self._send(frames.encode_invalid(f"{code}: {message}"))
+        if not self._is_framed or code in ("greeting-timeout", "too-large"):
+            self._close("invalid")
 
     def _close(self, reason: str) -> None:
         self._become_closed()
@@ -156,3 +271,6 @@ class NodeLink:
 
     def _send(self, command: bytes) -> None:
         self._effects.append(Send(self.link, (command,)))
+
+
+_PROTOCOLS: dict[type, str] = {Version1: "zeps/1", Version2: "zeps/2"}

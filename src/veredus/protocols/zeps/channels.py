@@ -17,20 +17,30 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from veredus.delivery.batch import raw_size_of
+from veredus.delivery.record import ENVELOPE_SIZE
 from veredus.kernel.effects import Send
 from veredus.kernel.errors import PeerFault
+from veredus.kernel.names import U63_MAX
 from veredus.kernel.octets import Octets
 from veredus.kernel.symbol import Symbol
 from veredus.protocols.links import session_of
 from veredus.streams import exchange as x
+from veredus.streams.administration import PAGE_COUNT, PAGED_VERBS
 
 from . import messages as m
 from . import native
-from .native import CHANNEL_MAX, Frame, Kind
+from .native import CHANNEL_MAX, Frame, Kind, SessionFault
 from .orders import LinkLimits, SessionCongested, SessionDrained
 
 SMALL_RECORD_SIZE = 4096
 """A record up to this many bytes is copied out of the memory it was read into, so as not to hold on to all of it."""
+RAW_OCTET_NS = 1
+"""What a byte costs that was compressed, to decompress and to verify; measured, roughly."""
+PAGE_COST_NS = 2_000_000
+"""What a page of a list costs, before it is known how long it is."""
+REPLY_OCTET_NS = 25
+"""What a byte of a reply costs, to gather and to encode; measured, roughly."""
 _REFUSED_BATCHES = ("too-large", "mixed-types")
 
 
@@ -50,7 +60,7 @@ class _Channel:
 class Channels:
     """Owns the open channels of one link; what follows from a frame or an order is added to the link's `effects`."""
 
-    __slots__ = ("_channels", "_effects", "_is_congested", "_limits", "link", "principal")
+    __slots__ = ("_channels", "_cost_ns", "_effects", "_is_congested", "_limits", "link", "principal")
 
     def __init__(self, link: int, limits: LinkLimits, effects: list[object]) -> None:
         """No channels yet, of link number `link`; `principal` must be set before the first is opened."""
@@ -60,14 +70,42 @@ class Channels:
         self._effects = effects
         self._channels: dict[int, _Channel] = {}
         self._is_congested = False
+        self._cost_ns = 0
+
+    def take_cost(self) -> int:
+        """What was done since it was asked last, beside what a frame of its kind always costs; in nanoseconds."""
+        cost_ns, self._cost_ns = self._cost_ns, 0
+        return cost_ns
 
     def take_frame(self, frame: Frame) -> bool:
         """Act on a frame; False when it is none that a client says on a channel. Raises `PeerFault`."""
         handler = _FRAMES.get(frame.kind)
         if handler is None:
             return False
-        handler(self, frame)
+        try:
+            handler(self, frame)
+        except SessionFault as fault:
+            self._refuse_frame(frame, fault)
         return True
+
+    def _refuse_frame(self, frame: Frame, fault: SessionFault) -> None:
+        """What one session was asked makes no sense: it ends, and the others of this link go on."""
+        number = frame.channel
+        if frame.kind == Kind.REQUEST:
+            request = native.request_of(frame)
+            if number or not 0 < request <= U63_MAX:
+                raise fault
+            self._send(native.encode_message(0, m.Refusal(fault.code, fault.message, request=request, final=False)))
+            return
+        if frame.kind in _OPENINGS:
+            self._check_free(number)
+        elif number not in self._channels:
+            # It has crossed the channel's end.
+            return
+        elif not self._channels[number].is_open:
+            raise fault
+        self._send(native.encode_message(number, m.Refusal(fault.code, fault.message)))
+        self._end_channel(number)
 
     def take_order(self, order: object) -> None:
         """Turn an order of the streams floor into frames."""
@@ -96,12 +134,15 @@ class Channels:
     def _opened(self, frame: Frame, role: _Role) -> int:
         """A new channel; the session that it is. Raises `PeerFault`."""
         number = frame.channel
-        if number == 0 or number in self._channels:
-            raise PeerFault("bad-frame", f"channel {number} cannot be opened: it is open")
+        self._check_free(number)
         if len(self._channels) >= self._limits.channel_count_max:
             raise PeerFault("too-many-channels", f"a connection has at most {self._limits.channel_count_max} channels")
         self._channels[number] = _Channel(role)
         return session_of(self.link, number)
+
+    def _check_free(self, number: int) -> None:
+        if number == 0 or number in self._channels:
+            raise PeerFault("bad-frame", f"channel {number} cannot be opened: it is open")
 
     def _used(self, frame: Frame, *roles: _Role) -> _Channel | None:
         """The channel that a frame is on, None when it has ended. Raises `PeerFault` for another role, or too early."""
@@ -129,6 +170,7 @@ class Channels:
             return
         try:
             record, header = native.decode_offer(frame, self._limits.batch)
+            self._cost_ns += RAW_OCTET_NS * raw_size_of(record[ENVELOPE_SIZE:], header)
         except PeerFault as fault:
             if fault.code not in _REFUSED_BATCHES:
                 raise
@@ -155,6 +197,17 @@ class Channels:
         if self._used(frame, _Role.SUBSCRIPTION) is not None:
             self._effects.append(x.CreditGranted(session_of(self.link, frame.channel), size))
 
+    def _hand_out(self, frame: Frame) -> None:
+        sequence = native.decode_handed(frame)
+        if self._used(frame, _Role.SUBSCRIPTION) is not None:
+            self._effects.append(x.HandedOut(session_of(self.link, frame.channel), sequence))
+
+    def _take_back(self, frame: Frame) -> None:
+        said: Any = native.decode_message(frame)
+        if self._used(frame, _Role.SUBSCRIPTION) is not None:
+            session = session_of(self.link, frame.channel)
+            self._effects.append(x.ReturnRequested(session, said.sequence, said.retry, said.reason))
+
     def _settle(self, frame: Frame) -> None:
         ranges = native.decode_settle(frame)
         if self._used(frame, _Role.SUBSCRIPTION) is not None:
@@ -168,7 +221,9 @@ class Channels:
     def _open_run(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
         session = self._opened(frame, _Role.RUN)
-        self._effects.append(x.RunOpenRequested(session, self.principal, said.sink, said.incarnation, said.epoch))
+        self._effects.append(
+            x.RunOpenRequested(session, self.principal, said.sink, said.incarnation, said.epoch, said.ephemeral)
+        )
 
     def _open_stage(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
@@ -183,7 +238,7 @@ class Channels:
             self._effects.append(
                 x.CommitRequested(
                     session_of(self.link, frame.channel), said.request, self.principal, said.sink, said.run_epoch,
-                    said.commit_id, said.stages,
+                    said.commit_id, said.stages, (), said.contents,
                 )
             )  # fmt: skip
 
@@ -199,8 +254,13 @@ class Channels:
         said: Any = native.decode_message(frame)
         if frame.channel or not said.request:
             raise PeerFault("bad-frame", "a REQUEST goes on channel 0 and has a number from 1")
+        arguments = said.arguments
+        if said.verb in PAGED_VERBS:
+            limit = arguments.get("limit")
+            arguments = {**arguments, "limit": min(limit, PAGE_COUNT) if type(limit) is int else PAGE_COUNT}
+            self._cost_ns += PAGE_COST_NS
         session = session_of(self.link, 0)
-        self._effects.append(x.AdminRequested(session, said.request, self.principal, said.verb, said.arguments))
+        self._effects.append(x.AdminRequested(session, said.request, self.principal, said.verb, arguments))
 
     def _close_channel(self, frame: Frame) -> None:
         if frame.channel == 0 or frame.size:
@@ -278,6 +338,14 @@ class Channels:
         if said.is_final:
             self._end_channel(said.session & CHANNEL_MAX)
 
+    def _confirm_handed(self, said: x.ConfirmHanded) -> None:
+        channel = said.session & CHANNEL_MAX
+        if channel in self._channels:
+            self._send(native.encode_handed(channel, said.sequence))
+
+    def _confirm_returned(self, said: x.ConfirmReturned) -> None:
+        self._tell(said.session, m.Returned(said.sequence, said.is_parked))
+
     def _confirm_settled(self, said: x.ConfirmSettled) -> None:
         channel = said.session & CHANNEL_MAX
         if channel in self._channels:
@@ -298,7 +366,9 @@ class Channels:
     def _answer(self, said: x.AnswerAdmin) -> None:
         channel = said.session & CHANNEL_MAX
         if channel == 0 or channel in self._channels:
-            self._send(native.encode_message(channel, m.Reply(said.request, said.result)))
+            reply = native.encode_message(channel, m.Reply(said.request, said.result))
+            self._cost_ns += REPLY_OCTET_NS * len(reply)
+            self._send(reply)
 
     def _refuse(self, said: x.Refuse) -> None:
         channel = said.session & CHANNEL_MAX
@@ -322,6 +392,8 @@ _OrderHandler: TypeAlias = Callable[[Channels, Any], None]
 _FRAMES: dict[int, _FrameHandler] = {
     Kind.OFFER: Channels._offer,
     Kind.CREDIT: Channels._credit,
+    Kind.HANDED: Channels._hand_out,
+    Kind.RETURN: Channels._take_back,
     Kind.SETTLE: Channels._settle,
     Kind.ATTACH_SOURCE: Channels._attach_source,
     Kind.SUBSCRIBE: Channels._subscribe,
@@ -333,6 +405,7 @@ _FRAMES: dict[int, _FrameHandler] = {
     Kind.REQUEST: Channels._request,
     Kind.CLOSE_CHANNEL: Channels._close_channel,
 }
+_OPENINGS = (Kind.ATTACH_SOURCE, Kind.SUBSCRIBE, Kind.OPEN_RUN, Kind.OPEN_STAGE)
 _ORDERS: dict[type, _OrderHandler] = {
     x.Push: Channels._push,
     x.ConfirmTaken: Channels._confirm_taken,
@@ -342,6 +415,8 @@ _ORDERS: dict[type, _OrderHandler] = {
     x.PushProgress: Channels._push_progress,
     x.PushGap: Channels._push_gap,
     x.EndSubscription: Channels._end_subscription,
+    x.ConfirmHanded: Channels._confirm_handed,
+    x.ConfirmReturned: Channels._confirm_returned,
     x.ConfirmSettled: Channels._confirm_settled,
     x.ConfirmFilter: Channels._confirm_filter,
     x.GrantRun: Channels._grant_run,

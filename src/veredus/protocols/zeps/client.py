@@ -39,6 +39,7 @@ from .client_exchange import (
     CloseRequested,
     CreditRequested,
     FramesReceived,
+    HandedOut,
     LeaveRequested,
     MessageRequested,
     OfferRequested,
@@ -46,6 +47,7 @@ from .client_exchange import (
     SettleRequested,
     TellClosed,
     TellDelivery,
+    TellHanded,
     TellLinkClosed,
     TellMessage,
     TellOpened,
@@ -53,7 +55,8 @@ from .client_exchange import (
     TellSettled,
     TellWelcome,
 )
-from .native import Frame, FrameParser, Kind
+from .native import Frame, Kind
+from .parsing import FrameParser
 
 _LOST = "link-lost"
 SECOND_NS = 1_000_000_000
@@ -90,6 +93,8 @@ class _Channel:
     grant_kind: int
     phase: _ChannelPhase = _ChannelPhase.OPENING
     is_granted: bool = False
+    credit: int = 0
+    """What the node may yet deliver, in bytes of frames; it may overdraw it by one."""
 
 
 class ClientLink:
@@ -262,7 +267,8 @@ class ClientLink:
             raise Misuse(
                 "too-many-channels", f"the node takes {self._channel_count_max} channels a connection: close some"
             )
-        self._channels[event.channel] = _Channel(_GRANT_KIND[type(event.opening)])
+        credit = event.opening.credit if isinstance(event.opening, m.Subscribe) else 0
+        self._channels[event.channel] = _Channel(_GRANT_KIND[type(event.opening)], credit=credit)
         self._last_channel = event.channel
         self._send((native.encode_message(event.channel, event.opening),), now)
 
@@ -280,7 +286,12 @@ class ClientLink:
 
     def _credit(self, event: CreditRequested, now: Now) -> None:
         if self._is_usable(event.channel):
+            self._channels[event.channel].credit += event.size
             self._send((native.encode_credit(event.channel, event.size),), now)
+
+    def _hand_out(self, event: HandedOut, now: Now) -> None:
+        if self._is_usable(event.channel):
+            self._send((native.encode_handed(event.channel, event.sequence),), now)
 
     def _settle(self, event: SettleRequested, now: Now) -> None:
         if event.ranges and self._is_usable(event.channel):
@@ -353,7 +364,15 @@ class ClientLink:
     def _take_deliver(self, frame: Frame, now: Now) -> None:
         if self._is_told(frame):
             redelivered_to, records = native.decode_deliver(frame)
-            self._effects.append(TellDelivery(frame.channel, redelivered_to, records, native.HEAD_SIZE + frame.size))
+            channel, size = self._channels[frame.channel], native.HEAD_SIZE + frame.size
+            if channel.credit <= 0:
+                raise PeerFault("over-credit", f"channel {frame.channel} has no credit, and the node delivers")
+            channel.credit -= size
+            self._effects.append(TellDelivery(frame.channel, redelivered_to, records, size))
+
+    def _take_handed(self, frame: Frame, now: Now) -> None:
+        if self._is_told(frame):
+            self._effects.append(TellHanded(frame.channel, native.decode_handed(frame)))
 
     def _take_settled(self, frame: Frame, now: Now) -> None:
         if self._is_told(frame):
@@ -407,7 +426,9 @@ _GRANT_KIND: dict[type[m.Message], int] = {
     m.OpenRun: Kind.RUN_OPENED,
     m.OpenStage: Kind.STAGE_OPENED,
 }
-_ASKED = (OpenRequested, OfferRequested, CreditRequested, SettleRequested, MessageRequested, CloseRequested)
+_ASKED = (
+    OpenRequested, OfferRequested, CreditRequested, HandedOut, SettleRequested, MessageRequested, CloseRequested,
+)  # fmt: skip
 _ALWAYS: dict[type, _Handler] = {
     LinkClosed: ClientLink._lose,
     LeaveRequested: ClientLink._leave,
@@ -424,6 +445,7 @@ _HANDLERS: dict[_Phase, dict[type, _Handler]] = {
         OpenRequested: ClientLink._open,
         OfferRequested: ClientLink._offer,
         CreditRequested: ClientLink._credit,
+        HandedOut: ClientLink._hand_out,
         SettleRequested: ClientLink._settle,
         MessageRequested: ClientLink._say,
         CloseRequested: ClientLink._close_channel,
@@ -445,11 +467,13 @@ _FRAME_HANDLERS: dict[_Phase, dict[int, _FrameHandler]] = {
         **dict.fromkeys(map(int, _GRANT_KIND.values()), ClientLink._take_grant),
         Kind.RECEIPT: ClientLink._take_receipt,
         Kind.DELIVER: ClientLink._take_deliver,
+        Kind.HANDED: ClientLink._take_handed,
         Kind.SETTLED: ClientLink._take_settled,
         Kind.BATCH_REFUSED: ClientLink._take_message,
         Kind.SOURCES: ClientLink._take_message,
         Kind.PROGRESS: ClientLink._take_message,
         Kind.GAP: ClientLink._take_message,
+        Kind.RETURNED: ClientLink._take_message,
         Kind.FILTER_CHANGED: ClientLink._take_message,
         Kind.COMMITTED: ClientLink._take_message,
         Kind.REPLY: ClientLink._take_message,

@@ -52,6 +52,14 @@ class CreditRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class HandedOut:
+    """The application was handed all up to `sequence` that a subscription's channel brought; see `TellHanded`."""
+
+    channel: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
 class SettleRequested:
     """Settle ranges of sequences, both ends inclusive, on a subscription's channel."""
 
@@ -64,7 +72,7 @@ class MessageRequested:
     """Send `ChangeFilter`, `Commit` or `DropStages` on their channel, `Request` on channel 0."""
 
     channel: int
-    message: m.ChangeFilter | m.Commit | m.DropStages | m.Request
+    message: m.ChangeFilter | m.Return | m.Commit | m.DropStages | m.Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +123,14 @@ class TellDelivery:
     redelivered_to: int
     records: memoryview
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TellHanded:
+    """What was handed out up to `sequence` counts as tried."""
+
+    channel: int
+    sequence: int
 
 
 @dataclass(frozen=True, slots=True)

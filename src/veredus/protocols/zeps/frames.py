@@ -11,12 +11,14 @@ Source: seed 004, "Protocol Specification".
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets
+from veredus.protocols.links import NOTHING, Unfinished
 
 SIGNATURE = b"\xaa\xa5"
 PROTOCOL = "ZEPS"
@@ -25,6 +27,7 @@ STRING_SIZE_MAX = 255
 HEAD_SIZE = 3
 DELIVER_OVERHEAD = HEAD_SIZE + 8 + 1 + 4
 """What a DELIVER takes beside its key and its body, in bytes."""
+_ATTACH_HEAD = b"\xaa\xa5\x01"
 _PUBLISH_HEAD = b"\xaa\xa5\x06"
 _WITH_CHUNK = (_PUBLISH_HEAD, b"\xaa\xa5\x07")
 _CHUNK_SIZE = struct.Struct(">I")
@@ -56,7 +59,8 @@ class Attach(NamedTuple):
     stream: bytes
 
 
-class AttachOk(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AttachOk:
     """Server grants the client access."""
 
 
@@ -67,7 +71,8 @@ class Subscribe(NamedTuple):
     latest: int
 
 
-class SubscribeOk(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SubscribeOk:
     """Server confirms the subscription."""
 
 
@@ -92,19 +97,23 @@ class Deliver(NamedTuple):
     body: bytes
 
 
-class Ping(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Ping:
     """Client or server sends a heartbeat."""
 
 
-class PingOk(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PingOk:
     """Client or server answers a heartbeat."""
 
 
-class Detach(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Detach:
     """Client closes the peering."""
 
 
-class DetachOk(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class DetachOk:
     """Server handshakes the close."""
 
 
@@ -152,9 +161,24 @@ def encode_deliver(sequence: int, key: bytes, body: bytes) -> bytes:
 
 
 def encode_invalid(reason: str) -> bytes:
-    """INVALID with a reason; a string is VCHAR, so blanks become underlines and what else is none, question marks."""
-    text = "".join("_" if c == " " else c if "!" <= c <= "~" else "?" for c in reason[:STRING_SIZE_MAX])
+    """INVALID with a reason, as VCHAR: see `_visible`; cut to what a string holds."""
+    text = ""
+    for character in _visible(reason):
+        if len(text) + len(character) > STRING_SIZE_MAX:
+            break
+        text += character
     return b"".join((SIGNATURE, b"\x0c", _string(text.encode("ascii"))))
+
+
+def _visible(text: str) -> Iterator[str]:
+    """A blank is an underline; underlines, percent signs and what is no VCHAR are percent-encoded, as in a URL."""
+    for character in text:
+        if character == " ":
+            yield "_"
+        elif "!" <= character <= "~" and character not in "_%":
+            yield character
+        else:
+            yield "".join(f"%{octet:02X}" for octet in character.encode("utf-8", "replace"))
 
 
 def _string(text: bytes) -> bytes:
@@ -197,6 +221,11 @@ class CommandParser:
         self._held = bytearray()
         self._needed = 0
 
+    @property
+    def waiting_size(self) -> int:
+        """Bytes of the command that is not whole yet."""
+        return len(self._held)
+
     def feed(self, data: Octets) -> list[Command]:
         """All commands that these bytes make whole, in order; runs of PUBLISH as one."""
         commands: list[Command] = []
@@ -221,6 +250,12 @@ class CommandParser:
         self._held = bytearray(memoryview(octets)[start:])
         return commands
 
+    @property
+    def unfinished(self) -> Unfinished:
+        """What there is of a command that is not whole."""
+        held_size = len(self._held)
+        return Unfinished(held_size, max(held_size, self._needed)) if held_size else NOTHING
+
 
 def decode_command(data: Octets, size_max: int) -> Command:
     """The one command that is a whole frame. Raises `PeerFault` when it is less or more than one."""
@@ -232,6 +267,28 @@ def decode_command(data: Octets, size_max: int) -> Command:
     if end != len(octets) or (isinstance(command, Publish) and len(command.keys) != 1):
         raise PeerFault("bad-frame", "the frame goes on behind its command")
     return command
+
+
+def publish_run(said: Sequence[Octets], start: int, size_max: int) -> tuple[Publish, int]:
+    """The PUBLISH commands that frames from `start` on are, one each and whole; and the first frame that is none."""
+    run = Publish([], [])
+    while start < len(said):
+        octets = bytes(said[start])
+        if not octets.startswith(_PUBLISH_HEAD) or len(octets) < 8:
+            break
+        key_end = 4 + octets[3]
+        size = int.from_bytes(octets[key_end : key_end + 4], "big")
+        if key_end + 4 + size != len(octets) or size > size_max:
+            break
+        run.keys.append(octets[4:key_end])
+        run.bodies.append(octets[key_end + 4 :])
+        start += 1
+    return run, start
+
+
+def is_attach(frame: Octets) -> bool:
+    """Whether a whole frame is an ATTACH, or begins like one."""
+    return bytes(frame[:HEAD_SIZE]) == _ATTACH_HEAD
 
 
 def first_command(octets: bytes, start: int = 0) -> tuple[Command, int] | None:

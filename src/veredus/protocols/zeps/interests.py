@@ -59,13 +59,13 @@ class Interests:
         """The interests that may have brought already what this leg brings."""
         return tuple(other for other in self._others if other.latest + 1 < other.position)
 
-    def add(self, pattern: Pattern, latest: int) -> None:
-        """One more interest; the present leg ends where it is, and `next_leg` says how to go on.
-
-        Raises `Refused("bad-filter")` for too many.
-        """
-        if len(self._walking) + len(self._others) >= PATTERN_COUNT_MAX:
+    def check_room(self, more: int) -> None:
+        """Raises `Refused("bad-filter")` where `more` and one interests are too many."""
+        if len(self._walking) + len(self._others) + more >= PATTERN_COUNT_MAX:
             raise Refused("bad-filter", f"one client has at most {PATTERN_COUNT_MAX} subscriptions at once")
+
+    def add(self, pattern: Pattern, latest: int) -> None:
+        """One more interest; the present leg ends where it is, and `next_leg` says how to go on."""
         self._others.append(Interest(pattern, latest, latest + 1))
 
     def advance(self, position: int) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from veredus.delivery.batch import BatchLimits
+from veredus.delivery.content import Content
 from veredus.kernel.names import INCARNATION_SIZE, NAME_SIZE_MAX, U63_MAX
 from veredus.matching import Filter
 from veredus.streams.exchange import EVERYTHING_KEPT, Durability, SettleMode, Start
@@ -25,6 +26,9 @@ Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=NAME_SIZE_MAX)]
 Incarnation: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=INCARNATION_SIZE)]
 Token: TypeAlias = Annotated[str, msgspec.Meta(max_length=4096)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=65_536)]
+CONTENTS_MAX = 4_096
+"""Streams of one commit whose contents its sink may say."""
+Contents: TypeAlias = Annotated[tuple[Content, ...], msgspec.Meta(max_length=CONTENTS_MAX)]
 Stages: TypeAlias = Annotated[tuple[Whole, ...], msgspec.Meta(max_length=65_536)]
 
 
@@ -175,6 +179,21 @@ class End(Message, frozen=True):
     final: bool = True
 
 
+class Return(Message, frozen=True):
+    """What was pushed at `sequence` is given back; see `ReturnRequested`."""
+
+    sequence: Whole
+    retry: bool = False
+    reason: Text = ""
+
+
+class Returned(Message, frozen=True):
+    """`parked`: what was given back is a dead letter; else it may be handed out again."""
+
+    sequence: Whole
+    parked: bool = False
+
+
 class ChangeFilter(Message, frozen=True):
     """Another filter from the next unexamined sequence on."""
 
@@ -196,6 +215,7 @@ class OpenRun(Message, frozen=True):
     sink: Name
     incarnation: Incarnation
     epoch: Whole = 0
+    ephemeral: bool = False
 
 
 class RunOpened(Message, frozen=True, omit_defaults=False):
@@ -234,6 +254,7 @@ class Commit(Message, frozen=True):
     run_epoch: Whole
     commit_id: Whole
     stages: Stages
+    contents: Contents = ()
 
 
 class Committed(Message, frozen=True, omit_defaults=False):

@@ -3,12 +3,13 @@
     0           4      5       6         8
     | size u32  | kind | flags | channel | body, `size` bytes | zeros to 8 |
 
-Bodies are msgpack maps (veredus.protocols.zeps.messages) but for these, whose numbers are little-endian u64 unless
-said:     OFFER     one whole record, its 32-byte envelope blank: room that the node fills in (veredus.delivery.record)
+Bodies are msgpack maps (veredus.protocols.zeps.messages) but for these, whose numbers are little-endian u64:
+    OFFER     one whole record, its 32-byte envelope blank: room that the node fills in (veredus.delivery.record)
     DELIVER   redelivered_to | whole records
     RECEIPT   one or more of: last_number | first_sequence | u8 is_duplicate | u8 durability | 6 zero bytes
     CREDIT    size
     SETTLE    one or more of: first | last
+    HANDED    sequence
     SETTLED   floor | any number of: first | last
     PING PONG up to 64 bytes, which the PONG gives back
 
@@ -20,12 +21,11 @@ Source: the design, section 5; docs/reference/wire/native.md.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-import numpy as np
 
 from veredus.delivery.batch import BatchHeader, BatchLimits, check_header, read_header, verify_signature
 from veredus.delivery.payload import verify_payload
@@ -43,12 +43,7 @@ OPTIONAL_KIND = 128
 PING_SIZE_MAX = 64
 GREETING_SIZE_MAX = 16 << 10
 """The largest frame before the node knows who is there, in bytes."""
-READ_SIZE = 256 << 10
-"""How much memory is offered to one read, in bytes, unless a larger frame is on its way."""
-GROWTH_SIZE_MAX = 1 << 20
-"""A frame gets memory for what has arrived of it, twice, and this much more: a claimed size alone buys nothing."""
-
-_HEAD = struct.Struct("<IBBH")
+HEAD = struct.Struct("<IBBH")
 _DELIVER = struct.Struct("<IBBHQ")
 _RECEIPT = struct.Struct("<QQBB6x")
 _RECEIPT_FRAME = struct.Struct("<IBBHQQBB6x")
@@ -56,7 +51,7 @@ _U64 = struct.Struct("<Q")
 _SIZES = struct.Struct("<II")
 _SIZES_OFFSET = ENVELOPE_SIZE + 12
 _FIRST_NUMBER_OFFSET = ENVELOPE_SIZE + 40
-_REQUIRED_FLAGS = 0x0F
+REQUIRED_FLAGS = 0x0F
 
 
 class Kind(IntEnum):
@@ -88,6 +83,9 @@ class Kind(IntEnum):
     SETTLED = 0x29
     CHANGE_FILTER = 0x2A
     FILTER_CHANGED = 0x2B
+    HANDED = 0x2C
+    RETURN = 0x2D
+    RETURNED = 0x2E
     OPEN_RUN = 0x30
     RUN_OPENED = 0x31
     OPEN_STAGE = 0x32
@@ -99,7 +97,11 @@ class Kind(IntEnum):
     REPLY = 0x41
 
 
-_KNOWN_KINDS = frozenset(int(kind) for kind in Kind)
+KNOWN_KINDS = frozenset(int(kind) for kind in Kind)
+
+
+class SessionFault(PeerFault):
+    """What a session was asked makes no sense, in a frame that is sound: it ends that session, and not the link."""
 
 
 class Frame(NamedTuple):
@@ -125,130 +127,13 @@ class Receipt(NamedTuple):
     durability: int
 
 
-# ── reading frames ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class FrameParser:
-    """Owns the bytes of a frame that is not whole yet; gives whole frames, uncopied where they lie in one piece.
-
-    Two ways in, not to be mixed: `parse` and `feed` take memory that somebody else has read; `get_buffer` and
-    `buffer_updated` offer memory to be read into, cut to the frame that is on its way.
-
-    Invariants
-        (1) However the bytes are cut, the same frames come out, and the same fault.
-        (2) Memory kept is at most twice what has arrived of one frame, and `GROWTH_SIZE_MAX`.
-        (3) After a fault nothing more comes out; `fault` says what it was.
-    """
-
-    __slots__ = ("_buffer", "_end", "_held", "_needed", "_start", "fault", "size_max")
-
-    def __init__(self, size_max: int) -> None:
-        """A parser that takes bodies of at most `size_max` bytes; it may be set anew at any time."""
-        self.size_max = size_max
-        self.fault: PeerFault | None = None
-        self._held = bytearray()
-        self._needed = HEAD_SIZE
-        self._buffer = memoryview(b"")
-        self._start = 0
-        self._end = 0
-
-    def feed(self, data: Octets) -> list[Frame]:
-        """All frames that these bytes make whole."""
-        return list(self.parse(data))
-
-    def parse(self, data: Octets) -> Iterator[Frame]:
-        """The frames that these bytes make whole, one by one: what the caller changes at one counts for the next."""
-        view = data if type(data) is memoryview else memoryview(data)
-        start, end = 0, len(view)
-        while self.fault is None:
-            held = self._held
-            if held:
-                taken = view[start : start + self._needed - len(held)]
-                held += taken
-                start += len(taken)
-                if len(held) < self._needed:
-                    return
-                view_of_held = memoryview(held)
-                frame = self._cut(view_of_held, 0, len(held))
-                if frame is None:
-                    view_of_held.release()
-                    continue
-                self._held = bytearray()
-            else:
-                frame = self._cut(view, start, end)
-                if frame is None:
-                    if start < end and self.fault is None:
-                        self._held += view[start:]
-                    return
-                start += HEAD_SIZE + len(frame.memory)
-            yield frame
-
-    def _cut(self, view: memoryview, start: int, end: int) -> Frame | None:
-        """The frame that begins at `start`, or None: then `_needed` says its size, or `fault` what is wrong with it."""
-        if end - start < HEAD_SIZE:
-            self._needed = HEAD_SIZE
-            return None
-        size, kind, flags, channel = _HEAD.unpack_from(view, start)
-        if size > self.size_max or flags & _REQUIRED_FLAGS or kind not in _KNOWN_KINDS:
-            self.fault = _head_fault(size, kind, flags, self.size_max)
-            if self.fault is not None:
-                return None
-        self._needed = HEAD_SIZE + ((size + 7) & -8)
-        stop = start + self._needed
-        if stop > end:
-            return None
-        return Frame(kind, channel, size, view[start + HEAD_SIZE : stop])
-
-    def get_buffer(self, hint: int = -1) -> memoryview:
-        """Memory to read into: the rest of the frame that has begun when it is a large one, else room for many."""
-        carry_size = self._end - self._start
-        room = len(self._buffer) - self._end
-        if self._needed > READ_SIZE and carry_size >= HEAD_SIZE:
-            is_its_own = self._start == 0 and len(self._buffer) > READ_SIZE
-            if self._start + self._needed > len(self._buffer) and not (is_its_own and room):
-                self._renew(min(self._needed, 2 * carry_size + GROWTH_SIZE_MAX))
-            return self._buffer[self._end : self._start + self._needed]
-        if room < READ_SIZE // 4:
-            self._renew(carry_size + READ_SIZE)
-        return self._buffer[self._end :]
-
-    def _renew(self, size: int) -> None:
-        """Go on in fresh memory: the old one belongs to the frames that were cut from it."""
-        carry = self._buffer[self._start : self._end]
-        # Not a bytearray: that would be filled with zeros first.
-        self._buffer = np.empty(size, np.uint8).data
-        self._buffer[: len(carry)] = carry
-        self._start, self._end = 0, len(carry)
-
-    def buffer_updated(self, count: int) -> list[Frame]:
-        """All frames that are whole now that `count` bytes were read into the buffer."""
-        self._end += count
-        frames: list[Frame] = []
-        while self.fault is None and (frame := self._cut(self._buffer, self._start, self._end)) is not None:
-            frames.append(frame)
-            self._start += self._needed
-        if self._start == self._end:
-            self._needed = HEAD_SIZE
-        return frames
-
-
-def _head_fault(size: int, kind: int, flags: int, size_max: int) -> PeerFault | None:
-    if size > size_max:
-        return PeerFault("too-large", f"a frame has at most {size_max} bytes here, this one says {size}")
-    if flags & _REQUIRED_FLAGS:
-        return PeerFault("bad-frame", f"frame flags {flags:#04x} have required bits that are not known here")
-    if kind < OPTIONAL_KIND:
-        return PeerFault("bad-frame", f"frame kind {kind:#04x} is not known here")
-    return None
-
-
 # ── writing frames ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def encode_frame(kind: int, channel: int, body: Octets = b"") -> bytes:
     """A whole frame around a body."""
     size = len(body)
-    return b"".join((_HEAD.pack(size, kind, 0, channel), body, padding(size)))
+    return b"".join((HEAD.pack(size, kind, 0, channel), body, padding(size)))
 
 
 def encode_message(channel: int, message: m.Message) -> bytes:
@@ -258,7 +143,7 @@ def encode_message(channel: int, message: m.Message) -> bytes:
 
 def encode_offer(channel: int, record: Octets) -> tuple[bytes, Octets]:
     """An OFFER of a record that `signed_record` made, as two buffers to be sent one behind the other."""
-    return _HEAD.pack(len(record), Kind.OFFER, 0, channel), record
+    return HEAD.pack(len(record), Kind.OFFER, 0, channel), record
 
 
 def encode_deliver(channel: int, redelivered_to: int, size: int) -> bytes:
@@ -283,6 +168,11 @@ def encode_credit(channel: int, size: int) -> bytes:
     return encode_frame(Kind.CREDIT, channel, _U64.pack(size))
 
 
+def encode_handed(channel: int, sequence: int) -> bytes:
+    """A HANDED of all up to `sequence`."""
+    return encode_frame(Kind.HANDED, channel, _U64.pack(sequence))
+
+
 def encode_settle(channel: int, ranges: tuple[tuple[int, int], ...]) -> bytes:
     """A SETTLE of these ranges of sequences, both ends inclusive."""
     return encode_frame(Kind.SETTLE, channel, _pack_ranges(ranges))
@@ -301,7 +191,9 @@ def _pack_ranges(ranges: tuple[tuple[int, int], ...]) -> bytes:
 
 
 def decode_message(frame: Frame) -> m.Message:
-    """What a control frame says. Raises `PeerFault("bad-frame")`."""
+    """What a control frame says. Raises `PeerFault("bad-frame")`; `SessionFault("bad-request")` for a map that says
+    something else than such a frame may.
+    """
     decode = _DECODERS.get(frame.kind)
     if decode is None:
         raise PeerFault("bad-frame", f"a {name_of(frame.kind)} frame is no map")
@@ -310,7 +202,12 @@ def decode_message(frame: Frame) -> m.Message:
         message: m.Message = decode(body)
         names = _decode_names(body) if _MARK in bytes(body) else ()
     except _DECODE_ERRORS as error:
-        raise PeerFault("bad-frame", f"a {name_of(frame.kind)} frame does not decode: {error}") from None
+        what = f"a {name_of(frame.kind)} frame does not decode: {error}"
+        try:
+            _decode_names(body)
+        except _DECODE_ERRORS:
+            raise PeerFault("bad-frame", what) from None
+        raise SessionFault("bad-request", what) from None
     for name in names:
         if name.endswith("!") and name not in _FIELDS[frame.kind]:
             raise PeerFault(
@@ -319,10 +216,19 @@ def decode_message(frame: Frame) -> m.Message:
     return message
 
 
+def request_of(frame: Frame) -> int:
+    """The number of a request that `decode_message` could not read; 0 where it has none."""
+    try:
+        return int(msgspec.msgpack.decode(_decode_names(frame.body)["request"], type=int))
+    except (*_DECODE_ERRORS, KeyError):
+        return 0
+
+
 def decode_offer(frame: Frame, limits: BatchLimits) -> tuple[memoryview, BatchHeader]:
     """The record of an OFFER and its batch's header, verified whole: signature, header, payload, padding.
 
-    Raises `PeerFault`. The record is writable and its own: the node fills in its envelope.
+    Raises `PeerFault`; `SessionFault` where the batch came as it was signed, and is wrong all the same. The record is
+    writable and its own: the node fills in its envelope.
     """
     record = frame.memory
     if frame.size % 8 or frame.size < _SIZES_OFFSET + _SIZES.size:
@@ -335,9 +241,12 @@ def decode_offer(frame: Frame, limits: BatchLimits) -> tuple[memoryview, BatchHe
         )
     batch = record[ENVELOPE_SIZE:end]
     header = read_header(batch)
-    check_header(header, limits)
     verify_signature(batch)
-    verify_payload(batch, header, limits)
+    try:
+        check_header(header, limits)
+        verify_payload(batch, header, limits)
+    except PeerFault as fault:
+        raise SessionFault(fault.code, fault.message) from None
     if record.readonly:
         record = memoryview(bytearray(record))
     return record, header
@@ -375,6 +284,14 @@ def decode_credit(frame: Frame) -> int:
     return size
 
 
+def decode_handed(frame: Frame) -> int:
+    """The sequence that a HANDED names. Raises `PeerFault`."""
+    if frame.size != _U64.size:
+        raise PeerFault("bad-frame", f"a HANDED has 8 bytes, this has {frame.size}")
+    sequence: int = _U64.unpack_from(frame.memory, 0)[0]
+    return sequence
+
+
 def decode_settle(frame: Frame) -> tuple[tuple[int, int], ...]:
     """The ranges of a SETTLE. Raises `PeerFault`."""
     if not frame.size or frame.size % 16:
@@ -402,13 +319,13 @@ def _unpack_ranges(memory: memoryview) -> tuple[tuple[int, int], ...]:
     ranges = tuple(_RANGE.iter_unpack(memory))
     for first, last in ranges:
         if first > last:
-            raise PeerFault("bad-frame", f"a range from {first} to {last} is none")
+            raise SessionFault("bad-request", f"a range from {first} to {last} is none")
     return ranges
 
 
 def name_of(kind: int) -> str:
     """A frame kind as people write it."""
-    return Kind(kind).name if kind in _KNOWN_KINDS else f"{kind:#04x}"
+    return Kind(kind).name if kind in KNOWN_KINDS else f"{kind:#04x}"
 
 
 _MARK = b"!"
@@ -430,6 +347,8 @@ _MESSAGES: dict[Kind, type[m.Message]] = {
     Kind.END: m.End,
     Kind.CHANGE_FILTER: m.ChangeFilter,
     Kind.FILTER_CHANGED: m.FilterChanged,
+    Kind.RETURN: m.Return,
+    Kind.RETURNED: m.Returned,
     Kind.OPEN_RUN: m.OpenRun,
     Kind.RUN_OPENED: m.RunOpened,
     Kind.OPEN_STAGE: m.OpenStage,

@@ -27,10 +27,14 @@ class LinkLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AskPrincipal:
-    """Find out who the peer is, by a token or (None) by where it came in; answered by one `PrincipalKnown`."""
+    """Find out who the peer is, by a token or a key that it has proved to hold, or (None) by where it came in.
+
+    Answered by one `PrincipalKnown`.
+    """
 
     link: int
     token: str | None
+    key: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,14 @@ CLOSED    Nothing more is said or heard; what the streams floor still says to ou
 Invariants
     (1) Nothing is handed down before the peer has a principal.
     (2) When the link is over, so are its sessions, and nothing is said any more.
+    (3) At one call it takes frames that cost about a quantum; the rest waits for its turn, in order.
 Source: the design, sections 2, 3 and 5; docs/reference/wire/native.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from veredus.kernel.deadlines import Deadlines
@@ -26,13 +28,24 @@ from veredus.kernel.errors import PeerFault
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, Received
 from veredus.kernel.octets import Octets
 from veredus.kernel.symbol import Symbol
-from veredus.protocols.links import DrainRequested, ReadingPaused, ReadingResumed
+from veredus.kernel.turns import QUANTUM_NS
+from veredus.protocols.links import (
+    DrainRequested,
+    FrameRefused,
+    ReadingPaused,
+    ReadingResumed,
+    TurnGiven,
+    TurnWanted,
+    WorkDone,
+)
+from veredus.protocols.liveness import Liveness, Verdict
 
 from . import messages as m
 from . import native
 from .channels import ORDERS, Channels
-from .native import Frame, FrameParser, Kind
+from .native import Frame, Kind
 from .orders import AskPrincipal, LinkLimits, PrincipalKnown
+from .parsing import FrameParser
 
 
 class Phase(Symbol):
@@ -44,26 +57,49 @@ class Phase(Symbol):
     CLOSED = "closed"
 
 
+_CHARGED_MIN_NS = 100_000
+"""Less than this is charged with what comes next."""
+_COST_NS = 3_000, 0
+_COSTS_NS: dict[int, tuple[int, int]] = {
+    Kind.ATTACH_SOURCE: (30_000, 0),
+    Kind.SUBSCRIBE: (50_000, 1_000),
+    Kind.CHANGE_FILTER: (50_000, 1_000),
+    Kind.OPEN_RUN: (30_000, 0),
+    Kind.OPEN_STAGE: (30_000, 0),
+    Kind.COMMIT: (30_000, 100),
+    Kind.DROP_STAGES: (30_000, 100),
+    Kind.SETTLE: (3_000, 100),
+    Kind.REQUEST: (250_000, 100),
+}
+"""What a frame of a kind costs the node: a part that is always the same, and one for each byte; measured, roughly."""
+
+
 class Version2:
     """Owns one native link's phase, its parser and its channels; see the module for the picture."""
 
     __slots__ = (
-        "_channels", "_deadlines", "_effects", "_greeting_size", "_is_paused", "_limits", "_received_ns", "link",
-        "parser", "phase", "principal",
+        "_channels", "_cost_ns", "_deadlines", "_effects", "_frames", "_greeting_size", "_limits", "_liveness",
+        "_unread", "link", "parser", "phase", "principal",
     )  # fmt: skip
 
-    def __init__(self, link: int, principal: str, limits: LinkLimits, now: Now) -> None:
-        """The node's end of link number `link`, whose peer the transport has proved to be `principal` ("" if not)."""
+    def __init__(self, link: int, principal: str, limits: LinkLimits, now: Now, late_ns: int) -> None:
+        """The node's end of link number `link`, whose peer the transport has proved to be `principal` ("" if not).
+
+        At `late_ns` the peer is let go unless it has greeted.
+        """
         self.link = link
         self.principal = principal
         self.phase = Phase.GREETING
         self.parser = FrameParser(min(native.GREETING_SIZE_MAX, limits.frame_size_max))
         self._limits = limits
         self._deadlines: Deadlines[str] = Deadlines()
-        self._deadlines.set("greeting", now.monotonic_ns + limits.greeting_timeout_ns)
-        self._received_ns = now.monotonic_ns
+        self._deadlines.set("greeting", late_ns)
+        self._liveness = Liveness(limits.heartbeat_interval_ns, limits.silence_max_ns)
         self._greeting_size = 0
-        self._is_paused = False
+        self._unread: deque[Octets] = deque()
+        self._frames: Iterator[Frame] | None = None
+        """The rest of the frames of what was read last."""
+        self._cost_ns = 0
         self._effects: list[object] = []
         self._channels = Channels(link, limits, self._effects)
 
@@ -78,16 +114,45 @@ class Version2:
 
     def deadline(self) -> int | None:
         """When a greeting is late, or a peer has been silent for long."""
-        return self._deadlines.next_ns()
+        late_ns, silent_ns = self._deadlines.next_ns(), self._liveness.deadline()
+        return late_ns if silent_ns is None else silent_ns if late_ns is None else min(late_ns, silent_ns)
 
     # ── the link ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _receive(self, event: Received, now: Now) -> None:
-        self._received_ns = now.monotonic_ns
-        for frame in self.parser.parse(event.data):
-            self._take_frame(frame, now)
+        self._liveness.hear(now.monotonic_ns)
+        self._unread.append(event.data)
+        self._work(now)
+
+    def _go_on(self, event: TurnGiven, now: Now) -> None:
+        self._work(now)
+
+    def _work(self, now: Now) -> None:
+        """Take the frames that wait, as far as one turn goes."""
+        spent_ns = 0
+        while self._frames is not None or self._unread:
+            if self._frames is None:
+                self._frames = self.parser.parse(self._unread.popleft())
+            for frame in self._frames:
+                self._take_frame(frame, now)
+                if self.phase is Phase.CLOSED:
+                    return
+                spent_ns += self._charge(_cost_of(frame))
+                if spent_ns >= QUANTUM_NS:
+                    self._effects.append(TurnWanted(self.link))
+                    return
+            self._frames = None
         if self.parser.fault is not None:
             self._fail(self.parser.fault)
+
+    def _charge(self, cost_ns: int) -> int:
+        """Have this paid, and what the channels did beside; returns the sum."""
+        cost_ns += self._channels.take_cost()
+        self._cost_ns += cost_ns
+        if self._cost_ns >= _CHARGED_MIN_NS:
+            self._effects.append(WorkDone(self.link, self._cost_ns))
+            self._cost_ns = 0
+        return cost_ns
 
     def _take_frame(self, frame: Frame, now: Now) -> None:
         phase = self.phase
@@ -126,46 +191,47 @@ class Version2:
         self.phase = Phase.CLOSED
         self._channels.close_all()
         self._deadlines = Deadlines()
+        self._liveness.end()
+        self._unread.clear()
+        self._frames = None
+        self.parser.drop()
+
+    def _refuse_frame(self, event: FrameRefused, now: Now) -> None:
+        self._say_goodbye(event.code, event.message)
 
     def _lose(self, event: LinkClosed, now: Now) -> None:
         self._become_closed()
 
     def _drain(self, event: DrainRequested, now: Now) -> None:
-        self._say_goodbye("draining", event.message or "the node stops: connect to another, or again later")
+        self._say_goodbye(event.code, event.message or "the node stops: connect to another, or again later")
 
     def _watch(self, event: DeadlineReached, now: Now) -> None:
-        for name in self._deadlines.due(now.monotonic_ns):
-            if name == "greeting":
-                self._say_goodbye("greeting-timeout", "no HELLO came in time")
-            else:
-                self._watch_silence(now)
-
-    def _watch_silence(self, now: Now) -> None:
-        interval_ns, silence_max_ns = self._limits.heartbeat_interval_ns, self._limits.silence_max_ns
-        silent_ns = 0 if self._is_paused else now.monotonic_ns - self._received_ns
-        if silent_ns >= silence_max_ns:
-            self._say_goodbye("silent", f"nothing was heard for {silent_ns / 1e9:g} s")
+        if self._deadlines.due(now.monotonic_ns):
+            self._say_goodbye("greeting-timeout", "no HELLO came in time")
             return
-        if silent_ns >= interval_ns:
+        verdict = self._liveness.look(now.monotonic_ns)
+        if verdict is Verdict.PING:
             self._send(native.encode_frame(Kind.PING, 0))
-        wait_ns = interval_ns if silent_ns >= interval_ns or self._is_paused else interval_ns - silent_ns
-        self._deadlines.set("silence", now.monotonic_ns + min(wait_ns, silence_max_ns - silent_ns))
+        elif verdict is Verdict.SILENT:
+            silent_s = self._liveness.silent_ns(now.monotonic_ns) / 1e9
+            self._say_goodbye("silent", f"nothing was heard for {silent_s:g} s")
 
     def _pause(self, event: ReadingPaused, now: Now) -> None:
-        self._is_paused = True
+        self._liveness.pause()
 
     def _resume(self, event: ReadingResumed, now: Now) -> None:
-        self._is_paused = False
-        self._received_ns = now.monotonic_ns
+        self._liveness.resume(now.monotonic_ns)
 
     def _congest(self, event: LinkCongested, now: Now) -> None:
         self._channels.set_congested(True)
 
     def _relieve(self, event: LinkDrained, now: Now) -> None:
+        self._liveness.hear(now.monotonic_ns)
         self._channels.set_congested(False)
 
     def _obey(self, order: object, now: Now) -> None:
         self._channels.take_order(order)
+        self._charge(0)
 
     def _send(self, *buffers: Octets) -> None:
         self._effects.append(Send(self.link, buffers))
@@ -198,7 +264,7 @@ class Version2:
         self.principal = self._channels.principal = principal
         self.parser.size_max = limits.frame_size_max
         self._deadlines.clear("greeting")
-        self._deadlines.set("silence", now.monotonic_ns + limits.heartbeat_interval_ns)
+        self._liveness.begin(now.monotonic_ns)
         welcome = m.Welcome(
             limits.node,
             principal,
@@ -223,14 +289,21 @@ class Version2:
         native.check_ping(frame)
 
 
+def _cost_of(frame: Frame) -> int:
+    flat_ns, octet_ns = _COSTS_NS.get(frame.kind, _COST_NS)
+    return flat_ns + octet_ns * frame.size
+
+
 _Handler: TypeAlias = Callable[[Version2, Any, Now], None]
 _FrameHandler: TypeAlias = Callable[[Version2, Frame, Now], None]
 
 _LINK: dict[type, _Handler] = {
     Received: Version2._receive,
+    TurnGiven: Version2._go_on,
     LinkClosed: Version2._lose,
     LinkCongested: Version2._congest,
     LinkDrained: Version2._relieve,
+    FrameRefused: Version2._refuse_frame,
     DeadlineReached: Version2._watch,
     DrainRequested: Version2._drain,
     ReadingPaused: Version2._pause,

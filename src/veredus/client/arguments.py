@@ -1,0 +1,140 @@
+"""What a caller may say, looked at in the caller and before anything changes: types, ranges and names.
+
+The node looks again, and refuses the one request; but a caller learns here which argument it was, and what was meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+from veredus.kernel.errors import Misuse, Refused
+from veredus.kernel.names import INCARNATION_SIZE, NAME_SIZE_MAX, U63_MAX, checked_name
+from veredus.matching.filters import compile_filter
+from veredus.matching.patterns import has_bare_wildcards
+from veredus.matching.wanted import Filter
+from veredus.streams.exchange import Start
+
+_STARTS = {
+    "earliest": "beginning()", "beginning": "beginning()", "first": "beginning()", "oldest": "beginning()",
+    "all": "beginning()", "latest": "head()", "newest": "head()", "end": "head()", "head": "head()", "now": "head()",
+    "last": "tail(1)", "tail": "tail(count)",
+}  # fmt: skip
+"""What people say elsewhere, and what it is here."""
+
+
+def check_name(kind: str, name: object, *, may_be_empty: bool = False) -> None:
+    """Raise `Misuse("bad-name")` unless this can name a stream, source, subscriber, subscription or sink."""
+    if not isinstance(name, str):
+        raise Misuse("bad-name", f"the name of a {kind} is text, not {shown(name)}", kind=kind)
+    if name or not may_be_empty:
+        try:
+            checked_name(kind, name)
+        except Refused as refused:
+            raise Misuse(refused.code, refused.message, **refused.details) from None
+
+
+def check_whole(
+    argument: str, value: object, least: int = 0, most: int = U63_MAX, *, code: str = "bad-argument"
+) -> None:
+    """Raise `Misuse` unless this is a whole number in that range, both ends included."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Misuse(code, f"{argument} is a whole number, not {shown(value)}", argument=argument)
+    if not least <= value <= most:
+        bounds = f"at least {least}" if most == U63_MAX else f"from {least} to {most}"
+        raise Misuse(code, f"{argument} is {bounds}, not {value}", argument=argument)
+
+
+def check_seconds(argument: str, value: object, *, may_be_none: bool = True) -> None:
+    """Raise `Misuse` unless this is a time span: a number from 0, or None where that means for ever."""
+    if value is None and may_be_none:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise Misuse("bad-argument", f"{argument} is a number from 0, not {shown(value)}", argument=argument)
+
+
+def check_choice(argument: str, value: object, choices: Iterable[str | None], *, code: str = "bad-argument") -> None:
+    """Raise `Misuse` unless this is one of the choices; one that is written alike is offered."""
+    known = list(choices)
+    if value in known and not isinstance(value, bool):
+        return
+    names = [choice for choice in known if choice is not None]
+    alike = get_close_matches(value.replace("_", "-").lower(), names, 1, 0.6) if isinstance(value, str) else []
+    hint = f": did you mean {alike[0]!r}?" if alike else ""
+    message = f"{argument} is {' or '.join(map(repr, known))}, not {shown(value)}{hint}"
+    raise Misuse(code, message, argument=argument)
+
+
+def check_text(argument: str, value: object, size_max: int = NAME_SIZE_MAX) -> None:
+    """Raise `Misuse` unless this is text of at most so many characters."""
+    if not isinstance(value, str):
+        raise Misuse("bad-argument", f"{argument} is text, not {shown(value)}", argument=argument)
+    if len(value) > size_max:
+        raise Misuse(
+            "bad-argument", f"{argument} has at most {size_max} characters, not {len(value)}", argument=argument
+        )
+
+
+def check_octets(argument: str, value: object, size: int | None = None) -> None:
+    """Raise `Misuse` unless this is bytes, of that size where one is given."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise Misuse("bad-argument", f"{argument} is bytes, not {shown(value)}", argument=argument)
+    if size is not None and len(value) != size:
+        raise Misuse("bad-argument", f"{argument} has {size} bytes, not {len(value)}", argument=argument)
+
+
+def check_incarnation(argument: str, value: object) -> None:
+    """Raise `Misuse` unless this is None or 16 bytes."""
+    if value is not None:
+        check_octets(argument, value, INCARNATION_SIZE)
+
+
+def check_start(start: object) -> None:
+    """Raise `Misuse("bad-start")` unless this says where to begin."""
+    if start is None or isinstance(start, Start):
+        return
+    meant = _STARTS.get(start.lower()) if isinstance(start, str) else None
+    if isinstance(start, int) and not isinstance(start, bool):
+        meant = f"at({start})"
+    hint = f"use veredus.{meant}" if meant else "use veredus.beginning(), head(), tail(count), at(sequence), …"
+    raise Misuse("bad-start", f"{shown(start)} is not a valid start: {hint}", argument="start")
+
+
+def filter_of(keys: str | Iterable[str] | None, where: str | None) -> Filter | None:
+    """The filter that these words make, None where there are none.
+
+    Raises `Misuse` for what is no text, and what `compile_filter` raises where they do not parse.
+    """
+    if keys is None and where is None:
+        return None
+    if where is not None and not isinstance(where, str):
+        raise Misuse("bad-argument", f"where is text, not {shown(where)}", argument="where")
+    try:
+        patterns = (keys,) if isinstance(keys, str) else tuple(keys or ())
+    except TypeError:
+        patterns = (keys,)  # type: ignore[assignment]
+    for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise Misuse("bad-argument", f"a pattern of keys is text, not {shown(pattern)}", argument="keys")
+        _check_wildcards(pattern)
+    wanted = Filter(patterns, where)
+    compile_filter(wanted)
+    return wanted
+
+
+def _check_wildcards(pattern: str) -> None:
+    """Raise `Refused("bad-pattern")` for what looks like wildcards, and would be taken for the beginning of a key."""
+    if has_bare_wildcards(pattern):
+        message = (
+            f"key pattern {pattern!r} has no scheme, so it would be a prefix as it stands: write 'tokens:{pattern}' for"
+            f" wildcards, or 'prefix:{pattern}' for keys that begin with these characters"
+        )
+        raise Refused("bad-pattern", message, pattern=pattern, position=0)
+
+
+def shown(value: Any) -> str:
+    """A value as it is shown in a message: short, and with its type where that is not plain to see."""
+    text = repr(value)
+    text = text if len(text) <= 60 else text[:57] + "..."
+    return text if value is None or isinstance(value, str | bytes | int | float) else f"{text} ({type(value).__name__})"

@@ -1,0 +1,102 @@
+"""What a subscriber has given back: until the node has it as a dead letter, or it may be handed out again.
+
+    reject ──────────────► RETURN ──► RETURNED, parked
+    retry ──► delay over ──► RETURN ──► RETURNED, parked, or not: it is handed out again
+
+What is to be tried again stays here and unsettled at the node meanwhile: if the process dies, the next one is pushed it
+at once. That attempt ends when the delay is over: so the count is right whenever the process dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from veredus.protocols.zeps import messages as m
+
+from .publication import Publication
+
+RETRIES_MAX = 10_000
+"""So many publications of a subscription may wait to be handed out again."""
+REASON_SIZE_MAX = 1024
+
+
+@dataclass(slots=True)
+class _Held:
+    publication: Publication
+    is_retry: bool
+    reason: str
+    is_due: bool = False
+    is_sent: bool = False
+
+
+class Returns:
+    """Owns what was given back and not answered; lives in the loop."""
+
+    def __init__(
+        self,
+        say: Callable[[m.Return], bool],
+        call_later: Callable[[float, Callable[[], None]], object],
+        hand_again: Callable[[Publication], None],
+    ) -> None:
+        """`say` sends, and says whether it could; `hand_again` gives a publication to the subscriber once more."""
+        self._say = say
+        self._call_later = call_later
+        self._hand_again = hand_again
+        self._held: dict[int, _Held] = {}
+        self.retries_over = 0
+        """How many that were to be tried again are not held any more; the subscriber's thread reads it."""
+
+    def add(self, publication: Publication, is_retry: bool, delay_s: float, reason: str) -> None:
+        """The subscriber gives this back."""
+        before = self._held.get(publication.sequence)
+        if before is not None and before.is_retry:
+            self.retries_over += 1
+        held = self._held[publication.sequence] = _Held(publication, is_retry, reason)
+        if delay_s > 0:
+            self._call_later(delay_s, lambda: self._become_due(held))
+        else:
+            self._become_due(held)
+
+    def _become_due(self, held: _Held) -> None:
+        held.is_due = True
+        self._send(held)
+
+    def _send(self, held: _Held) -> None:
+        sequence = held.publication.sequence
+        if held.is_due and not held.is_sent and self._held.get(sequence) is held:
+            held.is_sent = self._say(m.Return(sequence, held.is_retry, held.reason))
+
+    def begin(self) -> None:
+        """There is a link, perhaps another one: say what is not answered."""
+        for held in list(self._held.values()):
+            held.is_sent = False
+            self._send(held)
+
+    def take(self, returned: m.Returned) -> None:
+        """The node has answered."""
+        held = self._held.pop(returned.sequence, None)
+        if held is not None:
+            if held.is_retry and not returned.parked:
+                # Before it is counted as over: whoever looks whether all is done sees the one or the other.
+                self._hand_again(held.publication)
+            self._let_go(held)
+
+    def be_refused(self, sequence: int, retry_s: float) -> None:
+        """The node cannot take it now: say it again in a while."""
+        held = self._held.get(sequence)
+        if held is not None:
+            held.is_sent = False
+            self._call_later(retry_s, lambda: self._send(held))
+
+    def forget_from(self, sequence: int) -> None:
+        """What lay from there on is gone."""
+        for lost in [place for place in self._held if place >= sequence]:
+            self._let_go(self._held.pop(lost))
+
+    def _let_go(self, held: _Held) -> None:
+        self.retries_over += held.is_retry
+
+    def holds_rejected(self, first: int, last: int) -> bool:
+        """Whether something there was rejected, and is no dead letter yet."""
+        return any(first <= place <= last and not held.is_retry for place, held in self._held.items())

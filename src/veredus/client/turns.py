@@ -1,0 +1,66 @@
+"""Threads that share something take turns, without a lock on the short way.
+
+The interpreter changes threads at calls and at jumps back, and between `while self._is_busy: …` and the assignment that
+follows there is neither once nobody is busy. So one thread alone finds it free. It costs a load and two stores, 7 ns,
+where a lock costs 110.
+
+Invariants
+    (1) At most one thread is in its turn.
+    (2) Whoever waits for something within its turn says so before: it may take any time; nothing else takes long.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from veredus.kernel.errors import Misuse
+
+TURN_S = 10.0
+"""No turn takes longer than this but for one in which a thread waits for something."""
+WAITING_S = 0.001
+"""How often it is looked again whether such a turn is over."""
+
+T = TypeVar("T")
+
+
+class Turns:
+    """Owns whose turn it is."""
+
+    __slots__ = ("_is_busy", "_waiting_thread")
+
+    def __init__(self) -> None:
+        """It is nobody's turn."""
+        self._is_busy = False
+        self._waiting_thread = 0
+        """Which thread waits for something, in its turn."""
+
+    def _in_turn(self, act: Callable[[], T]) -> T:
+        """Do something alone."""
+        while self._is_busy:
+            self._wait_turn()
+        self._is_busy = True
+        try:
+            return act()
+        finally:
+            self._is_busy = False
+
+    def _wait_turn(self) -> None:
+        """Let another thread end its turn. Raises `Misuse("in-a-call")` where that cannot be: it is this thread's."""
+        since = time.monotonic()
+        while self._is_busy:
+            time.sleep(WAITING_S if self._waiting_thread else 0)
+            is_long = not self._waiting_thread and time.monotonic() - since > TURN_S
+            if is_long or self._waiting_thread == threading.get_ident():
+                message = "a signal handler has come upon this publisher in the middle of a call: publish later"
+                raise Misuse("in-a-call", message)
+
+    def _wait_in_turn(self, wait: Callable[[], None]) -> None:
+        """Wait for something without giving the turn away."""
+        self._waiting_thread = threading.get_ident()
+        try:
+            wait()
+        finally:
+            self._waiting_thread = 0

@@ -1,0 +1,107 @@
+"""Work in turns: whoever asks for much waits for its next turn, and whoever asks for little goes on at once.
+
+All that is handled under one `now` is one turn. Each payer (a principal, or a link that has not said whose it is) may
+have about a quantum of work done in a turn; what it costs beyond that is a debt, which the following turns pay off.
+Work is counted in estimated nanoseconds, so that an engine needs no clock to count it.
+
+Source: deficit round robin (Shreedhar and Varghese, 1995), with the debt known only after the work.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from .engine import Now
+
+Payer = TypeVar("Payer", bound=Hashable)
+Item = TypeVar("Item", bound=Hashable)
+
+QUANTUM_NS = 2_000_000
+
+
+class Turns(Generic[Payer, Item]):
+    """Owns what each payer owes, and what waits for its turn.
+
+    Invariants
+        (1) An item waits at most once, and items of one payer get their turns in the order in which they came.
+        (2) In one turn each payer that owes nothing gets one item done, in the order in which payers came to wait.
+        (3) While anything waits there is a deadline, and each turn brings every payer nearer to its own.
+    """
+
+    __slots__ = ("_now_ns", "_owed", "_payers", "_quantum_ns", "_turn", "_waiting")
+
+    def __init__(self, quantum_ns: int = QUANTUM_NS) -> None:
+        """Nobody waits, and nobody owes anything; `quantum_ns` is what a payer may have done in a turn."""
+        self._quantum_ns = quantum_ns
+        self._turn = 0
+        self._now_ns = 0
+        self._owed: dict[Payer, tuple[int, int]] = {}
+        """By payer the turn in which it was last charged, and what it owed then, in nanoseconds."""
+        self._waiting: dict[Payer, deque[Item]] = {}
+        self._payers: dict[Item, Payer] = {}
+
+    def may_go(self, payer: Payer, now: Now) -> bool:
+        """Whether the payer's work is done at once: nothing of it waits, and it has not had its share of this turn."""
+        return payer not in self._waiting and self._debt(payer, now) < self._quantum_ns
+
+    def charge(self, payer: Payer, cost_ns: int, now: Now) -> None:
+        """Work of the payer was done, or is sure to be."""
+        if cost_ns:
+            self._owed[payer] = (self._turn_of(now), self._debt(payer, now) + cost_ns)
+
+    def wait(self, payer: Payer, item: Item) -> None:
+        """Let the item wait behind what waits of the payer; nothing changes for one that waits already."""
+        if item not in self._payers:
+            self._payers[item] = payer
+            self._waiting.setdefault(payer, deque()).append(item)
+
+    def is_waiting(self, item: Item) -> bool:
+        """Whether the item waits for its turn."""
+        return item in self._payers
+
+    def forget(self, item: Item) -> None:
+        """The item waits no more: it is gone."""
+        payer = self._payers.pop(item, None)
+        if payer is not None:
+            items = self._waiting[payer]
+            items.remove(item)
+            if not items:
+                del self._waiting[payer]
+
+    def due(self, now: Now) -> list[Item]:
+        """The items whose turn it is, taken out: one of each payer that has not had its share."""
+        ready = [payer for payer in self._waiting if self._debt(payer, now) < self._quantum_ns]
+        items: list[Item] = []
+        for payer in ready:
+            waiting = self._waiting.pop(payer)
+            item = waiting.popleft()
+            del self._payers[item]
+            items.append(item)
+            if waiting:
+                # Behind the payers that were not yet ready: the order of payers goes round.
+                self._waiting[payer] = waiting
+        return items
+
+    def deadline(self) -> int | None:
+        """Monotonic nanoseconds at which the next turn is due: at once, if anything waits."""
+        return self._now_ns + 1 if self._waiting else None
+
+    def _turn_of(self, now: Now) -> int:
+        if now.monotonic_ns != self._now_ns:
+            self._now_ns = now.monotonic_ns
+            self._turn += 1
+        return self._turn
+
+    def _debt(self, payer: Payer, now: Now) -> int:
+        turn = self._turn_of(now)
+        known = self._owed.get(payer)
+        if known is None:
+            return 0
+        charged, owed = known
+        left = owed - (turn - charged) * self._quantum_ns
+        if left <= 0:
+            del self._owed[payer]
+            return 0
+        return left

@@ -1,0 +1,85 @@
+"""Administrative requests on their way through the join: what may change something is noted with how it ended.
+
+Who asked, for what, and with which outcome is known here alone: the floor answers by number, and a link may be gone by
+then. Where such requests must be recorded and cannot be, they are refused.
+Source: docs/reference/audit-log.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from veredus.kernel.effects import Note
+from veredus.protocols.links import SESSION_BITS
+from veredus.streams.exchange import AdminRequested, AnswerAdmin, Refuse
+
+READING = frozenset(("list", "show", "names", "left"))
+"""The last words of the verbs that change nothing."""
+VALUE_SIZE_MAX = 255
+
+
+def is_changing(verb: str) -> bool:
+    """Whether a request with this verb may change something."""
+    return verb.rpartition(".")[2] not in READING
+
+
+class Administering:
+    """Owns the requests that may change something and were not answered yet."""
+
+    def __init__(self) -> None:
+        """Nothing was asked yet."""
+        self.why_not: Callable[[], str] = _may
+        """Why no such request is taken now; "" while they are."""
+        self._asked: dict[tuple[int, int], AdminRequested] = {}
+
+    def refusal(self, event: AdminRequested) -> Refuse | None:
+        """What a request is told that cannot be recorded; None for one that goes on; those that change are kept."""
+        if not is_changing(event.verb):
+            return None
+        self._asked[event.session, event.request] = event
+        reason = self.why_not()
+        if not reason:
+            return None
+        message = f"the audit log cannot be written ({reason}), and nothing is changed without it: see [audit]"
+        return Refuse(event.session, "not-audited", message, {}, event.request, is_final=False)
+
+    def note_answer(self, said: AnswerAdmin | Refuse) -> list[Note]:
+        """How a request ended that may have changed something; nothing for any other answer."""
+        event = self._asked.pop((said.session, said.request), None)
+        if event is None:
+            return []
+        if isinstance(said, Refuse):
+            fields = {"code": said.code, "reason": said.message}
+            return [Note("info", "administration-refused", {**_described(event), **fields})]
+        return [Note("info", "administered", {**_described(event), "outcome": "done"})]
+
+    def note_lost(self, link: int) -> list[Note]:
+        """The requests of a link that went before the answer came: they go on, and nobody says how they end."""
+        lost = [key for key in self._asked if key[0] >> SESSION_BITS == link]
+        return [Note("info", "administered", {**_described(self._asked.pop(key)), "outcome": "asked"}) for key in lost]
+
+
+def _described(event: AdminRequested) -> dict[str, object]:
+    arguments = {str(name)[:VALUE_SIZE_MAX]: _shown(value) for name, value in list(event.arguments.items())[:16]}
+    principal = {"session": event.session, "principal": event.principal}
+    return {**principal, "verb": event.verb[:VALUE_SIZE_MAX], "arguments": arguments}
+
+
+def _shown(value: object) -> object:
+    match value:
+        case str():
+            return value[:VALUE_SIZE_MAX]
+        case bool() | int() | float() | None:
+            return value
+        case bytes():
+            return f"{len(value)} bytes"
+        case list() | tuple():
+            return f"{len(value)} entries"
+        case dict():
+            return {str(name)[:VALUE_SIZE_MAX]: _shown(part) for name, part in list(value.items())[:16]}
+        case _:
+            return str(type(value))
+
+
+def _may() -> str:
+    return ""

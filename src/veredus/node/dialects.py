@@ -1,0 +1,29 @@
+"""What every dialect brings to a link of the node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
+
+from veredus.kernel.engine import Now
+from veredus.protocols.links import Unfinished
+
+
+class LinkEngine(Protocol):
+    """What speaks a dialect on a link: it is told facts of the link, and what the floor says to its sessions."""
+
+    is_timed_by_answers: ClassVar[bool]
+    """Whether what the floor says may bring its deadline forward."""
+
+    def handle(self, event: object, now: Now) -> Sequence[object]:
+        """Take one fact; the orders that follow from it."""
+        ...
+
+    def deadline(self) -> int | None:
+        """When it is to be told of the clock, if nothing happens before."""
+        ...
+
+    @property
+    def unfinished(self) -> Unfinished:
+        """What it holds of a frame that is not whole."""
+        ...

@@ -1,0 +1,181 @@
+"""Which links are read from: none while the disk is behind, none that does not read, none that has had its share.
+
+    Received ──► may go ──────────────────────────────► told to the link's engine, which may want a turn for the rest
+                    ├─ its payer has had its share ────► held; the link is not read from ── its turn ──► told
+                    └─ the peer does not read answers ─► held; the link is not read from ── drained, its turn ──► told
+
+Invariants
+    (1) What a link received is told to it in its order, and that it is gone comes last.
+    (2) A link is not read from while anything of it waits, while it is congested, while there is no room for the frame
+        that it has begun, or while the disk is behind; and is read from otherwise. So what waits to be written to a
+        peer is bounded, whatever the peer asks for.
+Source: the design, section 3 ("Every listener has bounds").
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+from veredus.kernel.effects import PauseReading, ResumeReading
+from veredus.kernel.engine import Now
+from veredus.kernel.events import LinkClosed, Received
+from veredus.kernel.turns import Turns
+from veredus.protocols.links import TurnGiven
+
+_ABSENT = object()
+CROWDED, RECEIVED, SENT = 1, 2, 4
+"""Why a link is held back: no room for its frame, or its principal has used up what it may send, or be sent."""
+Payer: TypeAlias = str | int
+"""Who pays for the work of a link: its principal, or the link itself until it has one."""
+
+
+class Pacing:
+    """Owns what waits for a turn, by link, and whether each link is read from."""
+
+    __slots__ = ("_changes", "_congested", "_crowded", "_held", "_is_full", "_slowed", "_turns", "_working")
+
+    def __init__(self) -> None:
+        self._turns: Turns[Payer, int] = Turns()
+        self._held: dict[int, deque[Received | LinkClosed]] = {}
+        """By link what it has not been told: what was received, and at last that it is gone."""
+        self._working: dict[int, None] = {}
+        """Links that have not done all that they were told."""
+        self._congested: dict[int, None] = {}
+        self._slowed: dict[int, None] = {}
+        """Links of which something waits, or may be about to: they are not read from."""
+        self._crowded: dict[int, int] = {}
+        """Links that are held back, and why, as a sum."""
+        self._is_full = False
+        self._changes: list[PauseReading | ResumeReading] = []
+
+    def deadline(self) -> int | None:
+        """When the next turn is due, monotonic nanoseconds."""
+        return self._turns.deadline()
+
+    def due(self, now: Now) -> Iterable[TurnGiven]:
+        """The links whose turn it is; each is to be asked for by `next_of`."""
+        return [TurnGiven(link) for link in self._turns.due(now)]
+
+    def charge(self, payer: Payer, cost_ns: int, now: Now) -> None:
+        """Work was done for the payer."""
+        self._turns.charge(payer, cost_ns, now)
+
+    # ── what a link is told ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def may_tell(self, event: Received, payer: Payer, now: Now) -> bool:
+        """Whether the link is told at once; it is held otherwise."""
+        if event.link not in self._slowed and self._turns.may_go(payer, now):
+            return True
+        self._held.setdefault(event.link, deque()).append(event)
+        self._wait(event.link, payer)
+        return False
+
+    def may_close(self, event: LinkClosed, payer: Payer) -> bool:
+        """Whether the link is told at once that it is gone; else behind what it said before, which comes first.
+
+        A publisher that waits for no answer may end its link as soon as it has written.
+        """
+        link = event.link
+        if not self._turns.is_waiting(link) and link not in self._held and link not in self._working:
+            self._congested.pop(link, None)
+            self._slowed.pop(link, None)
+            self._crowded.pop(link, None)
+            return True
+        self._held.setdefault(link, deque()).append(event)
+        self.drain(link, payer)
+        return False
+
+    def want(self, link: int, payer: Payer) -> None:
+        """The link has not done all that it was told."""
+        self._working[link] = None
+        self._wait(link, payer)
+
+    def _wait(self, link: int, payer: Payer) -> None:
+        if link not in self._congested:
+            self._turns.wait(payer, link)
+        self._slow(link)
+
+    def _slow(self, link: int) -> None:
+        if link not in self._slowed:
+            if self._is_read(link):
+                self._changes.append(PauseReading(link))
+            self._slowed[link] = None
+
+    def congest(self, link: int) -> None:
+        """The peer does not read what it is sent: it is asked for no more until it does."""
+        self._congested[link] = None
+        self._turns.forget(link)
+        self._slow(link)
+
+    def drain(self, link: int, payer: Payer) -> None:
+        """The peer has read what it was sent."""
+        if self._congested.pop(link, _ABSENT) is None:
+            if link in self._working or link in self._held:
+                self._turns.wait(payer, link)
+            else:
+                self._ease(link)
+
+    def _ease(self, link: int) -> None:
+        del self._slowed[link]
+        if self._is_read(link):
+            self._changes.append(ResumeReading(link))
+
+    def hold_back(self, link: int, why: int = CROWDED) -> None:
+        """Read no more from the link: there is no room for the frame that it has begun, or a quota is used up."""
+        if self._is_read(link):
+            self._changes.append(PauseReading(link))
+        self._crowded[link] = self._crowded.get(link, 0) | why
+
+    def let_go(self, link: int, why: int = CROWDED) -> None:
+        """There is room for it now, or it has waited long enough."""
+        before = self._crowded.pop(link, 0)
+        if before & ~why:
+            self._crowded[link] = before & ~why
+        elif before and self._is_read(link):
+            self._changes.append(ResumeReading(link))
+
+    def is_congested(self, link: int) -> bool:
+        """Whether the peer does not read what it is sent."""
+        return link in self._congested
+
+    def _is_read(self, link: int) -> bool:
+        return not self._is_full and link not in self._slowed and link not in self._crowded
+
+    def next_of(self, turn: TurnGiven) -> TurnGiven | Received | LinkClosed:
+        """What a link is told in its turn: to go on with what it has, or the next that was held."""
+        link = turn.link
+        if link in self._working:
+            del self._working[link]
+            return turn
+        held = self._held[link]
+        event = held.popleft()
+        if not held:
+            del self._held[link]
+        return event
+
+    def end_turn(self, link: int, payer: Payer) -> None:
+        """The link was told in its turn, and wants no other turn for that: what is held waits for the next."""
+        if link in self._held:
+            self._wait(link, payer)
+        elif link in self._slowed and link not in self._congested:
+            self._ease(link)
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def set_full(self, is_full: bool, links: Iterable[int]) -> None:
+        """The disk is behind, or is no more: no link is read from, or each that nothing of waits."""
+        self._is_full = is_full
+        change = PauseReading if is_full else ResumeReading
+        self._changes += [change(link) for link in links if link not in self._slowed and link not in self._crowded]
+
+    def open(self, link: int) -> None:
+        """A link came up."""
+        if self._is_full:
+            self._changes.append(PauseReading(link))
+
+    def take_changes(self) -> Iterator[PauseReading | ResumeReading]:
+        """What is to be done about reading, once."""
+        while self._changes:
+            yield self._changes.pop(0)

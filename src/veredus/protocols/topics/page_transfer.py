@@ -1,0 +1,129 @@
+"""A TRANSFER of the page's form alone, taken as one of ours would have come: in parts, one after the other.
+
+    TRANSFER ──► Begin ──► RowsPart ──► End ──► OK
+
+What the page has no place for is taken so that nothing is lost. It has no times: its messages count as put when they
+come, so whoever is subscribed here gets them, and its subscribers as subscribed then, so they get of this server's what
+is put from then on. Of its messages each gets those that it has yet to receive. They are known again by their giver and
+their ids, so a TRANSFER that comes once more, with what was put since, doubles nothing.
+Source: seed 000, sections 3.1.6 and 3.1.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, cast
+
+from veredus.kernel.engine import Now
+from veredus.streams.ranges import cursor_of
+
+from .desk import Desk
+from .giving import name_of
+from .keeping import Keeping
+from .messages import StatusWord, Transfer
+from .transfer import PAGE_SOURCE, Begin, End, Part, Row, Standing, decode_heard, encode_beyond, page_number, part_of
+
+_MARK = b"page"
+
+
+def page_incarnation(giver: str, topic: str) -> bytes:
+    """What stands for the incarnation of a topic that a server from the page has."""
+    return _MARK + blake2b(f"{giver} {topic}".encode(), digest_size=16 - len(_MARK)).digest()
+
+
+def is_of_page(shown: str) -> bool:
+    """Whether an incarnation, in hexadecimal digits, stands for a topic of a server from the page."""
+    return shown.startswith(_MARK.hex())
+
+
+class PageTransfer:
+    """Owns what comes of one topic from a server that knows the page alone, until it is there."""
+
+    def __init__(
+        self, desk: Desk, message: Transfer, keep: Callable[[Desk, bytes], Keeping], over: Callable[[], None]
+    ) -> None:
+        """`keep` makes the keeper's part; `over` is called when the giver was answered."""
+        self.message = message
+        self._desk = desk
+        self._over = over
+        self._peers: list[int] = []
+        self._now = Now(0, 0)
+        self._steps = self._begin, self._send, self._end, self._finish
+        self._step = 0
+        self._incarnation = page_incarnation(message.sender, message.topic)
+        self._before = 0
+        """The last place that the giver's messages had so far."""
+        self._keeping = keep(cast(Desk, _Relay(desk, self._hear)), self._incarnation)
+
+    def take(self, peer: int, now: Now) -> None:
+        """It came, or came again."""
+        self._peers.append(peer)
+        if len(self._peers) == 1:
+            self._now = now
+            self._steps[0](b"")
+
+    @property
+    def _head(self) -> int:
+        return self._before + max(1, len(self.message.messages))
+
+    def _hear(self, word: StatusWord, body: bytes) -> None:
+        """The keeper's part says what became of a step."""
+        if word != StatusWord.OK:
+            self._answer(word, body)
+            self._keeping.close()
+            return
+        self._step += 1
+        self._steps[self._step](body)
+
+    def _ask(self, part: Part, messages: tuple[tuple[str, bytes], ...] = ()) -> None:
+        said = Transfer(self.message.sender, self.message.topic, (), messages, encode_beyond(part))
+        self._keeping.take(0, part, said, self._now)
+
+    def _begin(self, _: bytes) -> None:
+        self._ask(Begin(self._incarnation))
+
+    def _send(self, body: bytes) -> None:
+        heard = decode_heard(body)
+        assert heard is not None
+        self._before = max(0, heard.committed, heard.staged)
+        source = PAGE_SOURCE + name_of(self.message.sender)
+        rows = [
+            Row(place, self._now.wall_us, self._now.wall_us, b"", content, None, source, page_number(message_id))
+            for place, (message_id, content) in enumerate(self.message.messages, self._before + 1)
+        ]
+        self._ask(part_of(self._incarnation, rows, (0, 0)), self.message.messages)
+
+    def _end(self, _: bytes) -> None:
+        places = {message_id: place for place, (message_id, _) in enumerate(self.message.messages, self._before + 1)}
+        standings = {who: self._standing([places[one] for one in ids]) for who, ids in self.message.subscribers}
+        self._ask(End(self._incarnation, self._head, (0, 0), standings))
+
+    def _standing(self, waiting: list[int]) -> Standing:
+        """Of a subscriber that has yet to receive what lies at these places."""
+        done = [(place, place) for place in range(self._before + 1, self._head + 1) if place not in waiting]
+        floor, settled = cursor_of(self._before, done)
+        return Standing(self._now.wall_us, 1, floor, settled)
+
+    def _finish(self, _: bytes) -> None:
+        self._answer(StatusWord.OK, b"")
+
+    def _answer(self, word: StatusWord, body: bytes) -> None:
+        peers, self._peers = self._peers, []
+        for peer in peers:
+            self._desk.answer(peer, word, body)
+        self._over()
+
+
+class _Relay:
+    """The desk, but for answers: they are told to who stands between."""
+
+    def __init__(self, desk: Desk, hear: Callable[[StatusWord, bytes], None]) -> None:
+        self._desk = desk
+        self._hear = hear
+
+    def answer(self, peer: int, word: StatusWord, body: bytes = b"") -> None:
+        self._hear(word, body)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._desk, name)

@@ -1,0 +1,288 @@
+"""The node's end of a link that speaks ZMTP: the frames of its messages go to the engine of a dialect.
+
+    octets ──Received──► ZmtpLink ──FramesReceived────► dialect ──requests──► streams floor
+           ◄───Send───── ZmtpLink ◄──Send: one frame─── dialect ◄──answers───
+
+The dialect hears of its link when the ZMTP handshake is done, as of the time when the transport came up: both together
+have one greeting's time. A frame is the dialect's whatever message it was a part of; empty parts of a longer message
+are the delimiters of REQ sockets, and passed over. What breaks the rules of ZMTP is told the dialect as `FrameRefused`,
+so that it can say why: the link is closed when the dialect has had its last word, or has had a greeting's time for it.
+
+A peer that comes with the routing identity of another link, as the same principal, replaces it: the other is over, and
+nothing that was to be sent by it is sent by this one.
+Source: RFC 37 of ZeroMQ; RFC 28, "The ROUTER Socket Type"; the design, section 5 ("ZEPS").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar, Protocol
+
+from veredus.kernel.effects import CloseLink, Note, PauseReading, Send
+from veredus.kernel.engine import Now
+from veredus.kernel.errors import PeerFault
+from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
+from veredus.kernel.turns import QUANTUM_NS
+from veredus.protocols.links import (
+    DrainRequested,
+    FrameRefused,
+    FramesReceived,
+    ReadingPaused,
+    ReadingResumed,
+    TurnGiven,
+    TurnWanted,
+    Unfinished,
+    WorkDone,
+)
+from veredus.protocols.zeps.orders import AskPrincipal, PrincipalKnown
+
+from .link import ZmtpLink
+
+FRAME_NS = 1_500
+OCTET_NS = 10
+"""What a frame costs, and each octet of it, in nanoseconds; measured, roughly."""
+
+
+class Dialect(Protocol):
+    """The engine of a dialect whose commands are frames."""
+
+    @property
+    def frame_size_max(self) -> int:
+        """The largest frame, or message, that is taken now."""
+        ...
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it may yet have a last word to say."""
+        ...
+
+    def handle(self, event: object, now: Now) -> Sequence[object]:
+        """Take one fact about the link, or one order of the streams floor for a session of it."""
+        ...
+
+    def deadline(self) -> int | None:
+        """When it is to be told of the clock."""
+        ...
+
+
+class Identities:
+    """Owns who has which routing identity at one listener: for each principal, the link that had it last."""
+
+    def __init__(self) -> None:
+        """Nobody has any."""
+        self._links: dict[tuple[str, bytes], FramedLink] = {}
+
+    def claim(self, principal: str, identity: bytes, link: FramedLink) -> FramedLink | None:
+        """`link` has the identity from now on; who had it until now."""
+        previous = self._links.get((principal, identity))
+        self._links[principal, identity] = link
+        return previous
+
+    def release(self, principal: str, identity: bytes, link: FramedLink) -> None:
+        """`link` is over."""
+        if self._links.get((principal, identity)) is link:
+            del self._links[principal, identity]
+
+
+class FramedLink:
+    """Owns a ZMTP link and the dialect behind it; see the module for the picture.
+
+    Invariants
+        (1) The dialect hears `LinkOpened` before anything else, and `LinkClosed` last, each at most once.
+        (2) Nothing is sent after the order to close.
+    """
+
+    is_timed_by_answers: ClassVar[bool] = True
+    __slots__ = (
+        "_cost_ns", "_dialect", "_effects", "_failing", "_failing_until_ns", "_identities", "_identity", "_is_asking",
+        "_is_closing", "_is_over", "_opened", "_principal", "_wire", "link",
+    )  # fmt: skip
+
+    def __init__(self, link: int, wire: ZmtpLink, dialect: Dialect, identities: Identities) -> None:
+        """The node's end of link number `link`; it begins with `LinkOpened`."""
+        self.link = link
+        self._wire = wire
+        self._dialect = dialect
+        self._identities = identities
+        self._identity = b""
+        self._principal = ""
+        self._opened: tuple[LinkOpened, Now] | None = None
+        """What the dialect is to be told once the handshake is done."""
+        self._is_closing = False
+        self._is_over = False
+        self._is_asking = False
+        self._failing = ""
+        """Why the link is closed once the dialect has had its last word."""
+        self._failing_until_ns = 0
+        self._cost_ns = 0
+        """What was told the dialect in this turn."""
+        self._effects: list[object] = []
+
+    def handle(self, event: object, now: Now) -> Sequence[object]:
+        """Take one fact about the link, or one order of the streams floor for a session of it."""
+        if not self._is_over:
+            self._take(event, now)
+        if self._failing and (not self._dialect.is_attached or now.monotonic_ns >= self._failing_until_ns):
+            self._close(self._failing)
+        self._flush()
+        if self._cost_ns:
+            self._effects.append(WorkDone(self.link, self._cost_ns))
+            if self._cost_ns >= QUANTUM_NS and not self._is_closing:
+                self._effects.append(TurnWanted(self.link))
+            self._cost_ns = 0
+        effects, self._effects = self._effects, []
+        return effects
+
+    def deadline(self) -> int | None:
+        """When the handshake or a sign of life is late, and what the dialect waits for."""
+        if self._failing:
+            return None if self._is_closing else self._failing_until_ns
+        times = (self._wire.deadline(), None if self._opened is not None else self._dialect.deadline())
+        return min((at for at in times if at is not None), default=None)
+
+    @property
+    def unfinished(self) -> Unfinished:
+        """What it holds of a message that is not whole."""
+        return self._wire.connection.unfinished
+
+    def _take(self, event: object, now: Now) -> None:
+        match event:
+            case LinkOpened():
+                accepted = Now(event.accepted_ns or now.monotonic_ns, now.wall_ns)
+                self._opened = event, accepted
+                self._wire.open(accepted)
+            case Received(_, data):
+                self._wire.receive(data, now)
+                self._read(now)
+            case TurnGiven():
+                self._read(now)
+            case DeadlineReached():
+                self._wire.wake(now)
+                self._tell(event, now)
+                self._end_if_faulty(now)
+            case LinkClosed():
+                self._tell(event, now)
+                self._become_over()
+            case PrincipalKnown() if self._opened is not None:
+                self._judge(event, now)
+            case FrameRefused():
+                self._wire.connection.fail(PeerFault(event.code, event.message))
+                self._end_if_faulty(now)
+            case DrainRequested() if self._opened is not None:
+                self._close("draining")
+            case ReadingPaused():
+                self._wire.pause()
+                self._tell(event, now)
+            case ReadingResumed():
+                self._wire.resume(now)
+                self._tell(event, now)
+            case _:
+                self._tell(event, now)
+
+    # ── in ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read(self, now: Now) -> None:
+        connection = self._wire.connection
+        while not self._is_closing and self._cost_ns < QUANTUM_NS:
+            connection.message_size_max = self._dialect.frame_size_max
+            messages = self._wire.next_messages(now)
+            if self._opened is not None and self._wire.has_greeted:
+                self._begin(now)
+            for message in messages:
+                self._cost_ns += FRAME_NS * len(message) + OCTET_NS * sum(map(len, message))
+            said = [frame for message in messages for frame in message if len(frame) or len(message) == 1]
+            if len(said) == 1:
+                self._tell(Received(self.link, said[0]), now)
+            elif said:
+                self._tell(FramesReceived(self.link, said), now)
+            if not messages:
+                self._end_if_faulty(now)
+                break
+        asked = connection.asked
+        if asked is not None and not self._is_asking:
+            self._is_asking = True
+            self._effects.append(AskPrincipal(self.link, asked.password or None, asked.key))
+
+    def _judge(self, event: PrincipalKnown, now: Now) -> None:
+        """It is known who the peer is, or that it may not come in."""
+        if self._wire.connection.asked is None:
+            return
+        self._is_asking = False
+        if event.principal is None:
+            self._wire.connection.refuse(event.code, event.reason)
+        else:
+            self._principal = event.principal
+            self._wire.admit()
+        self._read(now)
+
+    def _begin(self, now: Now) -> None:
+        assert self._opened is not None
+        event, opened = self._opened
+        self._opened = None
+        self._principal = self._principal or event.principal
+        self._identity = self._wire.connection.remote.identity
+        if self._identity:
+            previous = self._identities.claim(self._principal, self._identity, self)
+            if previous is not None:
+                self._effects += previous.replace(now)
+        self._tell(replace(event, principal=self._principal), opened)
+
+    def replace(self, now: Now) -> Sequence[object]:
+        """The peer has come again by another link: this one is over."""
+        self._tell(LinkClosed(self.link, "replaced"), now)
+        self._become_over()
+        self._wire.take_outgoing()
+        effects, self._effects = self._effects, []
+        return [*effects, CloseLink(self.link, "replaced")]
+
+    def _end_if_faulty(self, now: Now) -> None:
+        fault = self._wire.fault
+        if fault is None or self._is_closing or self._failing:
+            return
+        self._flush()
+        self._effects.append(_note(self.link, fault))
+        if self._opened is not None:
+            self._close(fault.code)
+            return
+        self._failing = fault.code
+        self._failing_until_ns = now.monotonic_ns + self._wire.timing.greeting_timeout_ns
+        self._effects.append(PauseReading(self.link))
+        self._tell(FrameRefused(self.link, fault.code, fault.message), now)
+
+    # ── out ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _tell(self, event: object, now: Now) -> None:
+        if self._opened is not None:
+            return
+        for effect in self._dialect.handle(event, now):
+            if isinstance(effect, Send) and effect.link == self.link:
+                if not self._is_closing:
+                    buffers = effect.buffers
+                    frame = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+                    self._wire.connection.send_single((frame,))
+            elif isinstance(effect, CloseLink) and effect.link == self.link:
+                self._close(effect.reason)
+            else:
+                self._flush()
+                self._effects.append(effect)
+
+    def _flush(self) -> None:
+        outgoing = self._wire.take_outgoing()
+        if outgoing:
+            self._effects.append(Send(self.link, outgoing))
+
+    def _close(self, reason: str) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            self._flush()
+            self._effects.append(CloseLink(self.link, reason))
+
+    def _become_over(self) -> None:
+        self._is_over = self._is_closing = True
+        if self._identity:
+            self._identities.release(self._principal, self._identity, self)
+
+
+def _note(link: int, fault: PeerFault) -> Note:
+    return Note("warning", "peer-broke-protocol", {"link": link, "code": fault.code, "message": fault.message})

@@ -1,0 +1,224 @@
+"""The audit log: who connected, what was refused, taken over, changed and revoked, as JSON lines in a file of its own.
+
+    a note of any part of the node ──► the table below ──► limits ──► queue ──► thread ──► file, rotated by size
+
+The table says which notes are records, and of which kind. Whoever notes something neither waits nor fails: a record
+that cannot be written is counted, and said in a record of its own once one can (`veredus.runtime.lines`).
+docs/reference/audit-log.md describes each kind; a test lets a node write each of them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+
+from veredus.node.settings import AuditSection
+
+from .lines import LineWriter
+from .logs import Logger, Throttle
+
+VERSION = 1
+PEER_RECORDS_MAX = 200
+"""Records of one kind in `PEER_INTERVAL_S` that peers at one address may cause; more are counted."""
+RECORDS_PER_SECOND_MAX = 1000
+VALUE_SIZE_MAX = 1024
+"""Characters of one value: what a peer says must not fill the file."""
+LOST = "records-lost"
+
+
+class Kind(NamedTuple):
+    """A kind of record: its name, the notes that become one, the switch in [audit], and what it says."""
+
+    name: str
+    notes: tuple[str, ...]
+    switch: str
+    meaning: str
+    is_limited: bool = False
+    """Whether a peer can cause many."""
+
+
+KINDS = (
+    Kind("node-started", ("node-ready",), "", "The node serves; its addresses."),
+    Kind("node-stopped", ("node-stopped",), "", "The node has stopped as asked."),
+    Kind("node-failed", ("node-failed",), "", "The node has ended by itself; the reason."),
+    Kind("settings-reloaded", ("settings-reloaded",), "", "Settings were read again; those that were taken up."),
+    Kind(
+        "settings-refused",
+        ("settings-not-read", "certificates-not-taken", "tokens-not-read"),
+        "",
+        "Settings, certificates or tokens were read again and are not right; those before hold.",
+    ),
+    Kind("connection-opened", ("connected",), "connections", "A peer has greeted, and is this principal.", True),
+    Kind("connection-closed", ("disconnected",), "connections", "A connection of a principal has ended.", True),
+    Kind(
+        "connection-refused",
+        ("connection-refused",),
+        "refusals",
+        "A connection was ended before its peer said anything: a limit, or the TLS handshake.",
+        True,
+    ),
+    Kind(
+        "peer-refused",
+        ("peer-unauthenticated", "peer-too-many-connections", "peer-too-busy", "certificate-names-nobody"),
+        "refusals",
+        "A peer did not prove who it is, or its principal has no connection left.",
+        True,
+    ),
+    Kind("request-refused", ("forbidden",), "refusals", "A principal asked for what the rules do not let it do.", True),
+    Kind("taken-over", ("taken-over",), "take_overs", "A source, cursor or sink has another owner now.", True),
+    Kind("administered", ("administered",), "", "A principal has changed something by an administrative request."),
+    Kind("administration-refused", ("administration-refused",), "", "Such a request was refused; the code."),
+    Kind("principal-revoked", ("principal-revoked",), "", "A connection was ended: its principal is proved no more."),
+)
+_BY_NOTE = {note: kind for kind in KINDS for note in kind.notes}
+
+
+class AuditLog:
+    """Owns the file of records, and what is held back of them."""
+
+    def __init__(self, section: AuditSection, node: str) -> None:
+        """Write where `section` says; `node` is the node's name. Nothing is opened before the first record."""
+        self._section = section
+        self._node = node
+        self._throttle = Throttle(peer_lines_max=PEER_RECORDS_MAX, lines_per_second_max=RECORDS_PER_SECOND_MAX)
+        file = AuditFile(Path(section.file), section.size_max, section.files_max, section.sync == "group")
+        self.writer = LineWriter(file, self._lost_line, "veredus-audit")
+
+    def take(self, note: str, fields: Mapping[str, Any]) -> None:
+        """Record the note, if it is one that is recorded."""
+        kind = _BY_NOTE.get(note)
+        if kind is None or (kind.switch and not getattr(self._section, kind.switch)):
+            return
+        record = {"note": note, **fields} if len(kind.notes) > 1 else dict(fields)
+        if "kind" in record:
+            record["on"] = record.pop("kind")
+        if kind.is_limited:
+            try:
+                record = dict(self._throttle(None, "", {"event": kind.name, **record}))
+            except structlog.DropEvent:
+                return
+            del record["event"]
+        self.writer.put(self._line(kind.name, record))
+
+    @property
+    def why_not_written(self) -> str:
+        """Why records cannot be written now, "" while they can."""
+        return self.writer.failure or ("records wait for the disk" if self.writer.is_behind else "")
+
+    def _line(self, kind: str, fields: Mapping[str, Any]) -> bytes:
+        time = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        head = {"time": time, "version": VERSION, "kind": kind, "node": self._node}
+        shown = {name: _shown(value) for name, value in fields.items() if name not in head}
+        return msgspec.json.encode({**head, **shown}, enc_hook=str) + b"\n"
+
+    def _lost_line(self, count: int, reason: str) -> bytes:
+        return self._line(LOST, {"count": count, "reason": reason})
+
+
+class AuditedLogger(Logger):
+    """Says all that it is given in the log, and hands it to the audit log, which takes what is a record."""
+
+    def __init__(self, audit: AuditLog | None) -> None:
+        """`audit` is None where nothing is audited."""
+        self._audit = audit
+
+    def say(self, level: str, event: str, fields: dict[str, Any]) -> None:
+        """Write one line, and perhaps one record. Never raises, never waits."""
+        super().say(level, event, fields)
+        if self._audit is not None:
+            try:
+                self._audit.take(event, fields)
+            except Exception as error:  # noqa: BLE001 see `Logger.say`
+                super().say("error", "record-not-made", {"of": event, "reason": repr(error)})
+
+
+class AuditFile:
+    """A file that its owner alone may read; when it is full it is renamed to `file.1`, that to `file.2`, and so on."""
+
+    def __init__(self, path: Path, size_max: int, files_max: int, is_synced: bool) -> None:
+        """`files_max` renamed ones are kept; `is_synced` brings what was written to the platter each time."""
+        self._path = path
+        self._size_max = size_max
+        self._files_max = files_max
+        self._is_synced = is_synced
+        self._descriptor = -1
+        self._size = 0
+
+    def write(self, line: bytes) -> None:
+        """Write one line, whole or not at all. Raises `OSError`."""
+        self._open()
+        if self._size and self._size + len(line) > self._size_max:
+            self._rotate()
+            self._open()
+        try:
+            waiting = memoryview(line)
+            while waiting:
+                waiting = waiting[os.write(self._descriptor, waiting) :]
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self._size)
+            raise
+        self._size += len(line)
+
+    def finish(self) -> None:
+        """Bring what was written to the platter, where that is wanted. Raises `OSError`."""
+        if self._is_synced and self._descriptor >= 0:
+            os.fsync(self._descriptor)
+
+    def _open(self) -> None:
+        """Open the file, anew where somebody has moved it away."""
+        if self._descriptor >= 0:
+            held = os.fstat(self._descriptor)
+            try:
+                there = self._path.stat()
+            except FileNotFoundError:
+                there = None
+            if there is not None and (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino):
+                self._size = held.st_size
+                return
+            self._close()
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._descriptor = os.open(self._path, flags, 0o600)
+        if stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            os.fchmod(self._descriptor, 0o600)
+        self._size = os.fstat(self._descriptor).st_size
+
+    def _rotate(self) -> None:
+        if self._is_synced:
+            os.fsync(self._descriptor)
+        self._close()
+        for number in range(self._files_max, 0, -1):
+            older = self._numbered(number - 1)
+            if older.exists():
+                older.replace(self._numbered(number))
+        # With none kept, what is full is begun anew.
+        self._path.unlink(missing_ok=True)
+
+    def _numbered(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}") if number else self._path
+
+    def _close(self) -> None:
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+
+def _shown(value: Any) -> Any:
+    """A value as the record holds it: no longer than what a person would read."""
+    if isinstance(value, str):
+        return value[:VALUE_SIZE_MAX]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value[: VALUE_SIZE_MAX // 2]).hex()
+    if isinstance(value, Mapping):
+        return {str(name)[:VALUE_SIZE_MAX]: _shown(part) for name, part in list(value.items())[:32]}
+    if isinstance(value, list | tuple):
+        return [_shown(part) for part in value[:32]]
+    return value

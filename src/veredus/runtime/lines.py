@@ -1,0 +1,193 @@
+"""Lines on their way to a file or a pipe that may be full, closed, or read by nobody: who gives one neither waits nor
+fails.
+
+    put ──► queue, bounded ──► a thread ──► write ──► finish
+             │ full                          │ fails
+             └──────────► counted ◄──────────┘  and said in a line of its own once a line is written again
+
+The thread alone waits for the disk or the pipe, and the process ends without waiting for it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+QUEUE_SIZE_MAX = 1 << 20
+"""Bytes of lines that may wait."""
+END_S = 1.0
+"""How long an ending process waits for its last lines: a pipe that nobody reads must not hold it."""
+
+
+class Target(Protocol):
+    """Where lines go; called by one thread."""
+
+    def write(self, line: bytes) -> None:
+        """Write one line, its line feed included. Raises when it cannot."""
+        ...
+
+    def finish(self) -> None:
+        """All lines that waited were given: make them as safe as is wanted. Raises when that fails."""
+        ...
+
+
+class LineWriter:
+    """Owns the lines that wait, the thread that writes them, and the count of those that were lost."""
+
+    def __init__(
+        self, target: Target, lost_line: Callable[[int, str], bytes], name: str, size_max: int = QUEUE_SIZE_MAX
+    ) -> None:
+        """Write to `target`; `lost_line` makes the line that says how many were lost, and why."""
+        self._target = target
+        self._lost_line = lost_line
+        self._name = name
+        self._size_max = size_max
+        self.lost_count = 0
+        """Lines that were never written."""
+        self.failure = ""
+        """Why the last line could not be written; "" once one could."""
+        self._begin()
+        _writers.add(self)
+
+    def _begin(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[bytes] = deque()
+        self._size = 0
+        self._is_writing = False
+        self._is_closed = False
+        self._unsaid_count = 0
+        self._unsaid_reason = ""
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether lines were lost that no line says yet."""
+        return self._unsaid_count > 0
+
+    def put(self, line: bytes) -> bool:
+        """Have a line written; whether there was room for it. Waits for nobody, and raises nothing."""
+        with self._changed:
+            if self._size + len(line) > self._size_max or self._is_closed:
+                self._lose("nobody takes the lines as fast as they come")
+                return False
+            self._waiting.append(line)
+            self._size += len(line)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._write_all, name=self._name, daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        return True
+
+    def wait_written(self, timeout_s: float = END_S) -> bool:
+        """Wait until no line waits any more; whether that came in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting and not self._is_writing, timeout_s)
+
+    def close(self, timeout_s: float = END_S) -> None:
+        """Take no further line, and let those that wait be written, as far as that goes in time."""
+        self.wait_written(timeout_s)
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def restart_after_fork(self) -> None:
+        """In the child of a fork there is no thread, and what waits is the parent's."""
+        self._begin()
+
+    def _lose(self, reason: str, count: int = 1) -> None:
+        self.lost_count += count
+        self._unsaid_count += count
+        self._unsaid_reason = reason
+
+    def _write_all(self) -> None:
+        changed = self._changed
+        while True:
+            with changed:
+                self._is_writing = False
+                changed.notify_all()
+                changed.wait_for(lambda: self._waiting or self._is_closed)
+                if not self._waiting:
+                    return
+                self._is_writing = True
+                lines, self._waiting = list(self._waiting), deque()
+            self._write_some(lines)
+
+    def _write_some(self, lines: list[bytes]) -> None:
+        for line in lines:
+            try:
+                self._say_lost()
+                self._target.write(line)
+                self.failure = ""
+            except Exception as error:  # noqa: BLE001 whatever stands behind the target, nobody hears of it by this way
+                self._fail(error)
+            # Only now is its room free: a queue that nobody empties stays within its bound.
+            with self._changed:
+                self._size -= len(line)
+        try:
+            self._target.finish()
+        except Exception as error:  # noqa: BLE001 see above
+            self._fail(error, 0)
+
+    def _fail(self, error: Exception, count: int = 1) -> None:
+        reason = str(getattr(error, "strerror", None) or error) or type(error).__name__
+        with self._changed:
+            self.failure = reason
+            self._lose(reason, count)
+
+    def _say_lost(self) -> None:
+        with self._changed:
+            count, reason = self._unsaid_count, self._unsaid_reason
+        if count:
+            self._target.write(self._lost_line(count, reason))
+            with self._changed:
+                self._unsaid_count -= count
+
+
+def say_last(text: str) -> None:
+    """Write a line of text to standard error, behind what was logged; given up after a while where that is not read.
+
+    For what a process says before it ends: a pipe that nobody reads must not hold it, nor a full disk change its code.
+    """
+    for writer in list(_writers):
+        writer.wait_written()
+    try:
+        descriptor = sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):
+        # Closed, or no file of the system's: an object that somebody put there.
+        with suppress(AttributeError, OSError, ValueError):
+            sys.stderr.write(f"{text}\n")
+        return
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    if poll.poll(END_S * 1000):
+        try:
+            sys.stderr.flush()
+            # A pipe that can be written to takes this much at once.
+            os.write(descriptor, f"{text}\n".encode(errors="backslashreplace")[: select.PIPE_BUF])
+        except (OSError, ValueError):
+            return
+
+
+_writers: weakref.WeakSet[LineWriter] = weakref.WeakSet()
+
+
+def _end_all() -> None:
+    for writer in list(_writers):
+        writer.wait_written()
+
+
+def _forget_parents() -> None:
+    for writer in list(_writers):
+        writer.restart_after_fork()
+
+
+atexit.register(_end_all)
+os.register_at_fork(after_in_child=_forget_parents)

@@ -1,0 +1,451 @@
+"""Listening sockets whose connections are counted from the moment they are accepted.
+
+    accept ──► admission ──► first octets ──► TLS handshake, where there is one ──► a link
+                  │               (one time for all three, and for the greeting)
+                  └── no place, or made room for another, or late: reset
+
+A connection that has said nothing is a file descriptor and an entry in a table: there is no transport, no buffer and no
+engine for it yet. All listeners of a node share one admission (veredus.node.admission has the rule).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import pwd
+import socket
+import ssl
+import stat
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from veredus.kernel.errors import Unavailable
+from veredus.node.admission import Admission, AdmissionLimits
+from veredus.node.specs import split_address
+from veredus.streams.rights import LOCAL
+
+BACKLOG = 4096
+ACCEPT_COUNT_MAX = 32
+"""Connections accepted in one turn of the loop: those that are there already are heard in between."""
+SWEEP_S = 0.1
+LATE_NS = 250_000_000
+"""For how much longer than its time a connection is kept: what it greets may be told first why it is let go."""
+REST_S = 0.1
+"""How long nothing is accepted when the process can open no further file."""
+UNIX_USER = "unix:"
+"""In front of the name of a user of this machine, other than the node's own, who came by a Unix socket."""
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""What the system says when the process, or the machine, can open no further file."""
+_RESET = struct.pack("ii", 1, 0)
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Peer(NamedTuple):
+    """Who came: by which listener, from where, and whom the socket itself proves it to be ("" for nobody)."""
+
+    listener: str
+    address: str
+    name: str
+    principal: str
+
+
+class Place:
+    """The place of one connection. Owned by the connection, and taken from it when another needs the room more."""
+
+    __slots__ = ("_arrivals", "abandon", "key")
+
+    def __init__(self, arrivals: Arrivals, key: int, abandon: Callable[[], object]) -> None:
+        """The place with this key; `abandon` ends the connection at once."""
+        self._arrivals = arrivals
+        self.key = key
+        self.abandon = abandon
+
+    @property
+    def since_ns(self) -> int:
+        """When the connection was accepted, in monotonic nanoseconds; 0 where the place was lost."""
+        return self._arrivals.admission.since_ns(self.key)
+
+    @property
+    def left_s(self) -> float:
+        """How much of the time to greet is left, in seconds."""
+        return self._arrivals.admission.left_ns(self.key, time.monotonic_ns()) / 1e9
+
+    def hear(self) -> None:
+        """The first octets came."""
+        self._arrivals.admission.hear(self.key)
+
+    def prove(self) -> None:
+        """The peer has greeted, and has a principal."""
+        self._arrivals.admission.prove(self.key)
+
+    def leave(self) -> None:
+        """The connection is gone."""
+        self._arrivals.leave(self)
+
+
+class Arrivals:
+    """Owns the admission of one node's connections, and lets those go that are late or make room."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: AdmissionLimits) -> None:
+        """Nobody is there yet."""
+        self.loop = loop
+        self.admission = Admission(limits)
+        self._places: dict[int, Place] = {}
+        self._timer: asyncio.TimerHandle | None = loop.call_later(SWEEP_S, self._sweep)
+
+    def enter(self, listener: str, address: str, abandon: Callable[[], object]) -> Place | None:
+        """A place for a connection that was accepted, None where there is none; others may have to go for it."""
+        key, displaced = self.admission.enter(listener, address, time.monotonic_ns())
+        for other in displaced:
+            self._turn_out(other)
+        if not key:
+            return None
+        place = self._places[key] = Place(self, key, abandon)
+        return place
+
+    def leave(self, place: Place) -> None:
+        """A connection is gone. Harmless when its place was lost before."""
+        self.admission.leave(place.key)
+        self._places.pop(place.key, None)
+        place.key = 0
+
+    def make_room(self) -> None:
+        """Give up one unproven connection, if there is one: the process can open no further file."""
+        key = self.admission.make_room()
+        if key:
+            self._turn_out(key)
+
+    def close(self) -> None:
+        """Watch the time no more, and let go whoever has proved nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self.admission.unproven_count:
+            self.make_room()
+
+    def _sweep(self) -> None:
+        self._timer = self.loop.call_later(SWEEP_S, self._sweep)
+        for key in self.admission.take_late(time.monotonic_ns() - LATE_NS):
+            self._turn_out(key)
+
+    def _turn_out(self, key: int) -> None:
+        place = self._places.pop(key)
+        place.key = 0
+        place.abandon()
+
+
+class Listener:
+    """Owns the listening sockets of one address, and their connections until these are links.
+
+    `open_link` makes the protocol of a connection that has said something and, with TLS, has shaken hands; the place is
+    that protocol's to leave when the connection is lost.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sockets: list[socket.socket],
+        arrivals: Arrivals,
+        peer_of: Callable[[socket.socket, object], Peer],
+        open_link: Callable[[Peer, Place], asyncio.BaseProtocol],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Accept from `sockets`, which listen already; `peer_of` is asked before anything is read."""
+        self.name = name
+        self._sockets = sockets
+        self._arrivals = arrivals
+        self._loop = arrivals.loop
+        self._peer_of = peer_of
+        self._open_link = open_link
+        self._tls = tls
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self.on_refused: Callable[[Peer, str], None] = _ignore
+        """Told of whom there was no place for, and of whose handshake failed, and why."""
+        for listening in sockets:
+            self._loop.add_reader(listening, self._accept_all, listening)
+
+    @property
+    def address(self) -> str:
+        """Where it listens: `host:port` with the port that was taken, or a path."""
+        return shown_address(self._sockets[0])
+
+    def use_context(self, context: ssl.SSLContext) -> None:
+        """Shake hands by this from now on, where there is TLS; links go on."""
+        if self._tls is not None:
+            self._tls = context
+
+    def close(self) -> None:
+        """Accept no more; links go on."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+            listening.close()
+
+    def _accept_all(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPT_COUNT_MAX):
+            try:
+                accepted, address = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionError:
+                continue
+            except OSError as error:
+                if error.errno not in NO_DESCRIPTOR:
+                    continue
+                # The socket stays readable: without a rest the loop would do nothing else.
+                self._arrivals.make_room()
+                self._loop.remove_reader(listening)
+                self._loop.call_later(REST_S, self._resume, listening)
+                return
+            self._admit(accepted, address)
+
+    def _resume(self, listening: socket.socket) -> None:
+        if not self._is_closed:
+            self._loop.add_reader(listening, self._accept_all, listening)
+
+    def _admit(self, accepted: socket.socket, address: object) -> None:
+        accepted.setblocking(False)
+        try:
+            peer = self._peer_of(accepted, address)
+        except OSError:
+            reset(accepted)
+            return
+
+        def forget() -> None:
+            self._loop.remove_reader(accepted)
+            reset(accepted)
+
+        place = self._arrivals.enter(self.name, peer.address, forget)
+        if place is None:
+            reset(accepted)
+            self.on_refused(peer, "too many connections")
+        else:
+            self._loop.add_reader(accepted, self._begin, accepted, peer, place)
+
+    def _begin(self, accepted: socket.socket, peer: Peer, place: Place) -> None:
+        """The first octets are there, or the peer has gone."""
+        self._loop.remove_reader(accepted)
+        try:
+            is_gone = not accepted.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            self._loop.add_reader(accepted, self._begin, accepted, peer, place)
+            return
+        except OSError:
+            is_gone = True
+        if is_gone:
+            place.leave()
+            accepted.close()
+            return
+        place.hear()
+        task = self._loop.create_task(self._connect(accepted, peer, place))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        place.abandon = task.cancel
+
+    async def _connect(self, accepted: socket.socket, peer: Peer, place: Place) -> None:
+        """Make a link of the connection, with TLS within what is left of the time to greet."""
+        timeout_s = max(place.left_s, 0.001) if self._tls is not None else None
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: self._open_link(peer, place), accepted, ssl=self._tls, ssl_handshake_timeout=timeout_s
+            )
+        except OSError as error:
+            self.on_refused(peer, str(getattr(error, "reason", None) or error.strerror or error))
+            # No certificate that we believe, no common version, too late, or gone: the peer's own library says which.
+            place.leave()
+            accepted.close()
+
+
+def reset(connection: socket.socket) -> None:
+    """Close at once and keep nothing of the connection, not even its end."""
+    try:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    except OSError:
+        # It is gone already, or its kind cannot be reset: closing is all that is left to do.
+        pass
+    connection.close()
+
+
+def shown_address(listening: socket.socket) -> str:
+    """Where a socket listens, as settings write it."""
+    name = listening.getsockname()
+    if isinstance(name, str):
+        return name
+    return spelled_address(name)
+
+
+def spelled_address(name: object) -> str:
+    """`address:port` of an Internet socket's name, "" for any other's."""
+    if not isinstance(name, tuple) or len(name) < 2:
+        return ""
+    return f"[{name[0]}]:{name[1]}" if ":" in str(name[0]) else f"{name[0]}:{name[1]}"
+
+
+# ── TCP ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tcp_peer_of(listener: str, principal: str) -> Callable[[socket.socket, object], Peer]:
+    """Peers of a TCP listener: known by their address, and `principal` until they prove another."""
+
+    def peer_of(_: socket.socket, address: object) -> Peer:
+        assert isinstance(address, tuple)
+        return Peer(listener, str(address[0]), spelled_address(address), principal)
+
+    return peer_of
+
+
+async def bind_tcp(address: str, setting: str) -> list[socket.socket]:
+    """Sockets that listen on `host:port`; `*` is every address. Raises `Unavailable("port-in-use")`."""
+    host, port = _bindable(address)
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise _unbound(address, error, setting) from None
+    return _bind_all(address, [(family, place) for family, _, _, _, place in found], setting)
+
+
+def bind_tcp_nowait(address: str, setting: str) -> list[socket.socket]:
+    """The same where nobody else waits for the loop yet. Raises `Unavailable("port-in-use")`."""
+    host, port = _bindable(address)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise _unbound(address, error, setting) from None
+    return _bind_all(address, [(family, place) for family, _, _, _, place in found], setting)
+
+
+def _bindable(address: str) -> tuple[str | None, int]:
+    host, port = split_address(address)
+    return None if host == "*" else host, port
+
+
+def _bind_all(address: str, places: list[tuple[int, tuple[Any, ...]]], setting: str) -> list[socket.socket]:
+    sockets: list[socket.socket] = []
+    try:
+        for family, place in dict.fromkeys(places):
+            listening = socket.socket(family, socket.SOCK_STREAM)
+            sockets.append(listening)
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            taken = sockets[0].getsockname()[1] if len(sockets) > 1 else place[1]
+            listening.bind((place[0], taken, *place[2:]))
+            listening.listen(BACKLOG)
+    except OSError as error:
+        for listening in sockets:
+            listening.close()
+        raise _unbound(address, error, setting) from None
+    return sockets
+
+
+def _unbound(address: str, error: OSError, setting: str) -> Unavailable:
+    return Unavailable(
+        "port-in-use",
+        f"cannot listen on {address} ({error.strerror or error}): is another node running? see {setting}",
+    )
+
+
+# ── Unix ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def unix_peer_of(own: str = LOCAL) -> Callable[[socket.socket, object], Peer]:
+    """Peers of a Unix listener by their user: the node's own is `own`, others are `unix:<user>`."""
+    own_id = os.geteuid()
+
+    def peer_of(accepted: socket.socket, _: object) -> Peer:
+        credentials = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        process, user, _group = _CREDENTIALS.unpack(credentials)
+        principal = own if user == own_id else UNIX_USER + _name_of(user)
+        return Peer("unix", f"user:{user}", f"process {process} of user {user}", principal)
+
+    return peer_of
+
+
+def _name_of(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
+
+
+def bind_unix(path: str, mode: int) -> socket.socket:
+    """A socket that listens at `path`, which users have access to by `mode`. Raises `Unavailable("port-in-use")`.
+
+    What lies there already is taken away only if it is a socket on which nobody listens any more.
+    """
+    _make_way(path)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.setblocking(False)
+    # Between `bind` and `chmod` nobody else may come in.
+    before = os.umask(0o177)
+    try:
+        listening.bind(path)
+        Path(path).chmod(mode)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise Unavailable("port-in-use", f"cannot listen on {path} ({error.strerror or error})") from None
+    finally:
+        os.umask(before)
+    return listening
+
+
+def _make_way(path: str) -> None:
+    try:
+        is_socket = stat.S_ISSOCK(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return
+    if not is_socket:
+        raise Unavailable(
+            "port-in-use", f"cannot listen on {path}: it is there, and no socket: move it away, or set another"
+        )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            Path(path).unlink(missing_ok=True)
+            return
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            reason = error.strerror or str(error)
+        else:
+            reason = "another node listens there"
+    raise Unavailable("port-in-use", f"cannot listen on {path} ({reason}): set another path")
+
+
+class UnixPath:
+    """Owns the path of a listening Unix socket, and takes it away when it is still that socket's."""
+
+    def __init__(self, path: str) -> None:
+        """The socket that lies at `path` now."""
+        self._path = Path(path)
+        self._found = self._identity()
+
+    def remove(self) -> None:
+        """Take the path away, unless something else lies there by now."""
+        if self._found is not None and self._identity() == self._found:
+            self._path.unlink(missing_ok=True)
+        self._found = None
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = self._path.lstat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+
+def _ignore(_: Peer, __: str) -> None:
+    return None

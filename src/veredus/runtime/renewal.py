@@ -1,0 +1,174 @@
+"""What a running node takes up without a restart: tokens, rules, certificates, and lists of revoked ones.
+
+    the file of tokens ── looked at several times a second ──┐
+    time ── a token or a certificate expires ────────────────┼──► connections that are proved no more end with a code
+    SIGHUP ── settings, certificates, lists read again ──────┤
+                                                             └──► sessions whose right is gone end with `forbidden`
+
+What is read and not right changes nothing: what held before goes on to hold, and the log says why. Settings that need a
+restart are named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from veredus.kernel.errors import Refused
+from veredus.node.exchange import PrincipalRevoked, RightsChanged
+from veredus.node.exposure import access_of
+from veredus.node.settings import SECTIONS, NodeSettings
+
+from .host import Host
+from .logs import Logger
+from .proofs import Proofs
+from .security import TokenFile, server_context
+
+LOOK_S = 0.25
+_RENEWED = ("security.rules", "security.tokens", "tls")
+Reread: TypeAlias = Callable[[], NodeSettings]
+
+
+class Renewal:
+    """Owns the rules and tokens that hold now, and what proves each connection; made and used on the node's loop."""
+
+    def __init__(self, settings: NodeSettings, reread: Reread | None, log: Logger) -> None:
+        """What `settings` say; `reread` gives those of a reload. Raises `Refused`: `bad-rule`, `bad-certificate`."""
+        self.settings = settings
+        self.access = access_of(settings)
+        self.tokens = _tokens_of(settings)
+        self.proofs = Proofs(self.tokens, settings.tls.revoked if settings.listen.tls else "")
+        self._reread = reread
+        self._authorities = _digest_of(settings)
+        self._log = log
+        self._host: Host | None = None
+        self._use_context: Callable[[ssl.SSLContext], None] = _ignore
+        self._task: asyncio.Task[None] | None = None
+
+    def may(self, principal: str, verb: str, resource: object) -> bool:
+        """Whether the rules that hold now let `principal` do this."""
+        return self.access.may(principal, verb, resource)  # type: ignore[arg-type]
+
+    def start(self, host: Host, use_context: Callable[[ssl.SSLContext], None]) -> None:
+        """Look after the links of `host` from now on; `use_context` takes what new ones shake hands by."""
+        self._host = host
+        self._use_context = use_context
+        self._task = asyncio.get_running_loop().create_task(self._look_after())
+
+    def stop(self) -> None:
+        """Look after nothing any more."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def prove(self, link: int, token: str) -> None:
+        """A token has proved who is behind a link. It may have gone since: then the link ends."""
+        line = None if self.tokens is None else self.tokens.line_of(token)
+        self.proofs.take_token(link, line)
+        if line is None:
+            self._end_lost()
+
+    def principal_from(self) -> str:
+        """What in a certificate names its principal, as it is set now."""
+        return self.settings.tls.principal_from
+
+    async def _look_after(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            assert self._host is not None
+            self.proofs.forget_all_but(self._host.links)
+            for number, link in self._host.links.items():
+                certificate = getattr(link, "certificate", None)
+                if certificate is not None and certificate.principal:
+                    self.proofs.take_certificate(number, certificate)
+            self._end_lost()
+
+    def _end_lost(self) -> None:
+        assert self._host is not None
+        fault = self.proofs.fault()
+        if fault:
+            self._log.error("tokens-not-read", reason=fault)
+        for link, code, message in self.proofs.lost():
+            self._host.post(PrincipalRevoked(link, code, message))
+
+    # ── reload ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def reload(self) -> None:
+        """Read settings and certificates again, and take up what can be. Says in the log what became of it."""
+        assert self._host is not None
+        before = self.settings
+        try:
+            wanted = before if self._reread is None else self._reread()
+            access = access_of(wanted)
+        except Refused as refused:
+            self._log.error("settings-not-read", code=refused.code, reason=refused.message)
+            wanted, access = before, self.access
+        is_tls_right = self._take_certificates(wanted)
+        if not is_tls_right:
+            wanted = msgspec.structs.replace(wanted, tls=before.tls)
+        changed = sorted(_changed(before, wanted))
+        self.settings = wanted
+        if "security.tokens" in changed:
+            self.tokens = _tokens_of(wanted)
+            self.proofs.use_tokens(self.tokens)
+        if "security.rules" in changed:
+            self.access = access
+            self._host.post(RightsChanged())
+        self._end_lost()
+        waiting = [path for path in changed if not path.startswith(_RENEWED)]
+        if waiting:
+            self._log.warning("settings-need-restart", settings=waiting)
+        self._log.info("settings-reloaded", changed=[path for path in changed if path not in waiting])
+
+    def _take_certificates(self, wanted: NodeSettings) -> bool:
+        if not self.settings.listen.tls:
+            return True
+        assert self._host is not None
+        try:
+            context = server_context(wanted.tls)
+            self.proofs.read_revoked(wanted.tls.revoked)
+        except Refused as refused:
+            self._log.error("certificates-not-taken", code=refused.code, reason=refused.message)
+            return False
+        self._use_context(context)
+        authorities = _digest_of(wanted)
+        if authorities != self._authorities:
+            # Whom the others signed is proved no more, and only a handshake can tell who that is.
+            self._authorities = authorities
+            for link in self.proofs.certified():
+                self._host.post(PrincipalRevoked(link, "draining", "the authorities changed: connect again"))
+        return True
+
+
+def _tokens_of(settings: NodeSettings) -> TokenFile | None:
+    return TokenFile(Path(settings.security.tokens)) if settings.security.tokens else None
+
+
+def _digest_of(settings: NodeSettings) -> bytes:
+    """What tells one set of authorities from another."""
+    tls = settings.tls
+    try:
+        content = Path(tls.client_authorities).read_bytes() if tls.client_authorities else b""
+    except OSError:
+        content = b""
+    return hashlib.sha256(content + tls.principal_from.encode()).digest()
+
+
+def _changed(before: NodeSettings, after: NodeSettings) -> Iterator[str]:
+    """The paths of the settings that differ."""
+    for section, kind in SECTIONS.items():
+        old, new = getattr(before, section), getattr(after, section)
+        for field in kind.__struct_fields__:
+            if getattr(old, field) != getattr(new, field):
+                yield f"{section}.{field.removesuffix('_ns')}"
+    if before.stream != after.stream:
+        yield "stream"
+
+
+def _ignore(_: ssl.SSLContext) -> None:
+    return None

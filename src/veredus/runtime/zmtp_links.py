@@ -1,0 +1,236 @@
+"""A connection that speaks ZMTP on an asyncio loop, for those who carry messages themselves: the sockets of topics.
+
+octets ──► ZmtpLink ──► messages, a few hundred in a turn of the loop ──► whoever owns the link
+       ◄── ZmtpLink ◄── messages, written once in a turn ────────────────
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from veredus.kernel.engine import Now
+from veredus.kernel.octets import Octets
+from veredus.protocols.zmtp.connection import Message
+from veredus.protocols.zmtp.link import ZmtpLink
+
+from .listeners import Place
+from .sockets import ReadMemory
+
+MESSAGES_PER_TURN = 256
+"""After so many messages of one link, the others are heard."""
+TICK_S = 0.05
+"""How late a deadline of a link may be noticed."""
+
+
+class Owner(Protocol):
+    """Who hears of a link."""
+
+    def took(self, link: MessageLink, message: Message) -> None:
+        """A message came."""
+        ...
+
+    def lost(self, link: MessageLink, reason: str) -> None:
+        """The connection is gone, or never came up."""
+        ...
+
+
+class Links:
+    """Owns what the links of one owner share: their memory to read into, their clock, and the turn's end."""
+
+    def __init__(self, send_buffer_size_max: int) -> None:
+        """On the running loop. A link with more bytes unwritten is read from no more."""
+        self.loop = asyncio.get_running_loop()
+        self.memory = ReadMemory()
+        self.send_buffer_size_max = send_buffer_size_max
+        self._links: dict[MessageLink, None] = {}
+        self._written: dict[MessageLink, None] = {}
+        self._tick = self.loop.call_later(TICK_S, self._wake_all)
+
+    def add(self, link: MessageLink) -> None:
+        """A link came up."""
+        self._links[link] = None
+
+    def remove(self, link: MessageLink) -> None:
+        """A link is gone."""
+        self._links.pop(link, None)
+        self._written.pop(link, None)
+
+    def write_soon(self, link: MessageLink) -> None:
+        """Something waits to be written: it is at the end of the turn."""
+        if not self._written:
+            self.loop.call_soon(self._write_all)
+        self._written[link] = None
+
+    def close(self) -> None:
+        """Write what waits, and close every link."""
+        self._tick.cancel()
+        self._write_all()
+        for link in list(self._links):
+            link.close()
+
+    def _write_all(self) -> None:
+        written, self._written = self._written, {}
+        for link in written:
+            link.write()
+
+    def _wake_all(self) -> None:
+        self._tick = self.loop.call_later(TICK_S, self._wake_all)
+        now_ns = time.monotonic_ns()
+        for link in list(self._links):
+            due = link.wire.deadline()
+            if due is not None and due <= now_ns:
+                link.wake()
+
+
+class MessageLink(asyncio.BufferedProtocol):
+    """Owns one connection; a link that is not read by its peer is read from no more until it is."""
+
+    def __init__(self, links: Links, wire: ZmtpLink, owner: Owner, place: Place | None = None) -> None:
+        """A link of `owner`; where it was accepted it leaves `place` when it is lost."""
+        self.wire = wire
+        self._links = links
+        self._owner = owner
+        self._place = place
+        self._transport: asyncio.Transport | None = None
+        self._has_greeted = False
+        self._is_congested = False
+        self._is_held = False
+        self._is_reading_on = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a message may be sent: the handshake is done, and what was sent before leaves."""
+        return self._has_greeted and not self._is_congested and not self._is_closing
+
+    @property
+    def _is_closing(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is up: greet."""
+        self._transport = cast(asyncio.Transport, transport)
+        now, since_ns = _now(), 0
+        if self._place is not None:
+            since_ns = self._place.since_ns
+            if not since_ns:
+                self._transport.abort()
+                return
+            self._place.abandon = self._transport.abort
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        size_max = self._links.send_buffer_size_max
+        self._transport.set_write_buffer_limits(high=size_max, low=size_max // 4)
+        self._links.add(self)
+        self.wire.open(Now(since_ns or now.monotonic_ns, now.wall_ns))
+        self.write()
+        if self._is_held:
+            self._set_reading()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Memory that nobody else looks at until `buffer_updated`."""
+        return self._links.memory.offer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes were read."""
+        self.wire.receive(self._links.memory.take(nbytes), _now())
+        self._read()
+
+    def eof_received(self) -> bool:
+        """The peer writes no more; nor do we then."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._links.remove(self)
+        if self._place is not None:
+            self._place.leave()
+        fault = self.wire.fault
+        self._owner.lost(self, str(fault or exc or "closed"))
+
+    def pause_writing(self) -> None:
+        """The peer does not read."""
+        self._is_congested = True
+        self._set_reading()
+
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        self._is_congested = False
+        self._set_reading()
+
+    def send(self, message: Sequence[Octets]) -> None:
+        """Send a message at the end of the turn; dropped where the link is closed."""
+        if self._has_greeted and not self._is_closing:
+            self.wire.connection.send((message,))
+            self._links.write_soon(self)
+
+    def write(self) -> None:
+        """Write what waits."""
+        outgoing = self.wire.take_outgoing()
+        if outgoing and self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(outgoing)
+
+    def hold(self, is_held: bool) -> None:
+        """Take no message for now, or take them again."""
+        self._is_held = is_held
+        self._set_reading()
+
+    def wake(self) -> None:
+        """A deadline is due."""
+        self.wire.wake(_now())
+        self._end_if_faulty()
+        self.write()
+
+    def close(self) -> None:
+        """Close once what was sent has been written."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _set_reading(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._is_held or self._is_congested or self._is_reading_on:
+            self._transport.pause_reading()
+            self.wire.pause()
+        else:
+            self._transport.resume_reading()
+            self.wire.resume(_now())
+            self._read()
+
+    def _read(self) -> None:
+        count, now = 0, _now()
+        while not (self._is_held or self._is_congested or self._is_closing):
+            messages = self.wire.next_messages(now)
+            if self.wire.has_greeted and not self._has_greeted:
+                self._has_greeted = True
+                if self._place is not None:
+                    self._place.prove()
+            for message in messages:
+                self._owner.took(self, message)
+            count += len(messages)
+            if not messages:
+                self._end_if_faulty()
+                break
+            if count >= MESSAGES_PER_TURN:
+                self._is_reading_on = True
+                self._set_reading()
+                self._links.loop.call_soon(self._read_on)
+                break
+        self.write()
+
+    def _read_on(self) -> None:
+        self._is_reading_on = False
+        self._set_reading()
+
+    def _end_if_faulty(self) -> None:
+        if self.wire.fault is not None:
+            self.write()
+            self.close()
+
+
+def _now() -> Now:
+    return Now(time.monotonic_ns(), time.time_ns())

@@ -1,0 +1,93 @@
+"""What a commit holds: its streams, their incarnations, how many rows and which. It belongs to the commit's identity.
+
+So a commit that is asked for again is known by more than its number: where the number is the same and the contents are
+not, it is another one, and to call it done would lose its rows.
+Source: guarantee 8; docs/decisions/0009-spark-sink.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from veredus.delivery.content import DIGEST_SIZE_MAX, Content
+from veredus.kernel.errors import Refused
+
+from .facts import Contents
+from .tables import Run, Stage, Tables
+
+
+def contents_of(tables: Tables, stages: Sequence[Stage] | None, said: Sequence[Content]) -> tuple[Contents, ...]:
+    """What `stages` hold, with the digests that the sink says, by stream. `stages` None: what the sink says alone.
+
+    Raises `Refused("bad-contents")` where what it says is not what was staged.
+    """
+    counts: dict[str, int] = {}
+    for stage in stages or ():
+        name = tables.streams_by_id[stage.stream_id].name
+        counts[name] = counts.get(name, 0) + stage.count_durable
+    by_stream = {content.stream: content for content in said}
+    if len(by_stream) != len(said) or any(len(content.digest) > DIGEST_SIZE_MAX for content in said):
+        raise Refused(
+            "bad-contents", f"each stream is named once, with a digest of at most {DIGEST_SIZE_MAX} bytes for its rows"
+        )
+    for name in sorted(by_stream.keys() | counts.keys()) if said and stages is not None else ():
+        told = by_stream[name].row_count if name in by_stream else 0
+        if told != counts.get(name, 0):
+            message = f"stream {name!r} has {counts.get(name, 0)} rows under the stages, and the sink says {told}"
+            raise Refused("bad-contents", message, stream=name)
+    wanted = said or [Content(name, count) for name, count in counts.items()]
+    found = []
+    for name, count, digest in sorted(wanted):
+        stream = tables.streams.get(name)
+        found.append(Contents(name, b"" if stream is None else stream.incarnation, count, digest))
+    return tuple(found)
+
+
+def check_repeated(run: Run, asked: Sequence[Contents]) -> None:
+    """Raise `Refused` unless `asked` may be what the run's last commit holds; () says nothing of it.
+
+    Codes: `commit-other-streams`, where a stream is another one, or was deleted and made again since, and
+    `commit-other-rows`, each with both contents.
+    """
+    known = {contents.stream: contents for contents in run.contents}
+    wanted = {contents.stream: contents for contents in asked}
+    if not known or not wanted:
+        return
+    for name in sorted(known.keys() | wanted.keys()):
+        one, other = known.get(name), wanted.get(name)
+        if not (one and other and _is_same_stream(one, other)):
+            message = (
+                f"sink {run.sink!r} has done commit {run.commit_id} already, into {_streams(run.contents)}, and is"
+                f" asked to do it into {_streams(asked)}: nothing was written. Give the commit an id of its own, or"
+                " name another sink"
+            )
+            raise _other("commit-other-streams", message, run, asked)
+        if one.count != other.count or (one.digest and other.digest and one.digest != other.digest):
+            message = (
+                f"sink {run.sink!r} has done commit {run.commit_id} already, with {_rows(one)} for stream {name!r}, and"
+                f" is asked to do it with {_rows(other)}: nothing was written. Was a checkpoint deleted, or an earlier"
+                " one put back? Or does the query give other rows each time it is run (rand, uuid, a table that"
+                " changed)? Then what was written stays; make it deterministic"
+            )
+            raise _other("commit-other-rows", message, run, asked)
+
+
+def _is_same_stream(one: Contents, other: Contents) -> bool:
+    """A stream that was not there had no row: whichever has the name now is the same."""
+    return one.incarnation == other.incarnation or not one.incarnation
+
+
+def _streams(contents: Sequence[Contents]) -> str:
+    return ", ".join(f"{c.stream!r} (incarnation {c.incarnation.hex()[:8] or 'none'})" for c in contents)
+
+
+def _rows(contents: Contents) -> str:
+    return f"{contents.count} rows" + (f" (digest {contents.digest.hex()})" if contents.digest else "")
+
+
+def _other(code: str, message: str, run: Run, asked: Sequence[Contents]) -> Refused:
+    return Refused(code, message, commit_id=run.commit_id, committed=_plain(run.contents), asked=_plain(asked))
+
+
+def _plain(contents: Sequence[Contents]) -> list[list[object]]:
+    return [[c.stream, c.incarnation.hex(), c.count, c.digest.hex()] for c in contents]

@@ -1,0 +1,120 @@
+"""Returning: what an application gives back is tried again, or becomes a dead letter at once.
+
+Source: the design, section 4 ("attempts_max").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from veredus.journal.exchange import PlacedRecord
+from veredus.kernel.engine import Now
+
+from .attempts import ConfirmReturned, ReturnRequested
+from .examine import Examiner
+from .feeding import Feeding
+from .flow import Flow, Parcel
+from .orders import Orders
+from .parking import ATTEMPTS, Parking
+
+
+class Returning:
+    """Answers those who give something back."""
+
+    __slots__ = ("_examiner", "_feeding", "_orders", "_parking")
+
+    def __init__(self, orders: Orders, feeding: Feeding, parking: Parking) -> None:
+        """Parks by `parking` what came back for good, or too often."""
+        self._orders = orders
+        self._feeding = feeding
+        self._parking = parking
+        self._examiner = Examiner()
+
+    def take_back(self, event: ReturnRequested, now: Now) -> None:
+        """Count the attempt; read and park the publication, where that was the last one or it is rejected."""
+        flow = self._feeding.flows.get(event.session)
+        subscription = None if flow is None else flow.subscription
+        if flow is None or subscription is None or subscription.ledger.is_ordered:
+            self._refuse(event, "not-individual", "only what is settled each by itself can be given back")
+        elif event.sequence > subscription.pushed_to:
+            self._refuse(event, "not-pushed", f"{event.sequence} was not pushed yet")
+        elif not subscription.is_unsettled(event.sequence):
+            self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=True))
+        elif not event.is_retry and not subscription.parked_to:
+            self._refuse(event, "no-dead-letters", "this subscription names no stream for dead letters: parked_to")
+        elif event.is_retry and not subscription.count_attempt(event.sequence):
+            self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=False))
+        else:
+            self._read(event, flow, now)
+
+    def _refuse(self, event: ReturnRequested, code: str, message: str) -> None:
+        self._orders.refuse(event.session, code, message, is_final=False, returned=event.sequence)
+
+    def _read(self, event: ReturnRequested, flow: Flow, now: Now) -> None:
+        records = flow.stream.tail.read(event.sequence, 1)
+        if records is None:
+            self._orders.read(flow.stream.stream_id, event.sequence, 1, _Read(self, event, flow))
+        else:
+            self.park(event, flow, records, now)
+
+    def park(self, event: ReturnRequested, flow: Flow, records: Sequence[PlacedRecord], now: Now) -> None:
+        """The journal's record that holds the publication: move that row."""
+        subscription = flow.subscription
+        assert subscription is not None
+        if self._feeding.flows.get(flow.session) is not flow:
+            return
+        sequence = event.sequence
+        holds = bool(records) and records[0].first_sequence <= sequence < records[0].first_sequence + records[0].count
+        if not holds:
+            self.miss(event, "damaged")
+        elif not subscription.is_unsettled(sequence):
+            self._orders.say(ConfirmReturned(event.session, sequence, is_parked=True))
+        elif not subscription.ledger.settle(sequence, sequence):
+            self._refuse(event, "too-many-ranges", "it would leave too many ranges unsettled: settle what lies between")
+        else:
+            reason = ATTEMPTS if event.is_retry else event.reason
+            if not event.is_retry:
+                subscription.count_attempt(sequence)
+            parcel = Parcel(records[0], ((sequence, sequence),))
+            self._parking.park(flow, [parcel], self._examiner, now, reason, _Parked(self, event))
+
+    def miss(self, event: ReturnRequested, code: str) -> None:
+        """It is not kept any more."""
+        self._refuse(event, "unreadable", f"{event.sequence} cannot be read any more ({code}): settle it")
+
+    def parked(self, event: ReturnRequested, now: Now) -> None:
+        """The move is in the journal; a flow that waited for settlements may go on."""
+        self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=True))
+        flow = self._feeding.flows.get(event.session)
+        if flow is not None:
+            self._feeding.pump(flow, now)
+
+    def park_failed(self, event: ReturnRequested, code: str, reason: str) -> None:
+        """The move is not in the journal: it is unsettled again."""
+        self._refuse(event, code, f"the node could not park what was given back ({reason}): give it back again later")
+
+
+@dataclass(slots=True)
+class _Read:
+    returning: Returning
+    event: ReturnRequested
+    flow: Flow
+
+    def take_records(self, records: Sequence[PlacedRecord], now: Now) -> None:
+        self.returning.park(self.event, self.flow, records, now)
+
+    def miss_range(self, code: str, next_sequence: int, now: Now) -> None:
+        self.returning.miss(self.event, code)
+
+
+@dataclass(slots=True)
+class _Parked:
+    returning: Returning
+    event: ReturnRequested
+
+    def become_parked(self, now: Now) -> None:
+        self.returning.parked(self.event, now)
+
+    def fail(self, code: str, reason: str) -> None:
+        self.returning.park_failed(self.event, code, reason)

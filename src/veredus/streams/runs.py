@@ -1,0 +1,231 @@
+"""Runs of sinks: a newer one fences the older and drops what that left open.
+
+Invariants
+    (1) A session commits and drops stages of the run that it opened or joined, and of no other.
+    (2) A sink is joined, and taken over, by the principal who owns it, or by who may take over.
+    (3) A sink that no fact has made is in no table once the journal has refused it.
+Source: the design, section 2 ("stage → commit"); guarantees 7 and 8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from veredus.journal.exchange import StageDropped
+from veredus.kernel.deadlines import Deadlines
+from veredus.kernel.engine import Now
+from veredus.kernel.errors import Refused
+from veredus.kernel.names import check_incarnation, checked_name
+
+from .exchange import (
+    AdminRequested,
+    AnswerAdmin,
+    CommitRequested,
+    Durability,
+    Fence,
+    GrantRun,
+    RunOpenRequested,
+    StageOpenRequested,
+    StagesDropRequested,
+)
+from .facts import RunOpened, SinkRemoved
+from .orders import Orders
+from .rights import next_owner, on_sink
+from .tables import Run, Tables
+
+
+class Runs:
+    """Changes the table of runs; knows which session has opened which."""
+
+    __slots__ = ("_orders", "_tables", "leases", "sessions")
+
+    def __init__(self, tables: Tables, orders: Orders) -> None:
+        self._tables = tables
+        self._orders = orders
+        self.sessions: dict[int, RunOpened] = {}
+        """Whose run each session has opened or joined, or is about to."""
+        self.leases: Deadlines[str] = Deadlines()
+        """When to see whether anybody is there for a sink: `Leases` does."""
+
+    def open(self, event: RunOpenRequested, now: Now) -> None:
+        """Join the present run, or begin a new one that fences it."""
+        checked_name("sink", event.sink)
+        check_incarnation(event.incarnation)
+        run = self._tables.runs.get(event.sink)
+        if run is not None:
+            self.check_owner(event, run)
+        elif event.epoch:
+            run = Run(event.sink)
+        else:
+            self._check_room(event.principal)
+            run = self._tables.runs[event.sink] = Run(event.sink, is_ephemeral=event.is_ephemeral)
+        is_joined = event.epoch == run.epoch if event.epoch else event.incarnation == run.incarnation
+        if not is_joined and (event.epoch or event.incarnation in run.past):
+            self._fence(event.session, run)
+            return
+        before = run.owner
+        if not is_joined:
+            run.begin(run.epoch + 1, event.incarnation, next_owner(event.principal, before))
+            self._orders.note_owner(event, "sink", run.sink, "", run.epoch, before)
+            self.drop_open_stages(run)
+        fact = self.sessions[event.session] = RunOpened(
+            run.sink, run.epoch, run.incarnation, run.owner, run.is_ephemeral
+        )
+        self.begin_lease(run.sink, now)
+        waiter = _RunGranted(self, event.session, run, fact, before, is_new=not is_joined)
+        if is_joined:
+            self._orders.append((), waiter)
+        else:
+            self._orders.append_fact(fact, waiter, now)
+
+    def check_owner(self, event: RunOpenRequested | StageOpenRequested | AdminRequested, run: Run) -> None:
+        """Raise `Refused("forbidden")` unless the principal owns the sink, or may take over."""
+        self._tables.rights.check_owner(event.session, event.principal, run.owner, on_sink(run.sink))
+
+    def _check_room(self, principal: str) -> None:
+        limits, runs, owner = self._tables.limits, self._tables.runs, next_owner(principal, "")
+        if len(runs) >= limits.sinks_max:
+            message = f"this node has {len(runs)} sinks, its sinks_max: remove some, or raise it"
+            raise Refused("too-many-sinks", message, sinks_max=limits.sinks_max)
+        most = limits.sinks_per_principal_max
+        if len(runs) >= most and sum(run.owner == owner for run in runs.values()) >= most:
+            whose = owner or "unauthenticated peers"
+            message = f"{most} sinks are of {whose}, the limit: remove some, or raise sinks_per_principal_max"
+            raise Refused("too-many-sinks", message, sinks_max=most)
+
+    def close(self, session: int, now: Now) -> None:
+        """The session is over; its run goes on, for others that join it while its lease lasts."""
+        opened = self.sessions.pop(session, None)
+        if opened is not None:
+            self.begin_lease(opened.sink, now)
+
+    def begin_lease(self, sink: str, now: Now) -> None:
+        """What the sink has open goes unless somebody is there for it when the lease is over."""
+        self.leases.set(sink, now.monotonic_ns + self._tables.limits.stage_lease_ns)
+
+    def drop_open_stages(self, run: Run) -> None:
+        """A newer run drops what older ones left open; a commit on its way keeps its own."""
+        for stage in [s for s in self._tables.stages.values() if s.sink == run.sink and s.run_epoch < run.epoch]:
+            if not stage.is_committing:
+                self.forget_stage(stage.stage)
+
+    def granted(self, session: int, run: Run, opened: RunOpened) -> None:
+        """The run is in the journal."""
+        run.is_durable = True
+        if self.sessions.get(session) is not opened:
+            return
+        if run.epoch == opened.epoch:
+            detail = msgspec.msgpack.encode(run.commit_streams)
+            self._orders.say(GrantRun(session, run.epoch, run.commit_id, detail))
+        else:
+            self._fence(session, run)
+
+    def failed(self, waiter: _RunGranted, code: str, reason: str) -> None:
+        """The journal does not have the run: whoever asks again gets another."""
+        run = waiter.run
+        if waiter.is_new and run.epoch == waiter.opened.epoch:
+            run.incarnation, run.owner = b"", waiter.owner_before
+            if not run.is_durable and self._tables.runs.get(run.sink) is run:
+                del self._tables.runs[run.sink]
+        if self.sessions.get(waiter.session) is waiter.opened:
+            del self.sessions[waiter.session]
+            self._orders.refuse(waiter.session, code, f"the node could not store the run ({reason}): try again later")
+
+    def _fence(self, session: int, run: Run) -> None:
+        self.sessions.pop(session, None)
+        self._orders.say(Fence(session, run.epoch, _fenced(run.sink, run.epoch)))
+
+    def current(self, session: int, sink: str, run_epoch: int) -> Run | None:
+        """The present run of a sink, if that is its epoch; who asks for an older one is fenced.
+
+        Raises `Refused("unknown-run")` for a sink that has none.
+        """
+        run = self._tables.runs.get(sink)
+        if run is None:
+            raise _unknown_run(sink, run_epoch)
+        if run.epoch != run_epoch:
+            self._fence(session, run)
+            return None
+        return run
+
+    def joined(self, event: StageOpenRequested) -> Run | None:
+        """The present run of a sink, for a stage of it; as `current`, and asked of its owner."""
+        run = self._tables.runs.get(event.sink)
+        if run is not None:
+            self.check_owner(event, run)
+        return self.current(event.session, event.sink, event.run_epoch)
+
+    def own(self, event: CommitRequested | StagesDropRequested) -> Run | None:
+        """The run that this session has opened, if it is the present one of its sink.
+
+        Raises `Refused("unknown-run")` for another one, in the same words whether or not there is one.
+        """
+        opened = self.sessions.get(event.session)
+        if opened is None or (opened.sink, opened.epoch) != (event.sink, event.run_epoch):
+            raise _unknown_run(event.sink, event.run_epoch)
+        return self.current(event.session, event.sink, event.run_epoch)
+
+    def remove(self, event: AdminRequested, sink: str, now: Now) -> None:
+        """Forget a sink that has nothing open: its commits stay, a repeated one would not be recognised any more."""
+        run = self._tables.runs.get(sink)
+        if run is None:
+            raise Refused("unknown-sink", f"the node has no sink {sink!r}")
+        self.check_owner(event, run)
+        if run.is_committing or any(stage.sink == sink for stage in self._tables.stages.values()):
+            raise Refused("sink-in-use", f"sink {sink!r} has open stages: drop them, or begin a new run")
+        self._orders.append_fact(SinkRemoved(sink), _SinkRemoved(self, event, sink), now)
+
+    def forget_stage(self, stage: int) -> None:
+        """The stage will never be seen."""
+        if self._tables.stages.pop(stage, None) is not None:
+            self._orders.say(StageDropped(stage))
+
+    def apply(self, fact: RunOpened | SinkRemoved) -> None:
+        """What a durable or replayed fact does to the table of runs."""
+        if isinstance(fact, SinkRemoved):
+            self._tables.runs.pop(fact.sink, None)
+            return
+        run = self._tables.runs.setdefault(fact.sink, Run(fact.sink, is_ephemeral=fact.is_ephemeral))
+        run.begin(fact.epoch, fact.incarnation, fact.owner)
+        run.is_durable = True
+
+
+def _unknown_run(sink: str, epoch: int) -> Refused:
+    return Refused("unknown-run", f"run {epoch} of sink {sink!r} is not open on this connection: open it first")
+
+
+def _fenced(sink: str, epoch: int) -> str:
+    return f"a newer run (epoch {epoch}) of sink {sink!r} has begun: this one must stop"
+
+
+@dataclass(slots=True)
+class _RunGranted:
+    runs: Runs
+    session: int
+    run: Run
+    opened: RunOpened
+    owner_before: str
+    is_new: bool
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        self.runs.granted(self.session, self.run, self.opened)
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        self.runs.failed(self, code, reason)
+
+
+@dataclass(slots=True)
+class _SinkRemoved:
+    runs: Runs
+    event: AdminRequested
+    sink: str
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        self.runs.apply(SinkRemoved(self.sink))
+        self.runs._orders.say(AnswerAdmin(self.event.session, self.event.request, {"removed": True}))
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        message = f"the node could not store the removal ({reason}): nothing has changed"
+        self.runs._orders.refuse(self.event.session, code, message, self.event.request, is_final=False)

@@ -1,0 +1,177 @@
+"""What somebody wishes of a durable subscription that may be there already: to have it still, or to have it no longer.
+
+    renew    there ──► asked for again, at this time                       not there ──► unknown-subscription
+    remove   there ──► gone, its owner is told                             not there ──► unknown-subscription
+
+A wish may have a number, which grows with each wish of one subscriber. Wishes travel by several ways, and a copy of one
+may come behind those that followed: it is refused, and does nothing. That holds where the subscription is not there as
+well: whoever wished to be without it is not given it by an older wish.
+
+Invariants
+    (1) Whoever is answered is answered when the journal has it.
+    (2) Of numbered wishes the one with the highest number counts, in whatever order they come.
+Source: docs/decisions/0012; the design, section 2 ("subscription").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from veredus.kernel.engine import Now
+from veredus.kernel.errors import Refused
+
+from .cursors import Cursors
+from .exchange import AdminRequested, Durability
+from .facts import SubscriptionRemoved, SubscriptionRenewed
+from .orders import Orders, Then
+from .stream import NEVER_LEFT, Stream
+from .subscribing import Subscribing, check_wish, outdated
+from .subscription import Subscription
+
+Key: TypeAlias = tuple[str, str]
+
+
+class Wishes:
+    """Renews and removes durable subscriptions."""
+
+    __slots__ = ("_cursors", "_orders", "_subscribing")
+
+    def __init__(self, orders: Orders, cursors: Cursors, subscribing: Subscribing) -> None:
+        self._orders = orders
+        self._cursors = cursors
+        self._subscribing = subscribing
+
+    def renew(
+        self, event: AdminRequested, stream: Stream, key: Key, wish: int, then: Callable[[], None], now: Now
+    ) -> None:
+        """Journal that it is asked for again, then call `then`. Raises `Refused` where it is not there, or outdated."""
+        subscription = stream.subscriptions.get(key)
+        if subscription is None:
+            check_wish(stream, key, wish)
+            raise _unknown(stream, key)
+        self._subscribing.in_turn(subscription, partial(self._renew, _Wish(self, event, stream, key, wish, then)), now)
+
+    def _renew(self, asked: _Wish, now: Now) -> None:
+        subscription = asked.stream.subscriptions.get(asked.key)
+        if subscription is None:
+            self._refuse(asked, _unknown(asked.stream, asked.key))
+        elif asked.wish and asked.wish < subscription.wish:
+            self._refuse(asked, outdated(asked.key, asked.wish, subscription.wish))
+        else:
+            fact = SubscriptionRenewed(asked.stream.stream_id, *asked.key, now.wall_us, asked.wish)
+            self._subscribing.change(subscription, fact, _Renewed(asked, subscription, fact), now)
+
+    def renewed(self, renewal: _Renewed, now: Now) -> None:
+        """It is in the journal."""
+        renewal.subscription.renew(renewal.fact)
+        renewal.asked.then()
+        self._subscribing.go_on(renewal.subscription, now)
+
+    def remove(
+        self, event: AdminRequested, stream: Stream, key: Key, wish: int, then: Callable[[], None], now: Now
+    ) -> None:
+        """Remove it once that is journaled; its owner is told, then `then` is called.
+
+        A numbered wish is journaled, and counts, also where the subscription is not there. Raises `Refused`.
+        """
+        asked = _Wish(self, event, stream, key, wish, then)
+        subscription = stream.subscriptions.get(key)
+        if subscription is not None:
+            self._subscribing.in_turn(subscription, partial(self._remove, asked), now)
+            return
+        last = stream.left.get(key, NEVER_LEFT).wish
+        if wish and wish == last:
+            then()
+        elif wish > last:
+            fact = SubscriptionRemoved(stream.stream_id, *key, now.wall_us, wish)
+            self._orders.append_fact(fact, Then(partial(self._missed, asked, fact), partial(self._failed, asked)), now)
+        else:
+            check_wish(stream, key, wish)
+            raise _unknown(stream, key)
+
+    def _missed(self, asked: _Wish, fact: SubscriptionRemoved, now: Now) -> None:
+        """It was not there, and is not given by an older wish any more."""
+        asked.stream.note_left(*asked.key, fact.removed_us, fact.wish)
+        self._refuse(asked, _unknown(asked.stream, asked.key))
+
+    def _remove(self, asked: _Wish, now: Now) -> None:
+        subscription = asked.stream.subscriptions.get(asked.key)
+        if subscription is None:
+            self._refuse(asked, _unknown(asked.stream, asked.key))
+        elif asked.wish and asked.wish <= subscription.wish:
+            self._refuse(asked, outdated(asked.key, asked.wish, subscription.wish))
+        else:
+            wish = max(asked.wish, subscription.wish)
+            fact = SubscriptionRemoved(asked.stream.stream_id, *asked.key, now.wall_us, wish)
+            self._subscribing.change(subscription, fact, _Removed(asked, subscription, fact), now)
+
+    def removed(self, removal: _Removed, now: Now) -> None:
+        """The removal is in the journal; whoever asked for the subscription meanwhile begins anew."""
+        asked, subscription = removal.asked, removal.subscription
+        subscription.is_removed = True
+        del asked.stream.subscriptions[asked.key]
+        asked.stream.note_left(*asked.key, removal.fact.removed_us, removal.fact.wish)
+        self._cursors.forget(subscription)
+        if self._subscribing.feeding.drop(subscription.session) is not None:
+            message = f"subscription {asked.key[0]}/{asked.key[1]} was removed"
+            self._orders.refuse(subscription.session, "subscription-removed", message)
+        asked.then()
+        self._subscribing.go_on(subscription, now)
+
+    def failed(self, asked: _Wish, subscription: Subscription, code: str, reason: str, now: Now) -> None:
+        """It could not be journaled: nothing has changed."""
+        self._failed(asked, code, reason)
+        self._subscribing.go_on(subscription, now)
+
+    def _failed(self, asked: _Wish, code: str, reason: str) -> None:
+        message = f"the node could not store what is wished ({reason}): nothing has changed"
+        self._orders.refuse(asked.event.session, code, message, asked.event.request, is_final=False)
+
+    def _refuse(self, asked: _Wish, refused: Refused) -> None:
+        event = asked.event
+        self._orders.refuse(
+            event.session, refused.code, refused.message, event.request, is_final=False, **refused.details
+        )
+
+
+def _unknown(stream: Stream, key: Key) -> Refused:
+    return Refused("unknown-subscription", f"stream {stream.name!r} has no subscription {key[0]}/{key[1]}")
+
+
+@dataclass(slots=True)
+class _Wish:
+    wishes: Wishes
+    event: AdminRequested
+    stream: Stream
+    key: Key
+    wish: int
+    then: Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Renewed:
+    asked: _Wish
+    subscription: Subscription
+    fact: SubscriptionRenewed
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        self.asked.wishes.renewed(self, now)
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        self.asked.wishes.failed(self.asked, self.subscription, code, reason, now)
+
+
+@dataclass(slots=True)
+class _Removed:
+    asked: _Wish
+    subscription: Subscription
+    fact: SubscriptionRemoved
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        self.asked.wishes.removed(self, now)
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        self.asked.wishes.failed(self.asked, self.subscription, code, reason, now)

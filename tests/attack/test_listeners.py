@@ -1,0 +1,226 @@
+"""Whoever holds connections, begins frames or reads nothing keeps nobody else out, and takes bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import veredus
+from tests.attack.figures import Figures
+from tests.attack.neighbour import neighbour, resident_size
+from tests.processes import Child, free_port
+from tests.system.serving import ServedNode
+from veredus.protocols.zeps import frames, native
+from veredus.protocols.zeps import messages as m
+from veredus.runtime.security import add_token
+
+MIB = 1 << 20
+GREETING = frames.encode_attach("", 2) + native.encode_message(0, m.Hello())
+ROOT = Path(__file__).parent.parent.parent
+
+
+@contextmanager
+def holding(
+    source: str, port: int, count: int, seconds: float, said: bytes = b"", rest: bytes = b"", zeros: int = 0
+) -> Iterator[None]:
+    """An attacker at work in a process of its own."""
+    arguments = [source, str(port), str(count), str(seconds), said.hex(), rest.hex(), str(zeros)]
+    with Child(
+        [sys.executable, "-m", "tests.attack.holding", *arguments], cwd=ROOT, stdout=subprocess.PIPE
+    ) as attacker:
+        assert attacker.stdout is not None
+        attacker.stdout.readline()
+        yield
+
+
+def pid_of(served: ServedNode) -> int:
+    assert served.process is not None
+    return served.process.pid
+
+
+def connecting_ms(served: ServedNode, count: int, seconds: float, token: str) -> list[float]:
+    """How long each of `count` connections took until it was welcome, one after the other over so many seconds."""
+    took = []
+    for _ in range(count):
+        time.sleep(seconds / count)
+        began = time.perf_counter()
+        veredus.connect(served.address, token=token, timeout_s=10).close()
+        took.append((time.perf_counter() - began) * 1000)
+    return sorted(took)
+
+
+@pytest.mark.parametrize(("source", "whose"), [("127.0.0.2", "another address"), ("127.0.0.1", "the same address")])
+def test_a_victim_connects_though_thousands_of_unproven_connections_come_again_and_again(
+    tmp_path: Path, figures: Figures, is_full: bool, source: str, whose: str
+) -> None:
+    settings = tmp_path / "veredus.toml"
+    settings.write_text(
+        f'[security]\ntokens = "{tmp_path / "tokens"}"\n[[security.rules]]\nprincipal = "*"\nmay = ["*"]\n'
+    )
+    token, _ = add_token(tmp_path / "tokens", "victim")
+    small = {} if is_full else {"LIMITS_CONNECTIONS_UNPROVEN_PER_ADDRESS_MAX": "50"}
+    served = ServedNode(tmp_path / "journal", {"SETTINGS": str(settings), **small})
+    served.spawn()
+    try:
+        veredus.connect(served.address, token=token, timeout_s=20).close()
+        count, seconds = (10_000, 20) if is_full else (200, 2)
+        with holding(source, served.port, count, seconds):
+            took = connecting_ms(served, 40 if is_full else 5, seconds / 2, token)
+        attack = f"{count:,} unproven connections again every 5 s, victim at {whose}"
+        figures.record(attack, "victims let in", len(took), f"of {len(took)}", "all")
+        figures.record(attack, "connecting, median", took[len(took) // 2], "ms")
+        figures.record(attack, "connecting, worst", took[-1], "ms")
+        figures.record(attack, "resident", resident_size(pid_of(served)) / MIB, "MiB", "at most 200 MiB")
+        assert resident_size(pid_of(served)) < 200 * MIB
+    finally:
+        served.kill()
+
+
+def is_alive(port: int) -> bool:
+    """Whether a health check is answered."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/livez")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def test_held_metrics_connections_keep_no_health_check_out(
+    served: ServedNode, tmp_path: Path, figures: Figures, is_full: bool
+) -> None:
+    port = free_port()
+    served = ServedNode(tmp_path / "journal", {"LISTEN_METRICS": f"127.0.0.1:{port}"})
+    served.start().close()
+    try:
+        checks, alive, at_once = 20, 0, 0
+        with holding("127.0.0.1", port, 2_000 if is_full else 64, 8 if is_full else 1, b"GET /metrics HTTP/1.1\r\n"):
+            for _ in range(checks):
+                tries = next((number for number in range(1, 4) if is_alive(port)), 0)
+                alive += tries > 0
+                at_once += tries == 1
+        figures.record("metrics connections held", "alive at once", at_once, f"of {checks}")
+        figures.record("metrics connections held", "alive within three tries", alive, f"of {checks}", "all")
+        assert alive == checks
+    finally:
+        served.kill()
+
+
+def test_begun_frames_take_bounded_memory_and_a_neighbour_goes_on(
+    tmp_path: Path, figures: Figures, is_full: bool
+) -> None:
+    count, begun_size = (146, 19 * MIB) if is_full else (24, 3 * MIB)
+    limits = {} if is_full else {"LIMITS_RECEIVE_SIZE_MAX": "40 MiB", "LIMITS_FRAME_SIZE_MAX": "18 MiB"}
+    served = ServedNode(tmp_path / "journal", limits)
+    served.start().close()
+    try:
+        before = resident_size(pid_of(served))
+        head = (17 * MIB if not is_full else 20 * MIB).to_bytes(4, "little") + bytes((200, 0, 1, 0))
+        with (
+            neighbour(served.address) as felt,
+            holding("127.0.0.1", served.port, count, 8 if is_full else 2, GREETING, head, begun_size),
+        ):
+            peak, answered = 0, len(felt.trips_ms)
+            end_s = time.monotonic() + (8 if is_full else 1.5)
+            while time.monotonic() < end_s:
+                peak = max(peak, resident_size(pid_of(served)))
+                time.sleep(0.02)
+            assert len(felt.trips_ms) > answered + 10
+        bound = (2 * 256 if is_full else 2 * 40) * MIB
+        attack = f"{count} links that begin a frame of 20 MiB and leave it"
+        figures.record(attack, "resident, growth", (peak - before) / MIB, "MiB", f"at most {bound // MIB} MiB")
+        figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+        assert peak - before < bound
+    finally:
+        served.kill()
+
+
+def test_a_peer_that_reads_no_answers_is_not_read_from(served: ServedNode, figures: Figures, is_full: bool) -> None:
+    served.start().close()
+    with veredus.connect(served.address) as node:
+        for number in range(1_000 if is_full else 100):
+            node.streams.create(f"stream-{number}")
+    before = resident_size(pid_of(served))
+    request = native.encode_message(0, m.Request(1, "stream.list"))
+    peak, sent, rest = before, 0, b""
+    with neighbour(served.address) as felt, socket.create_connection(("127.0.0.1", served.port)) as greedy:
+        greedy.sendall(GREETING)
+        assert greedy.recv(3, socket.MSG_WAITALL) == frames.ATTACH_OK
+        assert greedy.recv(native.HEAD_SIZE, socket.MSG_WAITALL)[4] == native.Kind.WELCOME
+        greedy.setblocking(False)
+        end_s = time.monotonic() + (10 if is_full else 1.5)
+        while time.monotonic() < end_s:
+            rest = rest or request * 25
+            with contextlib.suppress(BlockingIOError):
+                taken = greedy.send(rest)
+                rest, sent = rest[taken:], sent + taken
+            peak = max(peak, resident_size(pid_of(served)))
+            time.sleep(0.005)
+    attack = "stream.list again and again, answers unread"
+    figures.record(attack, "requests taken", sent / len(request), "")
+    figures.record(attack, "resident, growth", (peak - before) / MIB, "MiB", "at most 64 MiB")
+    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+    assert peak - before < 64 * MIB
+
+
+def test_version_1_peers_that_say_nothing_more_give_their_places_back(
+    tmp_path: Path, figures: Figures, is_full: bool
+) -> None:
+    count = 1_000 if is_full else 40
+    settings = {"CONNECTIONS_PER_PRINCIPAL_MAX": str(count), "HEARTBEAT_INTERVAL": "200ms", "SILENCE_MAX": "600ms"}
+    served = ServedNode(tmp_path / "journal", {f"LIMITS_{name}": value for name, value in settings.items()})
+    served.start().close()
+    idle = []
+    try:
+        for _ in range(count):
+            connection = socket.create_connection(("127.0.0.1", served.port))
+            connection.settimeout(10)
+            connection.sendall(frames.encode_attach("s"))
+            idle.append(connection)
+        heard = 0
+        for connection in idle:
+            said = b""
+            while taken := connection.recv(4096):
+                said += taken
+            heard += said.startswith(frames.ATTACH_OK + frames.PING)
+        veredus.connect(served.address, timeout_s=5).close()
+        figures.record(f"{count:,} idle version 1 peers", "pinged and let go", heard, f"of {count:,}", "all")
+        assert heard == count
+    finally:
+        for connection in idle:
+            connection.close()
+        served.kill()
+
+
+def test_idle_links_hold_no_buffers(served: ServedNode, figures: Figures, is_full: bool) -> None:
+    served = ServedNode(served.directory, {"LIMITS_CONNECTIONS_PER_PRINCIPAL_MAX": "10000"})
+    served.start().close()
+    count = 4_500 if is_full else 200
+    before = resident_size(pid_of(served))
+    idle = []
+    try:
+        for _ in range(count):
+            connection = socket.create_connection(("127.0.0.1", served.port))
+            connection.sendall(GREETING)
+            idle.append(connection)
+        for connection in idle:
+            connection.settimeout(10)
+            assert connection.recv(3) == frames.ATTACH_OK
+        grown = (resident_size(pid_of(served)) - before) / count
+        figures.record(f"{count:,} idle links", "resident, each", grown / 1024, "KiB", "at most 64 KiB")
+        assert grown < 64 * 1024
+    finally:
+        for connection in idle:
+            connection.close()
+        served.kill()

@@ -1,0 +1,140 @@
+"""Peers that ask for much work, by lists, filters and what unpacks to much: a neighbour is served all the while."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+import veredus
+from tests.attack.figures import Figures
+from tests.attack.neighbour import Felt, neighbour, resident_size, resident_size_peak
+from tests.interop import native_by_hand as hand
+from tests.interop import zeps1_by_hand as zeps1
+from tests.processes import beside
+from tests.system.serving import ServedNode
+from veredus import Subscription
+from veredus.client.blocking import Node
+
+pytestmark = pytest.mark.slow
+
+MIB = 1 << 20
+ZSTD = 1
+
+
+def test_lists_that_are_asked_for_and_never_read_leave_the_neighbour_its_turn(
+    served: ServedNode, figures: Figures, is_full: bool
+) -> None:
+    streams, requests = (2000, 3000) if is_full else (300, 600)
+    with served.start() as node:
+        for number in range(streams):
+            node.streams.create(f"stream-{number:05d}")
+    assert served.process is not None
+    before = resident_size(served.process.pid)
+    attacker = hand.Client("127.0.0.1", served.port)
+    frames = b"".join(
+        hand.HEAD.pack(len(body), hand.REQUEST, 0, 0) + hand.padded(body)
+        for number in range(1, requests + 1)
+        for body in [msgspec.msgpack.encode({"request": number, "verb": "stream.list", "arguments": {}})]
+    )
+    with neighbour(served.address) as felt, beside(_say, attacker.socket, frames):
+        wait_for(felt, 200)
+        attacker.close()
+    growth = (resident_size_peak(served.process.pid) - before) / MIB
+    attack = f"{requests} lists of {streams} streams asked for, none read"
+    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
+    figures.record(attack, "growth of the node", growth, "MiB", "at most 64 MiB")
+    assert growth < 64
+
+
+def test_filters_of_very_many_terms_leave_the_neighbour_its_turn(
+    served: ServedNode, figures: Figures, is_full: bool
+) -> None:
+    subscriptions, terms = (60, 250) if is_full else (20, 250)
+    node = served.start()
+    with node, node.publisher("wide", source="s") as publisher, neighbour(served.address) as felt:
+        opened = _costly(node, range(subscriptions), terms)
+        for number in range(20):
+            publisher.wait(publisher.publish("k", b"body", {"a1": number}))
+        wait_for(felt, len(felt.trips_ms) + 100)
+        with pytest.raises(veredus.Refused, match=r"limits\.filter_terms_per_principal_max"):
+            opened += _costly(node, range(subscriptions, 200), terms)
+        for subscription in opened:
+            subscription.close()
+    attack = f"{subscriptions} subscriptions of {terms} terms"
+    figures.record(attack, "neighbour p50", felt.p50_ms, "ms")
+    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+
+
+def test_small_frames_that_unpack_to_much_leave_the_neighbour_its_turn(
+    served: ServedNode, figures: Figures, is_full: bool
+) -> None:
+    count = 2000 if is_full else 100
+    served.start().close()
+    attacker = hand.Client("127.0.0.1", served.port)
+    attacker.ask(1, hand.ATTACH_SOURCE, stream="bombs", source="me", incarnation=b"1" * 16)
+    grant = attacker.hear(1, hand.SOURCE_ATTACHED)
+    raw = msgspec.msgpack.encode([[b"k"], [bytes(15 * MIB)], None, None, None])
+    packed = struct.pack("<Q", len(raw)) + pa.compress(raw, codec="zstd", asbytes=True)
+    offers = []
+    for number in range(1, count + 1):
+        record = hand.record_of(grant, number, 1, packed, flags=ZSTD)
+        offers.append(hand.HEAD.pack(len(record), hand.OFFER, 0, 1) + record)
+    with neighbour(served.address) as felt, beside(_say, attacker.socket, b"".join(offers)):
+        last = 0
+        while last < count:
+            for at in range(0, len(receipts := attacker.hear(1, hand.RECEIPT)), 24):
+                (last,) = struct.unpack_from("<Q", receipts, at)
+    assert felt.trips_ms
+    attack = f"{count} frames of {len(offers[0]):,} bytes that unpack to 15 MiB"
+    figures.record(attack, "neighbour p50", felt.p50_ms, "ms")
+    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+    attacker.close()
+
+
+def test_a_flood_of_the_smallest_commands_leaves_the_neighbour_its_turn(
+    served: ServedNode, figures: Figures, is_full: bool
+) -> None:
+    count = 2_000_000 if is_full else 200_000
+    served.start().close()
+    attacker = zeps1.over_tcp("127.0.0.1", served.port)
+    attacker.attach("flood")
+    assert attacker.hear().command == attacker.ATTACH_OK
+    pings = b"\xaa\xa5\x08" * count
+    with neighbour(served.address) as felt, beside(_say, attacker.way.socket, pings):
+        wait_for(felt, 200)
+        attacker.way.socket.shutdown(socket.SHUT_RDWR)
+    attacker.close()
+    attack = f"{count:,} PINGs of version 1 at once, no answer read"
+    figures.record(attack, "neighbour p50", felt.p50_ms, "ms")
+    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+
+
+def _costly(node: Node, numbers: range, terms: int) -> list[Subscription]:
+    """Subscriptions to `wide` whose filters differ, so that none is tried for another."""
+    wheres = [" or ".join(f"a{term % 7} = {number * 1000 + term}" for term in range(terms)) for number in numbers]
+    return [
+        node.subscribe("wide", subscriber=f"costly-{number}", where=where)
+        for number, where in zip(numbers, wheres, strict=True)
+    ]
+
+
+def _say(to: socket.socket, octets: bytes) -> None:
+    try:
+        to.sendall(octets)
+    except OSError:
+        # The node may let go of whoever does not read.
+        return
+
+
+def wait_for(felt: Felt, count: int) -> None:
+    """Until the neighbour has been served so often."""
+    until = time.monotonic() + 60
+    while len(felt.trips_ms) < count:
+        assert time.monotonic() < until, "the neighbour is not served"
+        time.sleep(0.01)

@@ -1,0 +1,153 @@
+"""A bad argument is told to its caller, before anything changes; nothing else on the connection notices."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import veredus
+from veredus.client.embedded import Embedded
+from veredus.kernel.errors import Misuse, Refused
+
+Call = Callable[[Any, str], object]
+
+
+def subscribe(**bad: Any) -> Call:
+    return lambda node, stream: node.subscribe(stream, **bad)
+
+
+def publisher(**bad: Any) -> Call:
+    return lambda node, stream: node.publisher(stream, **bad)
+
+
+CALLS: list[tuple[str, str, Call]] = [
+    ("bad-start", r"use veredus\.beginning\(\)", subscribe(start="earliest")),
+    ("bad-start", r"use veredus\.head\(\)", subscribe(start="latest")),
+    ("bad-start", r"use veredus\.at\(5\)", subscribe(start=5)),
+    ("bad-start", r"use veredus\.beginning\(\), head\(\)", subscribe(start=object())),
+    ("bad-start", "whole number", lambda _node, _stream: veredus.tail(-1)),
+    ("bad-name", "is text, not None", lambda node, _: node.subscribe(None)),
+    ("bad-name", "position 1", lambda node, _: node.subscribe("a b")),
+    ("bad-name", "subscriber", subscribe(subscriber=5)),
+    ("bad-name", "at most 255", subscribe(subscriber="s" * 256)),
+    ("bad-name", "subscription", subscribe(subscriber="a", name="b c")),
+    ("bad-argument", "pattern of keys", subscribe(keys=5)),
+    ("bad-argument", "pattern of keys", subscribe(keys=[b"k"])),
+    ("bad-argument", "where is text", subscribe(where=b"a = 1")),
+    ("bad-argument", "until", subscribe(until="5")),
+    ("bad-argument", "until", subscribe(until=-1)),
+    ("bad-mode", "did you mean 'in-order'", subscribe(mode="in_order")),
+    ("bad-window", "window_size", subscribe(window_size="8 MiB")),
+    ("bad-argument", "on_gap", subscribe(on_gap="ignore")),
+    ("bad-argument", "attempts_max", subscribe(subscriber="a", attempts_max=True, parked_to="b")),
+    ("bad-name", "to park in", subscribe(subscriber="a", attempts_max=1, parked_to=7)),
+    ("bad-name", "stream", lambda node, _: node.publisher(b"s")),
+    ("bad-name", "source", publisher(source="a b")),
+    ("bad-argument", "did you mean 'token'", publisher(source="a", resume="tokens")),
+    ("bad-argument", "on_full", publisher(on_full="block")),
+    ("bad-argument", "on_gone", publisher(on_gone=None)),
+    ("bad-argument", "outbox_size_max", publisher(outbox_size_max=1.5)),
+    ("bad-argument", "batch_size", publisher(batch_size=0)),
+    ("bad-argument", "linger_ms", publisher(linger_ms="1")),
+    ("bad-argument", "compression", publisher(compression="gzip")),
+    ("bad-name", "sink", lambda node, _: node.sink("a b")),
+    ("bad-argument", "incarnation has 16 bytes", lambda node, _: node.sink("k").open_run(b"short")),
+    ("bad-argument", "epoch", lambda node, _: node.sink("k").join_run("1")),
+    ("bad-argument", "cannot be sent", lambda node, stream: node.streams.create(stream, retention_age_s=object())),
+]
+
+
+@pytest.mark.parametrize(("code", "says", "call"), CALLS, ids=[f"{code}-{says}" for code, says, _ in CALLS])
+def test_a_bad_argument_is_the_callers_and_nobody_elses(
+    node: Embedded, stream: str, code: str, says: str, call: Call
+) -> None:
+    with node.publisher(stream, source="p") as bystander:
+        with pytest.raises(Misuse, match=says) as caught:
+            call(node, stream)
+        assert caught.value.code == code
+        bystander.publish("k", b"b")
+        assert bystander.flush(timeout_s=10) is not None
+
+
+def test_with_asyncio_it_is_told_by_the_call_itself() -> None:
+    async def ask() -> list[str]:
+        codes = []
+        async with veredus.embedded_async() as node:
+            for call in (
+                lambda: node.subscribe("s", start="earliest"),  # type: ignore[arg-type]
+                lambda: node.publisher("s", on_full="block"),  # type: ignore[arg-type]
+                lambda: node.publisher("a b"),
+            ):
+                with pytest.raises(Misuse) as caught:
+                    call()
+                codes.append(caught.value.code)
+        return codes
+
+    assert asyncio.run(ask()) == ["bad-start", "bad-argument", "bad-name"]
+
+
+PUBLICATIONS: list[tuple[str, str, Callable[[Any], object]]] = [
+    ("bad-publication", "a body is bytes or text, not None; for an empty one", lambda p: p.publish("k", None)),
+    ("bad-publication", "a key is bytes or text, not None", lambda p: p.publish(None, b"b")),
+    ("bad-publication", "a body is bytes or text, not 5", lambda p: p.publish("k", 5)),
+    ("bad-publication", "a body is bytes or text, not None", lambda p: p.publish("k", None, {"a": 1})),
+    ("bad-publication", "a body is bytes or text, not None", lambda p: p.publish_many(["k", "k"], [b"", None])),
+    ("bad-publication", "a key is bytes or text, not 7", lambda p: p.publish_many([7], [b""])),
+    ("bad-attribute", "a mapping", lambda p: p.publish("k", b"b", ["a"])),
+    ("bad-attribute", "a mapping", lambda p: p.publish_many(["k"], [b"b"], ["a"])),
+    ("bad-event-time", "aware datetime", lambda p: p.publish("k", b"b", None, "now")),
+    ("bad-argument", "number", lambda p: p.wait("1")),
+    ("bad-argument", "timeout_s", lambda p: p.wait(1, "soon")),
+    ("bad-argument", "resume_token is bytes", lambda p: p.flush("token")),
+]
+
+
+@pytest.mark.parametrize(("code", "says", "call"), PUBLICATIONS, ids=[says for _, says, _ in PUBLICATIONS])
+def test_what_is_no_publication_is_told_at_once_and_the_publisher_goes_on(
+    node: Embedded, stream: str, code: str, says: str, call: Callable[[Any], object]
+) -> None:
+    with node.publisher(stream, source="p") as own:
+        own.publish("k", b"before")
+        with pytest.raises(Misuse, match=says) as caught:
+            call(own)
+        assert caught.value.code == code
+        assert own.publish("k", b"after") == 2
+
+
+def test_settling_what_was_not_handed_out_is_the_callers_mistake(node: Embedded, stream: str) -> None:
+    with node.publisher(stream, source="p") as own:
+        own.publish_many(["k"] * 3, [b""] * 3)
+    with node.subscribe(stream, subscriber="a") as one:
+        publication = next(iter(one))
+        for what, code in ((4, "not-pushed"), (-1, "bad-argument"), ("2", "bad-argument"), (None, "bad-argument")):
+            with pytest.raises(Misuse) as caught:
+                one.settle(what)  # type: ignore[arg-type]
+            assert caught.value.code == code
+        with pytest.raises(Misuse, match="timeout_s"):
+            one.next_batch("soon")  # type: ignore[arg-type]
+        one.settle(publication)
+        one.wait_settled(publication, timeout_s=10)
+
+
+def test_a_filter_that_does_not_parse_is_found_before_the_node_is_asked(node: Embedded, stream: str) -> None:
+    for bad, code in (({"where": "a = = 1"}, "bad-predicate"), ({"keys": "tokens:a*"}, "bad-pattern")):
+        with pytest.raises(Refused) as caught:
+            node.subscribe(stream, **bad)  # type: ignore[arg-type]
+        assert caught.value.code == code
+
+
+CONNECTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("timeout_s", {"timeout_s": "10"}),
+    ("token", {"token": b"t"}),
+    ("client", {"client": 5}),
+    ("SSLContext", {"tls": True}),
+]
+
+
+@pytest.mark.parametrize(("says", "bad"), CONNECTIONS, ids=[says for says, _ in CONNECTIONS])
+def test_connecting_looks_at_its_arguments_before_it_tries(says: str, bad: dict[str, Any]) -> None:
+    with pytest.raises(Misuse, match=says):
+        veredus.connect("127.0.0.1:9", **bad)
+    with pytest.raises(Misuse, match="an address is text"):
+        veredus.connect(7071)  # type: ignore[arg-type]

@@ -1,0 +1,143 @@
+"""What a subscriber gives back: it is tried again after a while, or becomes a dead letter with its reason."""
+
+import asyncio
+import time
+
+import pytest
+
+import veredus
+from veredus.client.embedded import Embedded
+from veredus.client.ends import Subscription
+from veredus.kernel.errors import Misuse
+
+COUNT = 5
+
+
+@pytest.fixture
+def jobs(node: Embedded, stream: str) -> str:
+    """A stream of five jobs, and one for dead letters."""
+    node.streams.create(f"{stream}.dead")
+    with node.publisher(stream, source="desk") as publisher:
+        publisher.publish_many(
+            [b"k"] * COUNT, [b"%d" % n for n in range(1, COUNT + 1)], [{"n": n} for n in range(COUNT)]
+        )
+    return stream
+
+
+def worker(node: Embedded, stream: str, attempts_max: int = 0) -> Subscription:
+    return node.subscribe(
+        stream, subscriber="worker", mode="individual", until=COUNT + 1, attempts_max=attempts_max,
+        parked_to=f"{stream}.dead",
+    )  # fmt: skip
+
+
+def dead(node: Embedded, stream: str, count: int) -> list[dict[str, object]]:
+    with node.subscribe(f"{stream}.dead", until=count + 1) as letters:
+        found = [dict(letter.attributes) | {"body": letter.body} for letter in letters]
+    assert node.streams.show(f"{stream}.dead")["head"] == count
+    return found
+
+
+def test_what_is_tried_again_comes_again_behind_its_delay_and_the_end_waits_for_it(node: Embedded, jobs: str) -> None:
+    seen: list[int] = []
+    with worker(node, jobs) as subscription:
+        began = time.monotonic()
+        for job in subscription:
+            seen.append(job.sequence)
+            if seen.count(2) == 1 and job.sequence == 2:
+                job.retry(delay_s=0.2)
+            else:
+                subscription.settle(job)
+        assert time.monotonic() - began >= 0.2
+    assert seen == [1, 2, 3, 4, 5, 2]
+    assert node.subscriptions.show(jobs, "worker")["floor"] == COUNT
+
+
+def test_what_comes_again_is_as_it_was_and_said_to_be_redelivered(node: Embedded, jobs: str) -> None:
+    with worker(node, jobs) as subscription:
+        for job in subscription:
+            if job.sequence == 3 and not job.is_redelivered:
+                subscription.retry(job)
+                continue
+            if job.sequence == 3:
+                assert (job.key, job.body, job.number, job.source) == (b"k", b"3", 3, "desk")
+                assert job.attributes == {"n": 2}
+            subscription.settle(job)
+
+
+def test_what_fails_too_often_is_a_dead_letter_that_says_so(node: Embedded, jobs: str) -> None:
+    tries = 0
+    with worker(node, jobs, attempts_max=3) as subscription:
+        for job in subscription:
+            if job.sequence == 4:
+                tries += 1
+                job.retry(delay_s=0.01)
+            else:
+                subscription.settle(job)
+    assert tries == 3
+    (letter,) = dead(node, jobs, 1)
+    wanted = {
+        "veredus.stream": jobs, "veredus.sequence": 4, "veredus.source": "desk", "veredus.number": 4,
+        "veredus.subscription": "worker/main", "veredus.reason": "attempts", "veredus.attempts": 3, "body": b"4",
+        "n": 3,
+    }  # fmt: skip
+    assert letter == wanted
+
+
+def test_what_is_rejected_is_a_dead_letter_with_the_reason_and_never_comes_again(node: Embedded, jobs: str) -> None:
+    with worker(node, jobs) as subscription:
+        for job in subscription:
+            if job.sequence in (2, 5):
+                job.reject("no such flight")
+            else:
+                subscription.settle(job)
+        subscription.wait_settled(timeout_s=10)
+        assert node.subscriptions.show(jobs, "worker")["floor"] == COUNT
+    letters = dead(node, jobs, 2)
+    assert [(one["veredus.sequence"], one["veredus.reason"], one["veredus.attempts"]) for one in letters] == [
+        (2, "no such flight", 1), (5, "no such flight", 1),
+    ]  # fmt: skip
+
+
+def test_who_cannot_give_back_is_told_why(node: Embedded, jobs: str) -> None:
+    with node.subscribe(jobs, subscriber="orderly") as in_order:
+        job = next(iter(in_order))
+        with pytest.raises(Misuse, match="not-individual"):
+            job.retry()
+    with node.subscribe(jobs, subscriber="x", mode="individual") as alone:
+        job = next(iter(alone))
+        with pytest.raises(Misuse, match="no-dead-letters"):
+            job.reject("bad")
+        with pytest.raises(Misuse, match="delay_s"):
+            job.retry(-1)
+        with pytest.raises(Misuse, match="bad-argument"):
+            alone.reject(5, "bad")  # type: ignore[arg-type]
+
+
+async def _work(own: veredus.AsyncNode) -> list[int]:
+    seen = []
+    await own.streams.create("dead")
+    async with own.publisher("jobs", source="desk") as publisher:
+        await publisher.publish_many([b"k"] * COUNT, [b""] * COUNT)
+    async with own.subscribe(
+        "jobs", subscriber="worker", mode="individual", until=COUNT + 1, parked_to="dead"
+    ) as subscription:
+        async for job in subscription:
+            seen.append(job.sequence)
+            if job.sequence == 1:
+                job.reject("bad")
+            elif seen.count(2) == 1 and job.sequence == 2:
+                job.retry(0.05)
+            else:
+                subscription.settle(job)
+        await subscription.wait_settled()
+    assert (await own.streams.show("dead"))["head"] == 1
+    return seen
+
+
+def test_with_asyncio_it_is_the_same() -> None:
+    async def live() -> list[int]:
+        async with veredus.embedded_async() as own:
+            return await _work(own)
+
+    assert asyncio.run(live()) == [1, 2, 3, 4, 5, 2]

@@ -1,0 +1,82 @@
+"""Whoever asks for much waits for its turn, whoever asks for little goes on at once, and everybody gets done."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from veredus.kernel.engine import Now
+from veredus.kernel.turns import Turns
+
+
+def at(turn: int) -> Now:
+    return Now(turn, 0)
+
+
+def test_a_payer_that_owes_nothing_goes_on_at_once() -> None:
+    turns: Turns[str, int] = Turns(quantum_ns=100)
+    turns.charge("glutton", 1000, at(1))
+    assert not turns.may_go("glutton", at(1))
+    assert turns.may_go("modest", at(1))
+
+
+def test_a_debt_is_paid_off_by_the_turns_that_follow() -> None:
+    turns: Turns[str, int] = Turns(quantum_ns=100)
+    turns.charge("glutton", 250, at(1))
+    assert not turns.may_go("glutton", at(2))
+    assert turns.may_go("glutton", at(3))
+    assert turns.may_go("glutton", at(4))
+
+
+def test_what_comes_behind_something_that_waits_waits_too() -> None:
+    turns: Turns[str, int] = Turns(quantum_ns=100)
+    turns.may_go("a", at(1))
+    turns.wait("a", 1)
+    assert not turns.may_go("a", at(2))
+    assert turns.due(at(3)) == [1]
+    assert turns.may_go("a", at(3))
+
+
+def test_each_payer_gets_one_item_done_in_a_turn_and_payers_go_round() -> None:
+    turns: Turns[str, int] = Turns(quantum_ns=100)
+    turns.may_go("a", at(1))
+    for item in (1, 2, 3):
+        turns.wait("a", item)
+    turns.wait("b", 10)
+    assert turns.due(at(2)) == [1, 10]
+    assert turns.due(at(3)) == [2]
+    turns.wait("b", 11)
+    assert turns.due(at(4)) == [3, 11]
+    assert turns.deadline() is None
+
+
+def test_an_item_waits_once_and_is_forgotten_when_it_is_gone() -> None:
+    turns: Turns[str, int] = Turns()
+    turns.may_go("a", at(1))
+    turns.wait("a", 1)
+    turns.wait("a", 1)
+    turns.forget(1)
+    turns.forget(1)
+    assert turns.deadline() is None
+    assert turns.due(at(2)) == []
+
+
+STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9), st.integers(0, 500)), max_size=40)
+
+
+@given(STEPS)
+def test_everything_that_waits_gets_its_turn_in_the_order_of_its_payer(steps: list[tuple[str, int, int]]) -> None:
+    turns: Turns[str, tuple[str, int]] = Turns(quantum_ns=100)
+    asked: dict[tuple[str, int], None] = {}
+    for turn, (payer, number, cost) in enumerate(steps):
+        turns.charge(payer, cost, at(turn))
+        turns.wait(payer, (payer, number))
+        asked[payer, number] = None
+    done: list[tuple[str, int]] = []
+    turn = len(steps)
+    while (due := turns.deadline()) is not None:
+        turn += 1
+        assert due <= turn
+        assert turn < 10_000
+        done += turns.due(at(turn))
+    assert sorted(done) == sorted(asked)
+    for payer in "abc":
+        assert [item for item in done if item[0] == payer] == [item for item in asked if item[0] == payer]

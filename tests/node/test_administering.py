@@ -1,0 +1,69 @@
+"""What may change something is noted with how it ended, and refused where it could not be recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from veredus.node.administering import Administering, is_changing
+from veredus.protocols.links import session_of
+from veredus.streams.administration import _VERBS
+from veredus.streams.exchange import AdminRequested, AnswerAdmin, Refuse
+
+SESSION = session_of(7, 0)
+
+
+def asked(verb: str = "stream.delete", **arguments: Any) -> AdminRequested:
+    return AdminRequested(SESSION, 3, "operator", verb, arguments)
+
+
+def test_every_verb_changes_something_or_is_known_to_change_nothing() -> None:
+    reading = {verb for verb in _VERBS if not is_changing(verb)}
+    assert reading == {verb for verb in _VERBS if verb.endswith((".list", ".show", ".names", ".left"))}
+
+
+def test_a_change_is_noted_with_its_outcome_once() -> None:
+    administering = Administering()
+    assert administering.refusal(asked(name="s", config={"sources_max": 3})) is None
+    (note,) = administering.note_answer(AnswerAdmin(SESSION, 3, {}))
+    assert note.event == "administered"
+    assert note.fields == {
+        "session": SESSION,
+        "principal": "operator",
+        "verb": "stream.delete",
+        "arguments": {"name": "s", "config": {"sources_max": 3}},
+        "outcome": "done",
+    }
+    assert administering.note_answer(AnswerAdmin(SESSION, 3, {})) == []
+
+
+def test_a_refused_change_is_noted_with_its_code() -> None:
+    administering = Administering()
+    administering.refusal(asked())
+    (note,) = administering.note_answer(Refuse(SESSION, "unknown-stream", "there is none", {}, 3, is_final=False))
+    assert (note.event, note.fields["code"]) == ("administration-refused", "unknown-stream")
+
+
+def test_who_only_looks_is_not_noted() -> None:
+    administering = Administering()
+    administering.why_not = lambda: "full"
+    assert administering.refusal(asked("stream.list")) is None
+    assert administering.note_answer(AnswerAdmin(SESSION, 3, [])) == []
+
+
+def test_a_change_whose_link_is_lost_is_noted_as_asked() -> None:
+    administering = Administering()
+    administering.refusal(asked())
+    assert administering.note_lost(8) == []
+    (note,) = administering.note_lost(7)
+    assert (note.event, note.fields["outcome"]) == ("administered", "asked")
+    assert administering.note_lost(7) == []
+
+
+def test_a_change_that_cannot_be_recorded_is_refused_and_that_is_noted() -> None:
+    administering = Administering()
+    administering.why_not = lambda: "No space left on device"
+    refusal = administering.refusal(asked())
+    assert refusal is not None
+    assert (refusal.code, refusal.request, refusal.is_final) == ("not-audited", 3, False)
+    (note,) = administering.note_answer(refusal)
+    assert note.event == "administration-refused"

@@ -1,0 +1,102 @@
+"""Who has had its share of work waits for its turn, is not read from meanwhile, and keeps its order."""
+
+from __future__ import annotations
+
+from veredus.kernel.effects import PauseReading, ResumeReading
+from veredus.kernel.engine import Now
+from veredus.kernel.events import LinkClosed, Received
+from veredus.kernel.turns import QUANTUM_NS
+from veredus.node.pacing import Pacing
+from veredus.protocols.links import TurnGiven
+
+GLUTTON, MODEST = "glutton", "modest"
+
+
+def at(turn: int) -> Now:
+    return Now(turn, 0)
+
+
+def test_what_comes_from_a_principal_that_has_had_its_share_is_held_and_its_link_not_read_from() -> None:
+    pacing = Pacing()
+    pacing.charge(GLUTTON, QUANTUM_NS, at(1))
+    first, second = Received(1, b"first"), Received(1, b"second")
+    assert not pacing.may_tell(first, GLUTTON, at(1))
+    assert not pacing.may_tell(second, GLUTTON, at(1))
+    assert pacing.may_tell(Received(2, b"mine"), MODEST, at(1))
+    assert list(pacing.take_changes()) == [PauseReading(1)]
+    assert pacing.due(at(2)) == [TurnGiven(1)]
+    assert pacing.next_of(TurnGiven(1)) is first
+    pacing.end_turn(1, GLUTTON)
+    assert list(pacing.take_changes()) == []
+    assert pacing.due(at(3)) == [TurnGiven(1)]
+    assert pacing.next_of(TurnGiven(1)) is second
+    pacing.end_turn(1, GLUTTON)
+    assert list(pacing.take_changes()) == [ResumeReading(1)]
+    assert pacing.deadline() is None
+
+
+def test_what_a_link_has_begun_comes_before_what_it_received_later_and_that_it_is_gone_comes_last() -> None:
+    pacing = Pacing()
+    pacing.charge(GLUTTON, 1, at(1))
+    pacing.want(1, GLUTTON)
+    later, gone = Received(1, b"later"), LinkClosed(1, "closed")
+    assert not pacing.may_tell(later, GLUTTON, at(1))
+    assert not pacing.may_close(gone, GLUTTON)
+    told: list[object] = []
+    turn = 1
+    while pacing.deadline() is not None:
+        turn += 1
+        for given in pacing.due(at(turn)):
+            told.append(pacing.next_of(given))
+            pacing.end_turn(1, GLUTTON)
+    assert told == [TurnGiven(1), later, gone]
+    assert pacing.may_close(gone, GLUTTON)
+
+
+def test_a_link_that_waits_is_not_read_from_when_the_disk_has_caught_up() -> None:
+    pacing = Pacing()
+    pacing.charge(GLUTTON, QUANTUM_NS, at(1))
+    pacing.may_tell(Received(1, b"much"), GLUTTON, at(1))
+    list(pacing.take_changes())
+    pacing.set_full(True, [1, 2])
+    pacing.open(3)
+    assert list(pacing.take_changes()) == [PauseReading(2), PauseReading(3)]
+    pacing.set_full(False, [1, 2, 3])
+    assert list(pacing.take_changes()) == [ResumeReading(2), ResumeReading(3)]
+
+
+def test_a_link_whose_peer_does_not_read_is_asked_for_nothing_until_it_does() -> None:
+    pacing = Pacing()
+    pacing.congest(1)
+    asked = Received(1, b"list")
+    assert not pacing.may_tell(asked, MODEST, at(1))
+    assert list(pacing.take_changes()) == [PauseReading(1)]
+    assert pacing.deadline() is None
+    pacing.drain(1, MODEST)
+    assert pacing.due(at(2)) == [TurnGiven(1)]
+    assert pacing.next_of(TurnGiven(1)) is asked
+    pacing.end_turn(1, MODEST)
+    assert list(pacing.take_changes()) == [ResumeReading(1)]
+
+
+def test_a_link_that_has_more_to_do_and_does_not_read_goes_on_when_it_reads() -> None:
+    pacing = Pacing()
+    pacing.want(1, MODEST)
+    pacing.congest(1)
+    assert pacing.due(at(2)) == []
+    pacing.end_turn(1, MODEST)
+    pacing.drain(1, MODEST)
+    assert pacing.next_of(*pacing.due(at(3))) == TurnGiven(1)
+
+
+def test_what_a_congested_link_said_before_it_was_gone_is_still_told() -> None:
+    pacing = Pacing()
+    pacing.congest(1)
+    said, gone = Received(1, b"last words"), LinkClosed(1, "closed")
+    assert not pacing.may_tell(said, MODEST, at(1))
+    assert not pacing.may_close(gone, MODEST)
+    told = []
+    for turn in (2, 3):
+        told += [pacing.next_of(given) for given in pacing.due(at(turn))]
+        pacing.end_turn(1, MODEST)
+    assert told == [said, gone]

@@ -1,0 +1,51 @@
+"""What a peer says is read a slice at a time: many small commands keep no other link waiting."""
+
+from __future__ import annotations
+
+from veredus.kernel.effects import Send
+from veredus.kernel.engine import Now
+from veredus.kernel.events import LinkOpened, Received
+from veredus.protocols.links import TurnGiven, TurnWanted, WorkDone
+from veredus.protocols.slices import SLICE_SIZE, Slices
+from veredus.protocols.zeps import frames
+from veredus.protocols.zeps.attachment import NodeLink
+from veredus.protocols.zeps.orders import LinkLimits
+from veredus.streams.exchange import Durability, GrantSource
+
+NOW = Now(1, 1)
+
+
+def test_slices_give_every_octet_once_and_in_order() -> None:
+    slices = Slices()
+    data = bytes(range(256)) * 200
+    slices.add(data)
+    slices.add(b"")
+    slices.add(b"the end")
+    taken = []
+    while slices:
+        taken.append(bytes(slices.take()))
+    assert b"".join(taken) == data + b"the end"
+    assert max(map(len, taken)) == SLICE_SIZE
+    slices.add(b"more")
+    slices.forget()
+    assert not slices
+
+
+def test_a_mebibyte_of_pings_is_answered_in_many_turns() -> None:
+    link = NodeLink(1, LinkLimits())
+    link.handle(LinkOpened(1, "tcp", "peer", "local"), NOW)
+    link.handle(Received(1, frames.encode_attach("s", 1)), NOW)
+    link.handle(GrantSource(1 << 32 | 1, 1, bytes(16), 0, 0, 0, b"", 0, Durability.GROUP), NOW)
+    pings = frames.PING * (1 << 16)
+    effects = list(link.handle(Received(1, pings), NOW))
+    turns = 0
+    answers = 0
+    while True:
+        answers += sum(len(b"".join(effect.buffers)) for effect in effects if isinstance(effect, Send))
+        assert any(isinstance(effect, WorkDone) for effect in effects)
+        if not isinstance(effects[-1], TurnWanted):
+            break
+        turns += 1
+        effects = list(link.handle(TurnGiven(1), NOW))
+    assert turns == -(-len(pings) // SLICE_SIZE) - 1
+    assert answers == len(frames.PING_OK) << 16

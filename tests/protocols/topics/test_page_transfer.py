@@ -1,0 +1,83 @@
+"""A TRANSFER of the page's form alone: a server from the page gives a topic to one of ours, which never forgets it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from veredus.protocols.topics.messages import Get, Put, Subscribe, Unsubscribe
+
+from .floor import PROXY, SETTINGS, ServerScene
+
+TOPIC, GIVER = "prices", "127.0.0.1:9002"
+TRANSFER = b"TRANSFER 127.0.0.1:9002 prices\r\n\r\nalice 7 8\r\ncarol 8\r\ndave\r\n*7\r\nseven /s\r\n*8\r\neight\r\n"
+"""As the authors' program writes it."""
+
+
+def received(scene: ServerScene, client: str, last_id: str = "-1") -> list[bytes]:
+    """All that a client gets."""
+    bodies: list[bytes] = []
+    while (status := scene.say(Get(client, TOPIC, last_id))).status == "OK":
+        last_id = status.message_id
+        bodies.append(status.body)
+    assert status.status == "NO_MESSAGES", status
+    return bodies
+
+
+def test_each_subscriber_gets_what_it_had_yet_to_receive_and_what_is_put_since() -> None:
+    scene = ServerScene()
+    assert scene.say(Put("bob", TOPIC, 1, b"before")).status == "OK"
+    scene.rig.time_ns += 1_000_000_000
+    assert scene.say(TRANSFER).status == "OK"
+    assert scene.say(Put("bob", TOPIC, 2, b"since")).status == "OK"
+    assert received(scene, "alice") == [b"seven *", b"eight", b"since"]
+    assert received(scene, "carol") == [b"eight", b"since"]
+    assert received(scene, "dave") == [b"since"]
+
+
+def test_whoever_is_subscribed_here_alone_gets_what_comes() -> None:
+    scene = ServerScene()
+    assert scene.say(Subscribe("erin", TOPIC)).status == "OK"
+    assert scene.say(TRANSFER).status == "OK"
+    assert received(scene, "erin") == [b"seven *", b"eight"]
+
+
+def test_the_id_that_a_client_holds_of_its_server_is_known_here() -> None:
+    scene = ServerScene()
+    assert scene.say(TRANSFER).status == "OK"
+    scene.restart()
+    status = scene.say(Get("alice", TOPIC, "7"))
+    assert (status.status, status.body) == ("OK", b"eight"), "it had got the first one"
+    assert received(scene, "carol", "3") == [b"eight"], "what it names was let go of long ago"
+
+
+def test_a_transfer_that_comes_again_with_what_was_put_since_doubles_nothing() -> None:
+    scene = ServerScene()
+    assert scene.say(TRANSFER).status == "OK"
+    assert received(scene, "carol") == [b"eight"]
+    more = TRANSFER.replace(b"alice 7 8", b"alice 7 8 9").replace(b"carol 8", b"carol 8 9") + b"*9\r\nnine\r\n"
+    for _ in range(2):
+        assert scene.say(more).status == "OK"
+        scene.restart()
+    assert scene.bodies(TOPIC) == [b"seven *", b"eight", b"nine"]
+    assert received(scene, "alice") == [b"seven *", b"eight", b"nine"]
+    assert received(scene, "carol", "8") == [b"nine"]
+
+
+def test_a_topic_without_messages_or_subscribers_is_taken_too() -> None:
+    scene = ServerScene()
+    for said in (b"", b"alice\r\n", b"*1\r\none\r\n"):
+        assert scene.say(b"TRANSFER 127.0.0.1:9002 prices\r\n\r\n" + said).status == "OK"
+    assert scene.say(Unsubscribe("alice", TOPIC)).status == "OK"
+    assert scene.bodies(TOPIC) == [b"one"]
+
+
+def test_a_transfer_that_is_asked_again_meanwhile_is_answered_with_the_first() -> None:
+    scene = ServerScene()
+    first, second = scene.ask(TRANSFER), scene.ask(TRANSFER)
+    scene.sync()
+    assert [(peer, status.status) for peer, status in scene.answers()] == [(first, "OK"), (second, "OK")]
+
+
+def test_a_stranger_gives_nothing() -> None:
+    scene = ServerScene(replace(SETTINGS, servers=(PROXY,)))
+    assert scene.say(TRANSFER).status == "REFUSED"

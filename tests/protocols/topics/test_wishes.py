@@ -1,0 +1,97 @@
+"""SUBSCRIBE and UNSUBSCRIBE that come late, told apart by the number of the wish."""
+
+from __future__ import annotations
+
+import pytest
+
+from veredus.protocols.topics.messages import Get, Put, Subscribe, Unsubscribe
+
+from .floor import ServerScene
+
+TOPIC = "prices"
+
+
+def subscribe(wish: int = 0) -> Subscribe:
+    return Subscribe("alice", TOPIC, wish)
+
+
+def unsubscribe(wish: int = 0) -> Unsubscribe:
+    return Unsubscribe("alice", TOPIC, wish)
+
+
+def said(scene: ServerScene, question: Subscribe | Unsubscribe | Get) -> str:
+    status = scene.say(question)
+    return f"{status.status} {status.message_id}".rstrip()
+
+
+def test_an_unsubscribe_that_comes_late_undoes_no_newer_subscribe() -> None:
+    scene = ServerScene()
+    assert said(scene, subscribe(5)) == "OK"
+    assert said(scene, unsubscribe(6)) == "OK"
+    assert said(scene, subscribe(7)) == "OK"
+    assert said(scene, unsubscribe(6)) == "REFUSED 7"
+    assert scene.say(Put("bob", TOPIC, 1, b"one")).status == "OK"
+    assert scene.say(Get("alice", TOPIC, "-1")).body == b"one"
+
+
+def test_a_subscribe_that_comes_late_subscribes_nobody_who_has_left() -> None:
+    scene = ServerScene()
+    assert said(scene, subscribe(5)) == "OK"
+    assert said(scene, unsubscribe(6)) == "OK"
+    assert said(scene, subscribe(5)) == "REFUSED 6"
+    assert said(scene, Get("alice", TOPIC, "-1")) == "NOT_SUBSCRIBED"
+
+
+def test_a_subscribe_that_comes_behind_an_unsubscribe_that_found_nothing_is_late_too() -> None:
+    scene = ServerScene()
+    assert scene.say(Put("bob", TOPIC, 1, b"one")).status == "OK"
+    assert said(scene, unsubscribe(6)) == "NOT_SUBSCRIBED"
+    scene.restart()
+    assert said(scene, subscribe(5)) == "REFUSED 6"
+    assert said(scene, unsubscribe(6)) == "OK"
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_which_wish_was_the_last_is_known_after_a_kill(is_checkpointed: bool) -> None:
+    scene = ServerScene()
+    assert said(scene, subscribe(5)) == "OK"
+    assert said(scene, subscribe(7)) == "ALREADY_SUBSCRIBED"
+    if is_checkpointed:
+        scene.rig.checkpoint()
+    scene.restart()
+    assert said(scene, unsubscribe(6)) == "REFUSED 7"
+    assert said(scene, unsubscribe(8)) == "OK"
+    if is_checkpointed:
+        scene.rig.checkpoint()
+    scene.restart()
+    assert said(scene, subscribe(7)) == "REFUSED 8"
+
+
+def test_the_same_wish_once_more_is_answered_as_done() -> None:
+    scene = ServerScene()
+    assert said(scene, subscribe(5)) == "OK"
+    assert said(scene, subscribe(5)) == "ALREADY_SUBSCRIBED"
+    assert said(scene, unsubscribe(6)) == "OK"
+    assert said(scene, unsubscribe(6)) == "OK"
+
+
+def test_wishes_without_numbers_are_taken_as_they_come() -> None:
+    scene = ServerScene()
+    assert said(scene, subscribe(5)) == "OK"
+    assert said(scene, unsubscribe()) == "OK"
+    assert said(scene, subscribe()) == "OK"
+    assert said(scene, unsubscribe()) == "OK"
+    assert said(scene, subscribe(4)) == "REFUSED 5"
+
+
+def test_already_subscribed_refreshes_the_time_of_the_subscription_for_good() -> None:
+    scene = ServerScene()
+    assert said(scene, subscribe()) == "OK"
+    (before,) = scene.listed(TOPIC)["subscription_list"]
+    scene.rig.time_ns += 5_000_000_000
+    assert said(scene, subscribe()) == "ALREADY_SUBSCRIBED"
+    for _ in range(2):
+        (after,) = scene.listed(TOPIC)["subscription_list"]
+        assert after["opened_us"] == before["opened_us"]
+        assert after["renewed_us"] >= before["renewed_us"] + 5_000_000
+        scene.restart()

@@ -1,0 +1,131 @@
+"""What one session is asked and makes no sense ends that session; the others of its link go on."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.protocols.zeps.place import Pair, Place, batch
+from veredus.delivery.batch import BatchHeader, Layout, signed_record
+from veredus.protocols.links import session_of
+from veredus.protocols.zeps import messages as m
+from veredus.protocols.zeps import native
+from veredus.protocols.zeps.native import Frame, Kind
+from veredus.protocols.zeps.parsing import FrameParser
+from veredus.streams import exchange as x
+
+FREE = 9
+SUBSCRIPTION, SOURCE, RUN = 1, 2, 3
+
+
+@pytest.fixture
+def pair() -> Pair:
+    """A link with a subscription, a source and a run, in this order."""
+    pair = Pair(Place())
+    for opening in (
+        m.Subscribe("s", credit=1 << 40),
+        m.AttachSource("s", "me", b"1" * 16),
+        m.OpenRun("sink", b"1" * 16),
+    ):
+        pair.open(opening)
+    return pair
+
+
+def say(pair: Pair, kind: Kind, channel: int, body: Any) -> list[Frame]:
+    """Say something behind the client's back; what the node answers."""
+    data = body if isinstance(body, bytes) else msgspec.msgpack.encode(body)
+    return FrameParser(1 << 20).feed(pair.place.receive(1, native.encode_frame(kind, channel, data)))
+
+
+def refusal(frame: Frame) -> m.Refusal:
+    said = native.decode_message(frame)
+    assert isinstance(said, m.Refusal)
+    return said
+
+
+def assert_others_go_on(pair: Pair) -> None:
+    assert pair.place.closed == {}
+    (answer,) = say(pair, Kind.REQUEST, 0, {"request": 7, "verb": "stream.names"})
+    assert native.decode_message(answer) == m.Reply(7, {"rows": ["s"], "next": None})
+
+
+OPENINGS: list[tuple[Kind, dict[str, object]]] = [
+    (Kind.SUBSCRIBE, {"stream": "s", "start": "earliest"}),
+    (Kind.SUBSCRIBE, {"stream": "s", "credit": -1}),
+    (Kind.SUBSCRIBE, {"stream": 5}),
+    (Kind.SUBSCRIBE, {}),
+    (Kind.SUBSCRIBE, {"stream": "s" * 256}),
+    (Kind.ATTACH_SOURCE, {"stream": "s", "epoch": "new"}),
+    (Kind.OPEN_RUN, {"sink": "k"}),
+    (Kind.OPEN_STAGE, {"sink": "k", "run_epoch": 1.5, "stream": "s", "key": b""}),
+]
+
+
+@pytest.mark.parametrize(("kind", "body"), OPENINGS, ids=str)
+def test_a_channel_that_is_opened_with_a_bad_argument_is_refused_alone(
+    pair: Pair, kind: Kind, body: dict[str, object]
+) -> None:
+    (answer,) = say(pair, kind, FREE, body)
+    assert (answer.channel, refusal(answer).code, refusal(answer).final) == (FREE, "bad-request", True)
+    assert_others_go_on(pair)
+    (granted,) = say(pair, Kind.SUBSCRIBE, FREE, {"stream": "s"})
+    assert granted.kind == Kind.SUBSCRIBED, "the number is free again"
+
+
+USES: list[tuple[Kind, int, object]] = [
+    (Kind.CHANGE_FILTER, SUBSCRIPTION, {"filter": "key = 1"}),
+    (Kind.SETTLE, SUBSCRIPTION, (5).to_bytes(8, "little") + (1).to_bytes(8, "little")),
+    (Kind.COMMIT, RUN, {"request": 1, "sink": "sink", "run_epoch": 1, "commit_id": "first", "stages": []}),
+    (Kind.DROP_STAGES, RUN, {"request": 1, "sink": "sink", "run_epoch": 1, "stages": [-1]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "channel", "body"), USES, ids=str)
+def test_a_channel_that_is_used_with_a_bad_argument_ends_alone(
+    pair: Pair, kind: Kind, channel: int, body: object
+) -> None:
+    (answer,) = say(pair, kind, channel, body)
+    assert (answer.channel, refusal(answer).code, refusal(answer).final) == (channel, "bad-request", True)
+    assert x.SessionClosed(session_of(1, channel)) in pair.place.down
+    assert_others_go_on(pair)
+    assert say(pair, kind, channel, body) == [], "it may have crossed the end"
+
+
+def test_a_request_with_a_bad_argument_is_refused_by_its_number(pair: Pair) -> None:
+    (answer,) = say(pair, Kind.REQUEST, 0, {"request": 3, "verb": 5})
+    assert (refusal(answer).code, refusal(answer).request, refusal(answer).final) == ("bad-request", 3, False)
+    assert_others_go_on(pair)
+
+
+def test_a_batch_that_came_as_it_was_signed_and_is_wrong_ends_its_source_alone(pair: Pair) -> None:
+    header = BatchHeader(int(Layout.ROWS), 0, 0, 0, 1, 1, 1, 1, 1, 1, 5, 5)
+    (answer,) = say(pair, Kind.OFFER, SOURCE, bytes(signed_record(header, [b"\xc1 no rows"])))
+    assert (answer.channel, refusal(answer).code) == (SOURCE, "bad-batch")
+    assert x.SessionClosed(session_of(1, SOURCE)) in pair.place.down
+    assert_others_go_on(pair)
+
+
+def test_a_batch_that_did_not_come_as_it_was_signed_ends_the_link(pair: Pair) -> None:
+    record = batch(1, [(b"k", b"v")], 1, 1)
+    record[-9] ^= 1
+    say(pair, Kind.OFFER, SOURCE, bytes(record))
+    assert pair.place.closed == {1: "bad-crc"}
+
+
+@pytest.mark.parametrize("body", [b"\xc1", b"\x81\x01\x02", b"", b"\x93\x01\x02\x03"])
+def test_a_body_that_is_no_map_ends_the_link(pair: Pair, body: bytes) -> None:
+    say(pair, Kind.SUBSCRIBE, FREE, body)
+    assert pair.place.closed == {1: "bad-frame"}
+
+
+def test_a_bad_argument_on_a_channel_that_is_open_or_not_granted_yet_ends_the_link(pair: Pair) -> None:
+    say(pair, Kind.SUBSCRIBE, SOURCE, {"stream": 5})
+    assert pair.place.closed == {1: "bad-frame"}
+    early = Pair(Place(), 2)
+    early.place.hold_journal()
+    data = native.encode_message(1, m.AttachSource("s", "me", b"1" * 16))
+    data += native.encode_frame(
+        Kind.OFFER, 1, bytes(signed_record(BatchHeader(0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 5, 5), [b"\xc1"]))
+    )
+    early.place.receive(2, data)
+    assert list(early.place.closed) == [2]

@@ -1,0 +1,79 @@
+"""ZEPS version 1 behind ZMTP: what a node's link does with the messages of a ZeroMQ peer."""
+
+from __future__ import annotations
+
+from tests.laws import kit
+from tests.protocols.zmtp.by_hand import OPENING, START, frame, message
+from veredus.delivery.batch import BatchHeader
+from veredus.kernel.effects import CloseLink, Send
+from veredus.kernel.events import LinkOpened, Received
+from veredus.protocols.links import session_of
+from veredus.protocols.zeps import frames
+from veredus.protocols.zeps.attachment import NodeLink
+from veredus.protocols.zeps.orders import LinkLimits
+from veredus.protocols.zmtp.connection import Bounds, Connection
+from veredus.protocols.zmtp.framed import FramedLink, Identities
+from veredus.protocols.zmtp.link import Timing, ZmtpLink
+from veredus.protocols.zmtp.mechanisms import Local, Null
+from veredus.streams import exchange as x
+
+LINK = 1
+LIMITS = LinkLimits()
+GRANTED = x.GrantSource(session_of(LINK, 1), 1, b"1" * 16, 5, 1, 0, b"", 0, x.Durability.GROUP)
+ATTACH = message(frames.encode_attach("s"))
+
+
+def publish(body: bytes) -> bytes:
+    return message(frames.encode_publish(b"k", body))
+
+
+def link() -> FramedLink:
+    connection = Connection({b"NULL": Null(Local(b"ROUTER"), is_server=True)}, Bounds(1000), is_server=True)
+    wire = ZmtpLink(connection, Timing(LIMITS.greeting_timeout_ns, 10**10, 3 * 10**10))
+    engine = FramedLink(LINK, wire, NodeLink(LINK, LIMITS), Identities())
+    engine.handle(LinkOpened(LINK, "zeromq", "peer", "local"), START)
+    return engine
+
+
+def attached() -> FramedLink:
+    engine = link()
+    engine.handle(Received(LINK, OPENING + ATTACH), START)
+    engine.handle(GRANTED, START)
+    return engine
+
+
+def offered(effects: list[object]) -> list[BatchHeader]:
+    return [effect.header for effect in effects if isinstance(effect, x.BatchOffered)]
+
+
+def test_publications_that_come_together_make_one_batch() -> None:
+    data = b"".join(publish(b"%d" % number) for number in range(100))
+    batches = offered(kit.effects_of(attached(), [Received(LINK, data)]))
+    assert [(batch.first_number, batch.count) for batch in batches] == [(1, 100)]
+
+
+def test_a_bad_command_between_publications_ends_the_attachment_behind_those_before_it() -> None:
+    data = publish(b"1") + publish(b"2") + message(b"\xaa\xa5\x63") + publish(b"3")
+    effects = kit.effects_of(attached(), [Received(LINK, data)])
+    assert [batch.count for batch in offered(effects)] == [2]
+
+
+def test_a_link_takes_its_input_in_any_cut() -> None:
+    use = message(frames.PING, b"", frames.encode_subscribe(b"a", 4)) + publish(b"v" * 300) + message(frames.PING)
+    for ending in (b"", message(frames.DETACH) + ATTACH, message(b"garbage") + publish(b"x"), b"\xff"):
+        kit.check_any_cut(attached, LINK, use + ending, (1, 2, 3, 5, 8, 64))
+        kit.check_any_cut(link, LINK, OPENING + ATTACH + use + ending, (1, 2, 3, 5, 64), [GRANTED])
+
+
+def test_a_publication_over_the_limit_is_told_why_before_its_body_comes() -> None:
+    head = frame(0, bytes(LIMITS.frame_size_max + 1))[:9]
+    effects = kit.effects_of(attached(), [Received(LINK, head)])
+    said = b"".join(bytes(buffer) for effect in effects if isinstance(effect, Send) for buffer in effect.buffers)
+    assert b"too-large:_a_message_has_at_most_20971520_bytes_here" in said
+    assert any(isinstance(effect, CloseLink) for effect in effects)
+
+
+def test_before_the_stream_is_open_a_message_has_the_size_of_a_greeting_at_most() -> None:
+    engine = link()
+    effects = kit.effects_of(engine, [Received(LINK, OPENING + frame(0, bytes(LIMITS.greeting_size_max + 1))[:9])])
+    assert any(isinstance(effect, CloseLink) for effect in effects)

@@ -1,0 +1,97 @@
+"""The file of the audit log: whole lines, for its owner alone, renamed by size; what is lost is said later."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from veredus.node.settings import AuditSection
+from veredus.runtime.audit import LOST, PEER_RECORDS_MAX, AuditFile, AuditLog
+
+
+def records(file: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_the_file_is_for_its_owner_alone_also_where_it_was_open_to_others(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.touch(mode=0o644)
+    AuditFile(path, 1 << 20, 2, is_synced=True).write(b"one\n")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_full_file_is_renamed_and_the_oldest_goes(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = AuditFile(path, 10, 2, is_synced=True)
+    for number in range(8):
+        file.write(b"line%d\n" % number)
+        file.finish()
+    kept = {found.name: found.read_text().split() for found in tmp_path.iterdir()}
+    # Ten bytes hold one line of six.
+    assert kept == {"audit.jsonl": ["line7"], "audit.jsonl.1": ["line6"], "audit.jsonl.2": ["line5"]}
+
+
+def test_a_file_that_was_moved_away_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = AuditFile(path, 1 << 20, 2, is_synced=False)
+    file.write(b"one\n")
+    path.rename(tmp_path / "moved")
+    file.write(b"two\n")
+    assert ((tmp_path / "moved").read_bytes(), path.read_bytes()) == (b"one\n", b"two\n")
+
+
+def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+    path, elsewhere = tmp_path / "audit.jsonl", tmp_path / "elsewhere"
+    elsewhere.touch()
+    path.symlink_to(elsewhere)
+    with pytest.raises(OSError, match="symbolic link"):
+        AuditFile(path, 1 << 20, 2, is_synced=False).write(b"one\n")
+    assert elsewhere.read_bytes() == b""
+
+
+def test_what_one_address_causes_is_limited_and_counted_in_the_next_record(tmp_path: Path) -> None:
+    audit = AuditLog(AuditSection(file=str(tmp_path / "audit.jsonl")), "node")
+    for port in range(PEER_RECORDS_MAX + 50):
+        audit.take("peer-unauthenticated", {"peer": f"192.0.2.1:{port}", "reason": "no"})
+    audit.take("peer-unauthenticated", {"peer": "192.0.2.2:1", "reason": "no"})
+    audit.take("node-stopped", {})
+    assert audit.writer.wait_written(10)
+    kinds = [record["kind"] for record in records(tmp_path / "audit.jsonl")]
+    assert kinds == ["peer-refused"] * (PEER_RECORDS_MAX + 1) + ["node-stopped"]
+
+
+def test_records_that_were_lost_are_said_once_the_file_can_be_written_again(tmp_path: Path) -> None:
+    obstacle = tmp_path / "audit"
+    obstacle.touch()
+    audit = AuditLog(AuditSection(file=str(obstacle / "audit.jsonl")), "node")
+    for _ in range(3):
+        audit.take("node-ready", {"tcp": "127.0.0.1:1"})
+        assert audit.writer.wait_written(10)
+    assert audit.why_not_written
+    obstacle.unlink()
+    audit.take("node-stopped", {})
+    assert audit.writer.wait_written(10)
+    assert not audit.why_not_written
+    lost, stopped = records(obstacle / "audit.jsonl")
+    assert (lost["kind"], lost["count"], stopped["kind"]) == (LOST, 3, "node-stopped")
+
+
+def test_what_a_peer_says_does_not_fill_the_file(tmp_path: Path) -> None:
+    audit = AuditLog(AuditSection(file=str(tmp_path / "audit.jsonl")), "node")
+    audit.take("forbidden", {"name": "x" * 1_000_000, "kind": "stream", "reason": b"\xff" * 1_000_000})
+    assert audit.writer.wait_written(10)
+    (record,) = records(tmp_path / "audit.jsonl")
+    assert (record["kind"], record["on"]) == ("request-refused", "stream")
+    assert (tmp_path / "audit.jsonl").stat().st_size < 4096
+
+
+def test_a_switch_leaves_its_kinds_out(tmp_path: Path) -> None:
+    section = AuditSection(file=str(tmp_path / "audit.jsonl"), connections=False)
+    audit = AuditLog(section, "node")
+    audit.take("connected", {"principal": "p"})
+    audit.take("forbidden", {"principal": "p"})
+    assert audit.writer.wait_written(10)
+    assert [record["kind"] for record in records(tmp_path / "audit.jsonl")] == ["request-refused"]

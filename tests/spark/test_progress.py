@@ -1,0 +1,23 @@
+"""How far a query is behind follows from the offsets that Spark reports."""
+
+import json
+
+from veredus.spark import lag_of
+from veredus.spark.offsets import StreamOffset, stored_of
+
+
+def offsets(**sequences: int) -> str:
+    return json.dumps(stored_of({name: StreamOffset(name, "00", at, 1) for name, at in sequences.items()}))
+
+
+def test_the_lag_of_each_stream_is_what_lies_between_the_two_offsets() -> None:
+    ours = {"endOffset": offsets(trades=11), "latestOffset": offsets(trades=31, quotes=4)}
+    assert lag_of({"sources": [ours]}) == {"trades": 20, "quotes": 3}
+
+
+def test_other_sources_and_what_is_not_said_are_passed_over() -> None:
+    rate = {"endOffset": "12", "latestOffset": "17"}
+    fresh = {"endOffset": None, "latestOffset": None}
+    kafka = {"endOffset": {"topic": {"0": 3}}, "latestOffset": '{"topic": {"0": 9}}'}
+    assert lag_of({"sources": [rate, fresh, kafka]}) == {}
+    assert lag_of(None) == {}

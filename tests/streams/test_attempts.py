@@ -1,0 +1,86 @@
+"""What counts as an attempt: what an application was handed, by its client's word, and nothing else."""
+
+import pytest
+
+from tests.streams.rig import Rig
+from veredus.streams import exchange as x
+
+PARKING = {"attempts_max": 2, "parked_to": "parked"}
+
+
+def rig_of(count: int) -> Rig:
+    """A stream with so many publications, and somewhere to park."""
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.attach(2, stream="parked")
+    for number in range(1, count + 1):
+        rig.publish(grant, number)
+    return rig
+
+
+def live(rig: Rig, session: int, handed_to: int, who: int = 0) -> list[int]:
+    """A life of an application: it is handed what it is pushed up to a sequence, and dies; what it was pushed."""
+    rig.subscribe(session, "bob", who=who or session, **PARKING)
+    if handed_to:
+        rig.do(x.HandedOut(session, handed_to))
+    rig.do(x.SessionClosed(session))
+    return rig.pushed(session)
+
+
+def parked(rig: Rig, session: int) -> list[int]:
+    rig.subscribe(session, stream="parked")
+    return [row.number for _, row in rig.rows(session)]
+
+
+def test_what_was_pushed_and_handed_to_nobody_is_never_parked() -> None:
+    rig = rig_of(6)
+    for session in range(5, 9):
+        live(rig, session, handed_to=2)
+    assert parked(rig, 90) == [1, 2]
+    assert live(rig, 10, handed_to=0) == [3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_what_was_handed_out_is_remembered_with_the_cursor(kill: bool) -> None:
+    rig = rig_of(3)
+    live(rig, 5, handed_to=1)
+    live(rig, 6, handed_to=1)
+    if kill:
+        rig.restart()
+    else:
+        rig.checkpoint()
+    assert live(rig, 7, handed_to=0) == [2, 3]
+    assert parked(rig, 90) == [1]
+
+
+def test_an_application_whose_client_subscribes_again_counts_once() -> None:
+    rig = rig_of(2)
+    for session in range(5, 10):
+        live(rig, session, handed_to=2, who=5)
+    assert live(rig, 10, handed_to=2) == [1, 2], "one application had them"
+    assert live(rig, 11, handed_to=0) == []
+
+
+def test_a_client_that_says_it_handed_out_what_it_was_not_pushed_is_not_believed() -> None:
+    rig = rig_of(2)
+    rig.subscribe(5, "bob", who=5, credit=1, **PARKING)
+    rig.do(x.HandedOut(5, 1 << 40), x.SessionClosed(5))
+    rig.subscribe(6, "bob", who=6, credit=1, **PARKING)
+    rig.do(x.HandedOut(6, 1 << 40), x.SessionClosed(6))
+    assert live(rig, 7, handed_to=0) == [2]
+
+
+def test_what_was_handed_out_is_confirmed_so_that_a_client_may_wait_for_that() -> None:
+    rig = rig_of(2)
+    rig.subscribe(5, "bob", **PARKING)
+    assert rig.do(x.HandedOut(5, 2)) == [x.ConfirmHanded(5, 2)]
+    assert rig.do(x.HandedOut(99, 2)) == [], "a session that is over"
+
+
+def test_what_lies_where_an_end_was_lost_was_tried_by_nobody() -> None:
+    rig = rig_of(3)
+    live(rig, 5, handed_to=3)
+    live(rig, 6, handed_to=3)
+    rig.floor.tables.streams["s"].raise_term(2, 2)
+    assert live(rig, 7, handed_to=0) == [2, 3], "what lies from 2 on is not what was tried twice"
+    assert parked(rig, 90) == [1]

@@ -1,0 +1,186 @@
+"""A source, cursor or sink belongs to the principal who made it, who alone takes it over, or whoever has that right."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.streams.rig import Rig, incarnation
+from veredus.streams import exchange as x
+from veredus.streams.rights import TAKE_OVER, Resource, on_stream
+from veredus.streams.tables import StreamsLimits
+
+
+def may(principal: str, verb: str, resource: Resource) -> bool:
+    """Everybody may do all, but that `operator` alone takes over."""
+    return verb != TAKE_OVER or principal == "operator"
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig(may=may)
+
+
+def attach(session: int, principal: str, who: int, epoch: int = 0) -> Any:
+    return x.SourceAttachRequested(session, principal, "s", "alpha", incarnation(who), epoch)
+
+
+def subscribe(session: int, principal: str, who: int, epoch: int = 0) -> Any:
+    return x.SubscribeRequested(session, principal, "s", "reader", "main", incarnation=incarnation(who), epoch=epoch)
+
+
+def open_run(session: int, principal: str, who: int, epoch: int = 0) -> Any:
+    return x.RunOpenRequested(session, principal, "sink", incarnation(who), epoch)
+
+
+def asked(rig: Rig, verb: str, principal: str = "local", **arguments: object) -> Any:
+    return rig.do(x.AdminRequested(99, 1, principal, verb, arguments))[-1]
+
+
+class Name(NamedTuple):
+    """A kind of name: how it is taken, and who a list says that it belongs to."""
+
+    take: Callable[..., Any]
+    owner: Callable[[Rig], str]
+
+
+SOURCE = Name(attach, lambda rig: asked(rig, "source.list", stream="s").result[0]["owner"])
+CURSOR = Name(subscribe, lambda rig: asked(rig, "subscription.list", stream="s").result[0]["owner"])
+SINK = Name(open_run, lambda rig: asked(rig, "sink.list").result[0]["owner"])
+NAMES = pytest.mark.parametrize("name", [SOURCE, CURSOR, SINK], ids=["source", "cursor", "sink"])
+GRANTS = (x.GrantSource, x.GrantSubscription, x.GrantRun)
+
+
+@NAMES
+@pytest.mark.parametrize("remembered", ["in memory", "behind a kill", "behind a checkpoint"])
+def test_a_name_is_taken_over_by_who_owns_it_and_by_nobody_else(rig: Rig, name: Name, remembered: str) -> None:
+    rig.do(name.take(1, "desk-1", 1))
+    if remembered == "behind a checkpoint":
+        rig.checkpoint()
+    if remembered != "in memory":
+        rig.restart()
+    for epoch in (0, 1, 5):
+        for who in (1, 7):
+            (refusal,) = rig.do(name.take(2, "mallory", who, epoch))
+            assert (type(refusal), refusal.code, refusal.details["verb"]) == (x.Refuse, "forbidden", "take-over")
+    assert name.owner(rig) == "desk-1"
+    assert not rig.said_to(1, x.Fence)
+    said = rig.do(name.take(3, "desk-1", 2))
+    assert [one.epoch for one in said if isinstance(one, GRANTS)] == [2]
+
+
+@NAMES
+def test_whoever_may_take_over_owns_the_name_from_then_on(rig: Rig, name: Name) -> None:
+    rig.do(name.take(1, "desk-1", 1))
+    rig.do(name.take(2, "operator", 2))
+    assert name.owner(rig) == "operator"
+    rig.restart()
+    assert name.owner(rig) == "operator"
+    assert [one.code for one in rig.do(name.take(3, "desk-1", 3))] == ["forbidden"]
+
+
+@NAMES
+@pytest.mark.parametrize("nobody", ["local", "anonymous"])
+def test_what_peers_that_prove_nothing_have_made_belongs_to_whoever_comes_first(
+    rig: Rig, name: Name, nobody: str
+) -> None:
+    rig.do(name.take(1, nobody, 1))
+    assert name.owner(rig) == ""
+    rig.do(name.take(2, "anonymous", 2))
+    assert name.owner(rig) == ""
+    rig.do(name.take(3, "desk-1", 3))
+    assert name.owner(rig) == "desk-1"
+    assert [one.code for one in rig.do(name.take(4, nobody, 4))] == ["forbidden"]
+
+
+@NAMES
+def test_a_taking_over_that_the_journal_refuses_leaves_the_name_to_its_owner(rig: Rig, name: Name) -> None:
+    rig.do(name.take(1, "desk-1", 1))
+    rig.is_full = True
+    assert rig.do(name.take(2, "operator", 2))[-1].code == "disk-full"
+    rig.is_full = False
+    assert name.owner(rig) == "desk-1"
+
+
+def test_a_stage_is_opened_by_the_owner_of_its_sink(rig: Rig) -> None:
+    rig.do(open_run(1, "desk-1", 1))
+    (refusal,) = rig.do(x.StageOpenRequested(2, "mallory", "sink", 1, "s", incarnation(2)))
+    assert (refusal.code, refusal.details["kind"], refusal.details["verb"]) == ("forbidden", "sink", "take-over")
+    rig.do(x.StageOpenRequested(3, "desk-1", "sink", 1, "s", incarnation(3)))
+    assert rig.said_to(3, x.GrantStage)
+
+
+def test_a_cursor_and_a_sink_are_removed_by_their_owners(rig: Rig) -> None:
+    rig.do(subscribe(1, "desk-1", 1))
+    rig.do(open_run(2, "desk-1", 1))
+    cursor = {"stream": "s", "subscriber": "reader", "name": "main"}
+    for verb, arguments in (("subscription.remove", cursor), ("sink.remove", {"sink": "sink"})):
+        refusal = asked(rig, verb, "mallory", **arguments)
+        assert (refusal.code, refusal.details["verb"]) == ("forbidden", "take-over")
+        assert asked(rig, verb, "desk-1", **arguments).result == {"removed": True}
+
+
+def test_a_commit_moves_no_cursor_that_another_owns(rig: Rig) -> None:
+    rig.do(subscribe(1, "desk-1", 1))
+    rig.do(open_run(2, "mallory", 1))
+    rig.do(x.StageOpenRequested(3, "mallory", "sink", 1, "s", incarnation(3)))
+    (stage,) = rig.said_to(3, x.GrantStage)
+    move = x.CursorMove(stage.stage, "reader", "main", 1, 1, 0, 0)
+    (refusal,) = rig.do(x.CommitRequested(2, 1, "mallory", "sink", 1, 1, (stage.stage,), (move,)))
+    assert (refusal.code, refusal.details["verb"]) == ("forbidden", "take-over")
+    assert not rig.said_to(1, x.Fence)
+
+
+def test_a_commit_moves_no_cursor_of_a_stream_that_the_sink_may_not_subscribe_to() -> None:
+    rig = Rig(may=lambda principal, verb, resource: (principal, verb) != ("writer", "subscribe"))
+    rig.do(open_run(2, "writer", 1))
+    rig.do(x.StageOpenRequested(3, "writer", "sink", 1, "s", incarnation(3)))
+    (stage,) = rig.said_to(3, x.GrantStage)
+    move = x.CursorMove(stage.stage, "reader", "main", 1, 1, 0, 0)
+    (refusal,) = rig.do(x.CommitRequested(2, 1, "writer", "sink", 1, 1, (stage.stage,), (move,)))
+    assert (refusal.code, refusal.details["name"]) == ("forbidden", "s")
+
+
+def test_a_new_source_asks_for_no_right_to_take_over() -> None:
+    seen: list[tuple[str, Resource]] = []
+    rig = Rig(may=lambda _, verb, resource: seen.append((verb, resource)) is None)
+    rig.do(attach(1, "desk-1", 1))
+    assert seen == [("publish", on_stream("s", source="alpha")), ("create", on_stream("s"))]
+
+
+# ── how many sinks ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def opened(rig: Rig, session: int, principal: str, sink: str) -> Any:
+    return rig.do(x.RunOpenRequested(session, principal, sink, incarnation(session)))[-1]
+
+
+def test_a_node_knows_as_many_sinks_as_it_may_and_one_that_is_removed_makes_room() -> None:
+    rig = Rig(limits=StreamsLimits(sinks_max=2))
+    for session, sink in ((1, "one"), (2, "two")):
+        assert isinstance(opened(rig, session, f"desk-{session}", sink), x.GrantRun)
+    refusal = opened(rig, 3, "desk-3", "three")
+    assert (refusal.code, refusal.details) == ("too-many-sinks", {"sinks_max": 2})
+    assert isinstance(opened(rig, 4, "desk-1", "one"), x.GrantRun), "who is known goes on"
+    asked(rig, "sink.remove", "desk-1", sink="one")
+    assert isinstance(opened(rig, 5, "desk-3", "three"), x.GrantRun)
+
+
+def test_a_principal_owns_as_many_sinks_as_it_may_and_those_who_prove_nothing_count_as_one() -> None:
+    rig = Rig(limits=StreamsLimits(sinks_per_principal_max=1))
+    assert isinstance(opened(rig, 1, "desk-1", "one"), x.GrantRun)
+    assert opened(rig, 2, "desk-1", "two").code == "too-many-sinks"
+    assert isinstance(opened(rig, 3, "desk-2", "three"), x.GrantRun)
+    assert isinstance(opened(rig, 4, "local", "four"), x.GrantRun)
+    assert opened(rig, 5, "anonymous", "five").code == "too-many-sinks"
+
+
+def test_a_sink_that_was_never_journaled_or_is_only_asked_after_takes_no_room() -> None:
+    rig = Rig(limits=StreamsLimits(sinks_max=1))
+    rig.attach(1)
+    rig.is_full = True
+    assert opened(rig, 2, "desk-1", "one").code == "disk-full"
+    rig.is_full = False
+    rig.do(x.RunOpenRequested(3, "desk-1", "two", incarnation(3), epoch=7))
+    assert rig.floor.tables.runs == {}
+    assert isinstance(opened(rig, 4, "desk-1", "three"), x.GrantRun)

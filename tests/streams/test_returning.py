@@ -1,0 +1,135 @@
+"""What an application gives back is tried again, or becomes a dead letter that says from where, why and how often."""
+
+from typing import Any
+
+import pytest
+
+from tests.streams.rig import Rig
+from veredus.delivery.batch import read_header
+from veredus.delivery.payload import read_columns
+from veredus.delivery.record import ENVELOPE_SIZE, read_envelope
+from veredus.streams import exchange as x
+from veredus.streams.tables import StreamsLimits
+
+OWN = {"mode": x.SettleMode.INDIVIDUAL, "parked_to": "dead"}
+
+
+def rig_of(count: int, **more: Any) -> Rig:
+    rig = Rig(**more)
+    grant = rig.attach(1)
+    rig.attach(2, stream="dead")
+    rig.publish(grant, 1, count)
+    return rig
+
+
+def give_back(rig: Rig, session: int, sequence: int, reason: str = "", is_retry: bool = False) -> Any:
+    said = rig.do(x.ReturnRequested(session, sequence, is_retry, reason))
+    return next(one for one in said if one.session == session and isinstance(one, x.ConfirmReturned | x.Refuse))
+
+
+def letters(rig: Rig, session: int) -> list[dict[str, object]]:
+    """What the dead letters say of themselves."""
+    rig.subscribe(session, stream="dead")
+    found: list[dict[str, object]] = []
+    for push in rig.pushes(session):
+        for memory in push.buffers:
+            envelope = read_envelope(memory)
+            assert envelope is not None
+            batch = memoryview(memory)[ENVELOPE_SIZE : ENVELOPE_SIZE + envelope.size]
+            attributes = read_columns(batch, read_header(batch)).attributes
+            rows = zip(*(array.to_pylist() for array in attributes.values()), strict=True)
+            found += [{n.removeprefix("veredus."): v for n, v in zip(attributes, row, strict=True)} for row in rows]
+    return found
+
+
+@pytest.mark.parametrize("tail_size_max", [1 << 20, 0], ids=["in memory", "in the journal"])
+def test_what_is_rejected_is_a_dead_letter_at_once_and_settled_for_good(tail_size_max: int) -> None:
+    rig = rig_of(4, limits=StreamsLimits(tail_size_max=tail_size_max))
+    rig.subscribe(5, "bob", **OWN)
+    assert give_back(rig, 5, 3, "no such flight") == x.ConfirmReturned(5, 3, is_parked=True)
+    (letter,) = letters(rig, 90)
+    wanted = {
+        "stream": "s", "sequence": 3, "source": "alpha", "number": 3, "reason": "no such flight", "attempts": 1,
+        "subscription": "bob/main",
+    }  # fmt: skip
+    assert {name: letter[name] for name in wanted} == wanted
+    rig.restart()
+    rig.subscribe(6, "bob", who=6, **OWN)
+    assert rig.pushed(6) == [1, 2, 4]
+    assert len(letters(rig, 91)) == 1
+
+
+def test_what_is_rejected_again_or_settled_already_is_no_second_letter() -> None:
+    rig = rig_of(3)
+    rig.subscribe(5, "bob", **OWN)
+    rig.settle(5, (2, 2))
+    for sequence in (1, 1, 2):
+        assert give_back(rig, 5, sequence, "bad") == x.ConfirmReturned(5, sequence, is_parked=True)
+    assert [letter["sequence"] for letter in letters(rig, 90)] == [1]
+
+
+def test_what_is_tried_again_too_often_is_a_dead_letter_that_says_how_often() -> None:
+    rig = rig_of(2)
+    rig.subscribe(5, "bob", attempts_max=3, **OWN)
+    outcomes = [give_back(rig, 5, 1, is_retry=True) for _ in range(3)]
+    assert [outcome.is_parked for outcome in outcomes] == [False, False, True]
+    (letter,) = letters(rig, 90)
+    assert (letter["sequence"], letter["reason"], letter["attempts"]) == (1, "attempts", 3)
+
+
+def test_attempts_in_one_life_and_in_the_next_count_together() -> None:
+    rig = rig_of(2)
+    rig.subscribe(5, "bob", attempts_max=3, **OWN)
+    rig.hand_out(5)
+    give_back(rig, 5, 1, is_retry=True)
+    rig.do(x.SessionClosed(5))
+    rig.subscribe(6, "bob", who=6, attempts_max=3, **OWN)
+    assert give_back(rig, 6, 1, is_retry=True).is_parked, "one that was tried again, one that it died of, and this"
+    assert not give_back(rig, 6, 2, is_retry=True).is_parked
+
+
+def test_without_a_limit_it_is_tried_again_for_ever() -> None:
+    rig = rig_of(1)
+    rig.subscribe(5, "bob", **OWN)
+    assert not any(give_back(rig, 5, 1, is_retry=True).is_parked for _ in range(20))
+
+
+def test_what_the_journal_does_not_park_is_unsettled_again() -> None:
+    rig = rig_of(2)
+    rig.subscribe(5, "bob", **OWN)
+    rig.is_full = True
+    refused = give_back(rig, 5, 1, "bad")
+    assert (refused.code, refused.is_final, refused.details["returned"]) == ("disk-full", False, 1)
+    rig.is_full = False
+    assert give_back(rig, 5, 1, "bad").is_parked
+    assert [letter["sequence"] for letter in letters(rig, 90)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "is_retry", "own", "code"),
+    [
+        (1, False, {"mode": x.SettleMode.INDIVIDUAL}, "no-dead-letters"),
+        (9, False, OWN, "not-pushed"),
+        (1, True, {}, "not-individual"),
+    ],
+)
+def test_what_cannot_be_given_back_is_refused_and_the_session_goes_on(
+    sequence: int, is_retry: bool, own: dict[str, Any], code: str
+) -> None:
+    rig = rig_of(2)
+    rig.subscribe(5, "bob", **own)
+    refused = give_back(rig, 5, sequence, is_retry=is_retry)
+    assert (refused.code, refused.is_final) == (code, False)
+    assert rig.settle(5, (1, 2))
+
+
+def test_a_full_flow_goes_on_behind_what_was_rejected() -> None:
+    rig = rig_of(1, limits=StreamsLimits(unsettled_max=1))
+    grant = rig.attach(1, who=2)
+    rig.publish(grant, 2)
+    rig.publish(grant, 3)
+    rig.subscribe(5, "bob", credit=1, **OWN)
+    rig.do(x.CreditGranted(5, 1 << 30))
+    pushed = rig.pushed(5)
+    give_back(rig, 5, pushed[0], "bad")
+    assert rig.pushed(5) >= pushed

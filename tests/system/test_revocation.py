@@ -1,0 +1,224 @@
+"""Who is proved no more, or may no more, is ended where he is: a running node takes up what has changed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import veredus
+from tests.processes import ended, free_port
+from tests.runtime.authority import Authority
+from tests.system.serving import ServedNode
+from veredus.client.blocking import Node, connect
+from veredus.runtime.security import add_token, client_context, remove_token
+
+pytestmark = pytest.mark.slow
+
+RULE = """
+[[security.rules]]
+principal = "{}"
+may = ["*"]
+streams = ["{}"]
+"""
+
+
+class Secured:
+    """A node with a file of settings, tokens and, where an authority is given, TLS."""
+
+    def __init__(self, directory: Path, authority: Authority | None = None) -> None:
+        self.tokens = directory / "tokens"
+        self.settings = directory / "veredus.toml"
+        self.authority = authority
+        self.tls_port = free_port()
+        self.served = ServedNode(directory / "journal", environment={"VEREDUS_SETTINGS": str(self.settings)})
+        self.write((("*", ">"),))
+
+    def write(self, rules: tuple[tuple[str, str], ...], more: str = "") -> None:
+        text = f'[security]\ntokens = "{self.tokens}"\n' + "".join(RULE.format(*rule) for rule in rules)
+        if self.authority is not None:
+            at = self.authority.directory
+            text += f'[listen]\ntls = "127.0.0.1:{self.tls_port}"\n'
+            text += f'[tls]\ncertificate = "{at}/node.pem"\nkey = "{at}/node.key"\n'
+            text += f'client_authorities = "{at}/authority.pem"\n'
+        self.settings.write_text(text + more)
+
+    def start(self) -> None:
+        count = self.said("node-ready")
+        self.served.spawn()
+        wait_until(lambda: self.said("node-ready") > count, self.served)
+
+    def reload(self) -> None:
+        count = self.said("settings-reloaded")
+        assert self.served.process is not None
+        self.served.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: self.said("settings-reloaded") > count, self.served)
+
+    def said(self, event: str) -> int:
+        if not self.served.log.exists():
+            return 0
+        return sum(f'"event":"{event}"' in line for line in self.served.said().splitlines())
+
+    def wait_said(self, event: str) -> dict[str, object]:
+        wait_until(lambda: self.said(event) > 0, self.served)
+        lines = [json.loads(line) for line in self.served.said().splitlines() if f'"event":"{event}"' in line]
+        found: dict[str, object] = lines[-1]
+        return found
+
+    def by_token(self, token: str) -> Node:
+        return connect(self.served.address, token=token)
+
+    def by_certificate(self, certificate: str, key: str, timeout_s: float = 10) -> Node:
+        assert self.authority is not None
+        context = client_context(str(self.authority.certificate), certificate, key)
+        context.check_hostname = False
+        return connect(f"veredus+tls://127.0.0.1:{self.tls_port}", tls=context, timeout_s=timeout_s)
+
+
+def wait_until(is_so: Callable[[], bool], served: ServedNode) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline, served.said()
+        time.sleep(0.01)
+
+
+def ended_code(node: Node) -> str:
+    """The code with which a connection is ended, seen by who uses it."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            node.streams.list()
+        except veredus.VeredusError as error:
+            if error.code not in ("in-doubt",):
+                return error.code
+        time.sleep(0.01)
+    raise AssertionError("the connection was not ended")
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[Secured]:
+    secured = Secured(tmp_path)
+    yield secured
+    secured.served.kill()
+
+
+@pytest.fixture
+def certified(tmp_path: Path) -> Iterator[Secured]:
+    authority = Authority(tmp_path / "authority")
+    authority.sign("node", "/CN=localhost", "IP:127.0.0.1")
+    secured = Secured(tmp_path, authority)
+    yield secured
+    secured.served.kill()
+
+
+def test_a_token_that_is_removed_ends_its_open_connections_and_no_others(secured: Secured) -> None:
+    (gone, line), (kept, _) = (add_token(secured.tokens, name) for name in ("desk-1", "desk-2"))
+    secured.start()
+    with secured.by_token(gone) as one, secured.by_token(kept) as two:
+        with one.publisher("s", source="p") as publisher:
+            publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
+            remove_token(secured.tokens, line.id)
+            assert ended_code(one) == "revoked"
+        assert len(two.streams.list()) == 1
+    said = secured.wait_said("principal-revoked")
+    assert (said["principal"], said["code"], said["listener"]) == ("desk-1", "revoked", "tcp")
+
+
+def test_a_token_that_expires_ends_its_open_connections(secured: Secured) -> None:
+    token, _ = add_token(secured.tokens, "desk-1", timedelta(seconds=3))
+    secured.start()
+    with secured.by_token(token) as node:
+        assert ended_code(node) == "unauthenticated"
+
+
+def test_rules_that_change_end_the_sessions_whose_right_is_gone_and_no_others(secured: Secured) -> None:
+    token, _ = add_token(secured.tokens, "desk-1")
+    secured.start()
+    with secured.by_token(token) as node:
+        kept, gone = node.publisher("kept", source="p"), node.publisher("gone", source="p")
+        for publisher in (kept, gone):
+            publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
+        with node.subscribe("gone") as subscription:
+            batch = subscription.next_batch(timeout_s=20)
+            assert batch is not None
+            secured.write((("desk-1", "kept"),))
+            secured.reload()
+            with pytest.raises(veredus.Refused) as caught:
+                subscription.next_batch(timeout_s=20)
+            assert caught.value.code == "forbidden"
+        with pytest.raises(veredus.Refused) as caught:
+            gone.wait(gone.publish("k", b"2"), timeout_s=20)
+        assert caught.value.code == "forbidden"
+        kept.wait(kept.publish("k", b"2"), timeout_s=20)
+        kept.close()
+
+
+def test_settings_that_are_not_right_change_nothing_and_those_that_need_a_restart_are_named(secured: Secured) -> None:
+    token, _ = add_token(secured.tokens, "desk-1")
+    secured.start()
+    with secured.by_token(token) as node:
+        secured.settings.write_text("[security]\ntokens = 7\n")
+        secured.reload()
+        assert "tokens" in str(secured.wait_said("settings-not-read")["reason"])
+        node.streams.create("s")
+        secured.write((("*", ">"),), '[node]\nname = "other"\n')
+        # The command does what the signal does.
+        done = ended([sys.executable, "-m", "veredus", "node", "reload", str(secured.served.directory)])
+        assert done.returncode == 0, done.stderr
+        assert secured.wait_said("settings-need-restart")["settings"] == ["node.name"]
+        node.streams.create("t")
+    assert secured.served.stop() == 0
+    nobody = ended([sys.executable, "-m", "veredus", "node", "reload", str(secured.served.directory)])
+    assert (nobody.returncode, "[no-node]" in nobody.stderr) == (3, True)
+
+
+def test_a_certificate_that_is_revoked_ends_its_open_connections_and_opens_none(certified: Secured) -> None:
+    authority = certified.authority
+    assert authority is not None
+    gone, kept = authority.sign("gone", "/CN=desk-1"), authority.sign("kept", "/CN=desk-2")
+    listed = authority.revoke()
+    certified.write((("*", ">"),))
+    text = certified.settings.read_text()
+    certified.settings.write_text(text.replace("[tls]", f'[tls]\nrevoked = "{listed}"'))
+    certified.start()
+    with certified.by_certificate(*gone) as one, certified.by_certificate(*kept) as two:
+        one.streams.create("s")
+        authority.revoke("gone")
+        certified.reload()
+        assert ended_code(one) == "revoked"
+        assert len(two.streams.list()) == 1
+    with pytest.raises(veredus.VeredusError):
+        certified.by_certificate(*gone, timeout_s=0.5)
+    certified.by_certificate(*kept).close()
+
+
+def test_the_nodes_own_certificate_is_renewed_and_a_bad_one_changes_nothing(certified: Secured) -> None:
+    authority = certified.authority
+    assert authority is not None
+    desk = authority.sign("desk", "/CN=desk-1")
+    certified.start()
+    with certified.by_certificate(*desk) as node:
+        (authority.directory / "node.pem").write_text("no certificate")
+        certified.reload()
+        assert "node.pem" in str(certified.wait_said("certificates-not-taken")["reason"])
+        certified.by_certificate(*desk).close()
+        authority.sign("node", "/CN=renewed", "IP:127.0.0.1,DNS:renewed.example.org")
+        certified.reload()
+        node.streams.create("s")
+    assert "renewed.example.org" in shown_names(certified.tls_port, str(authority.certificate))
+
+
+def shown_names(port: int, authority: str) -> str:
+    """The names of the certificate that the node shows."""
+    import socket
+
+    context = client_context(authority)
+    context.check_hostname = False
+    with socket.create_connection(("127.0.0.1", port), 10) as plain, context.wrap_socket(plain) as wrapped:
+        return str(wrapped.getpeercert())
