@@ -86,7 +86,7 @@ def said(door: str, history: tuple[object, ...], pieces: list[bytes]) -> tuple[b
         is_closed = is_closed or any(isinstance(effect, CloseLink) for effect in effects)
         if isinstance(link.dialect, Version1):
             link.dialect._answers.check()
-            link.dialect._interests.check()
+            link.dialect._delivering.check()
     return octets, is_closed
 
 

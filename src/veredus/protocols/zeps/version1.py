@@ -1,29 +1,27 @@
-"""The node's end of one attachment by version 1 of ZEPS: an anonymous source, and a subscription without a cursor.
+"""The node's end of one attachment by version 1 of ZEPS: an anonymous source, and subscriptions without a cursor.
 
     ASKING ── who it is ──► ATTACHING ── granted: ATTACH-OK ──► OPEN ── DETACH, bad ──► LEAVING
         └─────────── INVALID, silent, gone, node stops ──────────┴──────── last word ──┴──► CLOSED
 
 ASKING     The node is finding out who the peer is. What the peer already says is held, up to the greeting's size.
 ATTACHING  The stream is being opened to publish to. Who may not publish can subscribe, and hears of it at a PUBLISH.
-OPEN       Commands are obeyed. Credit counts the bytes of DELIVER commands, and may be overdrawn by one of them.
+OPEN       Commands are obeyed.
 LEAVING    The last word is owed, DETACH-OK or INVALID: it says that each good command before it has taken effect.
 CLOSED     Nothing more is said or heard.
 
 Answers are given in the order of the commands (`Answers`): PING-OK and DETACH-OK confirm each PUBLISH in front of them.
+What is delivered goes its own way beside the answers (`Delivering`): how much depends on credit, not on the commands.
 A peer of an open stream is pinged when it is silent, and let go when it stays so. What version 1 cannot say (a gap, a
 refused batch, a stream that is gone) ends the attachment with INVALID and the reason: nothing is skipped in silence.
 
 Invariants
-    (1) Each sequence is delivered at most once on an attachment, and exactly once as credit allows (`Interests`).
-    (2) What waits here for credit is at most what `WINDOW_SIZE` of credit let the streams floor push.
-    (3) Each session that was opened downward is closed by exactly one `SessionClosed`.
-    (4) A command that cannot be obeyed takes nothing from those before it, and nothing behind it is obeyed.
+    (1) Each session that was opened downward is closed by exactly one `SessionClosed`.
+    (2) A command that cannot be obeyed takes nothing from those before it, and nothing behind it is obeyed.
 Source: seed 004, "Protocol Specification"; the design, section 5 ("ZEPS").
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -33,7 +31,6 @@ from veredus.kernel.errors import PeerFault, Refused, VeredusError
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, Received
 from veredus.kernel.octets import Octets
 from veredus.kernel.symbol import Symbol
-from veredus.matching import Filter
 from veredus.protocols.links import (
     SESSION_BITS,
     DrainRequested,
@@ -47,16 +44,12 @@ from veredus.streams import exchange as x
 
 from . import frames
 from .answers import Answers
-from .asking import Asked, asked_of
+from .asking import asked_of
+from .delivering import Delivering
 from .frames import Command, CommandParser
 from .holding import Held
-from .interests import Interests
-from .orders import AskPrincipal, LinkLimits, PrincipalKnown, SessionCongested, SessionDrained
-from .packing import Unpacker, batches_of
-
-WINDOW_SIZE = 256 << 10
-"""Credit that the streams floor is given at a time, in bytes, whatever the client has given."""
-CREDIT_MAX = 1 << 62
+from .orders import AskPrincipal, LinkLimits, PrincipalKnown
+from .packing import batches_of
 
 
 class Phase(Symbol):
@@ -76,9 +69,8 @@ class Version1:
     """Owns one version 1 attachment; see the module for the picture."""
 
     __slots__ = (
-        "_answers", "_asked", "_credit", "_effects", "_floor_credit", "_held", "_interests", "_is_congested",
-        "_is_framed", "_limits", "_liveness", "_probe", "_refusal", "_session", "_source", "_stream",
-        "_stream_id", "_unpacker", "channel", "link", "parser", "phase", "principal",
+        "_answers", "_delivering", "_effects", "_held", "_is_framed", "_limits", "_liveness", "_refusal", "_source",
+        "_stream", "_stream_id", "channel", "link", "parser", "phase", "principal",
     )  # fmt: skip
 
     def __init__(
@@ -100,14 +92,7 @@ class Version1:
         self._source = 0
         self._refusal = ""
         self._answers = Answers()
-        self._asked: deque[Asked] = deque()
-        self._probe = 0
-        self._interests = Interests()
-        self._session = 0
-        self._credit = 0
-        self._floor_credit = 0
-        self._unpacker = Unpacker()
-        self._is_congested = False
+        self._delivering = Delivering(link, self._stream, is_framed, self._answers, self._effects, self._next_session)
 
     def begin(self, now: Now) -> Sequence[object]:
         """What follows from the ATTACH itself."""
@@ -129,7 +114,8 @@ class Version1:
         return self._liveness.deadline()
 
     def _take_effects(self) -> Sequence[object]:
-        effects, self._effects = self._effects, []
+        effects = self._effects.copy()
+        self._effects.clear()
         return effects
 
     # ── the link ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -192,8 +178,7 @@ class Version1:
         return frames.encode_invalid(f"{error.code}: {error.message}")
 
     def _become_leaving(self) -> None:
-        self._end_subscription()
-        self._unpacker = Unpacker()
+        self._delivering.end()
         self.phase = Phase.LEAVING
         self._liveness.end()
 
@@ -206,26 +191,24 @@ class Version1:
             if answer.ends:
                 self._close(answer.ends)
         if was_withheld and self.phase is Phase.OPEN:
-            self._deliver()
+            self._delivering.deliver()
 
     def _close(self, reason: str) -> None:
         self._become_closed()
         self._effects.append(CloseLink(self.link, reason))
 
     def _become_closed(self) -> None:
-        self._end_subscription()
-        self._asked.clear()
-        self._end_session(self._probe)
-        self._end_session(self._source)
-        self._probe = self._source = 0
+        self._delivering.close()
+        self._end_source()
         self.phase = Phase.CLOSED
         self._liveness.end()
-        self._unpacker, self.parser = Unpacker(), CommandParser(0)
+        self.parser = CommandParser(0)
         self._held.release()
 
-    def _end_session(self, session: int) -> None:
-        if session:
-            self._effects.append(x.SessionClosed(session))
+    def _end_source(self) -> None:
+        if self._source:
+            self._effects.append(x.SessionClosed(self._source))
+        self._source = 0
 
     def _next_session(self) -> int:
         """A session that no answer of the streams floor is on its way to."""
@@ -265,7 +248,7 @@ class Version1:
             self._attach(event.principal)
 
     def _attach(self, principal: str) -> None:
-        self.principal = principal
+        self.principal = self._delivering.principal = principal
         self.phase = Phase.ATTACHING
         self._source = self._next_session()
         self._effects.append(x.SourceAttachRequested(self._source, principal, self._stream, "", b""))
@@ -290,16 +273,15 @@ class Version1:
 
     def _refuse(self, said: x.Refuse, now: Now) -> None:
         error = Refused(said.code, said.message)
-        if said.session == self._probe:
+        if self._delivering.is_probe(said.session):
             self._refuse_subscription(error)
-        elif said.session == self._session:
-            self._session = 0
+        elif self._delivering.is_leg(said.session):
+            self._delivering.forget_leg()
             self._blame(error)
         elif said.session != self._source:
             return
         elif self.phase is Phase.ATTACHING and said.code == "forbidden":
-            self._end_session(self._source)
-            self._source = 0
+            self._end_source()
             self._refusal = said.message
             self._become_open(now)
         else:
@@ -332,120 +314,28 @@ class Version1:
     # ── subscribe ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _subscribe(self, command: frames.Subscribe, now: Now) -> None:
-        self._interests.check_room(len(self._asked))
-        self._asked.append(asked_of(command.pattern, command.latest, now.wall_us))
-        self._answers.owe_subscription()
-        if not self._probe:
-            self._ask_next()
+        self._delivering.subscribe(asked_of(command.pattern, command.latest, now.wall_us))
 
-    def _ask_next(self) -> None:
-        """Find out whether the next subscription can be had, and where it begins, before it joins the others."""
-        self._probe = self._next_session() if self._asked else 0
-        if self._probe:
-            start = self._asked[0].start
-            self._effects.append(x.SubscribeRequested(self._probe, self.principal, self._stream, start=start))
-
-    def _grant_asked(self, said: x.GrantSubscription, now: Now) -> None:
-        pattern, start, latest = self._asked.popleft()
-        self._end_session(self._probe)
-        self._interests.add(pattern, latest if start.kind is x.StartKind.SEQUENCE else said.position - 1)
-        self._ask_next()
-        if not self._asked and self.phase is Phase.OPEN:
-            self._begin_leg()
-        self._answers.grant_subscription()
+    def _grant_subscription(self, said: x.GrantSubscription, now: Now) -> None:
+        self._delivering.grant(said)
         self._answer()
 
     def _refuse_subscription(self, error: Refused) -> None:
-        self._asked.clear()
-        self._probe = 0
+        self._delivering.forget_asked()
         self._become_leaving()
         self._answers.refuse_subscription(self._invalid(error), error.code)
         self._answer()
 
-    def _begin_leg(self) -> None:
-        self._end_subscription()
-        self._session = self._next_session()
-        leg = self._interests.next_leg()
-        self._floor_credit = self._wanted_credit()
-        self._effects.append(
-            x.SubscribeRequested(
-                self._session,
-                self.principal,
-                self._stream,
-                filter=Filter(leg.keys),
-                start=x.Start(x.StartKind.SEQUENCE, leg.start),
-                until=leg.until,
-                credit=self._floor_credit,
-            )
-        )
-
-    def _end_subscription(self) -> None:
-        self._end_session(self._session)
-        self._session = 0
-
-    def _grant_subscription(self, said: x.GrantSubscription, now: Now) -> None:
-        if said.session == self._probe:
-            self._grant_asked(said, now)
-        elif said.session == self._session:
-            self._interests.advance(said.position)
-            if self._is_congested:
-                self._effects.append(SessionCongested(self._session))
-
-    def _push(self, said: x.Push, now: Now) -> None:
-        if said.session == self._session:
-            self._floor_credit -= said.size + x.PUSH_OVERHEAD
-            self._unpacker.add(said.buffers, self._interests.covered)
-            self._interests.advance(said.last_sequence + 1)
-            self._deliver()
-
-    def _push_progress(self, said: x.PushProgress, now: Now) -> None:
-        if said.session == self._session:
-            self._interests.advance(said.position)
-
     def _push_gap(self, said: x.PushGap, now: Now) -> None:
-        if said.session == self._session:
-            last = said.next_sequence - 1
-            self._blame(Refused("gap", f"sequences {said.first_sequence} to {last} are not available: {said.code}"))
-
-    def _finish_leg(self, said: x.EndSubscription, now: Now) -> None:
-        if said.session == self._session:
-            self._interests.advance(said.next_sequence)
-            self._begin_leg()
-
-    # ── credit ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _take_credit(self, command: frames.Credit, now: Now) -> None:
-        self._credit = min(self._credit + command.credit, CREDIT_MAX)
-        self._deliver()
-
-    def _deliver(self) -> None:
-        """Deliver what credit allows, and let the streams floor push more when nothing is left here."""
-        if not self._is_congested and not self._answers.withholds_deliveries:
-            commands, self._credit = self._unpacker.take(self._credit)
-            if self._is_framed:
-                self._effects += [Send(self.link, (command,)) for command in commands]
-            elif commands:
-                self._effects.append(Send(self.link, (b"".join(commands),)))
-        wanted = self._wanted_credit()
-        if self._session and wanted and self._floor_credit <= 0:
-            self._effects.append(x.CreditGranted(self._session, wanted - self._floor_credit))
-            self._floor_credit = wanted
-
-    def _wanted_credit(self) -> int:
-        return min(self._credit, WINDOW_SIZE) if self._unpacker.is_empty and self._credit > 0 else 0
-
-    def _congest(self, event: LinkCongested, now: Now) -> None:
-        self._is_congested = True
-        if self._session:
-            self._effects.append(SessionCongested(self._session))
+        try:
+            self._delivering.push_gap(said)
+        except Refused as error:
+            self._blame(error)
 
     def _relieve(self, event: LinkDrained, now: Now) -> None:
-        self._is_congested = False
         # What lay in front of a PING was taken: who is slow is not silent.
         self._liveness.hear(now.monotonic_ns)
-        if self._session:
-            self._effects.append(SessionDrained(self._session))
-        self._deliver()
+        self._delivering.relieve()
 
     # ── heartbeat ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -460,7 +350,7 @@ _LINK: dict[type, _Handler] = {
     Received: Version1._receive,
     FrameRefused: lambda link, event, _: link._blame(PeerFault(event.code, event.message)),
     LinkClosed: Version1._lose,
-    LinkCongested: Version1._congest,
+    LinkCongested: lambda link, _, __: link._delivering.congest(),
     LinkDrained: Version1._relieve,
     DeadlineReached: Version1._watch,
     DrainRequested: Version1._drain_node,
@@ -481,10 +371,10 @@ _HANDLERS: dict[Phase, dict[type, _Handler]] = {
         **_SOURCE,
         frames.Publish: Version1._receive_run,
         x.GrantSubscription: Version1._grant_subscription,
-        x.Push: Version1._push,
-        x.PushProgress: Version1._push_progress,
+        x.Push: lambda link, said, _: link._delivering.push(said),
+        x.PushProgress: lambda link, said, _: link._delivering.push_progress(said),
         x.PushGap: Version1._push_gap,
-        x.EndSubscription: Version1._finish_leg,
+        x.EndSubscription: lambda link, said, _: link._delivering.finish_leg(said),
     },
     Phase.LEAVING: {**_LINK, **_SOURCE, x.GrantSubscription: Version1._grant_subscription},
     Phase.CLOSED: {},
@@ -494,7 +384,7 @@ _COMMANDS: dict[type, _Handler] = {
     frames.PingOk: lambda *_: None,
     frames.Publish: Version1._publish,
     frames.Subscribe: Version1._subscribe,
-    frames.Credit: Version1._take_credit,
+    frames.Credit: lambda link, command, _: link._delivering.give_credit(command.credit),
     frames.Detach: Version1._detach,
 }
 """What is obeyed where the stream is open; of a PING-OK it is enough that it was heard."""

@@ -1,0 +1,230 @@
+"""What one version 1 attachment is delivered: its subscriptions, found out one by one, and the credit they share.
+
+    SUBSCRIBE ──► asked ── a probe is granted ──► joins the interests ── nothing else is asked ──► a leg walks on
+                    └───── the probe is refused: the attachment ends
+
+A probe is a subscription without credit: it finds out whether that one can be had, and where it begins. A leg is the
+subscription that brings publications; it begins anew whenever the interests change (`Interests`).
+
+Invariants
+    (1) Each sequence is delivered at most once on an attachment, and exactly once as credit allows (`Interests`).
+    (2) What waits here for credit is at most what `WINDOW_SIZE` of credit let the streams floor push.
+    (3) The probe and the leg are each closed by exactly one `SessionClosed`, unless the streams floor has ended them.
+    (4) No DELIVER is said while a SUBSCRIBE-OK is owed, or while the link is congested.
+Source: seed 004, "Detailed Design Notes"; the design, section 5 ("ZEPS").
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from veredus.kernel.effects import Send
+from veredus.kernel.errors import Refused
+from veredus.matching import Filter
+from veredus.streams import exchange as x
+
+from .answers import Answers
+from .asking import Asked
+from .interests import Interests
+from .orders import SessionCongested, SessionDrained
+from .packing import Unpacker
+
+WINDOW_SIZE = 256 << 10
+"""Credit that the streams floor is given at a time, in bytes, whatever the client has given."""
+CREDIT_MAX = 1 << 62
+
+
+class Delivering:
+    """Owns an attachment's subscriptions and credit; what follows is added to the attachment's `effects`."""
+
+    __slots__ = (
+        "_answers", "_asked", "_credit", "_effects", "_floor_credit", "_interests", "_is_congested", "_is_ending",
+        "_is_framed", "_leg", "_link", "_next_session", "_probe", "_stream", "_unpacker", "principal",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        link: int,
+        stream: str,
+        is_framed: bool,
+        answers: Answers,
+        effects: list[object],
+        next_session: Callable[[], int],
+    ) -> None:
+        """Nothing is subscribed to yet; `principal` must be set before anything is."""
+        self._link = link
+        self._stream = stream
+        self._is_framed = is_framed
+        self._answers = answers
+        self._effects = effects
+        self._next_session = next_session
+        self.principal = ""
+        self._asked: deque[Asked] = deque()
+        self._probe = 0
+        self._interests = Interests()
+        self._leg = 0
+        self._credit = 0
+        self._floor_credit = 0
+        self._unpacker = Unpacker()
+        self._is_congested = False
+        self._is_ending = False
+
+    # ── subscribe ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def subscribe(self, asked: Asked) -> None:
+        """One more subscription is asked for. Raises `Refused("bad-filter")` where that is one too many."""
+        self._interests.check_room(len(self._asked))
+        self._asked.append(asked)
+        self._answers.owe_subscription()
+        if not self._probe:
+            self._ask_next()
+
+    def _ask_next(self) -> None:
+        """Find out whether the next subscription can be had, and where it begins, before it joins the others."""
+        self._probe = self._next_session() if self._asked else 0
+        if self._probe:
+            start = self._asked[0].start
+            self._effects.append(x.SubscribeRequested(self._probe, self.principal, self._stream, start=start))
+
+    def grant(self, said: x.GrantSubscription) -> None:
+        """The streams floor has granted a probe, whose SUBSCRIBE-OK may be said now, or a leg."""
+        if said.session == self._probe:
+            self._join(said)
+        elif said.session == self._leg:
+            self._interests.advance(said.position)
+            if self._is_congested:
+                self._effects.append(SessionCongested(self._leg))
+
+    def _join(self, said: x.GrantSubscription) -> None:
+        pattern, start, latest = self._asked.popleft()
+        self._end_session(self._probe)
+        self._interests.add(pattern, latest if start.kind is x.StartKind.SEQUENCE else said.position - 1)
+        self._ask_next()
+        if not self._asked and not self._is_ending:
+            self._begin_leg()
+        self._answers.grant_subscription()
+
+    def is_probe(self, session: int) -> bool:
+        """Whether a refusal of this session answers the SUBSCRIBE that is being found out about."""
+        return session == self._probe
+
+    def is_leg(self, session: int) -> bool:
+        """Whether a refusal of this session ends what is being delivered."""
+        return session == self._leg
+
+    def forget_asked(self) -> None:
+        """The streams floor has refused the probe: nothing that was asked for behind it is found out about."""
+        self._asked.clear()
+        self._probe = 0
+
+    def forget_leg(self) -> None:
+        """The streams floor has ended the leg."""
+        self._leg = 0
+
+    def _begin_leg(self) -> None:
+        self._end_leg()
+        self._leg = self._next_session()
+        leg = self._interests.next_leg()
+        self._floor_credit = self._wanted_credit()
+        self._effects.append(
+            x.SubscribeRequested(
+                self._leg,
+                self.principal,
+                self._stream,
+                filter=Filter(leg.keys),
+                start=x.Start(x.StartKind.SEQUENCE, leg.start),
+                until=leg.until,
+                credit=self._floor_credit,
+            )
+        )
+
+    def end(self) -> None:
+        """Deliver nothing more; what was asked for is still found out about, since answers are owed."""
+        self._is_ending = True
+        self._end_leg()
+        self._unpacker = Unpacker()
+
+    def close(self) -> None:
+        """The attachment is over."""
+        self.end()
+        self._asked.clear()
+        self._end_session(self._probe)
+        self._probe = 0
+
+    def _end_leg(self) -> None:
+        self._end_session(self._leg)
+        self._leg = 0
+
+    def _end_session(self, session: int) -> None:
+        if session:
+            self._effects.append(x.SessionClosed(session))
+
+    # ── what the streams floor pushes ────────────────────────────────────────────────────────────────────────────────
+
+    def push(self, said: x.Push) -> None:
+        """Take records, and deliver of them what credit allows."""
+        if said.session == self._leg:
+            self._floor_credit -= said.size + x.PUSH_OVERHEAD
+            self._unpacker.add(said.buffers, self._interests.covered)
+            self._interests.advance(said.last_sequence + 1)
+            self.deliver()
+
+    def push_progress(self, said: x.PushProgress) -> None:
+        """Nothing matched up to there."""
+        if said.session == self._leg:
+            self._interests.advance(said.position)
+
+    def push_gap(self, said: x.PushGap) -> None:
+        """Version 1 cannot say a gap: raises `Refused("gap")`."""
+        if said.session == self._leg:
+            last = said.next_sequence - 1
+            raise Refused("gap", f"sequences {said.first_sequence} to {last} are not available: {said.code}")
+
+    def finish_leg(self, said: x.EndSubscription) -> None:
+        """The leg has come to where another interest is: they walk on together."""
+        if said.session == self._leg:
+            self._interests.advance(said.next_sequence)
+            self._begin_leg()
+
+    # ── credit ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def give_credit(self, credit: int) -> None:
+        """The client is ready to take so many bytes more."""
+        self._credit = min(self._credit + credit, CREDIT_MAX)
+        self.deliver()
+
+    def deliver(self) -> None:
+        """Deliver what credit allows, and let the streams floor push more when nothing is left here."""
+        if not self._is_congested and not self._answers.withholds_deliveries:
+            commands, self._credit = self._unpacker.take(self._credit)
+            if self._is_framed:
+                self._effects += [Send(self._link, (command,)) for command in commands]
+            elif commands:
+                self._effects.append(Send(self._link, (b"".join(commands),)))
+        wanted = self._wanted_credit()
+        if self._leg and wanted and self._floor_credit <= 0:
+            self._effects.append(x.CreditGranted(self._leg, wanted - self._floor_credit))
+            self._floor_credit = wanted
+
+    def _wanted_credit(self) -> int:
+        return min(self._credit, WINDOW_SIZE) if self._unpacker.is_empty and self._credit > 0 else 0
+
+    def congest(self) -> None:
+        """The link takes no more for now: what is published meanwhile comes from history."""
+        self._is_congested = True
+        if self._leg:
+            self._effects.append(SessionCongested(self._leg))
+
+    def relieve(self) -> None:
+        """The link takes more again."""
+        self._is_congested = False
+        if self._leg:
+            self._effects.append(SessionDrained(self._leg))
+        self.deliver()
+
+    def check(self) -> None:
+        """Repeat the invariants."""
+        self._interests.check()
+        assert not (self._is_ending and self._leg)
+        assert bool(self._probe) == bool(self._asked)
