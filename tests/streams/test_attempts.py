@@ -3,6 +3,7 @@
 import pytest
 
 from tests.streams.rig import Rig
+from veredus.matching import Filter
 from veredus.streams import exchange as x
 
 PARKING = {"attempts_max": 2, "parked_to": "parked"}
@@ -84,3 +85,27 @@ def test_what_lies_where_an_end_was_lost_was_tried_by_nobody() -> None:
     rig.floor.tables.streams["s"].raise_term(2, 2)
     assert live(rig, 7, handed_to=0) == [2, 3], "what lies from 2 on is not what was tried twice"
     assert parked(rig, 90) == [1]
+
+
+ENDS, ALL = Filter(where="n = 1 or n = 4"), Filter(where="n > 0")
+
+
+def test_what_another_filter_passed_over_was_handed_to_nobody() -> None:
+    rig = rig_of(4)
+    rig.subscribe(5, "bob", who=5, filter=ENDS, **PARKING)
+    rig.do(x.HandedOut(5, 4), x.FilterChangeRequested(5, ALL), x.SessionClosed(5))
+    rig.subscribe(6, "bob", who=5, filter=None, **PARKING)
+    rig.do(x.SessionClosed(6))
+    assert (rig.pushed(5), rig.pushed(6)) == ([1, 4], [1, 2, 3, 4])
+    live(rig, 7, handed_to=4)
+    assert live(rig, 8, handed_to=0) == [1, 2, 3, 4], "life 7 alone was handed 2 and 3"
+
+
+def test_what_was_handed_out_before_a_filter_came_is_not_counted_behind_it() -> None:
+    rig = rig_of(4)
+    rig.subscribe(5, "bob", who=5, filter=ENDS, **PARKING)
+    rig.do(x.HandedOut(5, 4), x.SessionClosed(5))
+    rig.subscribe(6, "bob", who=5, filter=None, credit=0, **PARKING)
+    rig.do(x.FilterChangeRequested(6, ALL), x.CreditGranted(6, 1 << 40), x.SessionClosed(6))
+    live(rig, 7, handed_to=4)
+    assert live(rig, 8, handed_to=0) == [1, 2, 3, 4], "life 7 alone was handed 2 and 3"

@@ -248,18 +248,23 @@ class Subscription:
 
     def refiltered(self, filter_: Filter, sequence: int) -> SubscriptionOpened:
         """The fact that another filter counts from `sequence` on. What the one before had pushed was not tried under
-        this one: some of it may have been rejected.
+        this one, and what lies behind was not handed out: some of it may have been rejected.
         """
         opened = self.opened()
         if filter_ == self.filter:
             return opened
-        return msgspec.structs.replace(opened, filter=filter_, filter_sequence=sequence, attempts=())
+        handed_to = min(self.handed_to, sequence - 1)
+        return msgspec.structs.replace(
+            opened, filter=filter_, filter_sequence=sequence, attempts=(), handed_to=handed_to
+        )
 
     def refilter(self, fact: SubscriptionOpened) -> None:
-        """Another filter is in the journal."""
-        self.filter = fact.filter
-        self.filter_sequence = fact.filter_sequence
-        self.attempts = fact.attempts
+        """Another filter, or the one before once more, is in the journal."""
+        if fact.filter != self.filter:
+            self.filter = fact.filter
+            self.filter_sequence = fact.filter_sequence
+            self.attempts = fact.attempts
+            self.handed_to = fact.handed_to
         self.floor_durable = max(self.floor_durable, fact.floor)
 
     def handed_on(
@@ -277,7 +282,7 @@ class Subscription:
             mode=mode,
             pushed_known=self.floor,
             # The same application still has what it was handed; another one has been handed nothing yet.
-            handed_to=max(self.floor, self.handed_to) if is_same and is_filter_kept else self.floor,
+            handed_to=max(self.floor, self._tried_to) if is_same and is_filter_kept else self.floor,
             attempts_max=attempts_max,
             attempts=() if not is_filter_kept else self.attempts if is_same else self._tried(),
             parked_to=parked_to,
@@ -289,7 +294,10 @@ class Subscription:
 
         What was settled while the fact was on its way is not in the journal yet: it lies above that floor.
         """
-        self.refilter(fact)
+        self.filter = fact.filter
+        self.filter_sequence = fact.filter_sequence
+        self.attempts = fact.attempts
+        self.floor_durable = max(self.floor_durable, fact.floor)
         self.epoch = fact.epoch
         self.incarnation = fact.incarnation
         self.attempts_max = fact.attempts_max
@@ -305,12 +313,17 @@ class Subscription:
         self.pushed_known = fact.pushed_known
         self.handed_to = fact.handed_to
 
+    @property
+    def _tried_to(self) -> int:
+        """Up to where the application was handed what is unsettled, and all of that under the present filter."""
+        return self.handed_to if self.filter_sequence <= self.floor + 1 else self.floor
+
     def _tried(self) -> tuple[tuple[int, int, int], ...]:
         """How often applications were handed what is unsettled, those of before and the present one."""
         if not self.attempts_max:
             return ()
         counted: list[tuple[int, int, int]] = []
-        handed_to = self.handed_to if self.filter_sequence <= self.floor + 1 else self.floor
+        handed_to = self._tried_to
         reached = max(handed_to, max((last for _, last, _ in self.attempts), default=0))
         for first, last in between(self.floor + 1, reached, self.settled_ranges()):
             counted += self._attempts_in(first, min(last, handed_to), 1)
