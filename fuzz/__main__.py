@@ -5,10 +5,18 @@ from __future__ import annotations
 import argparse
 import sys
 
-from fuzz import batch, frames_v1, frames_v2, links, zmtp
+from fuzz import batch, filters, frames_v1, frames_v2, links, topics, zmtp
 from fuzz.driver import run
 
-TARGETS = {"frames_v1": frames_v1, "frames_v2": frames_v2, "batch": batch, "links": links, "zmtp": zmtp}
+TARGETS = {
+    "frames_v1": frames_v1,
+    "frames_v2": frames_v2,
+    "batch": batch,
+    "links": links,
+    "zmtp": zmtp,
+    "topics": topics,
+    "filters": filters,
+}
 
 
 def main() -> None:
