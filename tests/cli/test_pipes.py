@@ -259,3 +259,17 @@ def test_what_a_pipe_publishes_again_is_said_and_with_resume_it_does_not(
     for _ in range(2):
         assert "--resume" not in publish("once", "--resume")
     assert node.streams.show("once")["head"] == 2
+
+
+def test_a_line_is_published_without_what_draws_and_what_computes(node: Embedded) -> None:
+    heavy = "[name for name in ('pyarrow.compute', 'rich', 'pandas', 'structlog') if name in sys.modules]"
+    publish = f"run(veredus, ['pub', 'trades', '-a', {node.served.address!r}])"
+    imports = "import sys; from veredus.cli import veredus; from veredus.cli.exits import run"
+    with Child(
+        [sys.executable, "-c", f"{imports}; assert {publish} == 0; print({heavy})"], stdin=-1, stdout=-1
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"one\n")
+        child.stdin.close()
+        assert child.stdout.read() == b"[]\n"

@@ -5,8 +5,6 @@ import pytest
 from veredus.node.exposure import faults_of
 from veredus.node.settings import SECTIONS, SETTINGS, NodeSettings
 from veredus.node.specs import Setting, Unit, split_address
-from veredus.streams.exchange import Durability
-from veredus.streams.tables import StreamsLimits
 
 BY_PATH = {setting.path: setting for setting in SETTINGS}
 
@@ -61,11 +59,3 @@ def test_an_address_has_a_host_and_a_port() -> None:
     assert split_address("localhost:0") == ("localhost", 0)
     assert split_address("[::1]:7071") == ("::1", 7071)
     assert split_address("*:7071") == ("*", 7071)
-
-
-def test_the_floors_below_get_what_the_settings_say() -> None:
-    settings = NodeSettings()
-    assert settings.streams_limits == StreamsLimits()
-    assert settings.batch_limits.payload_size_max < settings.limits.frame_size_max
-    assert settings.durability is Durability.GROUP
-    assert settings.log_settings.segment_size == settings.journal.segment_size

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import click
 import msgspec
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -63,23 +63,40 @@ def time_text(microseconds: int) -> str:
     return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def progress() -> Progress:
+def progress() -> Progress | Unseen:
     """A progress display on standard error; on anything but a terminal it shows nothing."""
+    if not sys.stderr.isatty():
+        return Unseen()
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.fields[figures]}"),
         TimeElapsedColumn(),
-        console=console,
+        console=Console(stderr=True),
         transient=True,
-        disable=not console.is_terminal,
         refresh_per_second=5,
     )
+
+
+class Unseen:
+    """A progress display that nobody sees."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def add_task(self, description: str, *, total: float | None, figures: str) -> TaskID:
+        """As rich's: what else there is to be shown."""
+        return cast("TaskID", 0)
+
+    def update(self, task: TaskID, *, completed: float | None = None, figures: str = "") -> None:
+        """As rich's: how far it is."""
 
 
 def _encoded(value: object) -> bytes:

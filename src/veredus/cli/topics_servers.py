@@ -123,7 +123,7 @@ def _topics(node: Node) -> list[dict[str, object]]:
 
 def _subscribers(node: Node) -> list[dict[str, object]]:
     from veredus.cli.terminal import time_text
-    from veredus.protocols.topics.getting import SUBSCRIPTION
+    from veredus.protocols.topics.ids import SUBSCRIPTION
 
     return [
         {
@@ -138,7 +138,7 @@ def _subscribers(node: Node) -> list[dict[str, object]]:
 
 
 def _merges(node: Node) -> list[dict[str, object]]:
-    from veredus.protocols.topics.keeping import SINK
+    from veredus.protocols.topics.ids import SINK
 
     return [
         {"topic": topic, "first": first, "count": count, "giver": sink["sink"].removeprefix(SINK)[:16]}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from veredus.delivery.batch import BatchLimits
 from veredus.delivery.columns import lengths_of
 from veredus.delivery.cutting import Tabled
 from veredus.delivery.publication import TIMESTAMP, Columns
+from veredus.kernel.arrow import pc
 from veredus.kernel.errors import Misuse
 from veredus.kernel.names import KEY_SIZE_MAX
 

@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from veredus.kernel.arrow import pc
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets, aligned, padding
 

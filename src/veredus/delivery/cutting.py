@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from veredus.kernel.arrow import pc
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets
 

@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import re2
 
 from veredus.delivery.arrays import constant_octets, octets_array, octets_scalar
+from veredus.kernel.arrow import pc
 from veredus.kernel.errors import InvariantBroken
 from veredus.matching.operands import (
     DTYPES,

@@ -8,9 +8,9 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from veredus.delivery.arrays import octets_array
+from veredus.kernel.arrow import pc
 from veredus.kernel.errors import Refused
 from veredus.matching.patterns import EVERY_KEY, LiteralPattern, Pattern, PrefixPattern, compile_pattern
 from veredus.matching.predicate import Predicate, compile_predicate

@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from veredus.delivery.arrays import octets_scalar
+from veredus.kernel.arrow import pc
 from veredus.kernel.errors import Misuse
 from veredus.matching.selection import Mask, binary_of, fixed_width, mask_of, validity_of
 from veredus.matching.syntax import PSEUDO_COLUMNS, Kind, Literal
@@ -144,7 +144,7 @@ class Comparator(NamedTuple):
     """One way to compare, in each of its three homes: numpy, Arrow's binary arrays, and what NaN answers."""
 
     ufunc: Callable[..., Any]
-    arrow: Callable[..., Any]
+    arrow: str
     with_nan: bool
 
 
@@ -204,7 +204,7 @@ def _compare_octets(comparator: Comparator, left: Any, right: Any) -> Any:
         left = octets_scalar(left)
     elif isinstance(right, bytes):
         right = octets_scalar(right)
-    return mask_of(comparator.arrow(left, right))
+    return mask_of(getattr(pc, comparator.arrow)(left, right))
 
 
 def _compare_mixed(comparator: Comparator, integers: Any, floats: Any, direction: int) -> Any:
@@ -228,10 +228,10 @@ def _compare_mixed(comparator: Comparator, integers: Any, floats: Any, direction
 def comparators() -> dict[str, Comparator]:
     """Every comparison by its symbol."""
     return {
-        "=": Comparator(np.equal, pc.equal, False),
-        "<>": Comparator(np.not_equal, pc.not_equal, True),
-        "<": Comparator(np.less, pc.less, False),
-        "<=": Comparator(np.less_equal, pc.less_equal, False),
-        ">": Comparator(np.greater, pc.greater, False),
-        ">=": Comparator(np.greater_equal, pc.greater_equal, False),
+        "=": Comparator(np.equal, "equal", False),
+        "<>": Comparator(np.not_equal, "not_equal", True),
+        "<": Comparator(np.less, "less", False),
+        "<=": Comparator(np.less_equal, "less_equal", False),
+        ">": Comparator(np.greater, "greater", False),
+        ">=": Comparator(np.greater_equal, "greater_equal", False),
     }

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
 
+from veredus.kernel.arrow import pc
 from veredus.matching.operands import (
     INT64_MAX,
     INT64_MIN,

@@ -20,10 +20,10 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import re2
 
 from veredus.delivery.arrays import octets_scalar
+from veredus.kernel.arrow import pc
 from veredus.kernel.errors import Refused
 from veredus.kernel.names import KEY_SIZE_MAX
 from veredus.matching.selection import (

@@ -13,18 +13,12 @@ from typing import Annotated
 
 import msgspec
 
-from veredus.delivery.batch import BatchLimits
-from veredus.journal.exchange import SyncMode
-from veredus.journal.settings import LogSettings
 from veredus.node.rules import Rule
 from veredus.node.specs import Spec, Unit, settings_of
 from veredus.node.specs import choice as _choice
 from veredus.node.specs import count as _count
 from veredus.node.specs import duration as _duration
 from veredus.node.specs import size as _size
-from veredus.streams.exchange import Durability
-from veredus.streams.facts import StreamConfig
-from veredus.streams.tables import StreamsLimits
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MS, SECOND = 10**6, 10**9
@@ -209,17 +203,6 @@ class StreamSection(msgspec.Struct, frozen=True, kw_only=True):
     lag_size_max: Annotated[int, _size(_LAG)] = 0
     sources_max: Annotated[int, _count(_SOURCES, 1)] = 100_000
 
-    @property
-    def config(self) -> StreamConfig:
-        """The same as the streams floor has it."""
-        return StreamConfig(
-            retention_age_s=self.retention_age_ns / SECOND,
-            retention_size=self.retention_size,
-            retention_count=self.retention_count,
-            lag_size_max=self.lag_size_max,
-            sources_max=self.sources_max,
-        )
-
 
 class StreamsSection(StreamSection, frozen=True, kw_only=True):
     """How streams are created, and their default retention and limits."""
@@ -341,56 +324,6 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     log: LogSection = LogSection()
     audit: AuditSection = AuditSection()
     stream: Mapping[str, StreamSection] = {}
-
-    @property
-    def batch_limits(self) -> BatchLimits:
-        """What is announced to sources."""
-        limits = self.limits
-        return BatchLimits(
-            limits.batch_size_max,
-            limits.body_size_max,
-            limits.batch_count_max,
-            limits.attributes_max,
-            limits.token_size_max,
-        )
-
-    @property
-    def log_settings(self) -> LogSettings:
-        """How the journal's log keeps itself."""
-        journal = self.journal
-        return LogSettings(
-            segment_size=journal.segment_size,
-            group_size_max=journal.group_size_max,
-            sync=SyncMode[journal.sync.upper()],
-            interval_ns=journal.sync_interval_ns,
-            checkpoint_interval_size=journal.checkpoint_interval_size,
-            free_count_max=journal.free_segments_max,
-        )
-
-    @property
-    def durability(self) -> Durability:
-        """What an acknowledgement buys."""
-        return Durability[self.journal.sync.upper()]
-
-    @property
-    def streams_limits(self) -> StreamsLimits:
-        """The bounds of the streams floor."""
-        limits = self.limits
-        return StreamsLimits(
-            streams_max=limits.streams_max,
-            streams_per_principal_max=limits.streams_per_principal_max,
-            sources_per_principal_max=limits.sources_per_principal_max,
-            tail_size_max=limits.tail_size_max,
-            unsettled_max=limits.unsettled_max,
-            subscriptions_max=limits.subscriptions_max,
-            stages_max=limits.stages_max,
-            filter_terms_per_principal_max=limits.filter_terms_per_principal_max,
-            sinks_max=limits.sinks_max,
-            sinks_per_principal_max=limits.sinks_per_principal_max,
-            stage_lease_ns=limits.stage_lease_ns,
-            creates_on_use=self.streams.create_on_use,
-            config=self.streams.config,
-        )
 
 
 SECTIONS: dict[str, type[msgspec.Struct]] = {

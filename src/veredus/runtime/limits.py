@@ -5,12 +5,18 @@ from __future__ import annotations
 import contextlib
 import resource
 
+from veredus.delivery.batch import BatchLimits
+from veredus.journal.exchange import SyncMode
+from veredus.journal.settings import LogSettings
 from veredus.node.admission import AdmissionLimits, limits_within
 from veredus.node.exposure import access_of
-from veredus.node.settings import NodeSettings
+from veredus.node.settings import SECOND, NodeSettings, StreamSection
 from veredus.protocols.topics.server import ServerSettings
 from veredus.protocols.zeps.orders import LinkLimits
+from veredus.streams.exchange import Durability
+from veredus.streams.facts import StreamConfig
 from veredus.streams.rights import ANONYMOUS
+from veredus.streams.tables import StreamsLimits
 
 from .telemetry import CONNECTIONS_MAX as METRICS_CONNECTIONS_MAX
 
@@ -51,7 +57,7 @@ def link_limits_of(settings: NodeSettings) -> LinkLimits:
     limits = settings.limits
     return LinkLimits(
         settings.node.name,
-        settings.batch_limits,
+        batch_limits_of(settings),
         limits.frame_size_max,
         limits.channels_max,
         limits.greeting_timeout_ns,
@@ -75,4 +81,65 @@ def server_settings_of(settings: NodeSettings, address: str) -> ServerSettings:
         topics.sessions_max,
         topics.requests_max,
         access_of(settings).unproven or ANONYMOUS,
+    )
+
+
+def batch_limits_of(settings: NodeSettings) -> BatchLimits:
+    """What is announced to sources."""
+    limits = settings.limits
+    return BatchLimits(
+        limits.batch_size_max,
+        limits.body_size_max,
+        limits.batch_count_max,
+        limits.attributes_max,
+        limits.token_size_max,
+    )
+
+
+def log_settings_of(settings: NodeSettings) -> LogSettings:
+    """How the journal's log keeps itself."""
+    journal = settings.journal
+    return LogSettings(
+        segment_size=journal.segment_size,
+        group_size_max=journal.group_size_max,
+        sync=SyncMode[journal.sync.upper()],
+        interval_ns=journal.sync_interval_ns,
+        checkpoint_interval_size=journal.checkpoint_interval_size,
+        free_count_max=journal.free_segments_max,
+    )
+
+
+def durability_of(settings: NodeSettings) -> Durability:
+    """What an acknowledgement buys."""
+    return Durability[settings.journal.sync.upper()]
+
+
+def config_of(section: StreamSection) -> StreamConfig:
+    """Retention and limits of a stream, as the streams floor has them."""
+    return StreamConfig(
+        retention_age_s=section.retention_age_ns / SECOND,
+        retention_size=section.retention_size,
+        retention_count=section.retention_count,
+        lag_size_max=section.lag_size_max,
+        sources_max=section.sources_max,
+    )
+
+
+def streams_limits_of(settings: NodeSettings) -> StreamsLimits:
+    """The bounds of the streams floor."""
+    limits = settings.limits
+    return StreamsLimits(
+        streams_max=limits.streams_max,
+        streams_per_principal_max=limits.streams_per_principal_max,
+        sources_per_principal_max=limits.sources_per_principal_max,
+        tail_size_max=limits.tail_size_max,
+        unsettled_max=limits.unsettled_max,
+        subscriptions_max=limits.subscriptions_max,
+        stages_max=limits.stages_max,
+        filter_terms_per_principal_max=limits.filter_terms_per_principal_max,
+        sinks_max=limits.sinks_max,
+        sinks_per_principal_max=limits.sinks_per_principal_max,
+        stage_lease_ns=limits.stage_lease_ns,
+        creates_on_use=settings.streams.create_on_use,
+        config=config_of(settings.streams),
     )

@@ -48,7 +48,16 @@ from .audit import AuditedLogger, AuditLog
 from .directory import Directory, open_directory
 from .disk import Disk, drive_recovery
 from .host import Host
-from .limits import admission_limits_of, link_limits_of, metrics_places, server_settings_of
+from .limits import (
+    admission_limits_of,
+    config_of,
+    durability_of,
+    link_limits_of,
+    log_settings_of,
+    metrics_places,
+    server_settings_of,
+    streams_limits_of,
+)
 from .listeners import Arrivals, Listener, Peer, UnixPath
 from .logs import log_loop_failures, lost_line_count
 from .multicast import DOOR as MULTICAST_DOOR
@@ -112,7 +121,7 @@ class Node:
             began = time.perf_counter()
             floor, recovered = self._recover(self._directory)
             was_clean = recovered.is_clean
-            log = Log(settings.log_settings, recovered)
+            log = Log(log_settings_of(settings), recovered)
             limits = settings.limits
             self._admission_limits = admission_limits_of(settings)
             # Half of all places at most, so that no principal keeps the others out where files are few.
@@ -128,7 +137,7 @@ class Node:
             self.host.log = self._log
             self.engine.administering.why_not = self._why_not_audited
             self._enter(floor.finish_recovery(was_clean))
-            if recovered.is_damaged or (not was_clean and settings.durability is not Durability.GROUP):
+            if recovered.is_damaged or (not was_clean and durability_of(settings) is not Durability.GROUP):
                 self._enter(floor.raise_terms(_now()))
             self._configure_streams()
             self.host.start()
@@ -146,7 +155,7 @@ class Node:
     def _recover(self, directory: Directory) -> tuple[StreamsEngine, Recovered]:
         settings = self.settings
         floor = StreamsEngine(
-            settings.streams_limits, settings.durability, _random_ids, self._renewal.may, self._stream_size
+            streams_limits_of(settings), durability_of(settings), _random_ids, self._renewal.may, self._stream_size
         )
 
         def take(found: Found) -> None:
@@ -158,7 +167,7 @@ class Node:
                 case Note(level, event, fields):
                     self._log.say(level, event, fields)
 
-        return floor, drive_recovery(directory, settings.log_settings, os.urandom(16), take)
+        return floor, drive_recovery(directory, log_settings_of(settings), os.urandom(16), take)
 
     def _stream_size(self, stream_id: int) -> int:
         return self.engine.log.extent(stream_id).size
@@ -169,7 +178,7 @@ class Node:
 
     def _configure_streams(self) -> None:
         for name, section in self.settings.stream.items():
-            self._enter(self.engine.floor.configure(name, section.config, _now()))
+            self._enter(self.engine.floor.configure(name, config_of(section), _now()))
 
     async def _open_doors(self) -> None:
         settings, listen = self.settings, self.settings.listen

@@ -33,15 +33,13 @@ from veredus.streams import exchange as x
 from veredus.streams.facts import Origin
 from veredus.streams.ranges import joined, without
 
-from .ids import read_id, shown_of
+from .ids import SUBSCRIPTION, read_id, shown_of
 from .many import COUNT_MAX, LENGTH_SIZE, SEQUENCE_SIZE, pack_numbered
 from .messages import NO_MESSAGE_ID, Get, GetMany, StatusWord, Subscribe, Unsubscribe
 from .pushed import messages_in
 from .putting import word_for
 from .transfer import page_number
 
-SUBSCRIPTION = "topics"
-"""The name of the subscription of each client."""
 CREDIT_SIZE = 64 << 10
 """How many bytes of messages wait here for one client at most, and one frame more."""
 MANY_CREDIT_SIZE = 2 << 20

@@ -25,12 +25,10 @@ from veredus.streams import exchange as x
 from veredus.streams.stream import Left
 
 from .desk import Desk
-from .getting import SUBSCRIPTION
+from .ids import GIVEN, SUBSCRIPTION
 from .messages import Status, StatusWord, Transfer, encode_message
 from .transfer import Begin, End, Heard, Part, Row, Sources, Standing, decode_heard, encode_beyond, part_of, rows_in
 
-GIVEN = "topics-given"
-"""The name of the keeper's subscription that marks a topic as given to it."""
 PART_SIZE = 256 << 10
 PART_COUNT_MAX = 4096
 """A part has at most so many bytes, or one row, and so many rows."""

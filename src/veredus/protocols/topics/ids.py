@@ -1,4 +1,6 @@
-"""The ids of messages: the stream's incarnation, as far as it is shown, and a sequence, or the first and last of many.
+"""The names that the topic service has in a node, and the ids of messages.
+
+An id is the stream's incarnation, as far as it is shown, and a sequence, or the first and last of many:
 
 0123456789abcdef-7        0123456789abcdef-7..12
 """
@@ -8,6 +10,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+SUBSCRIPTION = "topics"
+"""The name of the subscription of each client."""
+GIVEN = "topics-given"
+"""The name of the keeper's subscription that marks a topic as given to it."""
+SINK = "topics-merge/"
+"""How the sink of a keeper begins; the giver's incarnation follows."""
 SHOWN_SIZE = 16
 """So many hexadecimal digits of an incarnation are shown."""
 _ID = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})(?:\.\.([0-9]{1,19}))?", re.ASCII)

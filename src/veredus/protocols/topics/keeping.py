@@ -26,8 +26,8 @@ from veredus.kernel.errors import PeerFault
 from veredus.streams import exchange as x
 
 from .desk import Desk
-from .getting import SUBSCRIPTION
 from .giving import left_of, standings_of
+from .ids import SINK, SUBSCRIPTION
 from .messages import StatusWord, Transfer
 from .placing import Merged, Side, moves
 from .transfer import (
@@ -46,7 +46,6 @@ from .transfer import (
 )
 from .twins import KnownPuts
 
-SINK = "topics-merge/"
 QUIET_NS = 30_000_000_000
 """A merge of which nothing is heard for so long is forgotten; it may begin again."""
 _CREDIT = 256 << 10

@@ -17,9 +17,9 @@ from veredus.kernel.errors import PeerFault, Refused
 from veredus.streams import exchange as x
 
 from .desk import Desk
-from .giving import GIVEN, Giving, address_of
-from .ids import SHOWN_SIZE, shown_of
-from .keeping import QUIET_NS, SINK, Keeping
+from .giving import Giving, address_of
+from .ids import GIVEN, SHOWN_SIZE, SINK, shown_of
+from .keeping import QUIET_NS, Keeping
 from .messages import Merge, StatusWord, Transfer
 from .page_transfer import PageTransfer, is_of_page
 from .transfer import Begin, decode_part
