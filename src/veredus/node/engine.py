@@ -20,7 +20,7 @@ from veredus.journal import exchange as journal
 from veredus.journal.appending import Phase
 from veredus.journal.log import Log
 from veredus.kernel.deadlines import Deadlines
-from veredus.kernel.effects import Admit, CloseLink, Note, PauseReading, Send
+from veredus.kernel.effects import CloseLink, Note, PauseReading, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
 from veredus.protocols.links import (
@@ -37,15 +37,16 @@ from veredus.protocols.topics.exchange import Answered, Asked
 from veredus.protocols.zeps.orders import AskPrincipal, PrincipalKnown, SessionCongested, SessionDrained
 from veredus.streams import exchange as streams
 from veredus.streams.engine import StreamsEngine
-from veredus.streams.rights import NOBODY, UNPROVEN
+from veredus.streams.rights import UNPROVEN
 
 from . import receiving
 from .administering import Administering
+from .connections import Connections
 from .dialects import LinkEngine
 from .exchange import DrainRequested as DrainRequested
 from .exchange import FloorOrdered as FloorOrdered
 from .exchange import PrincipalRevoked, RightsChanged
-from .pacing import Pacing, Payer
+from .pacing import Pacing
 from .quotas import Quotas
 from .receiving import DEFAULT_LIMITS, ReceiveBudget, ReceiveLimits
 from .retention import Retention
@@ -86,15 +87,8 @@ class NodeEngine:
         self._open_link = open_link
         self._retention = Retention()
         self._unsynced_size_max = unsynced_size_max
-        self._connections_max = connections_max
-        self._connected: dict[str, int] = {}
-        self._peers: dict[int, str] = {}
-        """Where each link comes from, for what is noted of it."""
-        self._principals: dict[int, str] = {}
-        self._proved: dict[int, str] = {}
-        """Whom the transport has proved the peers of links to be."""
+        self.connections = Connections(connections_max)
         self.administering = Administering()
-        self.opened_count = 0
         self.fault_count = 0
         self._is_full = False
         self._pacing = Pacing()
@@ -197,18 +191,15 @@ class NodeEngine:
         if isinstance(session, int):
             number = session >> SESSION_BITS
             fields = {name: value for name, value in note.fields.items() if name != "session"}
-            note = replace(note, fields={**fields, "link": number, "peer": self._peers.get(number, "")})
+            note = replace(note, fields={**fields, "link": number, "peer": self.connections.peer_of(number)})
         self._out.append(note)
 
     # ── facts of the host's ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _link_opened(self, event: LinkOpened, now: Now) -> None:
-        if event.principal:
-            # It counts as a connection of its principal once it has greeted: until then it has said nothing.
-            self._proved[event.link] = event.principal
-            event = replace(event, principal="")
-        self.opened_count += 1
-        self._peers[event.link] = event.peer
+        self.connections.open(event)
+        # It counts as a connection of its principal once it has greeted: until then it has said nothing.
+        event = replace(event, principal="")
         self.links[event.link] = self._open_link(event)
         self._tell_link(event, now)
         self._pacing.open(event.link)
@@ -221,8 +212,8 @@ class NodeEngine:
         self._set_timer(event.link, link)
 
     def _receive(self, event: Received, now: Now) -> None:
-        self.quotas.receive(self._principals.get(event.link, NOBODY), event, now)
-        if event.link in self.links and self._pacing.may_tell(event, self._payer(event.link), now):
+        self.quotas.receive(self.connections.principal_of(event.link), event, now)
+        if event.link in self.links and self._pacing.may_tell(event, self.connections.payer_of(event.link), now):
             self._do_next(self._work(event.link, event, now))
             self._set_timer(event.link, self.links[event.link])
 
@@ -236,7 +227,7 @@ class NodeEngine:
             return ()
         unfinished = link.unfinished
         if unfinished.frame_size or number in self.receiving:
-            principal = self._principals.get(number, NOBODY)
+            principal = self.connections.principal_of(number)
             # What is done for this comes behind what came before the frame that is not whole.
             self._budget(
                 self.receiving.note(number, principal, principal not in UNPROVEN, unfinished, now.monotonic_ns), now
@@ -270,23 +261,20 @@ class NodeEngine:
             self._tell_link(event, now)
 
     def _drain_link(self, event: LinkDrained, now: Now) -> None:
-        self._pacing.drain(event.link, self._payer(event.link))
-        if not self.quotas.sent.is_waiting(self._principals.get(event.link, NOBODY), event.link):
+        self._pacing.drain(event.link, self.connections.payer_of(event.link))
+        if not self.quotas.sent.is_waiting(self.connections.principal_of(event.link), event.link):
             self._tell_link(event, now)
 
     def _count_sent(self, event: Send, now: Now) -> None:
         self._out.append(event)
-        if self.quotas.send(self._principals.get(event.link, NOBODY), event, now):
+        if self.quotas.send(self.connections.principal_of(event.link), event, now):
             self._tell_link(LinkCongested(event.link), now)
 
-    def _payer(self, link: int) -> Payer:
-        return self._principals.get(link, link)
-
     def _charge(self, event: WorkDone, now: Now) -> None:
-        self._pacing.charge(self._payer(event.link), event.cost_ns, now)
+        self._pacing.charge(self.connections.payer_of(event.link), event.cost_ns, now)
 
     def _want_turn(self, event: TurnWanted, now: Now) -> None:
-        self._pacing.want(event.link, self._payer(event.link))
+        self._pacing.want(event.link, self.connections.payer_of(event.link))
 
     def _give_turn(self, turn: TurnGiven, now: Now) -> None:
         event = self._pacing.next_of(turn)
@@ -295,65 +283,33 @@ class NodeEngine:
             return
         effects = self._work(turn.link, event, now)
         if not (effects and type(effects[-1]) is TurnWanted):
-            self._pacing.end_turn(turn.link, self._payer(turn.link))
+            self._pacing.end_turn(turn.link, self.connections.payer_of(turn.link))
         self._do_next(effects)
         self._set_timer(turn.link, self.links[turn.link])
 
     def _know_principal(self, event: PrincipalKnown, now: Now) -> None:
-        if event.principal is not None and not self._admit(event.link, event.principal):
-            event = self._too_many(event.link, event.principal)
-        if event.principal is not None:
-            who = {"link": event.link, "principal": event.principal}
-            protocol = getattr(self.links.get(event.link), "protocol", "")
-            self._out.append(Note("debug", "connected", {**who, "protocol": protocol}))
-        self._tell_link(event, now)
+        told, orders = self.connections.judge(event, getattr(self.links.get(event.link), "protocol", ""))
+        self._out += orders
+        self._tell_link(told, now)
 
     def _ask_principal(self, event: AskPrincipal, now: Now) -> None:
-        """Whom the transport has proved already, and who has no token to be somebody else, is asked no more."""
-        proved = self._proved.get(event.link)
-        if proved is not None and event.token is None and not event.key:
-            self._know_principal(PrincipalKnown(event.link, proved), now)
+        known = self.connections.known_without(event)
+        if known is not None:
+            self._know_principal(known, now)
         else:
             self._out.append(event)
 
-    def _too_many(self, link: int, principal: str) -> PrincipalKnown:
-        reason = f"{principal} has {self._connections_max} connections, its limit: close some"
-        return PrincipalKnown(link, None, reason, "too-many-connections")
-
-    def _admit(self, link: int, principal: str) -> bool:
-        """Count the link among its principal's connections, if there is room for it."""
-        if self._principals.get(link) == principal:
-            return True
-        count = self._connected.get(principal, 0)
-        if count >= self._connections_max:
-            return False
-        self._release(link)
-        self._connected[principal] = count + 1
-        self._principals[link] = principal
-        self._out.append(Admit(link, principal))
-        return True
-
-    def _release(self, link: int) -> None:
-        principal = self._principals.pop(link, None)
-        if principal is not None:
-            self._connected[principal] -= 1
-            if not self._connected[principal]:
-                del self._connected[principal]
-
     def _link_closed(self, event: LinkClosed, now: Now) -> None:
-        if not self._pacing.may_close(event, self._payer(event.link)):
+        if not self._pacing.may_close(event, self.connections.payer_of(event.link)):
             return
         for note in self.administering.note_lost(event.link):
             self._count_note(note, now)
-        if event.link in self._principals:
-            self.quotas.forget(self._principals[event.link], event.link)
-            who = {"link": event.link, "principal": self._principals[event.link]}
-            self._out.append(Note("debug", "disconnected", {**who, "reason": event.reason}))
+        self.quotas.forget(self.connections.principal_of(event.link), event.link)
+        gone = self.connections.close(event.link, event.reason)
+        if gone is not None:
+            self._out.append(gone)
         link = self.links.pop(event.link, None)
-        self._peers.pop(event.link, None)
         self._link_timers.clear(event.link)
-        self._release(event.link)
-        self._proved.pop(event.link, None)
         self._budget(self.receiving.forget(event.link, now.monotonic_ns), now)
         if link is not None:
             self._do_next(link.handle(event, now))
@@ -366,7 +322,7 @@ class NodeEngine:
             self._tell_link(DrainLink(number, "the node stops"), now)
 
     def _revoke(self, event: PrincipalRevoked, now: Now) -> None:
-        who = {"link": event.link, "principal": self._principals.get(event.link, "")}
+        who = {"link": event.link, "principal": self.connections.principal_of(event.link)}
         self._out.append(Note("warning", "principal-revoked", {**who, "code": event.code, "reason": event.message}))
         self._tell_link(DrainLink(event.link, event.message, event.code), now)
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
 
 from veredus.kernel.effects import PauseReading, ResumeReading
 from veredus.kernel.engine import Now
@@ -24,11 +23,11 @@ from veredus.kernel.events import LinkClosed, Received
 from veredus.kernel.turns import Turns
 from veredus.protocols.links import TurnGiven
 
+from .connections import Payer
+
 _ABSENT = object()
 CROWDED, RECEIVED, SENT = 1, 2, 4
 """Why a link is held back: no room for its frame, or its principal has used up what it may send, or be sent."""
-Payer: TypeAlias = str | int
-"""Who pays for the work of a link: its principal, or the link itself until it has one."""
 
 
 class Pacing:

@@ -31,7 +31,7 @@ def _sums(engine: NodeEngine) -> Iterator[Reading]:
     flows = engine.floor.flows.values()
     live_count = sum(flow.is_live for flow in flows)
     yield Reading("veredus_connections", len(engine.links))
-    yield Reading("veredus_connections_opened", engine.opened_count)
+    yield Reading("veredus_connections_opened", engine.connections.opened_count)
     yield Reading("veredus_streams", len(tables.streams))
     yield Reading("veredus_sources", sum(len(stream.sources) for stream in streams))
     yield Reading("veredus_sources_attached", engine.floor.attached_count)

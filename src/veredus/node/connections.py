@@ -1,0 +1,117 @@
+"""Who is behind each link of a node, and how many links each principal has.
+
+    opened ── greeted, with a principal ──► counted as one of the principal's ──► closed
+                       └── the principal has its limit: `too-many-connections`
+
+Whom the transport has proved a peer to be counts from the greeting on, as any other: until then the peer has said
+nothing.
+Source: the design, section 3 ("Every listener has bounds").
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from veredus.kernel.effects import Admit, Note
+from veredus.kernel.events import LinkOpened
+from veredus.protocols.zeps.orders import AskPrincipal, PrincipalKnown
+from veredus.streams.rights import NOBODY
+
+Payer: TypeAlias = str | int
+"""Who pays for the work of a link: its principal, or the link itself until it has one."""
+
+
+class Judged(NamedTuple):
+    """What became of an answer to "who is it?": what the link is told, and what the node orders and notes."""
+
+    told: PrincipalKnown
+    orders: tuple[Admit | Note, ...]
+
+
+class Connections:
+    """Owns the address, the proof and the principal of each link, by its number.
+
+    Invariants
+        (1) A principal has at most `count_max` links.
+        (2) A link counts as one of at most one principal's, the last that it was known as, and while it is open.
+    """
+
+    __slots__ = ("_counts", "_peers", "_principals", "_proved", "count_max", "opened_count")
+
+    def __init__(self, count_max: int) -> None:
+        """Nobody is there yet; one principal may have `count_max` links."""
+        self.count_max = count_max
+        self.opened_count = 0
+        """How many links came up."""
+        self._counts: dict[str, int] = {}
+        self._peers: dict[int, str] = {}
+        self._principals: dict[int, str] = {}
+        self._proved: dict[int, str] = {}
+        """Whom the transport has proved the peers of links to be."""
+
+    def open(self, event: LinkOpened) -> None:
+        """A link came up; what its transport has proved is kept until its peer greets."""
+        self.opened_count += 1
+        self._peers[event.link] = event.peer
+        if event.principal:
+            self._proved[event.link] = event.principal
+
+    def close(self, link: int, reason: str) -> Note | None:
+        """A link is gone; what is noted of that, None for one that had no principal."""
+        self._peers.pop(link, None)
+        self._proved.pop(link, None)
+        principal = self._release(link)
+        if principal is None:
+            return None
+        return Note("debug", "disconnected", {"link": link, "principal": principal, "reason": reason})
+
+    def peer_of(self, link: int) -> str:
+        """Where a link comes from, "" where it is gone."""
+        return self._peers.get(link, "")
+
+    def principal_of(self, link: int) -> str:
+        """Who is behind a link, `NOBODY` until that is known."""
+        return self._principals.get(link, NOBODY)
+
+    def payer_of(self, link: int) -> Payer:
+        """Who pays for the work of a link."""
+        return self._principals.get(link, link)
+
+    def known_without(self, event: AskPrincipal) -> PrincipalKnown | None:
+        """The answer where the transport has proved the peer already, who has no token or key to be somebody else."""
+        proved = self._proved.get(event.link)
+        return None if proved is None or event.token is not None or event.key else PrincipalKnown(event.link, proved)
+
+    def judge(self, event: PrincipalKnown, protocol: str) -> Judged:
+        """It is known who a peer is; a principal that has its limit of links has no room for one more."""
+        if event.principal is None or event.link not in self._peers:
+            # Who has gone while it was found out who he is would count for ever.
+            return Judged(event, ())
+        orders: tuple[Admit | Note, ...] = ()
+        if self._principals.get(event.link) != event.principal:
+            if self._counts.get(event.principal, 0) >= self.count_max:
+                reason = f"{event.principal} has {self.count_max} connections, its limit: close some"
+                return Judged(PrincipalKnown(event.link, None, reason, "too-many-connections"), ())
+            self._release(event.link)
+            self._counts[event.principal] = self._counts.get(event.principal, 0) + 1
+            self._principals[event.link] = event.principal
+            orders = (Admit(event.link, event.principal),)
+        who = {"link": event.link, "principal": event.principal, "protocol": protocol}
+        return Judged(event, (*orders, Note("debug", "connected", who)))
+
+    def _release(self, link: int) -> str | None:
+        principal = self._principals.pop(link, None)
+        if principal is not None:
+            self._counts[principal] -= 1
+            if not self._counts[principal]:
+                del self._counts[principal]
+        return principal
+
+    def check(self) -> None:
+        """Raise `AssertionError` where an invariant does not hold."""
+        counts: dict[str, int] = {}
+        for principal in self._principals.values():
+            counts[principal] = counts.get(principal, 0) + 1
+        assert counts == self._counts, "(2)"
+        assert self._principals.keys() <= self._peers.keys(), "(2)"
+        assert all(count <= self.count_max for count in counts.values()), "(1)"

@@ -1,0 +1,55 @@
+"""Who is behind each link is known while it is open, and a principal has at most its number of links."""
+
+from __future__ import annotations
+
+from veredus.kernel.effects import Admit, Note
+from veredus.kernel.events import LinkOpened
+from veredus.node.connections import Connections
+from veredus.protocols.zeps.orders import AskPrincipal, PrincipalKnown
+
+
+def opened(connections: Connections, link: int, principal: str = "") -> None:
+    connections.open(LinkOpened(link, "tcp", f"peer-{link}", principal))
+
+
+def test_a_principal_has_no_more_links_than_its_limit_and_one_that_goes_makes_room() -> None:
+    connections = Connections(1)
+    opened(connections, 1)
+    opened(connections, 2)
+    assert Admit(1, "desk") in connections.judge(PrincipalKnown(1, "desk"), "zeps/2").orders
+    refused = connections.judge(PrincipalKnown(2, "desk"), "zeps/2")
+    assert (refused.told.code, refused.orders) == ("too-many-connections", ())
+    assert connections.close(1, "closed") == Note(
+        "debug", "disconnected", {"link": 1, "principal": "desk", "reason": "closed"}
+    )
+    assert Admit(2, "desk") in connections.judge(PrincipalKnown(2, "desk"), "zeps/2").orders
+    connections.check()
+
+
+def test_whose_link_went_before_it_was_known_who_it_is_takes_no_place_of_its_principal() -> None:
+    connections = Connections(1)
+    opened(connections, 1)
+    connections.close(1, "closed")
+    assert connections.judge(PrincipalKnown(1, "desk"), "").orders == ()
+    connections.check()
+    opened(connections, 2)
+    assert Admit(2, "desk") in connections.judge(PrincipalKnown(2, "desk"), "zeps/2").orders
+
+
+def test_a_link_that_is_known_as_another_principal_counts_as_that_ones_alone() -> None:
+    connections = Connections(1)
+    opened(connections, 1)
+    connections.judge(PrincipalKnown(1, "anonymous"), "zeps/2")
+    connections.judge(PrincipalKnown(1, "desk"), "zeps/2")
+    opened(connections, 2)
+    assert Admit(2, "anonymous") in connections.judge(PrincipalKnown(2, "anonymous"), "zeps/2").orders
+    connections.check()
+
+
+def test_whom_the_transport_has_proved_is_asked_for_no_proof_unless_it_shows_one() -> None:
+    connections = Connections(2)
+    opened(connections, 1, "certified")
+    assert connections.principal_of(1) == "", "it counts once it has greeted"
+    assert connections.known_without(AskPrincipal(1, None)) == PrincipalKnown(1, "certified")
+    assert connections.known_without(AskPrincipal(1, "token")) is None
+    assert connections.known_without(AskPrincipal(1, None, b"key")) is None
