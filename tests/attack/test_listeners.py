@@ -69,9 +69,8 @@ def test_a_victim_connects_though_thousands_of_unproven_connections_come_again_a
     token, _ = add_token(tmp_path / "tokens", "victim")
     small = {} if is_full else {"LIMITS_CONNECTIONS_UNPROVEN_PER_ADDRESS_MAX": "50"}
     served = ServedNode(tmp_path / "journal", {"SETTINGS": str(settings), **small})
-    served.spawn()
     try:
-        veredus.connect(served.address, token=token, timeout_s=20).close()
+        served.start(token).close()
         count, seconds = (10_000, 20) if is_full else (200, 2)
         with holding(source, served.port, count, seconds):
             took = connecting_ms(served, 40 if is_full else 5, seconds / 2, token)

@@ -32,8 +32,11 @@ def test_a_principal_over_its_quota_waits_and_gets_all_the_same_what_is_its(
     served = ServedNode(tmp_path / "journal", limits, environment={"VEREDUS_SETTINGS": str(settings)})
     count = (16 if is_full else 2) * RATE // len(BODY)
     try:
-        served.spawn()
-        with neighbour_of(served, modest) as felt, connect(served.address, token=greedy, timeout_s=20) as node:
+        served.start(modest).close()
+        with (
+            neighbour(served.address, token=modest) as felt,
+            connect(served.address, token=greedy, timeout_s=20) as node,
+        ):
             began = time.monotonic()
             with node.publisher("s", source="p", outbox_size_max=1 << 30) as publisher:
                 for _ in range(count):
@@ -50,9 +53,3 @@ def test_a_principal_over_its_quota_waits_and_gets_all_the_same_what_is_its(
     figures.record(attack, "rate", rate / MIB, "MiB/s", "at most 4 MiB/s and a burst of a second")
     figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
     assert count * len(BODY) <= RATE * (took_s + 1) + 4 * MIB
-
-
-def neighbour_of(served: ServedNode, token: str):  # type: ignore[no-untyped-def]
-    """A neighbour, once the node answers."""
-    connect(served.address, token=token, timeout_s=20).close()
-    return neighbour(served.address, token=token)

@@ -10,7 +10,6 @@ import pytest
 from tests.attack.figures import Figures
 from tests.interop import native_by_hand as hand
 from tests.system.serving import ServedNode
-from veredus.client.blocking import connect
 from veredus.runtime.security import add_token, remove_token
 
 pytestmark = pytest.mark.slow
@@ -31,8 +30,9 @@ def test_a_revoked_peer_that_reads_nothing_is_let_go(tmp_path: Path, figures: Fi
     (mine, _), (his, line) = (add_token(tmp_path / "tokens", name) for name in ("operator", "mallory"))
     served = ServedNode(tmp_path / "journal", environment={"VEREDUS_SETTINGS": str(settings)})
     try:
-        process = served.spawn()
-        with connect(served.address, token=mine, timeout_s=20) as node:
+        with served.start(mine) as node:
+            process = served.process
+            assert process is not None
             with node.publisher("s", source="p") as publisher:
                 publisher.publish_many([b"k"] * 32, [bytes(1 << 20)] * 32)
             lingering = hand.Client("127.0.0.1", served.port, his)

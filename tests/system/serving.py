@@ -49,10 +49,10 @@ class ServedNode:
         """What it is started with: the VEREDUS_* variable without the prefix."""
         return self._environment[f"VEREDUS_{name}"]
 
-    def start(self) -> Node:
+    def start(self, token: str | None = None) -> Node:
         """Start the process, and connect to it once it answers."""
         self.spawn()
-        return connect(self.address, timeout_s=START_TIMEOUT_S, refused_s=START_TIMEOUT_S)
+        return connect(self.address, token=token, timeout_s=START_TIMEOUT_S, refused_s=START_TIMEOUT_S)
 
     def spawn(self, stderr: int | None = None) -> Child:
         """Start the process without waiting for it; its standard error is its log, or the descriptor that is given."""

@@ -74,8 +74,8 @@ class Host:
         self._tick: asyncio.TimerHandle | None = None
         self.log = Logger()
         """What notes are said with."""
-        self._peers: dict[int, tuple[str, str]] = {}
-        """Listener and address of each link."""
+        self._peers: dict[int, tuple[str, str, str]] = {}
+        """Listener, name and address of each link's peer."""
         self.failure: BaseException | None = None
         self.on_failure: Callable[[BaseException], None] = _ignore
 
@@ -89,12 +89,14 @@ class Host:
             self._tick.cancel()
         self._is_scheduled = self._is_stopped = True
 
-    def open_link(self, link: Link, door: str, peer: str, principal: str = "", accepted_ns: int = 0) -> int:
-        """A link came up, of a connection accepted at `accepted_ns`; the number by which the engine knows it."""
+    def open_link(
+        self, link: Link, door: str, peer: str, principal: str = "", accepted_ns: int = 0, address: str = ""
+    ) -> int:
+        """A link came up, of a connection from `address` accepted at `accepted_ns`; its number for the engine."""
         number = self._next_link
         self._next_link += 1
         self.links[number] = link
-        self._peers[number] = door, peer
+        self._peers[number] = door, peer, address
         self.post(LinkOpened(number, door, peer, principal, accepted_ns))
         return number
 
@@ -103,6 +105,10 @@ class Host:
         if self.links.pop(number, None) is not None:
             self.post(LinkClosed(number, reason))
             self._loop.call_soon(self._peers.pop, number, None)
+
+    def address_of(self, number: int) -> str:
+        """The address that a link's peer has in common with its other connections, "" where the link is gone."""
+        return self._peers[number][2] if number in self._peers else ""
 
     def note(self, note: Note) -> None:
         """Say in the log what an engine, or a part of ours, has noted; where and who is added for a link's."""

@@ -66,9 +66,9 @@ class Renewal:
         if self._task is not None:
             self._task.cancel()
 
-    def prove(self, link: int, token: str) -> None:
-        """A token has proved who is behind a link. It may have gone since: then the link ends."""
-        line = None if self.tokens is None else self.tokens.line_of(token)
+    def prove(self, link: int, token: str, key: bytes) -> None:
+        """A token, or else a key, has proved who is behind a link. It may have gone since: then the link ends."""
+        line = None if self.tokens is None else self.tokens.line_of(token, key)
         self.proofs.take_token(link, line)
         if line is None:
             self._end_lost()

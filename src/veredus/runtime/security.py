@@ -110,15 +110,23 @@ class TokenFile:
                 self._remembered[mark] = line
         return _unexpired(line).principal
 
-    def line_of(self, token: str) -> TokenLine | None:
-        """The line of a token that was proved just now, as it was read last."""
+    def has_line(self, token: str) -> bool:
+        """Whether the file has a line with this token's id, so that it takes a hash to say whether it is right."""
+        self._refresh()
+        line = self.line_of(token)
+        return line is not None and not line.key
+
+    def line_of(self, token: str, key: bytes = b"") -> TokenLine | None:
+        """The line of a token, or of a public key, that was proved just now, as it was read last."""
+        if key:
+            return next((line for line in self._lines.values() if line.key == key), None)
         parts = _split_token(token)
         return None if parts is None else self._lines.get(parts[0])
 
     def line_of_key(self, key: bytes) -> TokenLine | None:
         """The line of a public key that a peer proved to hold. Raises `Refused`: `bad-tokens`, `unauthenticated`."""
         self._refresh()
-        line = next((line for line in self._lines.values() if line.key and line.key == key), None)
+        line = self.line_of("", key)
         return None if line is None else _unexpired(line)
 
     def has(self, line: TokenLine) -> bool:

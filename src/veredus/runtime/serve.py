@@ -15,7 +15,7 @@ import signal
 import ssl
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from veredus.journal import exchange as journal
@@ -25,7 +25,7 @@ from veredus.journal.recovery import CheckpointLoaded, Found, Replayed
 from veredus.journal.settings import Recovered
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
-from veredus.kernel.errors import Unavailable, VeredusError
+from veredus.kernel.errors import Unavailable
 from veredus.kernel.events import LinkOpened
 from veredus.node.dialects import LinkEngine
 from veredus.node.engine import DrainRequested, FloorOrdered, NodeEngine
@@ -44,6 +44,7 @@ from veredus.protocols.zeps.orders import AskPrincipal, PrincipalKnown
 from veredus.streams.engine import StreamsEngine
 from veredus.streams.exchange import Durability
 
+from .askers import Askers, Known
 from .audit import AuditedLogger, AuditLog
 from .directory import Directory, open_directory
 from .disk import Disk, drive_recovery
@@ -74,8 +75,6 @@ TOPICS_DOOR = "topics"
 JOURNAL_TIMEOUT_S = 60.0
 """How long a node that stops waits for its journal."""
 DIRECTORY_LOOK_S = 1.0
-ASKING_COUNT_MAX = 64
-"""Peers whose tokens are being looked up at once."""
 
 
 class Node:
@@ -91,8 +90,6 @@ class Node:
         check_settings(settings)
         self._renewal = Renewal(settings, reread, self._log)
         self._link_limits = link_limits_of(settings)
-        self._askers = ThreadPoolExecutor(2, "veredus-token")
-        self._asking_count = 0
         self._listeners: list[Listener] = []
         self._arrivals: Arrivals | None = None
         self._doors: StreamDoors | None = None
@@ -114,6 +111,7 @@ class Node:
         self._loop = loop
         log_loop_failures(loop)
         self._failed = loop.create_future()
+        self._askers = Askers(loop, lambda: self._renewal.tokens)
         settings = self.settings
         self._directory = open_directory(Path(settings.node.directory))
         self._watching = loop.create_task(self._watch_directory(self._directory))
@@ -288,10 +286,8 @@ class Node:
             case Answer() | Ask() | Meet():
                 assert self._topics is not None
                 self._topics.carry_out(order)
-            case AskPrincipal(link, _, key) if key:
-                self._ask_holder(link, key)
-            case AskPrincipal(link, token):
-                self._ask_principal(link, token)
+            case AskPrincipal():
+                self._ask_principal(order)
             case journal.CheckpointDone(is_final):
                 if is_final and self._checkpointed is not None and not self._checkpointed.done():
                     self._checkpointed.set_result(None)
@@ -311,53 +307,18 @@ class Node:
             case _:
                 raise AssertionError(f"nobody carries out {order!r}")
 
-    def _ask_holder(self, link: int, key: bytes) -> None:
-        line, reason = None, "this key is not known here"
-        try:
-            tokens = self._renewal.tokens
-            line = None if tokens is None else tokens.line_of_key(key)
-        except VeredusError as error:
-            reason = error.message
-        self.host.post(PrincipalKnown(link, None if line is None else line.principal, reason))
-        if line is not None:
-            self._renewal.proofs.take_token(link, line)
-
-    def _ask_principal(self, link: int, token: str | None) -> None:
-        known = None
-        try:
-            tokens = self._renewal.tokens
-            known = tokens.remembered(token) if tokens is not None and token else None
-        except VeredusError:
-            # The file cannot be used now; whoever asks it again below is told why.
-            known = None
-        if known is not None:
-            self._take_principal(PrincipalKnown(link, known), token)
-        elif self._asking_count >= ASKING_COUNT_MAX:
-            self.host.post(
-                PrincipalKnown(link, None, "too many peers are being looked up: try again later", "too-busy")
-            )
+    def _ask_principal(self, order: AskPrincipal) -> None:
+        take = partial(self._take_principal, order)
+        if order.key:
+            take(self._askers.holder_of(order.key))
         else:
-            self._asking_count += 1
-            self._askers.submit(self._answer_principal, link, token)
+            address = self.host.address_of(order.link)
+            self._askers.ask(order.token or "", address, take, lambda: order.link in self.host.links)
 
-    def _answer_principal(self, link: int, token: str | None) -> None:
-        principal, reason = None, "this token is not known here" if token else "say who you are: connect with a token"
-        try:
-            tokens = self._renewal.tokens
-            if tokens is not None and token:
-                principal = tokens.principal_of(token)
-        except VeredusError as error:
-            reason = error.message
-        self._loop.call_soon_threadsafe(self._take_answer, PrincipalKnown(link, principal, reason), token)
-
-    def _take_answer(self, event: PrincipalKnown, token: str | None) -> None:
-        self._asking_count -= 1
-        self._take_principal(event, token)
-
-    def _take_principal(self, event: PrincipalKnown, token: str | None) -> None:
-        self.host.post(event)
-        if event.principal is not None and token:
-            self._renewal.prove(event.link, token)
+    def _take_principal(self, asked: AskPrincipal, known: Known) -> None:
+        self.host.post(PrincipalKnown(asked.link, *known))
+        if known.principal is not None:
+            self._renewal.prove(asked.link, asked.token or "", asked.key)
 
     def _post_from_thread(self, events: Sequence[object]) -> None:
         try:
@@ -402,7 +363,7 @@ class Node:
             self._close_links()
             await self._close_doors()
             await asyncio.to_thread(self._disk.close)
-            self._askers.shutdown(wait=False)
+            self._askers.close()
             self._watching.cancel()
             self._directory.close()
         self._log.info("node-stopped")

@@ -91,7 +91,8 @@ class StreamLink(asyncio.BufferedProtocol):
         self.set_congested_size(self._doors.sending.link_size_max)
         self.certificate = certificate_of(transport.get_extra_info("ssl_object"), self._doors.principal_from())
         principal = (self.certificate.principal if self.certificate else "") or self._peer.principal
-        self._number = self._host.open_link(self, self._peer.listener, self._peer.name, principal, accepted_ns)
+        listener, address, name, _ = self._peer
+        self._number = self._host.open_link(self, listener, name, principal, accepted_ns, address)
         if self.certificate is not None and self.certificate.fault:
             fields: dict[str, object] = {"link": self._number, "reason": self.certificate.fault}
             self._host.note(Note("warning", "certificate-names-nobody", fields))
