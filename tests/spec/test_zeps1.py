@@ -294,6 +294,17 @@ def test_credit_and_messages_flow_asynchronously() -> None:
     assert delivered(client.say(page.subscribe(b"", 0))) == [1, 2]
 
 
+def test_a_ping_is_answered_while_what_credit_brings_is_read_from_the_disk() -> None:
+    """'These two flows happen asynchronously': credit has no answer that a PING-OK behind it would have to wait for."""
+    place = filled(9, tail_size_max=1)
+    client = Client(place)
+    assert client.say(page.subscribe(b"", 0)) == [SUBSCRIBED]
+    place.hold_reads()
+    assert client.say(page.credit(MUCH), page.PING) == [PONG]
+    place.release_reads()
+    assert delivered(client.hear()) == list(range(1, 10))
+
+
 @pytest.mark.parametrize(
     ("pattern", "expected"), [(b"ab", [1, 2]), (b"prefix:b", [3]), (b"regex:.*b$", [1, 3]), (b"literal:ab", [1])]
 )

@@ -71,6 +71,7 @@ class Place:
         self.principals: dict[str | None, str | None] = {None: "anonymous"}
         self.journal: dict[int, list[j.PlacedRecord]] = {}
         self.held: list[object] | None = None
+        self.held_reads: list[j.ReadRequested] | None = None
         self._queue: deque[object] = deque()
 
     @property
@@ -116,6 +117,14 @@ class Place:
         held, self.held = self.held or [], None
         for answer in held:
             self.tell(answer)
+
+    def hold_reads(self) -> None:
+        self.held_reads = []
+
+    def release_reads(self) -> None:
+        held, self.held_reads = self.held_reads or [], None
+        for asked in held:
+            self.tell(asked)
 
     def _step(self, thing: Any) -> None:
         match thing:
@@ -172,6 +181,9 @@ class Place:
             self.held.append(answer)
 
     def _read(self, asked: j.ReadRequested) -> None:
+        if self.held_reads is not None:
+            self.held_reads.append(asked)
+            return
         records = self.journal.get(asked.stream_id, [])
         wanted = [r for r in records if r.first_sequence + r.count > asked.first_sequence]
         last = wanted[-1]
