@@ -20,6 +20,7 @@ from veredus.protocols.topics.messages import (
     PutMany,
     Subscribe,
     Transfer,
+    Unsubscribe,
     decode_message,
     encode_message,
 )
@@ -51,6 +52,12 @@ def begin(giver: str = GIVER, incarnation: bytes = INCARNATION) -> Transfer:
 def end(head: int, incarnation: bytes = INCARNATION, **standings: t.Standing) -> Transfer:
     beyond = t.End(incarnation, head, (0, 0), standings)
     return Transfer(GIVER, TOPIC, tuple((who, ()) for who in standings), (), t.encode_beyond(beyond))
+
+
+def merge(scene: ServerScene, incarnation: bytes = INCARNATION, **standings: t.Standing) -> None:
+    """Let a topic of the giver's with nothing in it be the keeper's."""
+    assert scene.say(begin(incarnation=incarnation)).status == "OK"
+    assert scene.say(end(0, incarnation, **standings)).status == "OK"
 
 
 CUT_OFF = encode_message(part((1, "bob", 1, b"one")))[:-9]
@@ -261,6 +268,22 @@ def rows_of(scene: ServerScene) -> list[t.Row]:
     session = scene.next_id()
     scene.rig.do(x.SubscribeRequested(session, "local", TOPIC, credit=1 << 40))
     return [row for push in scene.rig.pushes(session) for row in t.rows_in(push.buffers, {0: ""})]
+
+
+def test_what_was_given_to_a_subscription_that_has_left_may_be_named_when_one_comes_from_the_giver() -> None:
+    """Its client heard no answer to UNSUBSCRIBE, subscribed at the other server, and holds what it got here last."""
+    scene = ServerScene(LISTED)
+    scene.say(Subscribe("alice", TOPIC, 1))
+    for counter, body in enumerate([b"one", b"two"], 1):
+        scene.say(Put("bob", TOPIC, counter, body))
+    first = scene.say(Get("alice", TOPIC, "-1"))
+    second = scene.say(Get("alice", TOPIC, first.message_id))
+    scene.say(Unsubscribe("alice", TOPIC, 2))
+    merge(scene, alice=t.Standing(0, 1, 0, wish=3))
+    assert scene.say(Get("alice", TOPIC, second.message_id)).body == b"one"
+    merge(scene, OTHER)
+    scene.restart()
+    assert scene.say(Get("alice", TOPIC, second.message_id)).body == b"one"
 
 
 def test_a_full_disk_puts_a_part_off_and_what_was_staged_stays() -> None:

@@ -199,6 +199,7 @@ def test_what_a_third_server_gave_before_is_known_by_its_ids_still() -> None:
         (THIRD, 7, ((7, Place(row=1), 1),)),
         (b"u" * 16, 4, ((4, Place(row=0), 1), (5, Place(1), 1), (6, Place(row=1), 1), (8, Place(row=1), 1))),
         (b"v" * 16, 9, ()),
+        (KEEPER, 2, ()),
     )
 
 

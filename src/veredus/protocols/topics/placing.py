@@ -260,8 +260,9 @@ class _Placer:
         """What the ids mean that either server gave, or one that was merged into it: all below one was received, and
         that one may be named still, or many from it on.
 
-        Where the cursor may stand before what the keeper gave last, that is one of its own. A client that has not come
-        since an earlier merge may hold what was given last before that.
+        Where the cursor may stand before what the keeper gave last, that is one of its own: also what it gave to an
+        earlier subscription, of which the client was not told that it has left. A client that has not come since an
+        earlier merge may hold what was given last before that.
         """
         merged = self._merged
         found: list[_Origin] = []
@@ -271,8 +272,9 @@ class _Placer:
             own = Origin(merged.giver_incarnation, following, (run,))
             known = (own, *_unnamed(given, merged.giver_incarnation))
             found += [(one.incarnation, one.next_sequence, self._mapped(one)) for one in known]
-        if kept is not None and given is not None:
-            following, count = kept.floor + 1, min(COUNT_MAX, merged.head - kept.floor)
+        if given is not None:
+            following = merged.head + 1 if kept is None else kept.floor + 1
+            count = min(COUNT_MAX, merged.head + 1 - following)
             here = (following, Place(following), count)
             found.append((merged.keeper_incarnation, following, (here,) if count else ()))
         if kept is not None:
@@ -300,10 +302,12 @@ class _Placer:
 
 
 def _unnamed(standing: Standing, own: bytes) -> list[Origin]:
-    """The origins of before, but for those of the stream itself that were named since."""
+    """The origins of before, but for those of the stream itself that were named since, or passed."""
     done = ((0, standing.floor), *standing.settled)
-    return [
-        origin
-        for origin in standing.origins
-        if origin.incarnation != own or not any(first <= origin.sequence <= last for first, last in done)
-    ]
+
+    def is_over(origin: Origin) -> bool:
+        if not origin.runs:
+            return origin.next_sequence <= standing.floor + 1
+        return any(first <= origin.sequence <= last for first, last in done)
+
+    return [origin for origin in standing.origins if origin.incarnation != own or not is_over(origin)]
