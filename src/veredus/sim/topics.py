@@ -187,6 +187,9 @@ class TopicsScene:
         self.told = Told(world, self.topics)
         self._period_ns = die.spread(200 * MILLISECOND, 5 * SECOND if die.chance(0.1) else SECOND)
         self._bulk = topology.bulk or (die.spread(100, 3000) if die.chance(0.1) else 0)
+        small = world.dice.die("small-parts")
+        self._part_count_max = small.spread(1, 16) if small.chance(0.3) and not self._bulk else 0
+        """So many rows a TRANSFER has, 0 for what is usual: what comes between two of them is rare elsewhere."""
         proxies = [f"proxy-{n}" for n in range(1, self._count("proxies", die, 1, 2) + 1)]
         most = 3 if world.dice.die("third-server").chance(0.2) else 2
         servers = [f"server-{n}" for n in range(1, self._count("servers", die, most, most) + 1)]
@@ -218,7 +221,9 @@ class TopicsScene:
         world.counts["topics.worlds"] += 1
         excuse = "; clocks are stepped, so that a merge may give too much or lose one" if self.told.may_step else ""
         leans = f"leans to {type(self._leaning).__name__.lower()}"
-        told_ns = f"told every {self._period_ns} ns"
+        told_ns = f"told every {self._period_ns} ns" + (
+            f", parts of {self._part_count_max}" * (self._part_count_max > 0)
+        )
         world.tell("scene", f"is one of topics, and {leans}: {len(servers)} servers, {told_ns}{excuse}")
 
     @property
@@ -270,6 +275,7 @@ class TopicsScene:
         clock = self.told.servers[name] = Clock(world, die.uniform(-DRIFT_MAX, DRIFT_MAX), offset_ns)
         serving = ServerSettings(name, tuple(proxies), period_ns=self._period_ns)
         disk = SimDisk(world, name, temper)
+        serving = replace(serving, part_count_max=self._part_count_max or serving.part_count_max)
         return TopicsMachine(world, self.network, disk, clock, settings, serving, Quiet(), self.told, natives)
 
     def _client(self, name: str, proxies: Sequence[str]) -> Client:

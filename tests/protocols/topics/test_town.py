@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from veredus.protocols.topics import giving
 from veredus.protocols.topics.many import pack, unpack
 from veredus.protocols.topics.messages import Status, StatusWord
 
@@ -30,12 +29,6 @@ class Told:
     subscribed: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
-@pytest.fixture(autouse=True)
-def parts_of_every_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A story chooses how many rows go in a part; afterwards it is as it was."""
-    monkeypatch.setattr(giving, "PART_COUNT_MAX", giving.PART_COUNT_MAX)
-
-
 class Story:
     """Diverge, heal and calm down; see the module."""
 
@@ -54,7 +47,6 @@ class Story:
         roaming: float = 0.0,
         bulk: float = 0.0,
     ) -> None:
-        giving.PART_COUNT_MAX = part_count
         names = range(1, servers + 1)
         proxies = tuple(f"p{n}:1" for n in names)
         self.leavers = leavers
@@ -70,7 +62,7 @@ class Story:
             self.town.proxies[proxy] = ProxyHost(self.town, proxy)
         for server in (f"s{n}:1" for n in names):
             offset = self.die.randint(-skew_ns, skew_ns)
-            self.town.servers[server] = Node(self.town, server, proxies, offset)
+            self.town.servers[server] = Node(self.town, server, proxies, offset, part_count_max=part_count)
         self.people = []
         for index in range(people):
             first = -1 - index % servers

@@ -22,6 +22,8 @@ class Desk(Protocol):
     server_id: str
     principal: str
     """Whom the streams floor takes everybody for who asks: nobody has proved anything here."""
+    part_count_max: int
+    """So many rows of a topic that is given away are in one TRANSFER."""
 
     def order(self, effect: object) -> None:
         """Give an order to the streams floor."""

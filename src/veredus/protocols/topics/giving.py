@@ -30,8 +30,7 @@ from .messages import Status, StatusWord, Transfer, encode_message
 from .transfer import Begin, End, Heard, Part, Row, Sources, Standing, decode_heard, encode_beyond, part_of, rows_in
 
 PART_SIZE = 256 << 10
-PART_COUNT_MAX = 4096
-"""A part has at most so many bytes, or one row, and so many rows."""
+"""A part has at most so many bytes, or one row."""
 RETRY_NS = 1_000_000_000
 _ROW_SIZE = 64
 _CREDIT = 2 * PART_SIZE
@@ -170,7 +169,7 @@ class Giving:
 
     def _send(self, now: Now) -> None:
         count = size = 0
-        for row in self._rows[:PART_COUNT_MAX]:
+        for row in self._rows[: self._desk.part_count_max]:
             size += len(row.body) + len(row.key) + _ROW_SIZE
             if count and size > PART_SIZE:
                 break

@@ -82,6 +82,8 @@ class ServerSettings:
     requests_max: int = 10_000
     principal: str = LOCAL
     """Whom the streams floor takes everybody for who asks: nobody has proved anything here."""
+    part_count_max: int = 4096
+    """So many rows of a topic that is given away are in one TRANSFER."""
 
 
 @dataclass(slots=True)
@@ -113,7 +115,7 @@ class Server:
         self.link = link
         self.settings = settings
         self.server_id = settings.server_id
-        self.principal = settings.principal
+        self.principal, self.part_count_max = settings.principal, settings.part_count_max
         self.new_incarnation = new_incarnation
         most = settings.sessions_max
         self.puts = Puts(self.principal, partial(self._open, _PUTS), new_incarnation, settings.body_size_max, most)
