@@ -53,7 +53,7 @@ def test_a_node_is_told_from_a_directory_and_wants_streams(tmp_path: Path, monke
     [
         ([], "there is nothing to audit"),
         (["--journal", "veredus://127.0.0.1:7071"], "name the streams of the node"),
-        (["."], "has neither recordings"),
+        (["."], "there are no recordings"),
     ],
 )
 def test_what_makes_no_sense_ends_before_spark_starts(

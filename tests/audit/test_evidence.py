@@ -36,13 +36,13 @@ def test_a_missing_file_and_missing_rows_are_doubts(spark: SparkSession, evidenc
     (evidence / Kind.OFFERED / "part-0.parquet").write_bytes((evidence / Kind.OFFERED / "part-2.parquet").read_bytes())
     missing, fewer = offered(spark, evidence)
     assert "1 of 3 files are missing, such as part-1.parquet" in missing
-    assert "part-0.parquet: has 19 rows and should have 21" in fewer
+    assert "part-0.parquet: the file has 19 rows, and the manifest says 21" in fewer
 
 
 def test_files_that_nobody_vouches_for_are_doubted(spark: SparkSession, evidence: Path) -> None:
     (evidence / Kind.OFFERED / "_manifest.json").unlink()
     (doubt,) = offered(spark, evidence)
-    assert "neither _manifest.json nor _SUCCESS" in doubt
+    assert "there is no _manifest.json or _SUCCESS" in doubt
     (evidence / Kind.OFFERED / "_SUCCESS").touch()
     assert offered(spark, evidence) == ()
 
@@ -55,7 +55,7 @@ def test_a_file_that_no_manifest_names_is_left_out(spark: SparkSession, evidence
 def test_a_file_that_is_no_parquet_is_named(spark: SparkSession, evidence: Path) -> None:
     path = evidence / Kind.OFFERED / "part-1.parquet"
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(Refused, match="is no sound Parquet") as refused:
+    with pytest.raises(Refused, match="the Parquet file is damaged") as refused:
         offered(spark, evidence)
     assert refused.value.code == "damaged"
     assert str(path) in refused.value.message
@@ -64,7 +64,7 @@ def test_a_file_that_is_no_parquet_is_named(spark: SparkSession, evidence: Path)
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        (SCHEMAS[Kind.OFFERED].remove(3), "column digest is missing"),
+        (SCHEMAS[Kind.OFFERED].remove(3), "column digest of offered is missing"),
         (SCHEMAS[Kind.OFFERED].set(2, pa.field("number", pa.string())), "column number is string, not int64"),
     ],
 )
@@ -105,7 +105,7 @@ def test_a_side_may_be_named_as_a_uri(spark: SparkSession, evidence: Path, prefi
 
 
 def test_a_uri_of_no_known_kind_is_refused_with_those_that_are(spark: SparkSession) -> None:
-    with pytest.raises(Refused, match="gibberish://x: is no place that can be read") as refused:
+    with pytest.raises(Refused, match="gibberish://x: cannot be read") as refused:
         side_of(spark, Kind.OFFERED, "gibberish://x")
     assert refused.value.code == "bad-option"
 
@@ -117,7 +117,7 @@ def test_a_settlement_that_makes_no_sense_is_shown_and_not_passed_over(
     world = sound_world()
     world.settled[3] |= spoiled
     evidence = world.write(tmp_path / "evidence")
-    with pytest.raises(Refused, match="a row of settled makes no sense: stream s, subscription main") as refused:
+    with pytest.raises(Refused, match="a row of settled is not valid: stream s, subscription main") as refused:
         audit(spark, Evidence.in_directory(evidence))
     assert refused.value.code == "bad-schema"
     assert str(evidence / Kind.SETTLED) in refused.value.message
@@ -155,7 +155,7 @@ def test_a_report_that_cannot_be_written_takes_no_verdict_along_and_leaves_nothi
 def test_a_report_with_no_place_is_told_before_anything_is_read(spark: SparkSession, evidence: Path) -> None:
     told: list[str] = []
     for into, words in (
-        (evidence, "is there already: name a new"),
+        (evidence, "exists already: name a new"),
         (evidence / "offered/_manifest.json/r", "Not a dir"),
     ):
         with pytest.raises(OSError, match=words):
@@ -166,12 +166,12 @@ def test_a_report_with_no_place_is_told_before_anything_is_read(spark: SparkSess
 
 def test_a_damaged_manifest_is_named(spark: SparkSession, evidence: Path) -> None:
     (evidence / Kind.OFFERED / "_manifest.json").write_text("{")
-    with pytest.raises(Refused, match="is no manifest"):
+    with pytest.raises(Refused, match="not a valid manifest"):
         offered(spark, evidence)
 
 
 def test_a_manifest_of_another_side_is_refused(spark: SparkSession, evidence: Path) -> None:
-    with pytest.raises(Refused, match="is one of offered, not of journal"):
+    with pytest.raises(Refused, match="the manifest is for offered, not for journal"):
         side_of(spark, Kind.JOURNAL, evidence / Kind.OFFERED)
 
 
@@ -183,7 +183,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_read(spark: SparkSess
         audit(spark, sides, claims=["kept"])
     with pytest.raises(Refused, match="no recordings were given"):
         audit(spark, Evidence())
-    with pytest.raises(Refused, match="is no directory of recordings"):
+    with pytest.raises(Refused, match="is not a directory of recordings"):
         audit(spark, Evidence(journal=evidence / "nowhere"), claims=list(CLAIMS))
-    with pytest.raises(Refused, match="has neither recordings"):
+    with pytest.raises(Refused, match="there are no recordings"):
         Evidence.in_directory(evidence / Kind.OFFERED)

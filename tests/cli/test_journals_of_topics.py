@@ -66,7 +66,7 @@ def test_what_a_client_remembers_is_sound_and_called_so(journal: Journal, rememb
     verified = journal("verify", remembered)
     assert (verified.code, verified.err.splitlines()) == (
         Exit.OK,
-        ["holds what 1 client of topics remembers, of 2 topics", "sound"],
+        ["the journal holds the state of 1 client of topics, for 2 topics", "sound"],
     )
     report = json.loads(journal("verify", remembered, "-o", "json").out)
     assert (report["holds"], report["is_sound"]) == ("clients", True)
@@ -107,7 +107,7 @@ def test_what_a_group_of_clients_remembers_is_read_too_and_what_they_handed_over
 
     asyncio.run(put_and_get())
     verified = journal("verify", tmp_path / "clients")
-    assert "holds what 2 clients of topics remember, of 2 topics" in verified.err
+    assert "the journal holds the state of 2 clients of topics, for 2 topics" in verified.err
     assert {"type": "handed-over", "client": "alice", "topic": "t", "done_count": 1} in facts(
         journal, tmp_path / "clients"
     )
@@ -123,7 +123,7 @@ def test_a_checkpoint_of_what_a_client_remembers_is_read_too(journal: Journal, a
         verified = journal("verify", found)
         assert (verified.code, verified.err.splitlines()[0]) == (
             Exit.OK,
-            "holds what 1 client of topics remembers, of 3 topics",
+            "the journal holds the state of 1 client of topics, for 3 topics",
         )
         assert {fact["topic"] for fact in facts(journal, found)} <= {"t0", "t1", "t2"}
 
@@ -145,7 +145,7 @@ def test_a_client_that_is_killed_in_the_middle_of_a_put_leaves_what_can_be_read(
         putting.stdin.write(b"EWR 12.5")
         putting.stdin.close()
         assert putting.wait(20) < 0
-    said = f"process {putting.pid} uses the journal in {tmp_path}/client_bob: end that first [journal-locked]"
+    said = f"process {putting.pid} uses the journal in {tmp_path}/client_bob: stop that process first [journal-locked]"
     assert (refused[0].code, said in refused[0].err) == (Exit.REFUSED, True)
     for command_name in ("verify", "dump"):
         assert journal(command_name, tmp_path / "client_bob").code == Exit.OK

@@ -25,7 +25,7 @@ def test_which_of_several_proxies_it_is_has_to_be_said(capfd: pytest.CaptureFixt
     config = tmp_path / "topics.toml"
     config.write_text('[topics]\nproxies = ["127.0.0.1:7081", "127.0.0.1:7082"]\n')
     said = refusal(capfd, "--config", str(config))
-    assert "Say with --listen: one of 127.0.0.1:7081, 127.0.0.1:7082" in said
+    assert "give --listen, one of 127.0.0.1:7081, 127.0.0.1:7082" in said
     assert "there are none in topics.proxies" in refusal(capfd, "--set", "topics.proxies=")
 
 

@@ -27,14 +27,14 @@ CALLS: list[tuple[str, str, Call]] = [
     ("bad-start", r"use veredus\.at\(5\)", subscribe(start=5)),
     ("bad-start", r"use veredus\.beginning\(\), head\(\)", subscribe(start=object())),
     ("bad-start", "whole number", lambda _node, _stream: veredus.tail(-1)),
-    ("bad-name", "is text, not None", lambda node, _: node.subscribe(None)),
+    ("bad-name", "must be text, not None", lambda node, _: node.subscribe(None)),
     ("bad-name", "position 1", lambda node, _: node.subscribe("a b")),
     ("bad-name", "subscriber", subscribe(subscriber=5)),
     ("bad-name", "at most 255", subscribe(subscriber="s" * 256)),
     ("bad-name", "subscription", subscribe(subscriber="a", name="b c")),
-    ("bad-argument", "pattern of keys", subscribe(keys=5)),
-    ("bad-argument", "pattern of keys", subscribe(keys=[b"k"])),
-    ("bad-argument", "where is text", subscribe(where=b"a = 1")),
+    ("bad-argument", "a key pattern must be text", subscribe(keys=5)),
+    ("bad-argument", "a key pattern must be text", subscribe(keys=[b"k"])),
+    ("bad-argument", "where must be text", subscribe(where=b"a = 1")),
     ("bad-argument", "until", subscribe(until="5")),
     ("bad-argument", "until", subscribe(until=-1)),
     ("bad-mode", "did you mean 'in-order'", subscribe(mode="in_order")),
@@ -52,7 +52,7 @@ CALLS: list[tuple[str, str, Call]] = [
     ("bad-argument", "linger_ms", publisher(linger_ms="1")),
     ("bad-argument", "compression", publisher(compression="gzip")),
     ("bad-name", "sink", lambda node, _: node.sink("a b")),
-    ("bad-argument", "incarnation has 16 bytes", lambda node, _: node.sink("k").open_run(b"short")),
+    ("bad-argument", "incarnation must have 16 bytes", lambda node, _: node.sink("k").open_run(b"short")),
     ("bad-argument", "epoch", lambda node, _: node.sink("k").join_run("1")),
     ("bad-argument", "cannot be sent", lambda node, stream: node.streams.create(stream, retention_age_s=object())),
 ]
@@ -88,18 +88,18 @@ def test_with_asyncio_it_is_told_by_the_call_itself() -> None:
 
 
 PUBLICATIONS: list[tuple[str, str, Callable[[Any], object]]] = [
-    ("bad-publication", "a body is bytes or text, not None; for an empty one", lambda p: p.publish("k", None)),
-    ("bad-publication", "a key is bytes or text, not None", lambda p: p.publish(None, b"b")),
-    ("bad-publication", "a body is bytes or text, not 5", lambda p: p.publish("k", 5)),
-    ("bad-publication", "a body is bytes or text, not None", lambda p: p.publish("k", None, {"a": 1})),
-    ("bad-publication", "a body is bytes or text, not None", lambda p: p.publish_many(["k", "k"], [b"", None])),
-    ("bad-publication", "a key is bytes or text, not 7", lambda p: p.publish_many([7], [b""])),
+    ("bad-publication", "a body must be bytes or text, not None; for an empty one", lambda p: p.publish("k", None)),
+    ("bad-publication", "a key must be bytes or text, not None", lambda p: p.publish(None, b"b")),
+    ("bad-publication", "a body must be bytes or text, not 5", lambda p: p.publish("k", 5)),
+    ("bad-publication", "a body must be bytes or text, not None", lambda p: p.publish("k", None, {"a": 1})),
+    ("bad-publication", "a body must be bytes or text, not None", lambda p: p.publish_many(["k", "k"], [b"", None])),
+    ("bad-publication", "a key must be bytes or text, not 7", lambda p: p.publish_many([7], [b""])),
     ("bad-attribute", "a mapping", lambda p: p.publish("k", b"b", ["a"])),
     ("bad-attribute", "a mapping", lambda p: p.publish_many(["k"], [b"b"], ["a"])),
     ("bad-event-time", "aware datetime", lambda p: p.publish("k", b"b", None, "now")),
     ("bad-argument", "number", lambda p: p.wait("1")),
     ("bad-argument", "timeout_s", lambda p: p.wait(1, "soon")),
-    ("bad-argument", "resume_token is bytes", lambda p: p.flush("token")),
+    ("bad-argument", "resume_token must be bytes", lambda p: p.flush("token")),
 ]
 
 

@@ -31,7 +31,7 @@ def test_the_tutorial_names_no_keys_that_would_be_refused() -> None:
 
 
 def test_two_equals_signs_are_told_to_be_one(node: Embedded, stream: str) -> None:
-    with pytest.raises(Refused, match="equal is written =") as caught:
+    with pytest.raises(Refused, match="write = for equality") as caught:
         node.subscribe(stream, where="quote == 5")
     assert caught.value.details["position"] == 6
 

@@ -22,7 +22,7 @@ def refusing_port() -> int:
 def test_ports_that_refuse_end_the_attempt_long_before_the_timeout() -> None:
     addresses = [f"127.0.0.1:{refusing_port()}", "unix:///nowhere/at/all"]
     began = time.monotonic()
-    with pytest.raises(Unavailable, match="nobody listens there") as caught:
+    with pytest.raises(Unavailable, match="no process listens there") as caught:
         veredus.connect(*addresses, timeout_s=30, refused_s=0.2)
     assert caught.value.code == "unreachable"
     assert time.monotonic() - began < 10

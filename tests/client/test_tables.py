@@ -80,7 +80,7 @@ def test_event_times_are_taken_in_microseconds(unit: str) -> None:
         ({"k": ["a" * 256], "b": ["x"]}, None, [], "at most 255 bytes"),
         ({"k": ["a"], "b": ["x"], "t": ["now"]}, "t", [], "timestamps or microseconds"),
         ({"k": ["a"], "b": ["x"], "t": pa.array([1], pa.timestamp("us"))}, "t", [], "no time zone"),
-        ({"k": ["a"], "b": ["x"], "l": [[1]]}, None, ["l"], "attributes are"),
+        ({"k": ["a"], "b": ["x"], "l": [[1]]}, None, ["l"], "attributes must be"),
         ({"k": ["a"], "b": ["x"]}, None, list("vwxyz"), "at most 4 attributes"),
     ],
 )

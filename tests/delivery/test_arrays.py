@@ -69,7 +69,7 @@ def test_integers_beside_floats_become_floats(values: list[int | float | None]) 
         ([True, 1.5, None], "values of types bool, float"),
         ([{}, None], "values of types dict"),
         ([[1]], "values of types list"),
-        ([1.5, (1 << 53) + 1], "none exactly"),
+        ([1.5, (1 << 53) + 1], "not exactly a float"),
         ([1 << 63], "64 bits"),
         ([None, -(1 << 63) - 1], "64 bits"),
         (["a", "\ud800"], "surrogates"),

@@ -192,7 +192,7 @@ def test_an_awkward_column_comes_back_as_it_was(array: pa.Array) -> None:
         (pa.array([{"x": 1}]), "struct"),
         (pa.array(["a"], pa.dictionary(pa.int8(), pa.string())), "dictionary<values=string, indices=int8"),
         (pa.array(["a"], pa.dictionary(pa.int32(), pa.large_string())), "large_string"),
-        (pa.array([1], pa.int64()).dictionary_encode(), "dictionary has int32 codes of text or bytes"),
+        (pa.array([1], pa.int64()).dictionary_encode(), "dictionary must have int32 codes of text or bytes"),
         (pa.array([TIMESTAMP_MAX_US + 1], TIMESTAMP), "years 1 to 9999"),
         (pa.array([TIMESTAMP_MIN_US - 1], TIMESTAMP), "years 1 to 9999"),
     ],

@@ -160,7 +160,7 @@ def test_text_means_the_same_in_every_layout(layout: pa.DataType) -> None:
 
 
 def test_a_column_of_another_length_than_the_batch_is_misuse() -> None:
-    with pytest.raises(Misuse, match="has 1 rows, the batch 2"):
+    with pytest.raises(Misuse, match="has 1 rows, and the batch has 2"):
         selected("a = 1", 2, a=pa.array([1]))
 
 

@@ -61,7 +61,7 @@ def test_answers_stay_right_when_more_principals_ask_than_are_remembered() -> No
         (Rule(principal="x", may=("reed",)), "reed"),
         (Rule(principal="x", deny=("reed",)), "reed"),
         (Rule(principal="x", may=("publish",), streams=("tr>des",)), "tr>des"),
-        (Rule(principal="x", may=("publish",), streams=("trades.>.eu",)), "stands at the end"),
+        (Rule(principal="x", may=("publish",), streams=("trades.>.eu",)), "is allowed only at the end"),
         (Rule(principal="x", may=("publish",), sinks=("a b",)), "a b"),
         (Rule(principal="x", may=("publish",), sources=("",)), "pattern ''"),
         (Rule(principal="x", may=("publish",), subscribers=()), "name"),

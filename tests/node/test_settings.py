@@ -43,7 +43,7 @@ def test_durations_are_kept_in_nanoseconds_and_named_without_them() -> None:
         ("limits.channels_max", "65536", "at most 65535"),
         ("listen.tcp", "7071", "host:port"),
         ("listen.tcp", "::1:7071", "brackets"),
-        ("listen.tcp", "127.0.0.1:70710", "no port"),
+        ("listen.tcp", "127.0.0.1:70710", "not a port"),
         ("listen.zeromq", "127.0.0.1:7072", "tcp://host:port"),
         ("listen.metrics_open", "maybe", "neither true nor false"),
         ("node.name", 5, "quotes"),

@@ -225,7 +225,7 @@ def test_columns_of_different_lengths_are_refused_and_write_nothing(raw: Path, t
 
 
 def test_a_name_that_names_no_file_is_refused(raw: Path) -> None:
-    with pytest.raises(Refused, match="names no file"):
+    with pytest.raises(Refused, match="cannot name a file"):
         Recording(raw, "../desk")
 
 

@@ -82,16 +82,16 @@ def test_rules_are_read_in_their_order(tmp_path: Path) -> None:
     [
         ("[node]\nnam = 'x'\n", "2:1: [node] has no setting 'nam'; did you mean name?"),
         ("[jurnal]\n", "1:1: there is no section [jurnal]; did you mean journal?"),
-        ("[node]\nsync = 'group'\n", "2:1: [node] has no setting 'sync'; it belongs into [journal]"),
+        ("[node]\nsync = 'group'\n", "2:1: [node] has no setting 'sync'; it belongs in [journal]"),
         ("journal = 5\n", "1:1: journal is a section: write [journal] above its settings"),
-        ("[stream.trades.eu]\nretention_age='1h'\n", '1:1: a name with dots is quoted: [stream."trades.eu"]'),
+        ("[stream.trades.eu]\nretention_age='1h'\n", '1:1: quote a name with dots: [stream."trades.eu"]'),
         (
             "[stream.a]\nretention_ag = '1h'\n",
             "2:1: a stream has no setting 'retention_ag'; did you mean retention_age?",
         ),
         ("[stream]\na = 1\n", '2:1: write [stream."a"] above the settings of a stream'),
         ("[[security.rules]]\nprincipal='a'\nmey='publish'\n", "3:1: a rule has no 'mey'; did you mean may?"),
-        ("[security]\nrules = 5\n", "2:1: rules are tables: write [[security.rules]] above each"),
+        ("[security]\nrules = 5\n", "2:1: each rule must be a table: write [[security.rules]] above it"),
     ],
 )
 def test_what_is_not_known_is_named_with_its_place_and_the_nearest_name(tmp_path: Path, text: str, fault: str) -> None:
@@ -103,9 +103,9 @@ def test_what_is_not_known_is_named_with_its_place_and_the_nearest_name(tmp_path
     [
         ("[node\n", "1:6: "),
         ("a = 1\na = 2\n", "2:6: "),
-        ("[journal]\nsegment_size = '1 kB'\n", "2:1: journal.segment_size: '1 kB' is out of bounds"),
+        ("[journal]\nsegment_size = '1 kB'\n", "2:1: journal.segment_size: '1 kB' is out of range"),
         ("[stream.'a b']\n", "1:1: stream name 'a b': character ' ' at position 1"),
-        ("[[security.rules]]\nprincipal='a'\nmay=['fly']\n", "1:1: 'fly' is no verb"),
+        ("[[security.rules]]\nprincipal='a'\nmay=['fly']\n", "1:1: 'fly' is not a verb"),
         ("[[security.rules]]\nprincipal='a'\n", "1:1: a rule names a principal"),
         ("[listen]\ntcp='0.0.0.0:1'\n", "2:1: listen.tcp: 0.0.0.0:1 is open to other machines"),
     ],
@@ -156,7 +156,7 @@ def test_what_a_service_named_like_us_injects_is_passed_over_with_a_note() -> No
 
 def test_a_variable_like_no_setting_is_passed_over_and_one_that_is_nearly_one_is_not() -> None:
     read = read_configuration(None, {"VEREDUS_HOME": "/opt/veredus"})
-    assert read.notes == ("VEREDUS_HOME is passed over: there is no such setting",)
+    assert read.notes == ("VEREDUS_HOME is ignored: there is no such setting",)
     for slip, meant in (("VEREDUS_JOURNAL_SYNK", "VEREDUS_JOURNAL_SYNC"), ("VEREDUS_ADRESS", "VEREDUS_ADDRESS")):
         with pytest.raises(Refused, match=f"did you mean {meant}"):
             read_configuration(None, {slip: "none"})

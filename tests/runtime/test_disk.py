@@ -308,7 +308,7 @@ def test_a_torn_journal_on_a_disk_without_any_space_says_what_it_needs_and_chang
     fill(small_disk)
     before = (small_disk / segment_name(1)).read_bytes()
     directory, found = open_directory(small_disk), list[object]()
-    with pytest.raises(Unavailable, match="bytes of it must be kept aside; free that much") as caught:
+    with pytest.raises(Unavailable, match="bytes of it must be copied aside; free that much") as caught:
         drive_recovery(directory, SMALL, JOURNAL_ID, found.append)
     directory.close()
     assert caught.value.code == "disk-full"

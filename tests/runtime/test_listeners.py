@@ -245,7 +245,7 @@ def test_a_unix_socket_is_for_whom_its_mode_lets_in_from_the_first_moment(tmp_pa
 def test_what_is_no_socket_is_never_taken_away(tmp_path: Path) -> None:
     path = tmp_path / "node.sock"
     path.write_text("precious")
-    with pytest.raises(Unavailable, match="no socket") as refused:
+    with pytest.raises(Unavailable, match="not a socket") as refused:
         bind_unix(str(path), 0o600)
     assert refused.value.code == "port-in-use"
     assert path.read_text() == "precious"
@@ -259,7 +259,7 @@ def test_what_is_no_socket_is_never_taken_away(tmp_path: Path) -> None:
 def test_a_second_node_on_one_path_is_refused_while_the_first_lives(tmp_path: Path) -> None:
     path = tmp_path / "node.sock"
     first = bind_unix(str(path), 0o600)
-    with pytest.raises(Unavailable, match="another node listens"):
+    with pytest.raises(Unavailable, match="another process listens"):
         bind_unix(str(path), 0o600)
     first.close()
     second = bind_unix(str(path), 0o600)

@@ -49,7 +49,7 @@ def test_streams_share_a_batch_by_what_each_has_waiting(waiting: dict[str, int],
 
 @pytest.mark.parametrize("stored", [{}, {"sequence": 3}, {"streams": {"trades": {"incarnation": "00", "sequence": 3}}}])
 def test_a_checkpoint_of_another_source_is_refused(stored: dict[str, object]) -> None:
-    with pytest.raises(Refused, match="no offset of a Veredus stream"):
+    with pytest.raises(Refused, match="not an offset of a Veredus stream"):
         offsets_of(stored)
 
 

@@ -55,17 +55,17 @@ def test_several_key_patterns_stand_on_lines_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"stream": ""}, "option stream is missing"),
+        ({"stream": ""}, "option stream or streams is needed"),
         ({"maxRowPerTrigger": "7"}, "did you mean 'maxRowsPerTrigger'"),
-        ({"colour": "red"}, "option colour is not an option here: known are address"),
-        ({"maxRowsPerTrigger": "0"}, "not a whole number from 1 on"),
-        ({"startingSequence": "-3"}, "not a whole number from 0 on"),
-        ({"startingSequence": "3", "startingTimestamp": "2024-05-01T00:00:00Z"}, "give one"),
-        ({"startingTimestamp": "2024-05-01T00:00:00"}, "not a time with its zone"),
+        ({"colour": "red"}, "option colour is not known here; known options: address"),
+        ({"maxRowsPerTrigger": "0"}, "not a whole number from 1"),
+        ({"startingSequence": "-3"}, "not a whole number from 0"),
+        ({"startingSequence": "3", "startingTimestamp": "2024-05-01T00:00:00Z"}, "use one"),
+        ({"startingTimestamp": "2024-05-01T00:00:00"}, "not a time with a time zone"),
         ({"failOnDataLoss": "perhaps"}, "neither true nor false"),
         ({"endingSequence": "9"}, "for batch reads"),
         ({"startingSequence": "latest"}, "name a `subscriber`"),
-        ({"commitId": "3"}, "is not an option here"),
+        ({"commitId": "3"}, "is not known here"),
     ],
 )
 def test_a_bad_option_is_refused_by_its_name(given: dict[str, str], words: str) -> None:

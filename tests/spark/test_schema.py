@@ -127,7 +127,7 @@ def test_an_attribute_of_another_type_is_refused_or_null_as_the_reader_likes(kin
 def test_a_body_that_is_no_text_is_refused_or_null_where_text_is_wanted() -> None:
     batch = taken(2)
     batch = batch._replace(columns=batch.columns._replace(bodies=pa.array([b"\xff", b"fine"])))
-    with pytest.raises(Refused, match="no UTF-8"):
+    with pytest.raises(Refused, match="not UTF-8"):
         read(struct(body=StringType()), batch)
     assert read(struct(body=StringType()), batch, is_mismatch_null=True)["body"].to_pylist() == [None, "fine"]
 
@@ -188,7 +188,7 @@ def test_rows_without_key_and_body_are_published_with_empty_ones() -> None:
 @pytest.mark.parametrize("name", ["key", "body", "event_time"])
 def test_a_null_where_a_publication_has_none_is_refused(name: str) -> None:
     kind = TIMESTAMP if name == "event_time" else pa.binary()
-    with pytest.raises(Refused, match=f"column {name} holds 1 nulls"):
+    with pytest.raises(Refused, match=f"column {name} has 1 nulls"):
         published(pa.RecordBatch.from_pydict({name: pa.array([None], kind)}))
 
 
@@ -225,15 +225,15 @@ def test_names_are_known_whatever_their_case() -> None:
 @pytest.mark.parametrize("names", [("key", "KEY"), ("Body", "body"), ("Event_Time", "event_time"), ("Size", "size")])
 def test_two_columns_that_are_one_to_spark_are_refused(names: tuple[str, str]) -> None:
     rows = pa.RecordBatch.from_arrays([pa.array([1], TIMESTAMP) if "ime" in names[0] else pa.array([b"x"])] * 2, names)
-    with pytest.raises(Refused, match=f"columns {names[0]} and {names[1]} differ by their case alone") as caught:
+    with pytest.raises(Refused, match=f"columns {names[0]} and {names[1]} differ only in case") as caught:
         published(rows)
     assert caught.value.code == "bad-schema"
-    with pytest.raises(Refused, match="differ by their case alone"):
+    with pytest.raises(Refused, match="differ only in case"):
         read(struct(**dict.fromkeys(names, TimestampType() if "ime" in names[0] else BinaryType())), taken(1))
 
 
 def test_an_attribute_that_may_be_either_of_two_is_refused_and_the_exact_name_is_taken() -> None:
     batch = taken(1, size=pa.array([1]), Size=pa.array([2]))
-    with pytest.raises(Refused, match="column SIZE may be either"):
+    with pytest.raises(Refused, match="column SIZE can be either"):
         read(struct(SIZE=LongType()), batch)
     assert read(struct(Size=LongType()), batch).to_pydict() == {"Size": [2]}

@@ -125,7 +125,7 @@ def test_a_checkpoint_of_another_stream_is_refused(rig: Rig) -> None:
     rig.run(rig.read_stream())
     rig.stream = f"{rig.stream}-other"
     rig.publish(10)
-    with pytest.raises(StreamingQueryException, match="take another checkpointLocation"):
+    with pytest.raises(StreamingQueryException, match="use another checkpointLocation"):
         rig.run(rig.read_stream())
 
 

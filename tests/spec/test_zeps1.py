@@ -144,7 +144,7 @@ def test_nothing_comes_before_attach(command: bytes) -> None:
     place.open(1)
     (answer,) = Ear().hear(place.receive(1, command))
     assert answer.name == "invalid"
-    assert page.reason_of(bytes(answer.fields[0])) == "unexpected: a stream is opened by an ATTACH"  # type: ignore[arg-type]
+    assert page.reason_of(bytes(answer.fields[0])) == "unexpected: the first command must be ATTACH"  # type: ignore[arg-type]
 
 
 def test_a_subscribe_is_answered_subscribe_ok_or_an_error() -> None:

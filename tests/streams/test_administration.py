@@ -22,8 +22,8 @@ def create(rig: Rig, config: object) -> x.AnswerAdmin | x.Refuse:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"retention_cuont": 5}, "there is no 'retention_cuont', but retention_age_s, retention_size, "),
-        ({"retention_count": 5, 7: 1}, "there is no '7', but "),
+        ({"retention_cuont": 5}, "unknown setting 'retention_cuont'; known: retention_age_s, retention_size, "),
+        ({"retention_count": 5, 7: 1}, "unknown setting '7'; known: "),
         ({"retention_count": "many"}, "Expected `int`, got `str`"),
         ([1], "Expected `object`, got `array`"),
     ],

@@ -23,11 +23,11 @@ pytestmark = pytest.mark.slow
 
 FRAME_SIZE_MAX = 2 << 20
 BODY_SIZE_MAX = 64 << 10
-TOO_LARGE = b"too-large:_a_message_has_at_most_2097152_bytes_here,_in_all_its_frames"
+TOO_LARGE = b"too-large:_all_frames_of_a_message_may_have_at_most_2097152_bytes"
 ATTACH = b"\xaa\xa5\x01\x04ZEPS\x00\x01\x06hidden"
 PUBLISH = b"\xaa\xa5\x06\x01k\x00\x00\x00\x04body"
 PING = b"\xaa\xa5\x08"
-NOT_ATTACHED = Said(Client.INVALID, (b"unexpected:_a_stream_is_opened_by_an_ATTACH",))
+NOT_ATTACHED = Said(Client.INVALID, (b"unexpected:_the_first_command_must_be_ATTACH",))
 
 
 @pytest.fixture(scope="module")
@@ -109,16 +109,16 @@ def hear_invalid(client: Client) -> bytes:
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", b"a_command_starts_with_AA_A5"),
-        (bytes(1000), b"a_command_starts_with_AA_A5"),
-        (b"\xaa\xa5\x63", b"there_is_no_command_99"),
+        (b"GET / HTTP/1.1\r\n\r\n", b"a_command_must_start_with_AA_A5"),
+        (bytes(1000), b"a_command_must_start_with_AA_A5"),
+        (b"\xaa\xa5\x63", b"unknown_command_99"),
         (b"\xaa\xa5", b"the_frame_ends_within_its_command"),
         (ATTACH[:-1], b"the_frame_ends_within_its_command"),
-        (PUBLISH, b"a_stream_is_opened_by_an_ATTACH"),
-        (b"\xaa\xa5\x02", b"a_stream_is_opened_by_an_ATTACH"),
-        (ATTACH.replace(b"ZEPS", b"AMQP"), b"the_protocol_here_is_ZEPS"),
-        (ATTACH.replace(b"\x00\x01\x06hidden", b"\x00\x02\x00"), b"version_2_is_not_spoken_here:_1"),
-        (ATTACH.replace(b"\x00\x01", b"\xff\xff"), b"version_65535_is_not_spoken_here:_1"),
+        (PUBLISH, b"the_first_command_must_be_ATTACH"),
+        (b"\xaa\xa5\x02", b"the_first_command_must_be_ATTACH"),
+        (ATTACH.replace(b"ZEPS", b"AMQP"), b"the_protocol_of_this_listener_is_ZEPS"),
+        (ATTACH.replace(b"\x00\x01\x06hidden", b"\x00\x02\x00"), b"version_2_is_not_supported,_only_1"),
+        (ATTACH.replace(b"\x00\x01", b"\xff\xff"), b"version_65535_is_not_supported,_only_1"),
     ],
     ids=["http", "zeros", "unknown", "short", "truncated", "early", "the server's", "protocol", "version 2", "version"],
 )
@@ -132,15 +132,18 @@ def test_who_does_not_begin_with_an_attach_of_version_1_is_told_why(
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [
-        (b"\xde\xad\xbe\xef", b"a_command_starts_with_AA_A5"),
+        (b"\xde\xad\xbe\xef", b"a_command_must_start_with_AA_A5"),
         (b"", b"the_frame_ends_within_its_command"),
         (PUBLISH[:-1], b"the_frame_ends_within_its_command"),
-        (PUBLISH + PUBLISH, b"the_frame_goes_on_behind_its_command"),
-        (PUBLISH + b"\0", b"the_frame_goes_on_behind_its_command"),
-        (PING + PUBLISH, b"the_frame_goes_on_behind_its_command"),
-        (PUBLISH[:5] + b"\xff\xff\xff\xff", b"a_body_has_at_most_65536_"),
-        (PUBLISH[:5] + struct.pack(">I", BODY_SIZE_MAX + 1) + bytes(BODY_SIZE_MAX + 1), b"a_body_has_at_most_65536_"),
-        (b"\xaa\xa5\x07" + bytes(8) + b"\x01k\x00\x00\x00\x01x", b"Deliver_is_nothing_that_a_client_says_here"),
+        (PUBLISH + PUBLISH, b"bytes_follow_the_command_in_its_frame"),
+        (PUBLISH + b"\0", b"bytes_follow_the_command_in_its_frame"),
+        (PING + PUBLISH, b"bytes_follow_the_command_in_its_frame"),
+        (PUBLISH[:5] + b"\xff\xff\xff\xff", b"this_listener_accepts_bodies_of_at_most_65536_"),
+        (
+            PUBLISH[:5] + struct.pack(">I", BODY_SIZE_MAX + 1) + bytes(BODY_SIZE_MAX + 1),
+            b"this_listener_accepts_bodies_of_at_most_65536_",
+        ),
+        (b"\xaa\xa5\x07" + bytes(8) + b"\x01k\x00\x00\x00\x01x", b"Deliver_is_not_allowed_here"),
     ],
     ids=["garbage", "empty", "truncated", "two", "trailing", "mixed", "claims", "oversized", "the server's"],
 )
@@ -154,7 +157,7 @@ def test_an_attached_peer_whose_frame_is_no_command_is_told_why_and_attached_no_
 def test_a_command_in_two_frames_of_a_message_is_none(attached: Client) -> None:
     send_parts(attached, PUBLISH[:6], PUBLISH[6:])
     assert attached.hear() == Said(Client.INVALID, (b"truncated:_the_frame_ends_within_its_command",))
-    assert hear_invalid(attached).startswith(b"a_command_starts_with_AA_A5")
+    assert hear_invalid(attached).startswith(b"a_command_must_start_with_AA_A5")
 
 
 def test_frames_of_one_message_are_commands_of_their_own_and_an_empty_delimiter_is_passed_over(
@@ -165,7 +168,7 @@ def test_frames_of_one_message_are_commands_of_their_own_and_an_empty_delimiter_
     send_parts(attached, b"", b"")
     send_parts(attached, b"", PING, b"garbage", PUBLISH)
     assert attached.hear() == Said(Client.PING_OK)
-    assert hear_invalid(attached).startswith(b"a_command_starts_with_AA_A5")
+    assert hear_invalid(attached).startswith(b"a_command_must_start_with_AA_A5")
 
 
 def test_a_frame_above_the_limit_ends_the_connection_that_it_came_by(attached: Client) -> None:

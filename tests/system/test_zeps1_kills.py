@@ -61,7 +61,7 @@ def test_a_client_over_zeromq_hears_after_a_restart_that_its_stream_is_not_open(
     served.start().close()
     for say in (client.ping, client.detach):
         say()
-        assert client.hear() == Said(Client.INVALID, (b"unexpected:_a_stream_is_opened_by_an_ATTACH",))
+        assert client.hear() == Said(Client.INVALID, (b"unexpected:_the_first_command_must_be_ATTACH",))
     client.attach("orders")
     assert client.hear() == Said(Client.ATTACH_OK)
     client.close()

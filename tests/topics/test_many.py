@@ -144,7 +144,7 @@ def test_an_answer_of_many_that_cannot_be_read_loses_nothing(opened: Callable[..
         alice.subscribe("t")
         alice.put_many("t", bodies(1, 3))
         server.answer = lambda data: server.answer_well(data)[:-1] if data.startswith(b"GET") else b""
-        with pytest.raises(Refused, match="answers GET_MANY with what cannot be read") as raised:
+        with pytest.raises(Refused, match="answers GET_MANY with an invalid body") as raised:
             alice.get_many("t")
         assert raised.value.code == "bad-answer"
         server.answer = server.answer_well
@@ -155,11 +155,11 @@ def test_too_many_and_too_few_are_refused_before_anything_is_asked(
     opened: Callable[..., Client], around: Scene
 ) -> None:
     with opened(body_size_max=1000) as alice:
-        with pytest.raises(Misuse, match="these are 65537 messages, and at most 65536 are put at once"):
+        with pytest.raises(Misuse, match="one put_many may have at most 65536 messages, and these are 65537"):
             alice.put_many("t", [b""] * (COUNT_MAX + 1))
         with pytest.raises(Misuse, match="the body has 1044 bytes, and the limit is 1000: put it in parts"):
             alice.put_many("t", [bytes(100)] * 10)
-        with pytest.raises(Misuse, match="0 is not a count of messages to get: ask for at least one"):
+        with pytest.raises(Misuse, match="0 is not a valid count of messages to get: ask for at least one"):
             alice.get_many("t", 0)
         with pytest.raises(Refused, match="topic"):
             alice.put_many("a topic", [b"1"])

@@ -100,8 +100,10 @@ def test_where_no_proxy_is_of_help_each_is_named_with_the_reason(tmp_path: Path)
             alice.get("t")
         assert raised.value.code == "no-proxy"
         assert raised.value.message == (
-            "no proxy was of help: nowhere is no address that can be connected to (Invalid argument): write HOST:PORT; "
-            f"{dead} takes no connection; {deaf} did not answer 4 times in 20 ms. See that one runs, and try again"
+            "no proxy could handle the request: nowhere is not an address to connect to (Invalid argument): write"
+            " HOST:PORT; "
+            f"{dead} does not accept the connection; {deaf} did not answer 4 times in 20 ms. Check that a proxy runs,"
+            " and try again"
         )
         assert list(raised.value.details["reasons"]) == ["nowhere", dead, deaf]  # type: ignore[call-overload]
 
@@ -133,7 +135,7 @@ def test_a_client_finds_its_proxy_again_that_was_away(tmp_path: Path) -> None:
         around.stop_proxy(address)
         with pytest.raises(Unavailable) as raised:
             alice.put("t", b"1")
-        assert "takes no connection" in raised.value.message
+        assert "does not accept the connection" in raised.value.message
         around.start_proxy(address)
         alice.put("t", b"1")
         assert alice.get("t") == Message("t", "alice-1", b"1")

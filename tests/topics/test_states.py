@@ -187,7 +187,8 @@ def test_a_second_process_of_a_client_is_refused_with_the_number_of_the_first(tm
             remembered(tmp_path)
         assert raised.value.code == "client-in-use"
         assert raised.value.message == (
-            f"client alice is in use by process {first.pid} (in {tmp_path}/client_alice): end that, or take another id"
+            f"client alice is in use by process {first.pid} (in {tmp_path}/client_alice): stop that process, or use"
+            " another id"
         )
     assert remembered(tmp_path) == {}
 
@@ -263,8 +264,8 @@ def test_a_sync_that_fails_ends_the_client_and_the_next_one_has_what_was_saved_b
         "asyncio.run(fail())\n"
     )
     done = ended([sys.executable, "-c", script, str(tmp_path)])
-    said = f"a write or sync in {tmp_path}/client_alice failed (io-error: Input/output error): nothing more is done"
-    assert (done.returncode, done.stdout) == (0, f"{said}; close it, and open it again True\n" * 2), done.stderr
+    said = f"a write or sync in {tmp_path}/client_alice failed (io-error: Input/output error): the client has stopped"
+    assert (done.returncode, done.stdout) == (0, f"{said}; close it and open it again True\n" * 2), done.stderr
     assert remembered(tmp_path)["t"] in (ClientState("1", 1), ClientState("2", 2))
 
 

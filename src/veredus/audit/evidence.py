@@ -66,7 +66,9 @@ class Evidence:
         """The sides that have a directory of their name in `directory`. Raises `Refused("bad-option")` for none."""
         found = {kind.value: Path(directory) / kind for kind in Kind if (Path(directory) / kind).is_dir()}
         if not found:
-            message = f"{directory}: has neither recordings (*.arrows) nor a directory {', '.join(Kind)} in it"
+            message = (
+                f"{directory}: there are no recordings (*.arrows) and none of the directories {', '.join(Kind)} in it"
+            )
             raise Refused("bad-option", f"{message}; give the directory that Recording has written to")
         sides: dict[str, Any] = {**found, "covers": covers or {}}
         return cls(**sides)
@@ -109,7 +111,7 @@ def side_of(spark: SparkSession, kind: Kind, path: type_of_path) -> Side:
     doubts: list[str] = []
     if manifest is not None:
         if manifest.kind != kind:
-            raise Refused("bad-schema", f"{directory}/{MANIFEST}: is one of {manifest.kind}, not of {kind}")
+            raise Refused("bad-schema", f"{directory}/{MANIFEST}: the manifest is for {manifest.kind}, not for {kind}")
         missing = sorted(set(manifest.files) - set(files))
         if missing:
             doubts.append(
@@ -117,11 +119,11 @@ def side_of(spark: SparkSession, kind: Kind, path: type_of_path) -> Side:
             )
         files = [name for name in files if name in manifest.files]
     elif _SUCCESS not in names:
-        doubts.append(f"{directory}: neither {MANIFEST} nor {_SUCCESS} says that all of it is there")
+        doubts.append(f"{directory}: there is no {MANIFEST} or {_SUCCESS}, so files may be missing")
     row_counts = {name: _checked(system, f"{base}/{name}", f"{directory}/{name}", kind) for name in files}
     if manifest is not None:
         doubts += [
-            f"{directory}/{name}: has {row_counts[name]} rows and should have {manifest.files[name]}"
+            f"{directory}/{name}: the file has {row_counts[name]} rows, and the manifest says {manifest.files[name]}"
             for name in files
             if row_counts[name] != manifest.files[name]
         ]
@@ -147,7 +149,7 @@ def check_ranges(side: Side, path: type_of_path) -> None:
     found = side.rows.where(~f.coalesce(is_sound, f.lit(False))).select(*names).limit(1).collect()
     if found:
         row = ", ".join(f"{name} {value}" for name, value in found[0].asDict().items())
-        raise Refused("bad-schema", f"{path}: a row of {side.kind} makes no sense: {row}")
+        raise Refused("bad-schema", f"{path}: a row of {side.kind} is not valid: {row}")
 
 
 def fetched_journal(spark: SparkSession, journal: NodeJournal, into: Path) -> Side:
@@ -189,9 +191,7 @@ def _place_of(path: type_of_path) -> tuple[str, pafs.FileSystem, str]:
     try:
         system, base = pafs.FileSystem.from_uri(text.replace("s3a://", "s3://", 1))
     except pa.ArrowInvalid as error:
-        message = (
-            f"{text}: is no place that can be read ({error}): a directory, or hdfs://…, s3a://…, file:///… is wanted"
-        )
+        message = f"{text}: cannot be read ({error}): give a directory, or hdfs://…, s3a://…, file:///…"
         raise Refused("bad-option", message) from None
     except OSError as error:
         raise _unreadable(error, text) from error
@@ -210,7 +210,7 @@ def _line_of(error: Exception) -> str:
 def _names_in(system: pafs.FileSystem, base: str, directory: str) -> set[str]:
     try:
         if system.get_file_info(base).type is not pafs.FileType.Directory:
-            raise Refused("bad-option", f"{directory}: is no directory of recordings")
+            raise Refused("bad-option", f"{directory}: this is not a directory of recordings")
         listed = system.get_file_info(pafs.FileSelector(base))
     except OSError as error:
         raise _unreadable(error, directory) from error
@@ -222,7 +222,7 @@ def _manifest(system: pafs.FileSystem, path: str) -> Manifest:
         try:
             return msgspec.json.decode(stream.read(), type=Manifest)
         except msgspec.DecodeError as error:
-            raise Refused("damaged", f"{path}: is no manifest: {error}") from None
+            raise Refused("damaged", f"{path}: not a valid manifest: {error}") from None
 
 
 def _checked(system: pafs.FileSystem, path: str, shown: str, kind: Kind) -> int:
@@ -233,11 +233,11 @@ def _checked(system: pafs.FileSystem, path: str, shown: str, kind: Kind) -> int:
     except PermissionError as error:
         raise _unreadable(error, shown) from error
     except (pa.ArrowException, OSError) as error:
-        raise Refused("damaged", f"{shown}: is no sound Parquet: {_line_of(error)}") from None
+        raise Refused("damaged", f"{shown}: the Parquet file is damaged: {_line_of(error)}") from None
     for wanted in SCHEMAS[kind]:
         index = found.get_field_index(wanted.name)
         if index < 0:
-            raise Refused("bad-schema", f"{shown}: column {wanted.name} is missing, which {kind} has")
+            raise Refused("bad-schema", f"{shown}: the column {wanted.name} of {kind} is missing")
         type_ = found.field(index).type
         if _WIDENED.get(type_, type_) != wanted.type:
             raise Refused("bad-schema", f"{shown}: column {wanted.name} is {type_}, not {wanted.type}")

@@ -68,18 +68,23 @@ _IN, _OUT = Where.JOURNAL, Where.SUBSCRIPTIONS
 CLAIMS: Final = {
     claim.name: claim
     for claim in (
-        Claim(Guarantee.KEPT, _IN, "What was acknowledged is in the journal", (_A, _J)),
-        Claim(Guarantee.KEPT, _OUT, "What is in the journal reached each subscription that covers it", (_J, _P)),
+        Claim(Guarantee.KEPT, _IN, "Every acknowledged publication is in the journal", (_A, _J)),
+        Claim(Guarantee.KEPT, _OUT, "Every publication reached each subscription that covers it", (_J, _P)),
         Claim(Guarantee.ONCE, _IN, "Each publication is in the journal once", (_J,)),
-        Claim(Guarantee.ONCE, _OUT, "Nothing is pushed again unless marked, and never once it is settled", (_P, _S)),
+        Claim(Guarantee.ONCE, _OUT, "No repeated push without a mark, and none after settling", (_P, _S)),
         Claim(Guarantee.ORDER, _IN, "The journal keeps the order of each source", (_J,)),
         Claim(Guarantee.ORDER, _OUT, "Each subscription gets each source's publications in their order", (_P,)),
-        Claim(Guarantee.OFFERED, _IN, "Nothing is in the journal that was not offered", (_O, _J)),
-        Claim(Guarantee.OFFERED, _OUT, "Nothing is pushed that is not in the journal, or not covered", (_J, _P)),
-        Claim(Guarantee.IN_DOUBT, _IN, "What is in doubt was taken once or never, and leaves no hole", (_O, _A, _J)),
-        Claim(Guarantee.IN_DOUBT, _OUT, "Of what is in doubt subscriptions got what was taken", (_O, _A, _J, _P)),
-        Claim(Guarantee.SAME, _IN, "The journal has the bytes that were offered, where it said", (_O, _A, _J)),
-        Claim(Guarantee.SAME, _OUT, "A sequence has the same bytes in the journal and wherever it went", (_J, _P)),
+        Claim(Guarantee.OFFERED, _IN, "Every publication in the journal was offered", (_O, _J)),
+        Claim(Guarantee.OFFERED, _OUT, "Every pushed publication is in the journal, and covered", (_J, _P)),
+        Claim(Guarantee.IN_DOUBT, _IN, "A publication in doubt was taken once or never, without a hole", (_O, _A, _J)),
+        Claim(
+            Guarantee.IN_DOUBT,
+            _OUT,
+            "Subscriptions got publications in doubt only if they were taken",
+            (_O, _A, _J, _P),
+        ),
+        Claim(Guarantee.SAME, _IN, "The journal has the offered bytes at the acknowledged sequences", (_O, _A, _J)),
+        Claim(Guarantee.SAME, _OUT, "A sequence has the same bytes in the journal and in each push", (_J, _P)),
     )
 }
 
@@ -95,8 +100,8 @@ VIOLATIONS: Final = {
         Violation("overtaken", "order/subscriptions", "first pushed after a greater number of its source", _P),
         Violation("unoffered", "offered/journal", "in the journal or acknowledged, and never offered", _O),
         Violation("phantom", "offered/subscriptions", "pushed, and not in the journal", _J),
-        Violation("uncovered", "offered/subscriptions", "pushed, and not what the subscription covers"),
-        Violation("hole", "in-doubt/journal", "in doubt, not in the journal, and greater numbers are", _J),
+        Violation("uncovered", "offered/subscriptions", "pushed, and not covered by the subscription"),
+        Violation("hole", "in-doubt/journal", "in doubt and not in the journal, although greater numbers are", _J),
         Violation("two-outcomes", "in-doubt/journal", "in doubt, and in the journal more than once"),
         Violation("two-stories", "in-doubt/subscriptions", "in doubt, and a subscription and the journal differ", _P),
         Violation("other-bytes", "same/journal", "in the journal with bytes that were not offered", _O),

@@ -77,7 +77,7 @@ def _new_directory(path: Path) -> Iterator[None]:
     try:
         path.mkdir(parents=True)
     except FileExistsError as error:
-        raise FileExistsError(error.errno, "is there already: name a new directory", str(path)) from None
+        raise FileExistsError(error.errno, "exists already: name a new directory", str(path)) from None
     try:
         yield
     except BaseException:
@@ -165,7 +165,7 @@ class _Audit:
         rows, order = _ordered_rows(kind, self._sides[kind].rows)
         runs = compared(summary.where("what = 'runs'")).localCheckpoint()
         if not runs.where("overlaps").isEmpty():
-            self._progress(f"{kind}: was not written in order, and is sorted")
+            self._progress(f"{kind}: not written in order: sorting")
             whole = self._sides[kind].rows.withColumn(SPLIT, f.lit(0).cast("bigint"))
             sorted_ = summary_of(kind, sorted_rows(whole, *order))
             runs = compared(sorted_.where("what = 'runs'")).localCheckpoint()
@@ -174,9 +174,9 @@ class _Audit:
         suspects = runs.where("first_number <= after")
         count = suspects.count()
         if not count:
-            self._progress(f"{kind}: in order, and nothing twice")
+            self._progress(f"{kind}: in order, without duplicates")
             return None
-        self._progress(f"{kind}: {count:,} runs go back; their numbers are read again")
+        self._progress(f"{kind}: {count:,} runs go back: reading their numbers again")
         disorder = disorder_of(rows, suspects, count).localCheckpoint()
         return _journal_disorder(disorder) if kind is Kind.JOURNAL else self._pushed_disorder(disorder)
 
@@ -200,7 +200,7 @@ class _Audit:
         holed = lives.where("last <> count").orderBy("life").limit(1).collect()
         if holed:
             life, last, count = holed[0]
-            doubt = f"life {life} counted {last:,} that were pushed to it, and {count:,} of them are here"
+            doubt = f"life {life} counted {last:,} pushed publications, and the recordings have {count:,} of them"
             self._doubts[Kind.PUSHED] = (*self._doubts[Kind.PUSHED], doubt)
 
     def _incoming(self, summaries: Mapping[Kind, DataFrame]) -> Incoming | None:

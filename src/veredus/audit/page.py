@@ -43,10 +43,10 @@ _CLASS: Final = {
     Outcome.NOT_PROVED: "not-proved",
 }
 _SAYS: Final = {
-    Outcome.HOLDS: "Every claim that was asked about is proved by what was written down.",
-    Outcome.REPORTED: "Every claim is proved, but for publications that the node itself reported as gone.",
-    Outcome.REFUTED: "At least one claim is refuted: the first violations are named below.",
-    Outcome.NOT_PROVED: "Nothing is refuted, but the evidence does not prove every claim: each says what it lacks.",
+    Outcome.HOLDS: "The recordings prove every selected claim.",
+    Outcome.REPORTED: "Every claim is proved, except for publications that the node itself reported as gone.",
+    Outcome.REFUTED: "At least one claim is refuted: the first violations are listed below.",
+    Outcome.NOT_PROVED: "No claim is refuted, but the evidence does not prove every claim; each lists what is missing.",
 }
 _WHERE: Final = {
     Where.JOURNAL: "From sources into the journal",
@@ -115,7 +115,7 @@ def _card(judged: Judged) -> str:
         f"{count.certain:,} × {VIOLATIONS[name].words}" for name, count in judged.violations.items() if count.certain
     ]
     lines += [
-        f"{count.reported:,} × {VIOLATIONS[name].words}: reported by name, and neither proved nor held against the node"
+        f"{count.reported:,} × {VIOLATIONS[name].words}: reported by the node: not proved, and not a violation"
         for name, count in judged.violations.items()
         if count.reported
     ]

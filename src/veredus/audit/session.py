@@ -55,7 +55,7 @@ def session(master: str, memory: str) -> Iterator[SparkSession]:
             spark = builder.config(map=_OPTIONS).getOrCreate()
         except (*SPARK_ERRORS, RuntimeError) as error:
             reason = reason_of(error) if isinstance(error, Py4JError) else _first_line(said) or reason_of(error)
-            wanted = "Java 17 or newer is wanted, and a master and a memory that Spark knows"
+            wanted = "it needs Java 17 or newer, a valid master and a valid memory size"
             message = f"Spark does not start at {master}: {reason}; {wanted}"
             raise Unavailable("unreachable", message) from error
     spark.sparkContext.setLogLevel("OFF")

@@ -92,7 +92,7 @@ def _judged(claim: Claim, counts: Mapping[str, Count], doubts: Mapping[Kind, tup
     reasons = [_missing(kind) for kind in claim.needs if kind not in doubts]
     reasons += [doubt for kind in claim.needs for doubt in doubts.get(kind, ())]
     reasons += [
-        f"{count.uncertain:,} {VIOLATIONS[name].words}, as far as the evidence goes"
+        f"{count.uncertain:,} {VIOLATIONS[name].words}, according to incomplete evidence"
         for name, count in found.items()
         if count.uncertain
     ]

@@ -88,9 +88,7 @@ def say_plan(plan: Plan, say: Callable[[str], object]) -> None:
 
 def _need_the_audit() -> None:
     if importlib.util.find_spec("pyspark") is None:
-        message = (
-            "chaos ends with the audit, which runs on Spark: pip install 'veredus[spark]', and have Java 17 or newer"
-        )
+        message = "chaos ends with the audit, which needs Spark: pip install 'veredus[spark]', and Java 17 or newer"
         raise Refused("no-spark", message)
 
 
@@ -103,7 +101,7 @@ def _enter_namespaces(faults: tuple[str, ...]) -> None:
     kinds = ["mount"] if "full" in faults and netem.may_mount() else []
     reason = netem.why_not() if "netem" in faults else ""
     if reason:
-        note(f"netem is left out ({reason}): the proxy stands for the network")
+        note(f"netem is not used ({reason}): the proxy injects the faults of the network")
     elif "netem" in faults:
         kinds.append("net")
     if kinds:

@@ -203,9 +203,9 @@ class _Contents:
         from veredus.topics.facts import names_in
 
         clients = {client for client, _ in map(names_in, self._states)}
-        remember = "client of topics remembers" if len(clients) == 1 else "clients of topics remember"
+        clients_of = "client of topics" if len(clients) == 1 else "clients of topics"
         topics = "topic" if len(self._states) == 1 else "topics"
-        note(f"holds what {len(clients)} {remember}, of {len(self._states)} {topics}")
+        note(f"the journal holds the state of {len(clients)} {clients_of}, for {len(self._states)} {topics}")
 
     def orphans(self, report: Report) -> Iterator[Note]:
         """What is kept of streams that no table knows: damage took the facts that made them."""
@@ -252,7 +252,7 @@ def looked_at(path: Path) -> Iterator[Directory]:
     except OSError:
         holder = holder_of(lock) if lock_file.exists() else 0
         os.close(lock)
-        said = f"process {holder} uses the journal in {path}: end that first"
+        said = f"process {holder} uses the journal in {path}: stop that process first"
         raise Refused("journal-locked", said, path=str(path), pid=holder) from None
     directory = Directory(path, lock)
     try:

@@ -52,7 +52,7 @@ def _placed(settings: NodeSettings) -> NodeSettings:
     if not topics.listen:
         if len(topics.proxies) != 1:
             which = f"one of {', '.join(topics.proxies)}" if topics.proxies else "there are none in topics.proxies"
-            said = f"topics.listen: which proxy is this? Say with --listen: {which}"
+            said = f"topics.listen: it is not known which proxy this is: give --listen, {which}"
             raise Refused("bad-settings", said)
         settings = replace(settings, topics=replace(topics, listen=topics.proxies[0]))
         check_settings(settings)

@@ -58,7 +58,7 @@ def add(principal: str, expires: str | None, file: Path, output: str) -> None:
 @tokens.command("add-key")
 @click.argument("principal")
 @click.argument("public", required=False)
-@click.option("--expires", metavar="DURATION", help="How long it may be used: 90d, 12h.  [default: for ever]")
+@click.option("--expires", metavar="DURATION", help="How long the key is valid: 90d, 12h.  [default: without end]")
 @_file_option
 @output_option
 def add_key(principal: str, public: str | None, expires: str | None, file: Path, output: str) -> None:

@@ -165,7 +165,7 @@ def _receive(
                     batch = subscription.next_batch(timeout_s=0.5)
                 if batch is None:
                     if time.monotonic() - last > patience_s:
-                        note(f"nothing came for {patience_s} s")
+                        note(f"no publication arrived for {patience_s} s")
                         return
                     continue
                 last = time.monotonic()
@@ -176,7 +176,7 @@ def _receive(
                 received_count = sum(w.received_count - w.doubled_count - w.redelivered_count for w in witnesses)
                 bar.update(task, completed=received_count, figures=f"{received_count:,} of {count:,}")
         except KeyboardInterrupt:
-            note("interrupted: what was published so far is judged")
+            note("interrupted: checking what was published so far")
 
 
 def _judge(published: _Published, witnesses: list[Witness], seconds: float, output: str) -> None:

@@ -27,7 +27,7 @@ _STARTS = {
 def check_name(kind: str, name: object, *, may_be_empty: bool = False) -> None:
     """Raise `Misuse("bad-name")` unless this can name a stream, source, subscriber, subscription or sink."""
     if not isinstance(name, str):
-        raise Misuse("bad-name", f"the name of a {kind} is text, not {shown(name)}", kind=kind)
+        raise Misuse("bad-name", f"the name of a {kind} must be text, not {shown(name)}", kind=kind)
     if name or not may_be_empty:
         try:
             checked_name(kind, name)
@@ -40,10 +40,10 @@ def check_whole(
 ) -> None:
     """Raise `Misuse` unless this is a whole number in that range, both ends included."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Misuse(code, f"{argument} is a whole number, not {shown(value)}", argument=argument)
+        raise Misuse(code, f"{argument} must be a whole number, not {shown(value)}", argument=argument)
     if not least <= value <= most:
         bounds = f"at least {least}" if most == U63_MAX else f"from {least} to {most}"
-        raise Misuse(code, f"{argument} is {bounds}, not {value}", argument=argument)
+        raise Misuse(code, f"{argument} must be {bounds}, not {value}", argument=argument)
 
 
 def check_seconds(argument: str, value: object, *, may_be_none: bool = True) -> None:
@@ -51,7 +51,7 @@ def check_seconds(argument: str, value: object, *, may_be_none: bool = True) -> 
     if value is None and may_be_none:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise Misuse("bad-argument", f"{argument} is a number from 0, not {shown(value)}", argument=argument)
+        raise Misuse("bad-argument", f"{argument} must be a number from 0, not {shown(value)}", argument=argument)
 
 
 def check_choice(argument: str, value: object, choices: Iterable[str | None], *, code: str = "bad-argument") -> None:
@@ -62,26 +62,26 @@ def check_choice(argument: str, value: object, choices: Iterable[str | None], *,
     names = [choice for choice in known if choice is not None]
     alike = get_close_matches(value.replace("_", "-").lower(), names, 1, 0.6) if isinstance(value, str) else []
     hint = f": did you mean {alike[0]!r}?" if alike else ""
-    message = f"{argument} is {' or '.join(map(repr, known))}, not {shown(value)}{hint}"
+    message = f"{argument} must be {' or '.join(map(repr, known))}, not {shown(value)}{hint}"
     raise Misuse(code, message, argument=argument)
 
 
 def check_text(argument: str, value: object, size_max: int = NAME_SIZE_MAX) -> None:
     """Raise `Misuse` unless this is text of at most so many characters."""
     if not isinstance(value, str):
-        raise Misuse("bad-argument", f"{argument} is text, not {shown(value)}", argument=argument)
+        raise Misuse("bad-argument", f"{argument} must be text, not {shown(value)}", argument=argument)
     if len(value) > size_max:
         raise Misuse(
-            "bad-argument", f"{argument} has at most {size_max} characters, not {len(value)}", argument=argument
+            "bad-argument", f"{argument} may have at most {size_max} characters, not {len(value)}", argument=argument
         )
 
 
 def check_octets(argument: str, value: object, size: int | None = None) -> None:
     """Raise `Misuse` unless this is bytes, of that size where one is given."""
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise Misuse("bad-argument", f"{argument} is bytes, not {shown(value)}", argument=argument)
+        raise Misuse("bad-argument", f"{argument} must be bytes, not {shown(value)}", argument=argument)
     if size is not None and len(value) != size:
-        raise Misuse("bad-argument", f"{argument} has {size} bytes, not {len(value)}", argument=argument)
+        raise Misuse("bad-argument", f"{argument} must have {size} bytes, not {len(value)}", argument=argument)
 
 
 def check_incarnation(argument: str, value: object) -> None:
@@ -109,14 +109,14 @@ def filter_of(keys: str | Iterable[str] | None, where: str | None) -> Filter | N
     if keys is None and where is None:
         return None
     if where is not None and not isinstance(where, str):
-        raise Misuse("bad-argument", f"where is text, not {shown(where)}", argument="where")
+        raise Misuse("bad-argument", f"where must be text, not {shown(where)}", argument="where")
     try:
         patterns = (keys,) if isinstance(keys, str) else tuple(keys or ())
     except TypeError:
         patterns = (keys,)  # type: ignore[assignment]
     for pattern in patterns:
         if not isinstance(pattern, str):
-            raise Misuse("bad-argument", f"a pattern of keys is text, not {shown(pattern)}", argument="keys")
+            raise Misuse("bad-argument", f"a key pattern must be text, not {shown(pattern)}", argument="keys")
         _check_wildcards(pattern)
     wanted = Filter(patterns, where)
     compile_filter(wanted)
@@ -127,7 +127,8 @@ def _check_wildcards(pattern: str) -> None:
     """Raise `Refused("bad-pattern")` for what looks like wildcards, and would be taken for the beginning of a key."""
     if has_bare_wildcards(pattern):
         message = (
-            f"key pattern {pattern!r} has no scheme, so it would be a prefix as it stands: write 'tokens:{pattern}' for"
+            f"key pattern {pattern!r} has no scheme, so its wildcards would have no effect: write 'tokens:{pattern}'"
+            " for"
             f" wildcards, or 'prefix:{pattern}' for keys that begin with these characters"
         )
         raise Refused("bad-pattern", message, pattern=pattern, position=0)

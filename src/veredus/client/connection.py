@@ -58,7 +58,7 @@ FAULT_COUNT_MAX = 5
 """So many times in a row a node may find fault with what it is sent before the connection gives up."""
 TICK_S = 0.25
 REFUSED_S = 2.0
-"""So long the first link is tried where every address refuses it at once: nobody listens there."""
+"""So long the first link is tried where every address refuses it at once: no process listens there."""
 PROVED_NO_MORE = frozenset(("revoked", "unauthenticated"))
 """Codes that end a connection for good, whenever they come: the same proof proves nothing at the next one either."""
 TRANSIENT = frozenset(
@@ -229,7 +229,7 @@ class Connection:
             tried += 1
             refused_since = self._refused_since(refused_since, outcome)
             if refused_since is not None and time.monotonic() - refused_since >= self.settings.refused_s:
-                self._end(self._unreachable(f"nobody listens there, for {self.settings.refused_s:g} s"))
+                self._end(self._unreachable(f"no process listens there, for {self.settings.refused_s:g} s"))
                 return
             if tried % len(self.settings.addresses) == 0:
                 await asyncio.sleep(delay_s * _dice.uniform(0.5, 1.0))
@@ -337,7 +337,7 @@ class Connection:
         for number in [n for n, a in self._asked.items() if a.is_sent and a.request.verb in ASKED_ONCE]:
             asked = self._asked.pop(number)
             if not asked.answer.done():
-                told = f"the link was lost before the answer to {asked.request.verb}: it may have been done"
+                told = f"the connection was lost before the answer to {asked.request.verb}: the node may have done it"
                 asked.answer.set_exception(Unavailable("in-doubt", told))
         for attachment in list(self._attachments.values()):
             attachment.lose()
@@ -368,7 +368,7 @@ class Connection:
     def open_channel(self, attachment: Attachment, opening: Opening) -> int:
         """Ask for a channel; the answer goes to the attachment. Raises `Misuse("too-many-channels")`."""
         if self._link is None:
-            raise Misuse("not-open", "there is no link now")
+            raise Misuse("not-open", "the connection to the node is lost at the moment")
         channel = self._link.free_channel()
         self._channels[channel] = attachment
         self.handle(OpenRequested(channel, opening))

@@ -133,7 +133,10 @@ class Feed:
                 if channel.wanted.on_gap != "raise":
                     channel.wanted.on_gap(gap)
                     return
-                message = f"sequences {first} to {following - 1} cannot be had any more ({code}); what follows can"
+                message = (
+                    f"sequences {first} to {following - 1} are no longer available ({code}); the subscription"
+                    " continues with the next sequence"
+                )
                 raise Unavailable("gap", message, first_sequence=first, next_sequence=following, cause=code)
             case m.End():
                 self._is_end_seen = True
@@ -157,7 +160,7 @@ class Feed:
         self._check_returnable(publication)
         channel = self.channel
         if channel.retry_count - channel.returns.retries_over >= RETRIES_MAX:
-            message = f"{RETRIES_MAX} publications wait to be handed out again: settle or reject some, or wait"
+            message = f"{RETRIES_MAX} publications wait for a retry: settle or reject some, or wait"
             raise Unavailable("too-many-retries", message)
         channel.retry_count += 1
         self._run(lambda: channel.returns.add(publication, True, delay_s, ""))
@@ -178,8 +181,8 @@ class Feed:
         wanted = self.channel.wanted
         if not wanted.is_durable or wanted.mode is SettleMode.IN_ORDER:
             message = (
-                'only a durable subscription with mode="individual" gives publications back one by one: in order, what'
-                " is settled behind them would settle them, too"
+                'only a durable subscription with mode="individual" can retry or reject a single publication: with'
+                ' mode="in-order", settling a later publication would settle this one, too'
             )
             raise Misuse("not-individual", message)
 
@@ -220,7 +223,7 @@ class Feed:
         channel = self.channel
         check_whole("a sequence to settle", sequence)
         if sequence >= channel.position:
-            message = f"{sequence} cannot be settled: {channel.position - 1} was the last one handed out"
+            message = f"{sequence} cannot be settled: the last delivered sequence is {channel.position - 1}"
             raise Misuse("not-pushed", message, pushed_to=channel.position - 1)
         if not channel.wanted.is_durable:
             raise Refused("not-durable", "only a durable subscription can settle: give it a subscriber and a name")

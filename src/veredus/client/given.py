@@ -34,12 +34,12 @@ def check_sizes(keys: Sequence[bytes | str], bodies: Sequence[Octets | str], bod
     if keys and max(map(len, keys)) > PLAIN_KEY_SIZE:
         size = max(len(octets_of(key)) for key in keys)
         if size > KEY_SIZE_MAX:
-            raise Misuse("too-large", f"a key has at most {KEY_SIZE_MAX} bytes, this has {size}", size=size)
+            raise Misuse("too-large", f"a key may have at most {KEY_SIZE_MAX} bytes, this one has {size}", size=size)
     size = max(map(len, bodies), default=0)
     if size > body_size_max >> 2:
         size = max(len(octets_of(body)) for body in bodies)
         if size > body_size_max:
-            message = f"a body has at most {body_size_max} bytes here, this has {size}"
+            message = f"the node accepts bodies of at most {body_size_max} bytes, this one has {size}"
             raise Misuse("too-large", message, size=size)
     return sum(map(len, bodies))
 
@@ -47,7 +47,9 @@ def check_sizes(keys: Sequence[bytes | str], bodies: Sequence[Octets | str], bod
 def check_names(names: Collection[str], attributes_max: int) -> None:
     """Raise `Misuse` where one publication cannot have attributes of these names: `too-large`, or `bad-attribute`."""
     if len(names) > attributes_max:
-        raise Misuse("too-large", f"a publication has at most {attributes_max} attributes, this has {len(names)}")
+        raise Misuse(
+            "too-large", f"a publication may have at most {attributes_max} attributes, this one has {len(names)}"
+        )
     for name in names:
         try:
             size = len(name.encode())
@@ -55,7 +57,9 @@ def check_names(names: Collection[str], attributes_max: int) -> None:
             size = 0
         if not 1 <= size <= ATTRIBUTE_NAME_SIZE_MAX:
             shown = repr(name) if size <= ATTRIBUTE_NAME_SIZE_MAX else f"{name[:32]!r}… of {size} bytes"
-            message = f"the name of an attribute is text of 1 to {ATTRIBUTE_NAME_SIZE_MAX} bytes of UTF-8, not {shown}"
+            message = (
+                f"the name of an attribute must be text of 1 to {ATTRIBUTE_NAME_SIZE_MAX} bytes of UTF-8, not {shown}"
+            )
             raise Misuse("bad-attribute", message)
 
 
@@ -71,14 +75,14 @@ def check_kinds(keys: Iterable[object], bodies: Iterable[object]) -> None:
     for kind, values in (("key", keys), ("body", bodies)):
         for value in values:
             if not isinstance(value, str | bytes | bytearray | memoryview):
-                hint = "; for an empty one give b''" if value is None else ""
-                raise Misuse("bad-publication", f"a {kind} is bytes or text, not {shown(value)}{hint}")
+                hint = "; for an empty one use b''" if value is None else ""
+                raise Misuse("bad-publication", f"a {kind} must be bytes or text, not {shown(value)}{hint}")
 
 
 def check_mapping(attributes: object) -> None:
     """Raise `Misuse("bad-attribute")` for attributes that are no mapping."""
     if not isinstance(attributes, Mapping):
-        raise Misuse("bad-attribute", f"attributes are a mapping from names to values, not {shown(attributes)}")
+        raise Misuse("bad-attribute", f"attributes must be a mapping from names to values, not {shown(attributes)}")
 
 
 def listed_of(
@@ -96,7 +100,7 @@ def listed_of(
     times = None if event_times is None else [None if t is None else event_time_us(t) for t in event_times]
     mappings = None if attributes is None else [None if a is None else dict(a) for a in attributes]
     if len(keys) != count or any(column is not None and len(column) != count for column in (times, mappings)):
-        raise Misuse("bad-lengths", "keys, bodies, attributes and event times must have one length")
+        raise Misuse("bad-lengths", "keys, bodies, attributes and event times must have the same length")
     try:
         size = check_sizes(keys, bodies, limits.body_size_max)
     except TypeError:
@@ -120,6 +124,6 @@ def event_time_us(when: EventTime) -> int:
         except ValueError as error:
             raise Misuse("bad-event-time", str(error)) from None
     if type(when) is not int or not EVENT_TIME_MIN_US <= when <= EVENT_TIME_MAX_US:
-        message = f"an event time is an aware datetime or whole microseconds, of the years 1 to 9999, not {when!r}"
+        message = f"an event time must be an aware datetime or whole microseconds, of the years 1 to 9999, not {when!r}"
         raise Misuse("bad-event-time", message)
     return when

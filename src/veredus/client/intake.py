@@ -326,7 +326,7 @@ class Intake(Turns):
             raise self.failure
         check_whole("number", number)
         if not self.first_number < number <= self.number:
-            raise Misuse("unknown-number", f"this publisher has the numbers {self.first_number + 1} to {self.number}")
+            raise Misuse("unknown-number", f"this publisher assigned numbers {self.first_number + 1} to {self.number}")
         if self.keeps_last and (self._bodies or self._delayed is not None):
             self.close_run(b"")
 
@@ -334,7 +334,7 @@ class Intake(Turns):
         """Let the loop take all there is, closed by a resume token if one is given; whether there was anything."""
         check_octets("resume_token", token)
         if len(token) > self._limits.token_size_max:
-            message = f"a resume token has at most {self._limits.token_size_max} bytes here, this has {len(token)}"
+            message = f"a resume token may have {self._limits.token_size_max} bytes, this one has {len(token)}"
             raise Misuse("too-large", message, size=len(token))
         return self._in_turn(lambda: self._close_run_in_turn(token))
 
@@ -410,7 +410,7 @@ class Intake(Turns):
             return self._turn_away(self._on_gone, "link-lost", "no node can be reached: publish again later")
         if not self.has_room:
             policy = "drop" if self._on_full == "drop" else "fail"
-            return self._turn_away(policy, "outbox-full", "the outbox holds all it may: publish again later")
+            return self._turn_away(policy, "outbox-full", "the outbox is full: publish again later")
         self._allow_short_way()
         return True
 

@@ -409,7 +409,7 @@ def batches_in(
     while offset < end:
         envelope = read_envelope(records, offset)
         if envelope is None or offset + envelope.record_size > end:
-            raise PeerFault("bad-record", f"no sound record at byte {offset} of a delivery of {end}")
+            raise PeerFault("bad-record", f"no valid record at byte {offset} of a delivery of {end}")
         if envelope.kind == RecordKind.BATCH:
             start = offset + ENVELOPE_SIZE
             memory = records[start : start + envelope.size]

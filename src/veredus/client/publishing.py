@@ -388,7 +388,7 @@ class SourceChannel:
         if failure is not None:
             return type(failure)(failure.code, failure.message, **failure.details)
         reason = f": {self.delay.message}" if self.delay is not None else ""
-        message = f"number {number} is in doubt; {self.taken_number} is the last that was taken{reason}"
+        message = f"number {number} is in doubt; the last acknowledged number is {self.taken_number}{reason}"
         code = self.delay.code if self.delay is not None else "in-doubt"
         return Unavailable(code, message, number=number, taken_number=self.taken_number)
 

@@ -48,8 +48,8 @@ class _Target:
         if self._publisher.last_number > self._publisher.resume_number and floor > self._moved_to + 1:
             self._publisher.close()
             message = (
-                f"some dead letters of {name!r} may have been moved to {stream!r}, and these have been trimmed since:"
-                f" what is above {self._moved_to} cannot be moved exactly once any more"
+                f"some dead letters of {name!r} may have been moved to {stream!r} and then trimmed:"
+                f" letters above {self._moved_to} can no longer be moved exactly once"
             )
             raise Refused("letters-trimmed", message, moved_to=self._moved_to, floor=floor)
 

@@ -66,7 +66,7 @@ def _octets(batch: pa.RecordBatch, name: str, is_dictionary_kept: bool) -> pa.Ar
     array = _column(batch, name)
     if array.null_count:
         raise Misuse(
-            "bad-table", f"column {name!r} has {array.null_count} nulls: every publication has a key and a body"
+            "bad-table", f"column {name!r} has {array.null_count} nulls: every publication needs a key and a body"
         )
     kind = array.type
     if is_dictionary_kept and pa.types.is_dictionary(kind):
@@ -76,7 +76,7 @@ def _octets(batch: pa.RecordBatch, name: str, is_dictionary_kept: bool) -> pa.Ar
     if pa.types.is_dictionary(kind):
         array = array.dictionary_decode()
     if not _is_octets(array.type):
-        raise Misuse("bad-table", f"column {name!r} is of type {kind}: keys and bodies are text or bytes")
+        raise Misuse("bad-table", f"column {name!r} is of type {kind}: keys and bodies must be text or bytes")
     return _narrowed(array, pa.binary(), name)
 
 
@@ -111,7 +111,7 @@ def _times(batch: pa.RecordBatch, name: str) -> pa.Array:
         array = _narrowed(array, TIMESTAMP, name).view(pa.int64())
     if not pa.types.is_integer(array.type):
         raise Misuse(
-            "bad-table", f"column {name!r} is of type {array.type}: event times are timestamps or microseconds"
+            "bad-table", f"column {name!r} is of type {array.type}: event times must be timestamps or microseconds"
         )
     return _narrowed(array, pa.int64(), name)
 
@@ -138,14 +138,15 @@ def _attribute(batch: pa.RecordBatch, name: str) -> pa.Array:
         return _narrowed(array, pa.string() if "string" in str(kind) else pa.binary(), name)
     raise Misuse(
         "bad-table",
-        f"column {name!r} is of type {kind}: attributes are bool, integer, float, text, bytes or timestamp with a zone",
+        f"column {name!r} is of type {kind}: attributes must be bool, integer, float, text, bytes or timestamp with a"
+        " time zone",
     )
 
 
 def _check_size(what: str, array: pa.Array, size_max: int) -> None:
     size = int(lengths_of(array).max(initial=0))
     if size > size_max:
-        message = f"a {what} has at most {size_max} bytes, row {_longest(array)} has {size}"
+        message = f"a {what} may have at most {size_max} bytes, row {_longest(array)} has {size}"
         raise Misuse("too-large", message, size=size)
 
 

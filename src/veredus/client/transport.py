@@ -116,5 +116,5 @@ async def open_socket(address: Address, tls: ssl.SSLContext | None, tell: Callab
         else:
             await loop.create_connection(lambda: node_socket, address.host, address.port)
     if node_socket.is_to_itself:
-        raise ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens there")
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "no process listens there")
     return node_socket

@@ -54,7 +54,7 @@ class Turns:
             time.sleep(WAITING_S if self._waiting_thread else 0)
             is_long = not self._waiting_thread and time.monotonic() - since > TURN_S
             if is_long or self._waiting_thread == threading.get_ident():
-                message = "a signal handler has come upon this publisher in the middle of a call: publish later"
+                message = "a signal handler has interrupted this publisher in the middle of a call: publish later"
                 raise Misuse("in-a-call", message)
 
     def _wait_in_turn(self, wait: Callable[[], None]) -> None:

@@ -37,7 +37,7 @@ def int64_array(values: Sequence[int]) -> pa.Array:
     try:
         octets = struct.pack(f"<{len(values)}q", *values)
     except struct.error as error:
-        raise ValueError(f"integers of 64 bits are wanted: {error}") from None
+        raise ValueError(f"integers must fit 64 bits: {error}") from None
     return pa.Array.from_buffers(_INT64, len(values), [None, pa.py_buffer(octets)])
 
 
@@ -76,7 +76,7 @@ class _OtherSize(ValueError):
 def _joined(kind: pa.DataType, octets: bytes, values: Sequence[Octets | str]) -> pa.Array:
     count = len(values)
     if len(octets) > _SIZE_MAX:
-        raise ValueError(f"a column holds at most {_SIZE_MAX} bytes, these are {len(octets)}")
+        raise ValueError(f"a column may have at most {_SIZE_MAX} bytes, these are {len(octets)}")
     sizes = list(map(len, values))
     if count and sizes.count(sizes[0]) == count:
         offsets = _even_offsets(sizes[0], count)
@@ -164,14 +164,14 @@ def typed_array(values: Sequence[AttributeValue | None]) -> pa.Array:
     (kind, *others) = kinds
     if others or kind not in _MAKERS:
         found = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise ValueError(f"values of types {found}: one type a batch, out of {KINDS}")
+        raise ValueError(f"values of types {found}: a batch has one type for each attribute, out of {KINDS}")
     return _with_nulls(kind, values)
 
 
 def _floats(values: Sequence[Any]) -> list[float | None]:
     for value in values:
         if type(value) is int and not -FLOAT_INTEGER_MAX <= value <= FLOAT_INTEGER_MAX:
-            raise ValueError(f"{value} stands beside floats and is none exactly")
+            raise ValueError(f"{value} is mixed with floats and is not exactly a float")
     return [None if value is None else float(value) for value in values]
 
 
@@ -238,7 +238,7 @@ def constant_octets(value: bytes, count: int, kind: pa.DataType = _BINARY) -> pa
     """`value` in each of `count` rows, as bytes or, where `kind` is string, as text."""
     size = len(value)
     if size * count > _SIZE_MAX:
-        raise ValueError(f"a column holds at most {_SIZE_MAX} bytes, these are {size * count}")
+        raise ValueError(f"a column may have at most {_SIZE_MAX} bytes, these are {size * count}")
     offsets = _even_offsets(size, count)
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(value * count)])
 

@@ -143,17 +143,17 @@ def read_header(batch: Octets) -> BatchHeader:
     looked at.
     """
     if len(batch) < HEADER_SIZE:
-        raise PeerFault("bad-batch", f"a batch has at least {HEADER_SIZE} bytes, this has {len(batch)}")
+        raise PeerFault("bad-batch", f"a batch must have at least {HEADER_SIZE} bytes, this one has {len(batch)}")
     _, magic, version, layout, flags, _, payload_size, token_size, *rest = _HEADER.unpack_from(batch, 0)
     if magic != BATCH_MAGIC:
         raise PeerFault("bad-batch", f"not a batch: magic {magic:#06x} instead of {BATCH_MAGIC:#06x}")
     if version != BATCH_VERSION:
-        raise PeerFault("bad-batch", f"batch version {version} is not known here, {BATCH_VERSION} is")
+        raise PeerFault("bad-batch", f"batch version {version} is not supported, only {BATCH_VERSION}")
     if flags & _UNKNOWN_REQUIRED:
-        raise PeerFault("bad-batch", f"batch flags {flags:#06x} have required bits that are not known here")
+        raise PeerFault("bad-batch", f"batch flags {flags:#06x} have unknown required bits")
     size = HEADER_SIZE + payload_size + token_size
     if size != len(batch):
-        raise PeerFault("bad-batch", f"the batch says {size} bytes and has {len(batch)}")
+        raise PeerFault("bad-batch", f"the batch announces {size} bytes and has {len(batch)}")
     return BatchHeader(layout, flags, payload_size, token_size, *rest)
 
 
@@ -167,26 +167,30 @@ def verify_signature(batch: Octets) -> None:
 def check_header(header: BatchHeader, limits: BatchLimits) -> None:
     """Raise `PeerFault` unless an offered batch's header makes sense and keeps the limits."""
     if header.layout not in (Layout.ROWS, Layout.COLUMNS):
-        raise PeerFault("bad-batch", f"payload layout {header.layout} is not known here")
+        raise PeerFault("bad-batch", f"unknown payload layout {header.layout}")
     if header.flags & _CODEC_MASK == _CODEC_MASK:
-        raise PeerFault("bad-batch", "a payload has one codec, the flags name two")
+        raise PeerFault("bad-batch", "a payload has one codec, but the flags name two")
     if not 1 <= header.count <= limits.count_max:
-        raise PeerFault("bad-batch", f"a batch has 1 to {limits.count_max} publications, this says {header.count}")
+        raise PeerFault(
+            "bad-batch", f"a batch may have 1 to {limits.count_max} publications, this one has {header.count}"
+        )
     if header.is_excerpt or header.span != header.count:
-        raise PeerFault("bad-batch", "an offered batch is whole: its span is its count")
+        raise PeerFault("bad-batch", "an offered batch must be complete: its span must equal its count")
     if header.last_number > U63_MAX:
         raise PeerFault("bad-batch", f"number {header.first_number} is too large")
     if header.event_time_min_us > header.event_time_max_us:
-        raise PeerFault("bad-batch", "the least event time is above the greatest")
+        raise PeerFault("bad-batch", "the smallest event time is above the greatest")
     if header.token_size > limits.token_size_max:
         raise PeerFault(
-            "too-large", f"a resume token has at most {limits.token_size_max} bytes, this {header.token_size}"
+            "too-large",
+            f"a resume token may have at most {limits.token_size_max} bytes, this one has {header.token_size}",
         )
     size_max = limits.batch_size_max if header.count > 1 else limits.payload_size_max
     if header.payload_size > size_max:
         raise PeerFault(
             "too-large",
-            f"a payload of {header.count} publications has at most {size_max} bytes, this {header.payload_size}",
+            f"a payload of {header.count} publications may have at most {size_max} bytes, this one has"
+            f" {header.payload_size}",
         )
 
 
@@ -211,11 +215,11 @@ def payload_of(batch: Octets, header: BatchHeader, limits: BatchLimits) -> memor
     import pyarrow as pa  # a lot to import for a command that puts one message
 
     if len(stored) < RAW_SIZE_PREFIX:
-        raise PeerFault("bad-batch", "a compressed payload starts with its raw size in 8 bytes")
+        raise PeerFault("bad-batch", "a compressed payload must start with its raw size in 8 bytes")
     (raw_size,) = _RAW_SIZE.unpack_from(stored, 0)
     size_max = limits.batch_size_max if header.count > 1 else limits.payload_size_max
     if not 1 <= raw_size <= size_max:
-        raise PeerFault("too-large", f"the payload claims {raw_size} bytes decompressed, 1 to {size_max} are taken")
+        raise PeerFault("too-large", f"the payload claims {raw_size} bytes decompressed, and the limit is {size_max}")
     try:
         raw = pa.decompress(pa.py_buffer(stored[RAW_SIZE_PREFIX:]), decompressed_size=raw_size, codec=codec)
     except (pa.ArrowException, OSError, ValueError) as error:

@@ -113,14 +113,16 @@ def _writable(role: Role, name: str, array: pa.Array) -> pa.Array:
     code = _TYPE_CODES.get(kind)
     column = f"attribute {name!r}" if role == Role.ATTRIBUTE else f"the {role.name.lower()} column"
     if role == Role.ATTRIBUTE and not 1 <= len(name.encode()) <= ATTRIBUTE_NAME_SIZE_MAX:
-        raise PeerFault("bad-publication", f"{column}: a name has 1 to {ATTRIBUTE_NAME_SIZE_MAX} bytes of UTF-8")
+        raise PeerFault("bad-publication", f"{column}: a name must have 1 to {ATTRIBUTE_NAME_SIZE_MAX} bytes of UTF-8")
     if code is None or (code == _UINT32 if role == Role.ATTRIBUTE else code != _ROLE_TYPES[role]):
         wanted = _ATTRIBUTE_TYPES if role == Role.ATTRIBUTE else str(_TYPES[_ROLE_TYPES[role]])
         raise PeerFault("bad-publication", f"{column} is {array.type}: cast it to {wanted}")
     if is_dictionary and (
         array.type.index_type != pa.int32() or code not in (_BYTES, _TEXT) or role not in (Role.KEY, Role.ATTRIBUTE)
     ):
-        raise PeerFault("bad-publication", f"{column} is {array.type}: a dictionary has int32 codes of text or bytes")
+        raise PeerFault(
+            "bad-publication", f"{column} is {array.type}: a dictionary must have int32 codes of text or bytes"
+        )
     if role != Role.ATTRIBUTE and array.null_count:
         raise PeerFault("bad-publication", f"{column} has nulls")
     if code == _TIMESTAMP and not _has_dates_only(array):
@@ -213,12 +215,14 @@ def decode_columns(payload: Octets, count: int, attributes_max: int) -> Columns:
         taker.check_end()
         if descriptor.role == Role.ATTRIBUTE:
             if name in attributes:
-                raise PeerFault("bad-batch", f"attribute {name!r} is there twice")
+                raise PeerFault("bad-batch", f"attribute {name!r} occurs twice")
             attributes[name] = array
             if len(attributes) > attributes_max:
-                raise PeerFault("bad-batch", f"a publication has at most {attributes_max} attributes, this has more")
+                raise PeerFault(
+                    "bad-batch", f"a publication may have at most {attributes_max} attributes, this one has more"
+                )
         elif descriptor.role in found:
-            raise PeerFault("bad-batch", f"column {descriptor.role} is there twice")
+            raise PeerFault("bad-batch", f"column {descriptor.role} occurs twice")
         else:
             found[Role(descriptor.role)] = array
     _check_roles(found)
@@ -234,7 +238,7 @@ def decode_columns(payload: Octets, count: int, attributes_max: int) -> Columns:
 
 def _described(memory: memoryview, buffer: pa.Buffer, attributes_max: int) -> Iterator[tuple[_Descriptor, str, _Taker]]:
     if len(memory) < _HEAD.size:
-        raise PeerFault("bad-batch", "a columnar payload has at least 8 bytes")
+        raise PeerFault("bad-batch", "a columnar payload must have at least 8 bytes")
     column_count, _, names_size = _HEAD.unpack_from(memory, 0)
     names_start = _HEAD.size + column_count * _DESCRIPTOR.size
     data_start = names_start + aligned(names_size)
@@ -253,13 +257,15 @@ def _described(memory: memoryview, buffer: pa.Buffer, attributes_max: int) -> It
         except UnicodeDecodeError as error:
             raise PeerFault("bad-batch", f"the name of column {index} is not UTF-8: {error}") from None
         if (descriptor.role == Role.ATTRIBUTE) != bool(name):
-            raise PeerFault("bad-batch", f"column {index}: attributes have names and other columns none")
+            raise PeerFault("bad-batch", f"column {index}: an attribute must have a name, and other columns must not")
         if descriptor.name_size > ATTRIBUTE_NAME_SIZE_MAX:
-            raise PeerFault("bad-batch", f"column {index}: a name has at most {ATTRIBUTE_NAME_SIZE_MAX} bytes")
+            raise PeerFault("bad-batch", f"column {index}: a name may have at most {ATTRIBUTE_NAME_SIZE_MAX} bytes")
         yield descriptor, name, _Taker(buffer, data_offset, descriptor.size)
         name_offset, data_offset = name_end, data_offset + descriptor.size
     if data_offset != len(memory) or name_offset != names_start + names_size:
-        raise PeerFault("bad-batch", f"{len(memory) - data_offset} bytes follow the last column, or a name the last")
+        raise PeerFault(
+            "bad-batch", f"{len(memory) - data_offset} bytes follow the last column, or a name follows the last name"
+        )
 
 
 _ROLE_TYPES = {Role.KEY: _BYTES, Role.BODY: _BYTES, Role.EVENT_TIME: _INT64, Role.ROW: _UINT32}
@@ -268,9 +274,9 @@ _ROLE_TYPES = {Role.KEY: _BYTES, Role.BODY: _BYTES, Role.EVENT_TIME: _INT64, Rol
 def _decode_array(descriptor: _Descriptor, taker: _Taker, count: int) -> pa.Array:
     role, type_code, encoding = descriptor.role, descriptor.type_code, descriptor.encoding
     if role not in Role._value2member_map_ or type_code >= len(_TYPES) or encoding > Encoding.DICTIONARY:
-        raise PeerFault("bad-batch", f"column role {role}, type {type_code}, encoding {encoding} are not known here")
+        raise PeerFault("bad-batch", f"column role {role}, type {type_code}, encoding {encoding} are unknown")
     if role != Role.ATTRIBUTE and (type_code != _ROLE_TYPES[Role(role)] or descriptor.has_nulls):
-        raise PeerFault("bad-batch", f"a column of role {role} has type {_ROLE_TYPES[Role(role)]} and no nulls")
+        raise PeerFault("bad-batch", f"a column of role {role} must have type {_ROLE_TYPES[Role(role)]} and no nulls")
     validity = taker.take((count + 7) // 8) if descriptor.has_nulls else None
     kind = _TYPES[type_code]
     if type_code in (_BYTES, _TEXT):
@@ -281,12 +287,12 @@ def _decode_array(descriptor: _Descriptor, taker: _Taker, count: int) -> pa.Arra
         return _take_text(kind, validity, taker, count)
     if encoding != Encoding.PLAIN or (type_code == _UINT32 and role != Role.ROW):
         raise PeerFault(
-            "bad-batch", f"type {type_code} cannot stand in a column of role {role} with encoding {encoding}"
+            "bad-batch", f"type {type_code} is not allowed in a column of role {role} with encoding {encoding}"
         )
     size = (count + 7) // 8 if type_code == _BOOL else count * _WIDTHS[type_code]
     array = pa.Array.from_buffers(kind, count, [validity, taker.take(size)])
     if type_code == _TIMESTAMP and not _has_dates_only(array):
-        raise PeerFault("bad-batch", "a timestamp lies outside the years 1 to 9999")
+        raise PeerFault("bad-batch", "a timestamp is outside the years 1 to 9999")
     return array
 
 
@@ -302,16 +308,16 @@ def _checked(make: object, *arguments: object) -> pa.Array:
         array = make(*arguments)  # type: ignore[operator]
         array.validate(full=True)
     except (pa.ArrowException, ValueError, IndexError) as error:
-        raise PeerFault("bad-batch", f"a column does not validate: {error}") from None
+        raise PeerFault("bad-batch", f"a column is not valid: {error}") from None
     return array
 
 
 def _check_roles(found: dict[Role, pa.Array]) -> None:
     for role in (Role.KEY, Role.BODY):
         if role not in found:
-            raise PeerFault("bad-batch", f"a columnar payload has a {role.name.lower()} column")
+            raise PeerFault("bad-batch", f"a columnar payload must have a {role.name.lower()} column")
     if pa.types.is_dictionary(found[Role.BODY].type):
-        raise PeerFault("bad-batch", "bodies are written plain")
+        raise PeerFault("bad-batch", "bodies must have the plain encoding")
 
 
 def lengths_of(array: pa.Array) -> npt.NDArray[np.int32]:

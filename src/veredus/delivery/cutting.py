@@ -168,8 +168,10 @@ def _check_values(rows: list[dict[str, AttributeValue] | None]) -> None:
     for row in rows:
         for name, value in (row or {}).items():
             if type(value) not in _KINDS or (isinstance(value, datetime) and value.tzinfo is None):
-                kinds = "bool, int, float, str, bytes or a datetime with a zone"
-                raise PeerFault("bad-publication", f"has an attribute {name!r} that is none of {kinds}: {value!r}")
+                kinds = "bool, int, float, str, bytes or a datetime with a time zone"
+                raise PeerFault(
+                    "bad-publication", f"has an attribute {name!r} whose type is none of {kinds}: {value!r}"
+                )
 
 
 _KINDS = frozenset((bool, int, float, str, bytes, datetime))

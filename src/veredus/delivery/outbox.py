@@ -211,12 +211,15 @@ class Outbox:
         """The node has the source up to there; whether that can be."""
         last = granted.last_number
         if last > max(self.last_number, self._duplicate_to):
-            message = f"the node has the source up to {last}, and this one only published up to {self.last_number}"
-            self._give_up("foreign", f"{message}: somebody else publishes under its name", last)
+            message = (
+                f"the node has numbers up to {last} of this source, and this publisher has published only up to"
+                f" {self.last_number}"
+            )
+            self._give_up("foreign", f"{message}: another publisher uses the name of its source", last)
             return False
         if last < self.taken_number:
-            message = f"number {self.taken_number} was acknowledged, and now it knows the source up to {last} only"
-            self._give_up("lost", f"the node has lost what it acknowledged: {message}", last)
+            message = f"number {self.taken_number} was acknowledged, and now the node has only numbers up to {last}"
+            self._give_up("lost", f"the node has lost acknowledged publications: {message}", last)
             return False
         while self._batches and self._batches[0].last <= last:
             batch = self._pop()

@@ -49,15 +49,15 @@ def verify_payload(batch: Octets, header: BatchHeader, limits: BatchLimits) -> N
         low, high = _range_of(columns.event_times_us)
         is_excerpt = columns.rows is not None
     if is_excerpt:
-        raise PeerFault("bad-batch", "an offered batch is whole: it has no column of rows")
+        raise PeerFault("bad-batch", "an offered batch must be complete: it must not have a column of rows")
     if key_size > KEY_SIZE_MAX:
-        raise PeerFault("too-large", f"a key has at most {KEY_SIZE_MAX} bytes, one here has {key_size}")
+        raise PeerFault("too-large", f"a key may have at most {KEY_SIZE_MAX} bytes, one key has {key_size}")
     if body_size > limits.body_size_max:
-        raise PeerFault("too-large", f"a body has at most {limits.body_size_max} bytes, one here has {body_size}")
+        raise PeerFault("too-large", f"a body may have at most {limits.body_size_max} bytes, one body has {body_size}")
     if low is None:
         low = high = header.event_time_min_us
     if (low, high) != (header.event_time_min_us, header.event_time_max_us):
-        raise PeerFault("bad-batch", "the header's range of event times is not that of the publications")
+        raise PeerFault("bad-batch", "the range of event times in the header differs from that of the publications")
 
 
 def _range_of(times: pa.Array | None) -> tuple[int | None, int | None]:

@@ -50,7 +50,9 @@ def decode_rows(payload: Octets, count: int, attributes_max: int) -> Rows:
     keys, bodies, times, attributes, rows = taken.keys, taken.bodies, taken.event_times_us, taken.attributes, taken.rows
     for column in (keys, bodies, times, attributes, rows):
         if column is not None and len(column) != count:
-            raise PeerFault("bad-batch", f"the header says {count} publications, the row payload does not")
+            raise PeerFault(
+                "bad-batch", f"the header announces {count} publications, and the row payload has another count"
+            )
     if times and not _INT64_MIN <= min(times) <= max(times) <= _INT64_MAX:
         raise PeerFault("bad-batch", "an event time does not fit 64 bits")
     if attributes:
@@ -76,7 +78,9 @@ def _check_attributes(rows: list[dict[str, AttributeValue] | None], attributes_m
                 kinds[name] = kind
                 # Of all rows together: as columns, each name costs a place in every row.
                 if len(kinds) > attributes_max:
-                    raise PeerFault("bad-batch", f"a batch has at most {attributes_max} attributes, this has more")
+                    raise PeerFault(
+                        "bad-batch", f"a batch may have at most {attributes_max} attributes, this one has more"
+                    )
             elif known is not kind:
                 if (known, kind) not in ((int, float), (float, int)):
                     raise PeerFault("mixed-types", f"attribute {name!r} has values of two types in one batch")
@@ -84,7 +88,7 @@ def _check_attributes(rows: list[dict[str, AttributeValue] | None], attributes_m
             if kind is int and not _INT64_MIN <= value <= _INT64_MAX:  # type: ignore[operator]
                 raise PeerFault("bad-batch", f"attribute {name!r}: {value!r} does not fit 64 bits")
             if kind is datetime and value.tzinfo is None:  # type: ignore[union-attr]
-                raise PeerFault("bad-batch", f"attribute {name!r}: a timestamp without a zone")
+                raise PeerFault("bad-batch", f"attribute {name!r}: a timestamp has no time zone")
     for name in mixed:
         _check_exact(name, rows)
 
@@ -93,11 +97,15 @@ def _check_name(name: str) -> None:
     if not name:
         raise PeerFault("bad-batch", "an attribute needs a name")
     if len(name) > ATTRIBUTE_NAME_SIZE_MAX // 4 and len(name.encode()) > ATTRIBUTE_NAME_SIZE_MAX:
-        raise PeerFault("bad-batch", f"an attribute's name has at most {ATTRIBUTE_NAME_SIZE_MAX} bytes: {name[:64]!r}…")
+        raise PeerFault(
+            "bad-batch", f"the name of an attribute may have at most {ATTRIBUTE_NAME_SIZE_MAX} bytes: {name[:64]!r}…"
+        )
 
 
 def _check_exact(name: str, rows: list[dict[str, AttributeValue] | None]) -> None:
     for attributes in rows:
         value = attributes.get(name) if attributes else None
         if type(value) is int and not -FLOAT_INTEGER_MAX <= value <= FLOAT_INTEGER_MAX:
-            raise PeerFault("mixed-types", f"attribute {name!r}: {value} stands beside floats and is none exactly")
+            raise PeerFault(
+                "mixed-types", f"attribute {name!r}: {value} is mixed with floats and is not exactly a float"
+            )

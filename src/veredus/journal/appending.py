@@ -208,9 +208,9 @@ class Appending:
         if self.phase is Phase.FAILED:
             self._refuse(event.token, "journal-failed", "the journal has failed: restart the node")
         elif self._is_closed and event.entries:
-            self._refuse(event.token, "journal-closed", "the journal was closed: the node is stopping")
+            self._refuse(event.token, "journal-closed", "the journal is closed: the node is stopping")
         elif size > self._settings.append_size_max:
-            reason = f"an append has at most {self._settings.append_size_max} bytes, this {size}"
+            reason = f"an append may have at most {self._settings.append_size_max} bytes, this one has {size}"
             self._refuse(event.token, "too-large", reason)
         elif self.phase is Phase.FULL and not is_facts:
             self._refuse(event.token, *self._failure)

@@ -15,7 +15,7 @@ from .checkpoint import CHECKPOINT_NAME, COPY_NAME, Checkpoint, crc_of_checkpoin
 from .layout import GROUP_RECORD_SIZE, SEGMENT_HEADER_SIZE, check_version, decode_segment_header, segment_name
 from .steps import Answer, ReadFile, RecoveryOrder, RemoveFile, SetAside, Steps
 
-KEPT = "nothing was changed, and this directory may hold more than any copy of it: keep it as it is"
+KEPT = "nothing was changed; this directory may have more data than any copy of it, so keep it as it is"
 """What is said with each refusal to begin."""
 
 
@@ -52,9 +52,9 @@ def journal_id_of(
     is_whole = numbers == list(range(1, len(numbers) + 1))
     if numbers[0] != 1 or (had_checkpoint and not is_whole):
         message = (
-            "both copies of the checkpoint are missing or damaged, and segments before them have gone, from which alone"
-            f" it could be made again: {KEPT}; put a checkpoint out of a backup into a copy of it, list what it holds"
-            " with `veredus journal dump`, and let a new journal begin in another directory meanwhile"
+            "both copies of the checkpoint are missing or damaged, and segments that are needed to make it again have"
+            f" gone: {KEPT}; put a checkpoint from a backup into a copy of it, list its contents"
+            " with `veredus journal dump`, and start a new journal in another directory meanwhile"
         )
         raise Refused("journal-damaged", message)
     head: Answer = None
@@ -67,7 +67,9 @@ def journal_id_of(
     if numbers == [1] and head is not None and read_envelope(head, SEGMENT_HEADER_SIZE) is None:
         # The first segment was being made when the process ended; nothing was ever written to it.
         return new_journal_id
-    raise Refused("journal-damaged", f"no segment's header is sound: {KEPT}; see whether a backup's files are")
+    raise Refused(
+        "journal-damaged", f"no segment has a valid header: {KEPT}; check whether the files of a backup have one"
+    )
 
 
 def go_without(damaged: list[str], listing: Mapping[str, int], segment_count: int) -> Steps:

@@ -126,12 +126,14 @@ def salt_at(salt: int, offset: int) -> int:
 def check_version(version: int) -> None:
     """Refuse a format that is not this one. Raises `Refused("newer-format")`, `Refused("older-format")`."""
     if version > FORMAT_VERSION:
-        message = f"the journal has format {version}, this veredus knows format {FORMAT_VERSION}: use a newer veredus"
+        message = (
+            f"the journal has format {version}, and this Veredus supports format {FORMAT_VERSION}: use a newer Veredus"
+        )
         raise Refused("newer-format", message, version=version)
     if version < FORMAT_VERSION:
         message = (
-            f"the journal has format {version}, from before the first release, this veredus knows format"
-            f" {FORMAT_VERSION}: read it with the version that wrote it, and publish it to a new journal"
+            f"the journal has format {version}, from before the first release, and this Veredus supports"
+            f" format {FORMAT_VERSION}: read it with the version that wrote it, and publish it to a new journal"
         )
         raise Refused("older-format", message, version=version)
 

@@ -196,7 +196,9 @@ class _Recovery:
             name = segment_name(number)
             read = yield ReadFile(name, 0, self.listing[name])
             if read is None:
-                message = f"{name} cannot be read: {KEPT}; mend the disk, or the file's permissions, and start again"
+                message = (
+                    f"{name} cannot be read: {KEPT}; repair the disk, or the permissions of the file, and start again"
+                )
                 raise Refused("journal-unreadable", message, segment=number)
             data = self._loaded[number] = memoryview(read)
             header = decode_segment_header(data)

@@ -30,7 +30,9 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@/+=-]*", re.ASCII)
 def check_incarnation(incarnation: bytes) -> None:
     """Raise `Refused("bad-incarnation")` for one that is too short or too long."""
     if len(incarnation) != INCARNATION_SIZE:
-        raise Refused("bad-incarnation", f"an incarnation has {INCARNATION_SIZE} bytes, this has {len(incarnation)}")
+        raise Refused(
+            "bad-incarnation", f"an incarnation must have {INCARNATION_SIZE} bytes, this one has {len(incarnation)}"
+        )
 
 
 def checked_name(kind: str, name: str) -> str:
@@ -43,7 +45,9 @@ def checked_name(kind: str, name: str) -> str:
         raise Refused("bad-name", f"the name of a {kind} must have at least one character", kind=kind, name=name)
     if len(name) > NAME_SIZE_MAX:
         raise Refused(
-            "bad-name", f"a {kind}'s name has at most {NAME_SIZE_MAX} characters, this has {len(name)}", kind=kind
+            "bad-name",
+            f"the name of a {kind} may have at most {NAME_SIZE_MAX} characters, this one has {len(name)}",
+            kind=kind,
         )
     match = _NAME.match(name)
     end = match.end() if match else 0
@@ -51,7 +55,7 @@ def checked_name(kind: str, name: str) -> str:
         raise Refused(
             "bad-name",
             f"{kind} name {name!r}: character {name[end]!r} at position {end} is not allowed"
-            " (letters, digits and _.:@/+=- are; it starts with a letter, a digit or _)",
+            " (allowed: letters, digits and _.:@/+=-; the first is a letter, a digit or _)",
             kind=kind,
             name=name,
             position=end,

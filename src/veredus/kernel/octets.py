@@ -52,7 +52,7 @@ class OctetsReader:
         end = self._offset + size
         if end > len(self._data):
             raise PeerFault(
-                "truncated", f"{size} bytes wanted at {self._offset}, {len(self._data) - self._offset} left"
+                "truncated", f"{size} bytes expected at {self._offset}, {len(self._data) - self._offset} left"
             )
         taken = self._data[self._offset : end]
         self._offset = end

@@ -112,7 +112,7 @@ def compile_filter(wanted: Filter) -> CompiledFilter:
     if len(wanted.keys) > PATTERN_COUNT_MAX:
         raise Refused(
             "bad-filter",
-            f"a filter has at most {PATTERN_COUNT_MAX} key patterns, this has {len(wanted.keys)}",
+            f"a filter may have at most {PATTERN_COUNT_MAX} key patterns, this one has {len(wanted.keys)}",
             count_max=PATTERN_COUNT_MAX,
         )
     patterns = [compile_pattern(text) for text in wanted.keys]

@@ -21,12 +21,12 @@ _MOMENT = re.compile(
 _YEARS = (np.datetime64("0001-01-01", "us"), np.datetime64("9999-12-31T23:59:59.999999", "us"))
 _SYMBOLS: Final = ("<>", "<=", ">=", "=", "<", ">", "+", "-", "*", "/", "(", ")", ",")
 _HINTS: Final = {
-    "!": "unequal is written <>",
-    "%": "a pattern stands in single quotes",
-    "`": "a name with unusual characters stands in double quotes",
-    ";": "a predicate is one condition",
-    "&": "both is written AND",
-    "|": "either is written OR",
+    "!": "for not-equal, write <>",
+    "%": "put a pattern in single quotes",
+    "`": "put a name with unusual characters in double quotes",
+    ";": "a predicate has one condition",
+    "&": "write AND",
+    "|": "write OR",
 }
 
 
@@ -91,7 +91,7 @@ def _next_token(text: str, start: int) -> tuple[Token, int]:
     if character == "$" or _is_name_part(character):
         return _word(text, start)
     if text.startswith("==", start):
-        raise refusal(start, "'==' has no meaning here; equal is written =")
+        raise refusal(start, "'==' has no meaning here; write = for equality")
     for symbol in _SYMBOLS:
         if text.startswith(symbol, start):
             return Token(TokenKind.SYMBOL, symbol, start), start + len(symbol)
@@ -121,7 +121,7 @@ def _quoted(text: str, start: int) -> tuple[str, int]:
 def _quoted_name(text: str, start: int) -> tuple[Token, int]:
     name, end = _quoted(text, start)
     if not name:
-        raise refusal(start, "a name has at least one character; text stands in single quotes")
+        raise refusal(start, "a name needs at least one character; put text in single quotes")
     if name.startswith("$"):
         raise refusal(start, f"names that begin with $ are reserved: {', '.join(PSEUDO_COLUMNS)}")
     return Token(TokenKind.NAME, name, start, is_quoted=True), end
@@ -130,7 +130,7 @@ def _quoted_name(text: str, start: int) -> tuple[Token, int]:
 def _number(text: str, start: int) -> tuple[Token, int]:
     match = _NUMBER.match(text, start)
     if match is None:
-        raise refusal(start, "a number is expected")
+        raise refusal(start, "expected a number")
     digits, end = match.group(), match.end()
     if end < len(text) and _is_name_part(text[end]):
         raise refusal(end, f"{text[end]!r} cannot follow a number")
@@ -152,7 +152,7 @@ def _octets(text: str, start: int) -> tuple[Token, int]:
         if digit not in "0123456789abcdefABCDEF":
             raise refusal(start + 2 + index, f"{digit!r} is not a hexadecimal digit")
     if len(digits) % 2:
-        raise refusal(start, "an octet has two hexadecimal digits")
+        raise refusal(start, "a byte needs two hexadecimal digits")
     return Token(TokenKind.BYTES, bytes.fromhex(digits), start), end
 
 
@@ -163,10 +163,10 @@ def _word(text: str, start: int) -> tuple[Token, int]:
     word = text[start:end]
     if word.startswith("$"):
         if word not in PSEUDO_COLUMNS:
-            raise refusal(start, f"there is no {word}, but there are {', '.join(PSEUDO_COLUMNS)}")
+            raise refusal(start, f"{word} is unknown; known: {', '.join(PSEUDO_COLUMNS)}")
         return Token(TokenKind.NAME, word, start), end
     if not word[0].isidentifier():
-        raise refusal(start, f"a name does not begin with {word[0]!r}")
+        raise refusal(start, f"a name cannot begin with {word[0]!r}")
     capitals = word.upper()
     if capitals in KEYWORDS:
         return Token(TokenKind.KEYWORD, capitals, start), end
@@ -184,20 +184,18 @@ def _microseconds(text: str, position: int) -> int:
     """Microseconds since 1970, UTC, of a moment as in ISO 8601; without an offset it is UTC."""
     match = _MOMENT.fullmatch(text)
     if match is None:
-        raise refusal(
-            position, "a timestamp is written 'YYYY-MM-DD HH:MM:SS.ffffff+HH:MM', where a shorter one may end earlier"
-        )
+        raise refusal(position, "write a timestamp as 'YYYY-MM-DD HH:MM:SS.ffffff+HH:MM' or a shorter form of it")
     day, clock, offset = match.groups()
     try:
         moment = np.datetime64(f"{day}T{clock or '00:00'}", "us")
     except ValueError:
-        raise refusal(position, f"there is no moment {text!r}") from None
+        raise refusal(position, f"{text!r} is not a valid date and time") from None
     if offset not in (None, "Z"):
         hours, minutes = int(offset[1:3]), int(offset[4:6])
         if hours > 18 or minutes > 59:
-            raise refusal(position, f"there is no offset {offset}")
+            raise refusal(position, f"{offset} is not a valid offset")
         shift = np.timedelta64(hours * 60 + minutes, "m")
         moment = moment + shift if offset[0] == "-" else moment - shift
     if not _YEARS[0] <= moment <= _YEARS[1]:
-        raise refusal(position, "a timestamp lies within the years 1 to 9999")
+        raise refusal(position, "a timestamp must be in the years 1 to 9999")
     return int(moment.astype(np.int64))

@@ -95,7 +95,7 @@ def column_operand(name: str, columns: Mapping[str, pa.Array], count: int) -> Op
     if array is None:
         return NOTHING
     if len(array) != count:
-        raise Misuse("bad-column", f"column {name} has {len(array)} rows, the batch {count}", column=name)
+        raise Misuse("bad-column", f"column {name} has {len(array)} rows, and the batch has {count}", column=name)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_null(array.type):

@@ -62,7 +62,8 @@ def parse(text: str) -> Condition:
     """The tree of the predicate `text`. Raises `Refused("bad-predicate")` with the `position` of what is wrong."""
     if len(text) > PREDICATE_SIZE_MAX:
         raise refusal(
-            PREDICATE_SIZE_MAX, f"a predicate has at most {PREDICATE_SIZE_MAX} characters, this has {len(text)}"
+            PREDICATE_SIZE_MAX,
+            f"a predicate may have at most {PREDICATE_SIZE_MAX} characters, this one has {len(text)}",
         )
     parser = _Parser(tokens_of(text))
     condition = parser.condition(0)
@@ -126,7 +127,7 @@ class _Parser:
         position = self._next.position
         self._depth += 1
         if self._depth > DEPTH_MAX:
-            raise refusal(position, f"this is nested deeper than {DEPTH_MAX}")
+            raise refusal(position, f"the predicate is nested deeper than {DEPTH_MAX}")
         node = self._prefix()
         while True:
             word = _word_of(self._next)
@@ -159,7 +160,7 @@ class _Parser:
             inner = self._expression(0)
             self._expect(")")
             return inner
-        hint = "; whether a value is null is asked with IS NULL" if word == "NULL" else ""
+        hint = "; to test for null, write IS NULL" if word == "NULL" else ""
         raise refusal(token.position, f"expected a value or a condition, found {_described(token)}{hint}")
 
     def _signed(self, symbol: str) -> Value:
@@ -174,21 +175,21 @@ class _Parser:
         capitals = written.upper()
         function = FUNCTIONS.get(capitals)
         if function is None:
-            raise refusal(name.position, f"there is no function {written}, but there are {', '.join(FUNCTIONS)}")
+            raise refusal(name.position, f"unknown function {written}; known: {', '.join(FUNCTIONS)}")
         self._expect("(")
         arguments = [self._value(0)]
         while self._take_if(","):
             arguments.append(self._value(0))
         self._expect(")")
         if len(arguments) != function.arity:
-            raise refusal(name.position, f"{capitals} takes {function.arity} argument(s), here are {len(arguments)}")
+            raise refusal(name.position, f"{capitals} takes {function.arity} argument(s), found {len(arguments)}")
         return Call(capitals, tuple(arguments))
 
     def _infix(self, left: Node, word: str, position: int) -> Node:
         if word in ("AND", "OR"):
             return self._chain(_as_condition(left, position), word)
         if not isinstance(left, _VALUES):
-            raise refusal(self._next.position, f"{word} stands between values; what comes before it is a condition")
+            raise refusal(self._next.position, f"{word} must follow a value, and a condition is before it")
         if word in JOINS:
             return self._arithmetic(left, JOINS[word].precedence)
         if word in COMPARISONS:
@@ -236,7 +237,7 @@ class _Parser:
             escape_position = self._next.position
             escape = self._text("one character in single quotes")
             if len(escape) != 1:
-                raise refusal(escape_position, f"ESCAPE names one character, not {len(escape)}")
+                raise refusal(escape_position, f"ESCAPE needs one character, not {len(escape)}")
         _check_escapes(pattern, escape, pattern_position)
         return Likeness(value, pattern, escape, is_negated)
 
@@ -254,7 +255,7 @@ class _Parser:
             raise self._unexpected("expected a literal")
         value = self._prefix()
         if not isinstance(value, Literal):
-            raise refusal(token.position, "IN takes literals only")
+            raise refusal(token.position, "IN accepts only literals")
         return value
 
     def _text(self, expected: str) -> str:
@@ -287,7 +288,7 @@ def _literal(kind: Kind, token: Token, symbol: str = "+") -> Literal:
 
 def _as_value(node: Node, position: int) -> Value:
     if not isinstance(node, _VALUES):
-        raise refusal(position, "a value is expected here, this is a condition")
+        raise refusal(position, "expected a value, found a condition")
     return node
 
 
@@ -296,7 +297,7 @@ def _as_condition(node: Node, position: int) -> Condition:
         return node
     if isinstance(node, Name) or (isinstance(node, Literal) and node.kind is Kind.BOOL):
         return Truth(node)
-    raise refusal(position, "a condition is expected here, this is a value")
+    raise refusal(position, "expected a condition, found a value")
 
 
 def _check_escapes(pattern: str, escape: str | None, position: int) -> None:
@@ -307,7 +308,7 @@ def _check_escapes(pattern: str, escape: str | None, position: int) -> None:
         elif pattern[index + 1 : index + 2] in ("%", "_", escape):
             index += 2
         else:
-            raise refusal(position, f"in this pattern {escape!r} stands before something else than %, _ or itself")
+            raise refusal(position, f"after {escape!r}, this pattern needs %, _ or {escape!r}")
 
 
 def _described(token: Token) -> str:

@@ -197,7 +197,7 @@ def compile_pattern(text: str) -> Pattern:
     except UnicodeEncodeError as error:
         raise _refusal(text, error.start, "a lone surrogate is not text") from None
     if size > PATTERN_SIZE_MAX:
-        raise _refusal(text, 0, f"a pattern has at most {PATTERN_SIZE_MAX} octets, this has {size}")
+        raise _refusal(text, 0, f"a pattern may have at most {PATTERN_SIZE_MAX} bytes, this one has {size}")
     scheme, colon, rest = text.partition(":")
     start = len(scheme) + 1
     if not colon or scheme not in _SCHEMES:
@@ -231,7 +231,7 @@ def _compile_tokens(text: str, start: int) -> TokensPattern:
     position = start
     for word in text[start:].split("."):
         if has_tail:
-            raise _refusal(text, position, "nothing can follow `>`, which stands for all the tokens that are left")
+            raise _refusal(text, position, "`>` must be the last token, because it matches all remaining tokens")
         if word == ">":
             has_tail = True
         elif word == "*":
@@ -246,11 +246,11 @@ def _literal_token(text: str, start: int, end: int) -> bytes:
     for position in range(start, end):
         if text[position] in "*>":
             raise _refusal(
-                text, position, f"`{text[position]}` must be a token of its own; the octet is written \\x2a or \\x3e"
+                text, position, f"`{text[position]}` must be a token of its own; write the character as \\x2a or \\x3e"
             )
     token = _unescaped(text, start, end)
     if b"." in token:
-        raise _refusal(text, start, "no token contains a dot")
+        raise _refusal(text, start, "a token cannot contain a dot")
     return _checked_size(text, token, start)
 
 
@@ -266,7 +266,10 @@ def _compile_regex(text: str, source: str, start: int) -> RegexPattern:
         raise _refusal(text, len(text), r"\Q is not closed by \E, or the expression is too large") from None
     if program.programsize > REGEX_PROGRAM_SIZE_MAX:
         raise _refusal(
-            text, start, f"compiled it has {program.programsize} instructions, at most {REGEX_PROGRAM_SIZE_MAX} may be"
+            text,
+            start,
+            f"the compiled expression has {program.programsize} instructions, and the limit is"
+            f" {REGEX_PROGRAM_SIZE_MAX}",
         )
     return RegexPattern(source, program, _required_prefix(program))
 
@@ -365,7 +368,9 @@ def _unescaped(text: str, start: int, end: int) -> bytes:
         digits = text[position + 2 : min(position + 4, end)]
         is_octet = text[position + 1 : position + 2] == "x" and len(digits) == 2
         if not is_octet or any(c not in "0123456789abcdefABCDEF" for c in digits):
-            raise _refusal(text, position, "after a backslash stands another, or x and two hexadecimal digits")
+            raise _refusal(
+                text, position, "a backslash must be followed by another one, or by x and two hexadecimal digits"
+            )
         octets.append(int(digits, 16))
         position += 4
     return bytes(octets)
@@ -373,7 +378,7 @@ def _unescaped(text: str, start: int, end: int) -> bytes:
 
 def _checked_size(text: str, octets: bytes, position: int) -> bytes:
     if len(octets) > KEY_SIZE_MAX:
-        raise _refusal(text, position, f"it matches no key: keys have at most {KEY_SIZE_MAX} octets")
+        raise _refusal(text, position, f"no key can match: keys have at most {KEY_SIZE_MAX} bytes")
     return octets
 
 

@@ -50,5 +50,5 @@ def compile_predicate(text: str) -> Predicate:
     condition = parse(text)
     size = len(text_of(condition))
     if size > PREDICATE_SIZE_MAX:
-        raise refusal(0, f"written in full this has {size} characters, at most {PREDICATE_SIZE_MAX} may be")
+        raise refusal(0, f"its canonical form has {size} characters, and the limit is {PREDICATE_SIZE_MAX}")
     return Predicate(condition, names_of(condition))

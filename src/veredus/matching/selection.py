@@ -57,7 +57,7 @@ def binary_of(array: pa.Array) -> pa.BinaryArray:
         return array
     if _is_textual(kind):
         return array.cast(pa.binary())
-    raise Misuse("bad-column", f"keys are binary or text, not {kind}")
+    raise Misuse("bad-column", f"keys must be binary or text, not {kind}")
 
 
 def as_text(array: pa.BinaryArray) -> pa.StringArray:

@@ -40,7 +40,9 @@ class Administering:
         reason = self.why_not()
         if not reason:
             return None
-        message = f"the audit log cannot be written ({reason}), and nothing is changed without it: see [audit]"
+        message = (
+            f"the audit log cannot be written ({reason}), and audit.required allows no change without it: see [audit]"
+        )
         return Refuse(event.session, "not-audited", message, {}, event.request, is_final=False)
 
     def note_answer(self, said: AnswerAdmin | Refuse) -> list[Note]:

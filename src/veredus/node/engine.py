@@ -223,7 +223,7 @@ class NodeEngine:
         try:
             effects = link.handle(event, now)
         except MemoryError:
-            self._give_up(number, "there is no memory left for this frame: try again later", now)
+            self._give_up(number, "the node has no memory left for this frame: try again later", now)
             return ()
         unfinished = link.unfinished
         if unfinished.frame_size or number in self.receiving:
@@ -319,7 +319,7 @@ class NodeEngine:
 
     def _drain(self, event: DrainRequested, now: Now) -> None:
         for number in list(self.links):
-            self._tell_link(DrainLink(number, "the node stops"), now)
+            self._tell_link(DrainLink(number, "the node is stopping"), now)
 
     def _revoke(self, event: PrincipalRevoked, now: Now) -> None:
         who = {"link": event.link, "principal": self.connections.principal_of(event.link)}

@@ -124,7 +124,7 @@ def _open_doors(settings: NodeSettings) -> Iterator[Fault]:
             yield Fault(path, f"{address} is open to other machines and not encrypted: {advice}")
     if _is_open(listen.zeromq) and security.zeromq_key and not security.tokens:
         advice = "set security.tokens (see `veredus token add-key`), and [[security.rules]]"
-        yield Fault("listen.zeromq", f"{listen.zeromq} is open to other machines, and knows no client keys: {advice}")
+        yield Fault("listen.zeromq", f"{listen.zeromq} is open to other machines, and has no client keys: {advice}")
     if _is_open(listen.tls) and not security.tokens and not settings.tls.client_authorities:
         advice = "set security.tokens (see `veredus token add`) or tls.client_authorities, and [[security.rules]]"
         yield Fault("listen.tls", f"{listen.tls} is open to other machines and no peer can authenticate: {advice}")

@@ -51,10 +51,10 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip()[:_TEXT_SIZE_MAX])
     unit = SIZE_UNITS.get(match[2] or "B") if match else None
     if match is None or unit is None:
-        raise ValueError(f'{text!r} is no size: write a number and one of {", ".join(SIZE_UNITS)}, like "64 MiB"')
+        raise ValueError(f'{text!r} is not a size: write a number and one of {", ".join(SIZE_UNITS)}, like "64 MiB"')
     size = Fraction(match[1].replace("_", "")) * unit
     if size.denominator != 1:
-        raise ValueError(f"{text!r} is no whole number of bytes")
+        raise ValueError(f"{text!r} is not a whole number of bytes")
     return int(size)
 
 
@@ -80,9 +80,9 @@ def parse_duration(text: str) -> int:
         place = match.end()
     if not stripped or place != len(stripped):
         units = ", ".join(DURATION_UNITS_NS)
-        raise ValueError(f'{text!r} is no duration: write numbers with one of {units}, like "250ms" or "1h30m"')
+        raise ValueError(f'{text!r} is not a duration: write numbers with one of {units}, like "250ms" or "1h30m"')
     if total.denominator != 1:
-        raise ValueError(f"{text!r} is no whole number of nanoseconds")
+        raise ValueError(f"{text!r} is not a whole number of nanoseconds")
     return int(total)
 
 
@@ -100,7 +100,7 @@ def parse_count(text: str) -> int:
     """A whole number from 0. Raises `ValueError` for anything else."""
     stripped = text.strip()[:_TEXT_SIZE_MAX]
     if not _COUNT.fullmatch(stripped):
-        raise ValueError(f"{text!r} is no count: write a whole number, like 10_000")
+        raise ValueError(f"{text!r} is not a count: write a whole number, like 10_000")
     return int(stripped)
 
 

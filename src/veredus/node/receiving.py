@@ -138,7 +138,7 @@ class ReceiveBudget:
         if self.granted_size > self.limits.size_max:
             orders += self._press(now_ns)
         if self.granted_size > 2 * self.limits.size_max and link in self._granted:
-            orders += self._give_up(link, "there is no memory left for frames that are not whole: try again later")
+            orders += self._give_up(link, "the node has no memory left for incomplete frames: try again later")
         return orders
 
     def forget(self, link: int, now_ns: int) -> list[Order]:
@@ -170,7 +170,7 @@ class ReceiveBudget:
         orders: list[Order] = []
         for link in late:
             seconds = self.limits.frame_timeout_ns / 1e9
-            orders += self._give_up(link, f"a frame was not whole after {seconds:g} s")
+            orders += self._give_up(link, f"a frame was not complete after {seconds:g} s")
         if self._waiting:
             self._look_ns = now_ns + LOOK_NS
             orders += self._press(now_ns)
@@ -197,7 +197,7 @@ class ReceiveBudget:
     def _hold_back(self, link: int, frame: _Frame, now_ns: int) -> list[Order]:
         if self.waiting_size + frame.held_size > self.limits.size_max:
             self.refused_count += 1
-            return [GiveUp(link, "there is no memory left for frames that are not whole: try again later")]
+            return [GiveUp(link, "the node has no memory left for incomplete frames: try again later")]
         if not self._waiting:
             self._look_ns = now_ns + LOOK_NS
         self._waiting[link] = frame
@@ -224,7 +224,7 @@ class ReceiveBudget:
         orders: list[Order] = []
         slow = [link for link, frame in self._granted.items() if frame.is_slow(now_ns)]
         for link in sorted(slow, key=lambda one: self._granted[one].pace(now_ns)):
-            orders += self._give_up(link, "a frame came too slowly while others waited for its memory")
+            orders += self._give_up(link, "a frame arrived too slowly while other connections waited for its memory")
             if self.granted_size <= self.limits.size_max and (
                 not self._waiting or any(map(self._has_room, self._waiting.values()))
             ):

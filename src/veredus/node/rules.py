@@ -78,7 +78,7 @@ class NamePattern:
                 "bad-rule", f"pattern {text!r}: names have letters, digits and _.:@/+=-; wildcards are * and >"
             )
         if any(">" in token for token in tokens[:-1]) or (">" in tokens[-1] and tokens[-1] != ">"):
-            raise Refused("bad-rule", f"pattern {text!r}: `>` stands at the end, as a token of its own")
+            raise Refused("bad-rule", f"pattern {text!r}: `>` is allowed only at the end, as a token of its own")
         self._pattern: Pattern | None = None
         if text != EVERY_NAME:
             parts = {"*": "[^./]*", ">": ".*"}
@@ -102,7 +102,7 @@ class CompiledRule:
         """Raises `Refused("bad-rule")` for an unknown verb, or a pattern that does not parse."""
         for verb in (*rule.may, *rule.deny):
             if verb not in VERBS and verb != EVERY_VERB:
-                raise Refused("bad-rule", f"{verb!r} is no verb: there are {', '.join(VERBS)} and {EVERY_VERB}")
+                raise Refused("bad-rule", f"{verb!r} is not a verb; the verbs are {', '.join(VERBS)} and {EVERY_VERB}")
         given: dict[str, _Names | None] = {kind: getattr(rule, kind) for kind in KINDS}
         if not rule.principal or not (rule.may or rule.deny) or () in given.values():
             said = "a rule names a principal and at least one verb, and at least one name in each list of names"

@@ -88,7 +88,7 @@ class SendBudget:
                 pace.written_size, pace.since_ns = written_size, now_ns
             silent_ns = now_ns - pace.since_ns
             if silent_ns >= (min(CLOSE_NS, self.limits.silence_max_ns) if is_closing else self.limits.silence_max_ns):
-                orders.append(Abandon(link, f"nothing was taken for {silent_ns / 1e9:.0f} s"))
+                orders.append(Abandon(link, f"the peer has read nothing for {silent_ns / 1e9:.0f} s"))
                 self.abandoned_count += 1
                 continue
             self._paces[link] = pace
@@ -109,5 +109,5 @@ class SendBudget:
             self.size += size_negative
             del self._paces[link]
             self.abandoned_count += 1
-            orders.append(Abandon(link, "too much waits to be written"))
+            orders.append(Abandon(link, "too many bytes wait to be written to it"))
         return orders

@@ -113,7 +113,7 @@ def settings_of(section: str, kind: type[msgspec.Struct]) -> tuple[Setting, ...]
 def _whole(spec: Spec, value: int, shown: str, written: object) -> int:
     if value < spec.least or (spec.most is not None and value > spec.most):
         at_most = "" if spec.most is None else f" and at most {_shown(spec, spec.most)}"
-        raise ValueError(f"{written!r} is out of bounds: at least {shown}{at_most}")
+        raise ValueError(f"{written!r} is out of range: it must be at least {shown}{at_most}")
     return value
 
 
@@ -125,7 +125,7 @@ def _shown(spec: Spec, value: int) -> str:
 
 def _parse_whole(spec: Spec, given: object) -> object:
     if isinstance(given, bool) or not isinstance(given, int | str):
-        raise ValueError(f"{given!r} is not a number of this kind: {spec.unit.value}")
+        raise ValueError(f"{given!r} is not a number: {spec.unit.value} expected")
     if isinstance(given, int):
         if spec.unit is Unit.DURATION and given:
             raise ValueError(f'{given} has no unit: write "{given}s" or "{given}ms"')
@@ -149,7 +149,7 @@ def _parse_text(_: Spec, given: object) -> object:
     if not isinstance(given, str):
         raise ValueError(f"{given!r} is not text: put it between quotes")
     if any(ord(character) < 32 for character in given):
-        raise ValueError(f"{given!r} holds a control character")
+        raise ValueError(f"{given!r} contains a control character")
     return given
 
 
@@ -170,10 +170,10 @@ def _parse_addresses(spec: Spec, given: object) -> object:
     """A list of texts, or one text with commas."""
     items = [item.strip() for item in given.split(",") if item.strip()] if isinstance(given, str) else given
     if not isinstance(items, list):
-        raise ValueError(f'{given!r} is no list: write ["host:port", "host:port"]')
+        raise ValueError(f'{given!r} is not a list: write ["host:port", "host:port"]')
     addresses = [str(_parse_address(spec, item)) for item in items]
     if "" in addresses or len(set(addresses)) < len(addresses):
-        raise ValueError(f"{given!r}: each address stands there once, and none is empty")
+        raise ValueError(f"{given!r}: an address is empty or occurs twice")
     return tuple(addresses)
 
 
@@ -181,7 +181,7 @@ def _parse_endpoint(spec: Spec, given: object) -> object:
     text = str(_parse_text(spec, given))
     if text and not text.startswith("ipc://"):
         if not text.startswith("tcp://"):
-            raise ValueError(f"{text!r} is no endpoint: write tcp://host:port or ipc://path")
+            raise ValueError(f"{text!r} is not an endpoint: write tcp://host:port or ipc://path")
         split_address(text.removeprefix("tcp://"))
     return text
 
@@ -192,9 +192,9 @@ def split_address(text: str) -> tuple[str, int]:
     bare = host.removeprefix("[").removesuffix("]")
     is_bracketed = host.startswith("[") and host.endswith("]")
     if not colon or not bare or (":" in bare and not is_bracketed):
-        raise ValueError(f"{text!r} is no address: write host:port, an IPv6 host between brackets")
+        raise ValueError(f"{text!r} is not an address: write host:port, with an IPv6 host in brackets")
     if not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise ValueError(f"{text!r}: {port!r} is no port, 0 to 65535")
+        raise ValueError(f"{text!r}: {port!r} is not a port from 0 to 65535")
     return bare, int(port)
 
 

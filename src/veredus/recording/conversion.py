@@ -59,12 +59,12 @@ def to_parquet(directory: str | os.PathLike[str], into: str | os.PathLike[str]) 
     for path in sorted(source.glob(f"*{SUFFIX}")):
         found = kind_and_life(path)
         if found is None or found[0] not in lives:
-            raise Refused("bad-schema", f"{path}: its name says of no kind of recording that it is one")
+            raise Refused("bad-schema", f"{path}: its name is not that of a recording of any kind")
         lives[found[0]].append(path)
     if not any(lives.values()):
-        raise Refused("bad-schema", f"{source}: there is no recording in it (*{SUFFIX})")
+        raise Refused("bad-schema", f"{source}: there are no recordings (*{SUFFIX}) in it")
     if target.exists():
-        raise FileExistsError(17, "is there already", str(target))
+        raise FileExistsError(17, "exists already", str(target))
     target.parent.mkdir(parents=True, exist_ok=True)
     half_done = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
@@ -83,7 +83,7 @@ def manifest_of(directory: str | os.PathLike[str]) -> Manifest | None:
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise Refused("damaged", f"{path}: is no manifest: {error}") from None
+        raise Refused("damaged", f"{path}: not a valid manifest: {error}") from None
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
@@ -125,7 +125,9 @@ class _Reading:
                 file.seek(0)
                 reader = pa.ipc.open_stream(file)
                 if reader.schema != SCHEMAS[self._kind]:
-                    raise Refused("bad-schema", f"{self._path}: has other columns than {self._kind}: {reader.schema}")
+                    raise Refused(
+                        "bad-schema", f"{self._path}: its columns are not those of {self._kind}: {reader.schema}"
+                    )
                 while True:
                     offset = file.tell()
                     if offset == size:
@@ -137,7 +139,7 @@ class _Reading:
                     batch.validate(full=True)
                     yield batch
             except StopIteration:
-                raise self._damaged(offset, "an end where more follows") from None
+                raise self._damaged(offset, "the end mark is followed by more bytes") from None
             except (pa.ArrowException, OSError) as error:
                 # What promises more bytes than there are was torn off; all else is wrong in itself.
                 if file.tell() < size or self._goes_on_behind(file, offset):

@@ -51,7 +51,7 @@ class Recording:
     def __init__(self, directory: str | os.PathLike[str], who: str) -> None:
         """Begin a life of `who` (letters, digits, `_`, `.`, `-`). Raises `Refused("bad-name")` and `OSError`."""
         if not _WHO.fullmatch(who):
-            raise Refused("bad-name", f"{who!r} names no file: letters, digits, '_', '.' and '-' are wanted")
+            raise Refused("bad-name", f"{who!r} cannot name a file: use letters, digits, '_', '.' and '-'")
         self._directory = Path(directory)
         self._directory.mkdir(parents=True, exist_ok=True)
         begun_ns = max(time.time_ns(), _latest_ns(self._directory) + 1)

@@ -21,7 +21,7 @@ from .security import TokenFile
 CHECKS_AT_ONCE_MAX = 2
 WAITING_MAX = 1024
 """Two threads do about as many checks in the time that a peer has to greet."""
-_UNKNOWN = "this token is not known here"
+_UNKNOWN = "the node does not know this token"
 
 
 class Known(NamedTuple):
@@ -64,7 +64,7 @@ class Askers:
             line = None if tokens is None else tokens.line_of_key(key)
         except VeredusError as error:
             return Known(None, error.message)
-        return Known(None, "this key is not known here") if line is None else Known(line.principal)
+        return Known(None, "the node does not know this key") if line is None else Known(line.principal)
 
     def ask(self, token: str, address: str, answer: Callable[[Known], None], is_wanted: Callable[[], bool]) -> None:
         """Find out whose `token` this is, and `answer`, perhaps at once; not while `is_wanted` says no."""
@@ -83,7 +83,7 @@ class Askers:
 
     def _found_at_once(self, token: str) -> Known | None:
         if not token:
-            return Known(None, "say who you are: connect with a token")
+            return Known(None, "authentication is required: connect with a token")
         try:
             tokens = self._tokens()
             if tokens is None or not tokens.has_line(token):

@@ -46,37 +46,44 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("node-started", ("node-ready",), "", "The node serves; its addresses."),
-    Kind("node-stopped", ("node-stopped",), "", "The node has stopped as asked."),
-    Kind("node-failed", ("node-failed",), "", "The node has ended by itself; the reason."),
-    Kind("settings-reloaded", ("settings-reloaded",), "", "Settings were read again; those that were taken up."),
+    Kind("node-started", ("node-ready",), "", "The node has started; its addresses."),
+    Kind("node-stopped", ("node-stopped",), "", "The node was stopped by a signal."),
+    Kind("node-failed", ("node-failed",), "", "The node has ended because of a failure; the reason."),
+    Kind(
+        "settings-reloaded", ("settings-reloaded",), "", "The settings were read again; the changes that were applied."
+    ),
     Kind(
         "settings-refused",
         ("settings-not-read", "certificates-not-taken", "tokens-not-read"),
         "",
-        "Settings, certificates or tokens were read again and are not right; those before hold.",
+        "New settings, certificates or tokens are not valid; the old ones remain.",
     ),
-    Kind("connection-opened", ("connected",), "connections", "A peer has greeted, and is this principal.", True),
+    Kind("connection-opened", ("connected",), "connections", "A peer has opened a connection as this principal.", True),
     Kind("connection-closed", ("disconnected",), "connections", "A connection of a principal has ended.", True),
     Kind(
         "connection-refused",
         ("connection-refused",),
         "refusals",
-        "A connection was ended before its peer said anything: a limit, or the TLS handshake.",
+        "A connection was closed before its greeting: by a limit, or in the TLS handshake.",
         True,
     ),
     Kind(
         "peer-refused",
         ("peer-unauthenticated", "peer-too-many-connections", "peer-too-busy", "certificate-names-nobody"),
         "refusals",
-        "A peer did not prove who it is, or its principal has no connection left.",
+        "A peer is not authenticated, or its principal has reached its limit of connections.",
         True,
     ),
-    Kind("request-refused", ("forbidden",), "refusals", "A principal asked for what the rules do not let it do.", True),
-    Kind("taken-over", ("taken-over",), "take_overs", "A source, cursor or sink has another owner now.", True),
-    Kind("administered", ("administered",), "", "A principal has changed something by an administrative request."),
-    Kind("administration-refused", ("administration-refused",), "", "Such a request was refused; the code."),
-    Kind("principal-revoked", ("principal-revoked",), "", "A connection was ended: its principal is proved no more."),
+    Kind("request-refused", ("forbidden",), "refusals", "The rules do not allow the request of a principal.", True),
+    Kind("taken-over", ("taken-over",), "take_overs", "A source, cursor or sink has a new owner.", True),
+    Kind("administered", ("administered",), "", "An administrative request of a principal has changed something."),
+    Kind("administration-refused", ("administration-refused",), "", "An administrative request was refused; the code."),
+    Kind(
+        "principal-revoked",
+        ("principal-revoked",),
+        "",
+        "A connection was closed because its principal is no longer authenticated.",
+    ),
 )
 _BY_NOTE = {note: kind for kind in KINDS for note in kind.notes}
 

@@ -68,10 +68,10 @@ def revoked_in(path: Path) -> set[tuple[bytes, int]]:
         lists = _LIST.findall(path.read_bytes())
         found = {entry for text in lists for entry in _entries(binascii.a2b_base64(text))}
     except (OSError, ValueError, IndexError) as error:
-        reason = getattr(error, "strerror", None) or "not as RFC 5280 has them"
+        reason = getattr(error, "strerror", None) or "not in the form of RFC 5280"
         raise _no_lists(path, reason) from None
     if not lists:
-        raise _no_lists(path, "there is none in it")
+        raise _no_lists(path, "the file has none")
     return found
 
 
@@ -87,7 +87,7 @@ def _principal_of(words: dict[str, object], principal_from: str) -> tuple[str, s
         kind = _ALTERNATIVE[principal_from]
         named = [value for name, value in _flat(words.get("subjectAltName")) if name == kind]
     if len(named) != 1:
-        return "", f"the certificate has {len(named)} names of the kind {principal_from!r}, not one"
+        return "", f"the certificate has {len(named)} names of the kind {principal_from!r}, and needs exactly one"
     fault = principal_fault(named[0])
     return ("", f"the certificate names {fault}") if fault else (named[0], "")
 

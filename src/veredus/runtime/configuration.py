@@ -104,13 +104,13 @@ class _Reading:
             setting = _BY_VARIABLE.get(variable)
             value = environment[variable]
             if _is_link(variable, value):
-                self._notes.append(f"{variable} is passed over: it is how a container engine links to a service")
+                self._notes.append(f"{variable} is ignored: a container engine sets it to link to a service")
             elif setting is not None:
                 self._take(setting, value, f"variable {variable}")
             elif near := _misspelt(variable):
                 self._faults.append(f"{variable}: there is no such setting; did you mean {near}?")
             else:
-                self._notes.append(f"{variable} is passed over: there is no such setting")
+                self._notes.append(f"{variable} is ignored: there is no such setting")
 
     def read_flags(self, flags: Sequence[Flag]) -> None:
         for flag in flags:
@@ -179,7 +179,7 @@ class _Reading:
                 self._take(setting, given, origin, document.directory)
             else:
                 elsewhere = [s.section for s in SETTINGS if s.name == name]
-                near = f"; it belongs into [{elsewhere[0]}]" if elsewhere else _nearest(name, names)
+                near = f"; it belongs in [{elsewhere[0]}]" if elsewhere else _nearest(name, names)
                 self._faults.append(f"{origin}: [{section}] has no setting {name!r}{near}")
 
     def _read_streams(self, document: _Document, tables: dict[str, object]) -> None:
@@ -202,7 +202,7 @@ class _Reading:
                     except ValueError as error:
                         self._faults.append(f"{place}: {key}: {error}")
                 elif isinstance(value, dict):
-                    self._faults.append(f'{place}: a name with dots is quoted: [stream."{name}.{key}"]')
+                    self._faults.append(f'{place}: quote a name with dots: [stream."{name}.{key}"]')
                 else:
                     self._faults.append(f"{place}: a stream has no setting {key!r}{_nearest(key, _STREAM_BY_NAME)}")
             self._origins[f"stream.{name}"] = origin
@@ -210,7 +210,7 @@ class _Reading:
     def _read_rules(self, document: _Document, given: object) -> Iterable[Rule]:
         path: tuple[str | int, ...] = ("security", "rules")
         if not isinstance(given, list) or not all(isinstance(table, dict) for table in given):
-            self._faults.append(f"{document.place(path)}: rules are tables: write [[security.rules]] above each")
+            self._faults.append(f"{document.place(path)}: each rule must be a table: write [[security.rules]] above it")
             return
         for index, table in enumerate(given):
             place = document.place((*path, index))
@@ -227,7 +227,7 @@ class _Reading:
                 rule = msgspec.convert(wanted, Rule)
                 CompiledRule(rule)
             except msgspec.ValidationError as error:
-                self._faults.append(f"{place}: a rule has a principal, lists of verbs and lists of names: {error}")
+                self._faults.append(f"{place}: a rule needs a principal, lists of verbs and lists of names: {error}")
             except Refused as refused:
                 self._faults.append(f"{place}: {refused.message}")
             else:
@@ -243,7 +243,7 @@ class _Document:
         self._file = file
         try:
             if file.stat().st_size > FILE_SIZE_MAX:
-                raise Refused("bad-settings", f"{file}: settings of more than {FILE_SIZE_MAX} bytes are not read")
+                raise Refused("bad-settings", f"{file}: a settings file may have at most {FILE_SIZE_MAX} bytes")
             self._text = file.read_text(encoding="utf-8")
             self.values: dict[str, object] = tomllib.loads(self._text)
         except tomllib.TOMLDecodeError as error:

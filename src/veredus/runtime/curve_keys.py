@@ -21,7 +21,7 @@ def make_server_key(path: Path) -> KeyPair:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise Refused("bad-key", f"{path}: a key cannot be written there ({error.strerror or error})") from None
+        raise Refused("bad-key", f"{path}: the key cannot be written there ({error.strerror or error})") from None
     return pair
 
 
@@ -31,9 +31,9 @@ def read_server_key(path: Path) -> KeyPair:
         mode = stat.S_IMODE(path.stat().st_mode)
         secret = decode_z85(path.read_text(encoding="ascii").strip())
     except (OSError, ValueError) as error:
-        raise Refused("bad-key", f"{path}: no secret key in Z85: {error}") from None
+        raise Refused("bad-key", f"{path}: not a secret key in Z85: {error}") from None
     if mode & 0o077:
-        raise Refused("bad-key", f"{path}: others than its owner may use it (mode {mode:04o}): chmod 600 {path}")
+        raise Refused("bad-key", f"{path}: other users may use it (mode {mode:04o}): chmod 600 {path}")
     if len(secret) != KEY_SIZE:
-        raise Refused("bad-key", f"{path}: a secret key has {KEY_SIZE} octets: 40 characters")
+        raise Refused("bad-key", f"{path}: a secret key must have 40 characters")
     return KeyPair(secret)

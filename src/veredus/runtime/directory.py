@@ -114,7 +114,7 @@ def holder_of(lock: int) -> int:
 
 def running_node(path: Path) -> int:
     """The process that has the journal in the directory. Raises `Refused("no-node")` where none has."""
-    said = f"no node runs over {str(path)!r}"
+    said = f"no node uses the directory {str(path)!r}"
     try:
         lock = os.open(path / LOCK_NAME, os.O_RDONLY)
     except OSError:
@@ -128,7 +128,7 @@ def running_node(path: Path) -> int:
             return process
     finally:
         os.close(lock)
-    raise Refused("no-node", f"{said}: start it, or name the directory of one that runs", path=str(path))
+    raise Refused("no-node", f"{said}: start a node, or name the directory of a running node", path=str(path))
 
 
 def open_directory(path: Path) -> Directory:
@@ -141,7 +141,10 @@ def open_directory(path: Path) -> Directory:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        message = f"the journal's directory {str(path)!r} cannot be used ({error.strerror}): mend that, or name another"
+        message = (
+            f"the journal's directory {str(path)!r} cannot be used ({error.strerror}): repair it, or name another"
+            " directory"
+        )
         raise Refused("journal-directory", message, path=str(path)) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -363,7 +363,7 @@ def _keep_aside(directory: Directory, name: str, offset: int, size: int) -> None
         if code_of(error) != "disk-full":
             raise
         where = str(directory.path)
-        message = f"the disk of {where!r} is full: before {name} is mended, {size} bytes of it must be kept aside"
+        message = f"the disk of {where!r} is full: before {name} is repaired, {size} bytes of it must be copied aside"
         raise Unavailable("disk-full", f"{message}; free that much, and start again", path=where) from None
 
 

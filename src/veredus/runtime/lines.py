@@ -76,7 +76,7 @@ class LineWriter:
         """Have a line written; whether there was room for it. Waits for nobody, and raises nothing."""
         with self._changed:
             if self._size + len(line) > self._size_max or self._is_closed:
-                self._lose("nobody takes the lines as fast as they come")
+                self._lose("the lines are not read as fast as they are written")
                 return False
             self._waiting.append(line)
             self._size += len(line)

@@ -407,7 +407,8 @@ def _make_way(path: str) -> None:
         return
     if not is_socket:
         raise Unavailable(
-            "port-in-use", f"cannot listen on {path}: it is there, and no socket: move it away, or set another"
+            "port-in-use",
+            f"cannot listen on {path}: a file that is not a socket has this path: move the file, or set another path",
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
@@ -421,7 +422,7 @@ def _make_way(path: str) -> None:
         except OSError as error:
             reason = error.strerror or str(error)
         else:
-            reason = "another node listens there"
+            reason = "another process listens there"
     raise Unavailable("port-in-use", f"cannot listen on {path} ({reason}): set another path")
 
 

@@ -38,7 +38,7 @@ class GroupSocket:
             self._socket.bind((settings.interface, 0))
         except OSError as error:
             self._socket.close()
-            what = f"cannot multicast to {settings.group} by {settings.interface} ({error.strerror or error})"
+            what = f"cannot send multicast to {settings.group} from {settings.interface} ({error.strerror or error})"
             raise Unavailable("port-in-use", f"{what}: see [multicast]") from None
 
     def send(self, datagram: bytes) -> None:

@@ -93,13 +93,13 @@ class Proofs:
         for link in list(links):
             line = self._lines[link]
             if line is not None and line.is_expired(now_s):
-                yield Lost(link, "unauthenticated", f"this token has expired ({line.expires}): ask for another")
+                yield Lost(link, "unauthenticated", f"this token has expired ({line.expires}): request a new one")
             elif line is None or self._tokens is None or not self._tokens.has(line):
-                yield Lost(link, "revoked", "this token is not valid any more: ask for another")
+                yield Lost(link, "revoked", "this token is no longer valid: request a new one")
 
     def _lost_certificates(self, now_s: float) -> Iterator[Lost]:
         for link, certificate in self._certificates.items():
             if now_s >= certificate.expires_s:
-                yield Lost(link, "unauthenticated", "this certificate has expired: ask for another")
+                yield Lost(link, "unauthenticated", "this certificate has expired: request a new one")
             elif (certificate.issuer, certificate.serial) in self._revoked:
-                yield Lost(link, "revoked", "this certificate was revoked: ask for another")
+                yield Lost(link, "revoked", "this certificate was revoked: request a new one")

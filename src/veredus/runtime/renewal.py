@@ -141,7 +141,9 @@ class Renewal:
             # Whom the others signed is proved no more, and only a handshake can tell who that is.
             self._authorities = authorities
             for link in self.proofs.certified():
-                self._host.post(PrincipalRevoked(link, "draining", "the authorities changed: connect again"))
+                self._host.post(
+                    PrincipalRevoked(link, "draining", "the certificate authorities have changed: connect again")
+                )
         return True
 
 

@@ -165,9 +165,9 @@ def read_tokens(path: Path) -> list[TokenLine]:
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused("bad-tokens", f"{path}: cannot be read as a file of tokens: {error}") from None
+        raise Refused("bad-tokens", f"{path}: not a readable token file: {error}") from None
     if mode & 0o077:
-        raise Refused("bad-tokens", f"{path}: others than its owner may use it (mode {mode:04o}): chmod 600 {path}")
+        raise Refused("bad-tokens", f"{path}: other users may use it (mode {mode:04o}): chmod 600 {path}")
     lines = []
     for number, text_line in enumerate(text.splitlines(), 1):
         if text_line.strip() and not text_line.startswith("#"):
@@ -283,7 +283,7 @@ def _load_authorities(context: ssl.SSLContext, authorities: str, what: str = "ce
 
 def _unexpired(line: TokenLine) -> TokenLine:
     if line.is_expired(time.time()):
-        raise Refused("unauthenticated", f"this token has expired ({line.expires}): ask for another")
+        raise Refused("unauthenticated", f"this token has expired ({line.expires}): request a new one")
     return line
 
 
@@ -325,29 +325,29 @@ def _parse_line(text: str) -> TokenLine:
         return TokenLine(token_id, (0, 0, 0), b"", b"", created, principal, expires, key)
     name, *numbers = method.split(":")
     if name != "scrypt" or len(numbers) != 3 or not all(number.isdigit() for number in numbers):
-        raise ValueError(f"{method!r} is not known here, scrypt:N:r:p is")
+        raise ValueError(f"{method!r} is unknown: only scrypt:N:r:p is supported")
     cost = (int(numbers[0]), int(numbers[1]), int(numbers[2]))
     if not all(1 <= number <= most for number, most in zip(cost, _COST_MAX, strict=True)):
-        raise ValueError(f"{method!r} would cost too much to check")
+        raise ValueError(f"{method!r} is too expensive to check")
     return TokenLine(token_id, cost, _decoded(salt), _decoded(hash_), created, principal, expires)
 
 
 def principal_fault(name: str) -> str:
     """What is wrong with the name of a principal, "" where it may be one."""
     if name.startswith(UNIX_USER):
-        return f"{name!r}, which is a user who comes by the Unix socket"
+        return f"{name!r}, which names a user of the Unix socket"
     if name in (LOCAL, ANONYMOUS):
         return f"{name!r}, which is the name of unauthenticated peers"
     is_plain = name.isascii() and name.isprintable() and name == name.strip()
     if not name or not is_plain or "*" in name or len(name) > PRINCIPAL_SIZE_MAX:
-        return f"{name!r}: a principal has 1 to {PRINCIPAL_SIZE_MAX} printable ASCII characters, no *"
+        return f"{name!r}: a principal must have 1 to {PRINCIPAL_SIZE_MAX} printable ASCII characters without *"
     return ""
 
 
 def _check_principal(principal: str) -> None:
     fault = principal_fault(principal)
     if fault:
-        raise Refused("bad-principal", f"{fault}: take another")
+        raise Refused("bad-principal", f"{fault}: use another name")
 
 
 @contextlib.contextmanager

@@ -397,8 +397,8 @@ class Node:
         directory = self.settings.node.directory
         return Unavailable(
             "checkpoint-failed",
-            f"the journal in {directory!r} could not be closed ({reason}): see to its disk; what was acknowledged and"
-            " is still there, the next start finds in the segments",
+            f"the journal in {directory!r} could not be closed ({reason}): repair its disk; the next start"
+            " recovers the acknowledged publications from the segments that are still there",
         )
 
     async def _close_doors(self) -> None:

@@ -122,7 +122,7 @@ class TelemetryServer:
             return HTTPStatus.OK, generate_latest(self._registry).decode(), METRICS_TYPE
         why_not = self._health.get(target)
         if why_not is None:
-            return HTTPStatus.NOT_FOUND, "there are /metrics, /livez and /readyz\n", PLAIN_TYPE
+            return HTTPStatus.NOT_FOUND, "the paths are /metrics, /livez and /readyz\n", PLAIN_TYPE
         reason = why_not()
         return (HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK), f"{reason or 'ok'}\n", PLAIN_TYPE
 
@@ -160,7 +160,7 @@ class _Request(asyncio.Protocol):
             return self._server.answer(self._head)
         except Exception as error:  # noqa: BLE001 - a figure that cannot be read must not end the loop
             Logger().error("metrics-failed", exc_info=error)
-            return _response(HTTPStatus.INTERNAL_SERVER_ERROR, "the figures cannot be read: see the log\n")
+            return _response(HTTPStatus.INTERNAL_SERVER_ERROR, "the metrics cannot be read: see the log\n")
 
     def _respond(self, response: bytes) -> None:
         if self._transport is not None:

@@ -117,22 +117,24 @@ def main(argv: Sequence[str] | None = None, say: Say | None = None) -> int:
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="veredus sim run", description="Draw worlds, and hold every guarantee against them."
+        prog="veredus sim run", description="Run simulated worlds and check every guarantee in them."
     )
-    parser.add_argument("--seeds", type=int, default=200, help="how many worlds (default: 200)")
+    parser.add_argument("--seeds", type=int, default=200, help="number of worlds (default: 200)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: 1)")
-    parser.add_argument("--seed", type=int, help="this one seed alone")
-    parser.add_argument("--trace", action="store_true", help="tell the story of --seed")
-    parser.add_argument("--whole", action="store_true", help="do not cut the first failing seed down")
-    parser.add_argument("--without", type=_names, default=frozenset(), help="who is left out of --seed, by name")
-    parser.add_argument("--strikes", type=_numbers, help="the strikes that are carried out in --seed, by number")
+    parser.add_argument("--seed", type=int, help="run only this seed")
+    parser.add_argument("--trace", action="store_true", help="print each step of --seed")
+    parser.add_argument("--whole", action="store_true", help="do not reduce the first failing seed")
+    parser.add_argument("--without", type=_names, default=frozenset(), help="leave these parties out of --seed: names")
+    parser.add_argument("--strikes", type=_numbers, help="inject only these faults in --seed: numbers")
     parser.add_argument(
-        "--publications", type=int, default=Part().publications, help="of each source of --seed, at most"
+        "--publications", type=int, default=Part().publications, help="the most publications of a source in --seed"
     )
-    parser.add_argument("--topology", metavar="FILE", help="who is there, and within what: a TOML file")
-    parser.add_argument("--faults", type=_faults, help=f"out of {','.join(FAULTS)} (default: all)")
-    parser.add_argument("--scene", choices=SCENES, help="what takes place (default: any; one in eight is of topics)")
-    parser.add_argument("--workers", type=int, default=0, help="processes (default: one for each processor)")
+    parser.add_argument("--topology", metavar="FILE", help="a TOML file with the parties and the ranges of the faults")
+    parser.add_argument("--faults", type=_faults, help=f"kinds of faults: {','.join(FAULTS)} (default: all)")
+    parser.add_argument(
+        "--scene", choices=SCENES, help="what the worlds test (default: any; one in eight tests topics)"
+    )
+    parser.add_argument("--workers", type=int, default=0, help="number of processes (default: one for each processor)")
     return parser.parse_args(argv)
 
 
@@ -148,7 +150,7 @@ def _faults(text: str) -> tuple[str, ...]:
     faults = tuple(fault for fault in text.split(",") if fault)
     unknown = [fault for fault in faults if fault not in FAULTS]
     if unknown:
-        raise argparse.ArgumentTypeError(f"there is no {unknown[0]!r}; there are {', '.join(FAULTS)}")
+        raise argparse.ArgumentTypeError(f"there is no fault {unknown[0]!r}; known: {', '.join(FAULTS)}")
     return faults
 
 
@@ -171,9 +173,9 @@ def _show_shrunk(failed: Outcome, topology: Topology, options: argparse.Namespac
     if part.publications != Part().publications:
         again += ["--publications", str(part.publications)]
     strikes = ", ".join(f"{fault} ({number})" for number, fault in smallest.strikes)
-    say(f"seed {failed.seed}, cut down: {smallest.violation}\n")
-    say(f"left: {', '.join(smallest.names) or 'nobody'}; strikes: {strikes or 'none'}\n")
-    say(f"again: {shlex.join(again)}\n")
+    say(f"seed {failed.seed}, reduced: {smallest.violation}\n")
+    say(f"parties: {', '.join(smallest.names) or 'none'}; faults: {strikes or 'none'}\n")
+    say(f"repeat with: {shlex.join(again)}\n")
 
 
 def _say_line(say: Say, line: str) -> None:

@@ -30,7 +30,7 @@ def known_names(names: Iterable[str], known: Collection[str]) -> dict[str, str]:
         if one is None:
             continue
         if one in taken:
-            raise _ambiguous(taken[one], name, f"both would be the {one}")
+            raise _ambiguous(taken[one], name, f"both mean the column {one}")
         found[name], taken[one] = one, name
     return found
 
@@ -44,11 +44,13 @@ def check_names(names: Iterable[str], known: Mapping[str, str], is_sensitive: bo
                 raise Refused(
                     "bad-schema",
                     f"column {name} differs from {known[name]} by its case, and spark.sql.caseSensitive is true: rename"
-                    f" it to {known[name]}, or to another name where it is an attribute",
+                    f" it to {known[name]}, or choose another name if it is an attribute",
                     column=name,
                 )
         elif name.lower() in seen:
-            raise _ambiguous(seen[name.lower()], name, "they are one to Spark unless spark.sql.caseSensitive is true")
+            raise _ambiguous(
+                seen[name.lower()], name, "for Spark they are the same unless spark.sql.caseSensitive is true"
+            )
         seen[name.lower()] = name
 
 
@@ -61,9 +63,11 @@ def value_named(name: str, values: Mapping[str, Any], is_sensitive: bool) -> Any
         return values.get(name)
     alike = [one for one in values if one.lower() == name.lower()]
     if len(alike) > 1:
-        raise _ambiguous(alike[0], alike[1], f"column {name} may be either: name the one that you want exactly")
+        raise _ambiguous(
+            alike[0], alike[1], f"column {name} can be either: use the exact name of the one that you want"
+        )
     return values[alike[0]] if alike else None
 
 
 def _ambiguous(one: str, other: str, why: str) -> Refused:
-    return Refused("bad-schema", f"columns {one} and {other} differ by their case alone: {why}; rename or drop one")
+    return Refused("bad-schema", f"columns {one} and {other} differ only in case: {why}; rename or drop one")

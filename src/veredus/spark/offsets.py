@@ -71,7 +71,7 @@ def offsets_of(stored: Mapping[str, object]) -> Offsets:
     try:
         found = msgspec.convert(stored, _StoredOffsets)
     except msgspec.ValidationError:
-        message = f"the checkpoint holds {dict(stored)!r}, which is no offset of a Veredus stream"
+        message = f"the checkpoint holds {dict(stored)!r}, which is not an offset of a Veredus stream"
         raise Refused("bad-offset", message) from None
     return {name: StreamOffset(name, at.incarnation, at.sequence, at.began) for name, at in found.streams.items()}
 
@@ -100,8 +100,8 @@ def check_range(start: StreamOffset, end: StreamOffset, stream: str, incarnation
         if offset.incarnation != incarnation:
             raise Refused(
                 "stream-replaced",
-                f"stream {stream!r} was deleted and created again since the checkpoint was written: its rows are"
-                " others now; take another checkpointLocation to read them",
+                f"stream {stream!r} was deleted and created again since the checkpoint was written: it has"
+                " other rows now; use another checkpointLocation to read them",
                 stream=stream,
             )
     if end.sequence < start.sequence:
@@ -109,8 +109,8 @@ def check_range(start: StreamOffset, end: StreamOffset, stream: str, incarnation
     if end.sequence > head + 1:
         raise Refused(
             "bad-offset",
-            f"the checkpoint speaks of sequence {end.sequence - 1} of stream {stream!r}, the node knows none"
-            f" above {head}: has its journal been put back to an earlier state?",
+            f"the checkpoint contains sequence {end.sequence - 1} of stream {stream!r}, but the newest one of the node"
+            f" is {head}: was its journal put back to an earlier state?",
             head=head,
         )
 
@@ -119,8 +119,8 @@ def other_stream(stored: str, wanted: str) -> Refused:
     """What is said when a checkpoint is of a stream that the query does not read."""
     return Refused(
         "stream-replaced",
-        f"the checkpoint was written by a query that read stream {stored!r}, this one reads {wanted!r}:"
-        " take another checkpointLocation",
+        f"the checkpoint was written by a query that read stream {stored!r}, and this query reads {wanted!r}:"
+        " use another checkpointLocation",
         stream=stored,
     )
 

@@ -123,7 +123,9 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     options = _known(given, _READ_OPTIONS)
     streams = tuple(re.split(r"[\s,]+", options.text("streams").strip())) if options.text("streams").strip() else ()
     if bool(options.text("stream")) == bool(streams):
-        raise _refused("stream", "is missing: name the stream to read, or several as `streams`; not both")
+        raise _refused(
+            "stream", "or streams is needed, and not both: name one stream in `stream`, or several in `streams`"
+        )
     for pattern in streams:
         NamePattern(pattern)
     wanted = Filter(
@@ -169,24 +171,29 @@ def check_streaming(options: ReadOptions) -> None:
     """Raise `Refused("bad-option")` for what makes no sense, or would lose rows, in a streaming query."""
     if options.end_sequence is not None or options.end_time_us is not None:
         raise _refused(
-            "endingSequence and endingTimestamp", "are for batch reads; a streaming query goes on until it is stopped"
+            "endingSequence and endingTimestamp", "are for batch reads; a streaming query runs until it is stopped"
         )
     if options.streams and isinstance(options.start, StartAtSequence) and options.start.sequence:
-        raise _refused("startingSequence", "is one stream's place, and there are several: give startingTimestamp")
+        raise _refused(
+            "startingSequence", "is a place in one stream, and the query reads several: use startingTimestamp"
+        )
     if isinstance(options.start, StartAtHead) and not options.subscriber:
         raise _refused(
             "startingSequence",
-            "is 'latest', and Spark does not remember where that was before the first batch is through:"
-            " name a `subscriber`, so that the node does",
+            "is 'latest', and Spark does not store that place before the first batch has finished:"
+            " name a `subscriber`, so that the node stores it",
         )
 
 
 def check_whole_batch(options: ReadOptions) -> None:
     """Raise `Refused("bad-option")` for what makes no sense in a batch read."""
     if options.streams and (options.end_sequence or getattr(options.start, "sequence", 0)):
-        raise _refused("startingSequence", "and endingSequence are one stream's places, and there are several")
+        raise _refused(
+            "startingSequence",
+            "and endingSequence are places in one stream, and the query reads several: use timestamps",
+        )
     if options.subscriber:
-        raise _refused("subscriber", "is for streaming queries; a batch read settles nothing")
+        raise _refused("subscriber", "is for streaming queries: a batch read settles nothing")
 
 
 def check_batch_write(options: WriteOptions) -> None:
@@ -194,14 +201,14 @@ def check_batch_write(options: WriteOptions) -> None:
     if (options.commit_id is None) != (not options.sink):
         raise _refused(
             "commitId and sink",
-            "go together: the same commitId of the same sink is written once; its later commitIds are greater ones",
+            "go together: one sink writes each commitId once, and its commitIds must grow",
         )
 
 
 def check_append(overwrite: bool) -> None:
     """Raise `Refused("bad-option")` for the modes that replace what was written before."""
     if overwrite:
-        raise _refused("mode", "or output mode replaces what was written, and a stream only grows: use append")
+        raise _refused("mode", "or output mode would replace rows, and rows of a stream cannot be replaced: use append")
 
 
 @dataclass(frozen=True)
@@ -223,7 +230,7 @@ class _Options:
         if not text:
             return None
         if not text.isdecimal() or not least <= int(text) <= U63_MAX:
-            raise _refused(name, f"is {self.text(name)!r}, not a whole number from {least} on")
+            raise _refused(name, f"is {self.text(name)!r}, not a whole number from {least}")
         return int(text)
 
     def time_us(self, name: str) -> int | None:
@@ -233,7 +240,7 @@ class _Options:
         try:
             return microseconds_of(datetime.fromisoformat(text))
         except ValueError:
-            raise _refused(name, f"is {text!r}, not a time with its zone such as 2024-05-01T12:00:00Z") from None
+            raise _refused(name, f"is {text!r}, not a time with a time zone, such as 2024-05-01T12:00:00Z") from None
 
     def choice(self, name: str, meanings: dict[str, bool], default: str) -> bool:
         text = self.text(name).strip().lower() or default
@@ -251,14 +258,14 @@ def _known(given: Mapping[str, str], names: tuple[str, ...]) -> _Options:
             values[name] = value
         elif key.lower() not in _SET_BY_SPARK:
             near = get_close_matches(key.lower(), by_key, n=1)
-            hint = f"; did you mean {by_key[near[0]]!r}?" if near else f": known are {', '.join(names)}"
-            raise _refused(key, f"is not an option here{hint}")
+            hint = f"; did you mean {by_key[near[0]]!r}?" if near else f"; known options: {', '.join(names)}"
+            raise _refused(key, f"is not known here{hint}")
     return _Options(values)
 
 
 def _node_options(options: _Options) -> NodeOptions:
     if options.text("token") and options.text("tokenFile"):
-        raise _refused("token", "and tokenFile are two tokens: give one")
+        raise _refused("token", "and tokenFile exclude each other: use one")
     return NodeOptions(
         addresses=tuple(address.strip() for address in (options.text("address") or ADDRESS_DEFAULT).split(",")),
         stream=options.name("stream"),
@@ -273,7 +280,7 @@ def _start(options: _Options) -> StartAtSequence | StartAtHead | StartAtTime:
     text = options.text("startingSequence").strip().lower()
     time_us = options.time_us("startingTimestamp")
     if text and time_us is not None:
-        raise _refused("startingSequence", "and startingTimestamp are two places to start from: give one")
+        raise _refused("startingSequence", "and startingTimestamp exclude each other: use one")
     if time_us is not None:
         return StartAtTime(time_us)
     if text == "latest":

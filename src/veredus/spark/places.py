@@ -71,8 +71,9 @@ def gone(stream: str) -> Refused:
     """What is said when a stream that was read is no longer there, nor to be seen by this reader."""
     return Refused(
         "data-loss",
-        f"stream {stream!r}, which this query has read, is no longer there, or may not be described: go on without it"
-        " with failOnDataLoss = false",
+        f"stream {stream!r}, which this query has read, no longer exists, or a rule does not allow to describe it: to"
+        " go on without it,"
+        " set failOnDataLoss = false",
         stream=stream,
     )
 
@@ -118,9 +119,9 @@ class Pin:
         if options.is_start_given and first < position:
             raise Refused(
                 "bad-option",
-                f"subscriber {options.subscriber!r} of stream {options.node.stream!r} stands at {position} already, and"
-                f" the start that the options give lies at {first}: leave out the start to go on there, or name another"
-                " subscriber to read from the start",
+                f"subscriber {options.subscriber!r} of stream {options.node.stream!r} is already at {position}, after"
+                f" the start {first} in the options: leave out the start to continue there, or name another subscriber"
+                " to read from the start",
                 position=position,
                 start=first,
             )

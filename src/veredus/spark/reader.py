@@ -146,7 +146,7 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The blocks of a range of offsets, and nothing but these decide them. Raises as `latestOffset`."""
         begin, until = offsets_of(start), offsets_of(end)
         for name in begin.keys() - until.keys():
-            raise Refused("bad-offset", f"the range to read ends without stream {name!r}, with which it begins")
+            raise Refused("bad-offset", f"the end of the range to read lacks stream {name!r}, which its start has")
         planned: list[InputPartition] = []
         for name, last in until.items():
             first = started_as(begin.get(name), last)

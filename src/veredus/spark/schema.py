@@ -167,7 +167,7 @@ class Projection:
         except pa.ArrowInvalid:
             if self.is_mismatch_null:
                 return pa.array([_text_of(octets) for octets in plain.to_pylist()], field.type)
-            raise _mismatched(field.name, "bytes that are no UTF-8", field.type, taken) from None
+            raise _mismatched(field.name, "bytes that are not UTF-8", field.type, taken) from None
 
     def _attribute(self, array: pa.Array | None, field: pa.Field, taken: Taken) -> pa.Array:
         if array is None:
@@ -189,7 +189,7 @@ def projection_of(schema: StructType, is_mismatch_null: bool) -> Projection:
     """What `schema` asks for. Raises `Refused("bad-schema")` with the column that no publication can have."""
     wanted = to_arrow_schema(schema, timezone="UTC")
     if not len(wanted):
-        raise Refused("bad-schema", f"the schema has no column: name some of {FIXED_DDL}, and attributes")
+        raise Refused("bad-schema", f"the schema has no columns: name some of {FIXED_DDL}, or attributes")
     known = known_names(wanted.names, _FIXED)
     for field in wanted:
         name = known.get(field.name, "")
@@ -199,7 +199,7 @@ def projection_of(schema: StructType, is_mismatch_null: bool) -> Projection:
             what = "" if name else "the attribute "
             raise Refused("bad-schema", f"column {field.name}: {what}can be read as {names}, not as {field.type}")
         if not field.nullable and name not in ("sequence", "stream", "key", "body", "event_time", "append_time"):
-            raise Refused("bad-schema", f"column {field.name} may be absent from a publication: leave out NOT NULL")
+            raise Refused("bad-schema", f"column {field.name} can be absent from a publication: leave out NOT NULL")
     return Projection(wanted, is_mismatch_null)
 
 
@@ -248,7 +248,7 @@ def _mismatched(name: str, found: str, wanted: pa.DataType, taken: Taken) -> Ref
     source = f" of source {name_of_source!r}" if name_of_source else ""
     return Refused(
         "type-mismatch",
-        f"column {name}: the batch{source} at sequence {taken.sequences[0]} has {found} where the schema says"
+        f"column {name}: the batch{source} at sequence {taken.sequences[0]} has {found}, and the schema says"
         f" {wanted}; read it as that type, or set option onMismatch to null",
         column=name,
         sequence=int(taken.sequences[0]),
@@ -267,15 +267,17 @@ def check_written(schema: StructType, is_stream_named: bool = True) -> None:
     if is_stream_named == ("stream" in known.values()):
         raise Refused(
             "bad-option",
-            "option stream and a column stream both say where rows go: leave out one"
+            "option stream and column stream both name the stream of the rows: use only one"
             if is_stream_named
-            else "nothing says where rows go: name option stream, or a column stream",
+            else "the stream of the rows is missing: set option stream, or add a column stream",
             option="stream",
         )
     for field in to_arrow_schema(schema, timezone="UTC"):
         name = known.get(field.name, "")
         if name in _GIVEN_BY_THE_NODE:
-            raise Refused("bad-schema", f"column {field.name} is the node's to give: drop it, or rename it to keep it")
+            raise Refused(
+                "bad-schema", f"column {field.name} is assigned by the node: drop it, or rename it to keep it"
+            )
         kind = _WIDENED.get(field.type, field.type)
         allowed = _FIXED.get(name, _ATTRIBUTE_TYPES)
         if kind not in allowed:
@@ -296,7 +298,7 @@ def published(rows: pa.RecordBatch) -> pa.RecordBatch:
     for given, array in zip(rows.schema.names, rows.columns, strict=True):
         name = known.get(given, given)
         if name in WRITTEN and array.null_count:
-            message = f"column {given} holds {array.null_count} nulls: fill them, or filter them out"
+            message = f"column {given} has {array.null_count} nulls: fill them, or filter them out"
             raise Refused("null-column", message, column=given)
         kind = pa.binary() if name in ("key", "body") else _WIDENED.get(array.type, array.type)
         if pa.types.is_timestamp(kind):

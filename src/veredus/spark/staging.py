@@ -213,7 +213,7 @@ def _claim(node: veredus.Node, options: NodeOptions, place: str, query_id: UUID)
         if run.commit_id == -1:
             run.commit(claim, ())
             return
-    where = f"stream {options.stream!r}" if options.stream else "the streams that its rows name"
+    where = f"stream {options.stream!r}" if options.stream else "the streams that are named in its rows"
     raise Refused(
         "checkpoint-deleted",
         f"another query has written to {where} from {place!r}: was its checkpoint deleted? Then all of its rows would"

@@ -144,8 +144,8 @@ class StageWriter(DataSourceArrowWriter):
             if run.commit_id > commit_id:
                 raise Refused(
                     "commit-id-behind",
-                    f"sink {options.sink!r} has committed {run.commit_id}, and {commit_id} lies before it: commit ids"
-                    " only grow",
+                    f"sink {options.sink!r} has committed {run.commit_id}, and {commit_id} is smaller: commit ids"
+                    " must grow",
                     commit_id=run.commit_id,
                 )
             return cls(options, sink, run.epoch, run.commit_id == commit_id)

@@ -168,7 +168,7 @@ class Administration:
         given = event.arguments.get("config")
         changed = _config(stream.name, given)
         if not isinstance(given, dict) or not given:
-            raise Refused("bad-request", f"{event.verb} needs a `config` that names what is to be changed")
+            raise Refused("bad-request", f"{event.verb} needs a `config` with the settings to change")
         wanted = {name: getattr(changed, name) for name in given}
         fact = StreamConfigured(stream.stream_id, msgspec.structs.replace(self._creating.config_of(stream), **wanted))
         self._creating.change(
@@ -179,7 +179,7 @@ class Administration:
         """`stream.delete` {name, head?}: it and all that hangs on it is gone; with a head, if that is its newest."""
         stream = self._named(event, DELETE)
         if "head" in event.arguments and stream.head_assigned != _number(event, "head"):
-            message = f"stream {stream.name!r} goes on to {stream.head_assigned} already: nothing was deleted"
+            message = f"stream {stream.name!r} already goes up to sequence {stream.head_assigned}: nothing was deleted"
             raise Refused("stream-moved-on", message, head=stream.head_durable)
 
         def deleted(gone: Stream, _: Now) -> None:
@@ -236,7 +236,7 @@ class Administration:
         try:
             wanted = msgspec.convert(event.arguments.get("sources"), list[tuple[str, _Number, bytes]])
         except msgspec.ValidationError as error:
-            said = f"{event.verb} needs `sources`: name, number and token of each: {error}"
+            said = f"{event.verb} needs `sources` with a name, a number and a token each: {error}"
             raise Refused("bad-request", said) from None
         for source in dict.fromkeys(source for source, _, _ in wanted) or (None,):
             self._check(event, RAISE, on_stream(name, source))
@@ -246,7 +246,7 @@ class Administration:
             self._answer(event, {"head": stream.head_durable})
 
         def failed(code: str, reason: str) -> None:
-            message = f"the node could not store it ({reason}): nothing has changed"
+            message = f"the node could not store the change ({reason}): nothing has changed"
             self._orders.refuse(event.session, code, message, event.request, is_final=False)
 
         self._publishing.raise_numbers(stream, wanted, raised, failed, now)
@@ -424,9 +424,9 @@ def _config(stream: str, given: object) -> StreamConfig:
             low = [name for name in known if not getattr(config, name) >= least[name]]
             if not low:
                 return config
-            fault = f"{low[0]} is at least {least[low[0]]}"
+            fault = f"{low[0]} must be at least {least[low[0]]}"
         else:
-            fault = f"there is no {unknown[0]!r}, but {', '.join(known)}"
+            fault = f"unknown setting {unknown[0]!r}; known: {', '.join(known)}"
     except msgspec.ValidationError as error:
         fault = str(error)
     raise Refused("bad-config", f"the configuration of stream {stream!r} is not valid: {fault}")

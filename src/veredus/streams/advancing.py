@@ -46,7 +46,7 @@ class Advancing:
         Raises `Refused("bad-request")` for a floor behind the newest row.
         """
         if floor > stream.head_durable:
-            raise Refused("bad-request", f"{floor} lies behind the newest sequence, {stream.head_durable}")
+            raise Refused("bad-request", f"{floor} is after the newest sequence, {stream.head_durable}")
         self._subscribing.in_turn(subscription, partial(self._advance, event, subscription, floor, then), now)
 
     def _advance(
@@ -56,7 +56,9 @@ class Advancing:
         if subscription.is_removed:
             self.refuse(event, "unknown-subscription", f"{name} was removed")
         elif subscription.is_attached:
-            self.refuse(event, "subscription-in-use", f"{name} has an owner, who settles what was pushed to it")
+            self.refuse(
+                event, "subscription-in-use", f"a subscriber is attached to {name}, and only that one can settle"
+            )
         elif floor <= subscription.floor:
             self._orders.append((), _Advanced(self, event, subscription, None, then))
         else:

@@ -80,7 +80,7 @@ class Committing:
         if len(self._tables.stages) >= self._tables.limits.stages_max:
             raise Refused(
                 "too-many-stages",
-                f"{len(self._tables.stages)} stages are open, which is the limit: commit or drop some",
+                f"{len(self._tables.stages)} stages are open, and this is the limit: commit or drop some",
             )
         stage = Stage(self._tables.next_stage, event.sink, event.run_epoch, stream.stream_id, event.stage_key)
         self._tables.next_stage += 1
@@ -100,7 +100,7 @@ class Committing:
         """The stage is in the journal."""
         stream = self._tables.streams_by_id.get(stage.stream_id)
         if self._tables.stages.get(stage.stage) is not stage or stream is None:
-            self._orders.refuse(session, "stage-closed", f"stage {stage.stage} was dropped while it was opened")
+            self._orders.refuse(session, "stage-closed", f"stage {stage.stage} was dropped while it was being opened")
             return
         self._publishing.open_stage(session, stream, stage)
         self._orders.say(GrantStage(session, stage.stage, stage.stream_id, stage.count_durable))
@@ -144,7 +144,8 @@ class Committing:
             return
         if event.commit_id < run.commit_id:
             message = (
-                f"sink {run.sink!r} committed {run.commit_id}, {event.commit_id} lies before it (a deleted checkpoint?)"
+                f"sink {run.sink!r} committed {run.commit_id}, and {event.commit_id} is smaller (was a checkpoint"
+                " deleted?)"
             )
             raise Refused("commit-id-behind", message, commit_id=run.commit_id)
         if run.is_committing:
@@ -214,7 +215,7 @@ class Committing:
         if stage.count_durable != stage.count_assigned:
             raise Refused(
                 "stage-not-durable",
-                f"stage {number} still has rows on their way: wait for their receipts",
+                f"stage {number} still has rows that are not durable: wait for their receipts",
                 stage=number,
             )
         return stage
@@ -270,7 +271,7 @@ class Committing:
                 stage.is_committing = False
         self._release(held, now, is_moved=False)
         self._runs.drop_open_stages(run)
-        message = f"the node could not store the commit ({reason}): commit again later, nothing of it is visible"
+        message = f"the node could not store the commit ({reason}): nothing of it is visible; retry the commit later"
         self._orders.refuse(event.session, code, message, event.request, is_final=False)
 
     def repeat(self, event: CommitRequested, streams: tuple[tuple[str, int, int], ...], now: Now) -> None:
@@ -334,9 +335,8 @@ class _Dropped:
         self.committing._orders.say(AnswerAdmin(self.session, self.request, {"dropped": list(self.stages)}))
 
     def fail(self, code: str, reason: str, now: Now) -> None:
-        self.committing._orders.refuse(
-            self.session, code, f"the drop is not journaled ({reason})", self.request, is_final=False
-        )
+        message = f"the node could not store that the stages are dropped ({reason}): drop them again later"
+        self.committing._orders.refuse(self.session, code, message, self.request, is_final=False)
 
 
 @dataclass(slots=True)

@@ -28,12 +28,12 @@ def contents_of(tables: Tables, stages: Sequence[Stage] | None, said: Sequence[C
     by_stream = {content.stream: content for content in said}
     if len(by_stream) != len(said) or any(len(content.digest) > DIGEST_SIZE_MAX for content in said):
         raise Refused(
-            "bad-contents", f"each stream is named once, with a digest of at most {DIGEST_SIZE_MAX} bytes for its rows"
+            "bad-contents", f"each stream must be named once, with a digest of at most {DIGEST_SIZE_MAX} bytes"
         )
     for name in sorted(by_stream.keys() | counts.keys()) if said and stages is not None else ():
         told = by_stream[name].row_count if name in by_stream else 0
         if told != counts.get(name, 0):
-            message = f"stream {name!r} has {counts.get(name, 0)} rows under the stages, and the sink says {told}"
+            message = f"stream {name!r} has {counts.get(name, 0)} rows in the stages, and the sink says {told}"
             raise Refused("bad-contents", message, stream=name)
     wanted = said or [Content(name, count) for name, count in counts.items()]
     found = []

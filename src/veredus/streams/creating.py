@@ -71,7 +71,7 @@ class Creating:
         count = len(self._tables.streams) + len(self._coming)
         if count >= self._tables.limits.streams_max:
             raise Refused(
-                "too-many-streams", f"this node has {count} streams, its streams_max: delete some or raise it"
+                "too-many-streams", f"this node has {count} streams, its limit: delete some, or raise streams_max"
             )
         fact = StreamCreated(self._tables.next_stream_id, name, self._tables.ids(), config, now.wall_us, principal)
         self._tables.next_stream_id += 1

@@ -35,7 +35,7 @@ class Cursors:
         ledger = subscription.ledger
         for first, last in event.ranges:
             if not 0 <= first <= last or last > subscription.pushed_to:
-                message = f"{first} to {last} cannot be settled: {subscription.pushed_to} was the last one pushed"
+                message = f"{first} to {last} cannot be settled: the last pushed sequence is {subscription.pushed_to}"
                 self._orders.refuse(
                     event.session, "not-pushed", message, is_final=False, pushed_to=subscription.pushed_to
                 )
@@ -47,8 +47,9 @@ class Cursors:
                 subscription.exclude(ledger.position if ledger.is_ordered else max(first, ledger.position), last)
         if kept_back:
             message = (
-                f"{kept_back} ranges would leave more than {ledger.ranges_max} of them unsettled: settle what lies"
-                " between, or these again later"
+                f"{kept_back} ranges would exceed the limit of {ledger.ranges_max} settled ranges above the floor:"
+                " settle"
+                " the publications between them, then retry"
             )
             self._orders.refuse(event.session, "too-many-ranges", message, is_final=False)
         else:

@@ -126,5 +126,5 @@ class _Answered:
         self.orders.say(AnswerAdmin(self.event.session, self.event.request, self.result))
 
     def fail(self, code: str, reason: str, now: Now) -> None:
-        message = f"the node could not store it ({reason}): ask again later"
+        message = f"the node could not store that the stages are dropped ({reason}): retry later"
         self.orders.refuse(self.event.session, code, message, self.event.request, is_final=False)

@@ -48,7 +48,7 @@ class Moving:
         if known is not None:
             self._tables.rights.check_owner(event.session, event.principal, known.owner, named)
         if key in opening or (known is not None and known.is_changing):
-            said = f"subscription {move.subscriber}/{move.name} is changing: commit again in a moment"
+            said = f"subscription {move.subscriber}/{move.name} is changing at this moment: retry the commit"
             raise Refused("subscription-changing", said)
         if known is None:
             known = opening[key] = Subscription.moved_in(move, self._tables.limits.unsettled_max)

@@ -77,7 +77,7 @@ class Parking:
         target = self._tables.streams.get(subscription.parked_to)
         runs = tuple(run for parcel in parcels for run in parcel.runs)
         if target is None:
-            message = f"the stream {subscription.parked_to!r} that {len(runs)} ranges are to be parked in is gone"
+            message = f"the stream {subscription.parked_to!r} for dead letters of {len(runs)} ranges no longer exists"
             self._reopen(subscription, runs)
             if outcome is None:
                 self._orders.refuse(flow.session, "unknown-stream", message, stream=subscription.parked_to)
@@ -146,7 +146,7 @@ class Parking:
         if waiter.outcome is not None:
             waiter.outcome.fail(code, reason)
             return
-        message = f"the node could not park what was pushed too often ({reason}): subscribe again later"
+        message = f"the node could not store the dead letters ({reason}): subscribe again later"
         self._orders.refuse(waiter.session, code, message)
 
     def _reopen(self, subscription: Subscription, runs: tuple[tuple[int, int], ...]) -> None:

@@ -50,7 +50,7 @@ class Places:
                 return msgspec.convert(given, Place)
         except msgspec.MsgspecError:
             given = None
-        message = f"{verb} needs as 'after' what the page before said as `next`: ask for the first page again"
+        message = f"{verb} needs as `after` the value of `next` in the page before: ask for the first page again"
         raise Refused("bad-request", message)
 
     def _mark(self, data: bytes) -> bytes:

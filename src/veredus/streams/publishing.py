@@ -113,7 +113,7 @@ class Publishing:
         count = self._attached.get(principal, 0)
         if count >= most:
             message = (
-                f"{principal} has {count} sources attached, its limit: detach some, or raise sources_per_principal_max"
+                f"{principal} has {count} attached sources, its limit: detach some, or raise sources_per_principal_max"
             )
             raise Refused("too-many-sources", message, sources_max=most)
 
@@ -147,7 +147,7 @@ class Publishing:
         if more and len(stream.sources) + more > stream.config.sources_max:
             raise Refused(
                 "too-many-sources",
-                f"stream {stream.name!r} knows {len(stream.sources)} sources, its sources_max: raise it",
+                f"stream {stream.name!r} has {len(stream.sources)} sources, its limit: raise sources_max",
                 sources_max=stream.config.sources_max,
             )
 
@@ -252,7 +252,7 @@ class Publishing:
         stream, source = attachment.stream, attachment.source
         if header.stream_id != stream.stream_id or header.source_id != (source.source_id if source else 0):
             self._orders.refuse(
-                event.session, "wrong-ids", "the batch carries another stream's or source's id than was granted"
+                event.session, "wrong-ids", "the batch has the id of another stream or source than the granted one"
             )
             return
         if source is None:
@@ -288,7 +288,10 @@ class Publishing:
         if verdict is Verdict.GAP:
             message = f"number {first} does not follow {last}: offer {last + 1} next"
         else:
-            message = f"the batch starts at {first} and ends above the last number {last}: cut it behind {last}"
+            message = (
+                f"the batch starts at {first} and ends after the last number {last}: send only the numbers from"
+                f" {last + 1} on"
+            )
         self._orders.say(RefuseBatch(session, first, verdict.value, message, last))
 
     def _append(self, attachment: Attachment, event: BatchOffered, now: Now) -> None:
@@ -475,7 +478,7 @@ class _Duplicate:
         assert source is not None
         if source.last_durable < self.last:
             self.publishing.tell_failed(
-                self.attachment, self.last - self.count + 1, "disk-full", "what it repeats was not stored"
+                self.attachment, self.last - self.count + 1, "disk-full", "the batch it repeats was not stored"
             )
             return
         self.publishing.count_duplicate()

@@ -216,7 +216,8 @@ class Replay:
         if taken.version != SNAPSHOT_VERSION:
             raise Refused(
                 "newer-format",
-                f"the snapshot has version {taken.version}, this veredus reads {SNAPSHOT_VERSION}: use a newer veredus",
+                f"the snapshot has version {taken.version}, and this Veredus reads version {SNAPSHOT_VERSION}: use a"
+                " newer Veredus",
             )
         tables = self._tables
         # Each row goes as what is made of it comes: of a hundred thousand, both would take twice the memory for good.
@@ -424,7 +425,7 @@ def _not_known(what: str, data: Octets, mark: str, error: msgspec.DecodeError) -
     except msgspec.DecodeError:
         taken = {mark: None}
     if isinstance(taken, dict) and mark in taken:
-        message = f"{what} in the journal is not known to this version ({error}): use a newer veredus"
+        message = f"{what} in the journal is unknown to this version of Veredus ({error}): use a newer one"
         return Refused("newer-format", message)
     message = f"the journal holds no streams of a node, but what clients of topics remember: {what} in it is theirs"
     return Refused("wrong-journal", f"{message}; name another directory")

@@ -36,13 +36,17 @@ class Returning:
         flow = self._feeding.flows.get(event.session)
         subscription = None if flow is None else flow.subscription
         if flow is None or subscription is None or subscription.ledger.is_ordered:
-            self._refuse(event, "not-individual", "only what is settled each by itself can be given back")
+            self._refuse(
+                event, "not-individual", "retry and reject need a durable subscription whose mode is individual"
+            )
         elif event.sequence > subscription.pushed_to:
             self._refuse(event, "not-pushed", f"{event.sequence} was not pushed yet")
         elif not subscription.is_unsettled(event.sequence):
             self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=True))
         elif not event.is_retry and not subscription.parked_to:
-            self._refuse(event, "no-dead-letters", "this subscription names no stream for dead letters: parked_to")
+            self._refuse(
+                event, "no-dead-letters", "this subscription has no stream for dead letters: subscribe with parked_to"
+            )
         elif event.is_retry and not subscription.count_attempt(event.sequence):
             self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=False))
         else:
@@ -71,7 +75,11 @@ class Returning:
         elif not subscription.is_unsettled(sequence):
             self._orders.say(ConfirmReturned(event.session, sequence, is_parked=True))
         elif not subscription.ledger.settle(sequence, sequence):
-            self._refuse(event, "too-many-ranges", "it would leave too many ranges unsettled: settle what lies between")
+            self._refuse(
+                event,
+                "too-many-ranges",
+                "the subscription would have too many settled ranges: settle the publications between them first",
+            )
         else:
             reason = ATTEMPTS if event.is_retry else event.reason
             if not event.is_retry:
@@ -81,7 +89,7 @@ class Returning:
 
     def miss(self, event: ReturnRequested, code: str) -> None:
         """It is not kept any more."""
-        self._refuse(event, "unreadable", f"{event.sequence} cannot be read any more ({code}): settle it")
+        self._refuse(event, "unreadable", f"{event.sequence} can no longer be read ({code}): settle it")
 
     def parked(self, event: ReturnRequested, now: Now) -> None:
         """The move is in the journal; a flow that waited for settlements may go on."""
@@ -92,7 +100,7 @@ class Returning:
 
     def park_failed(self, event: ReturnRequested, code: str, reason: str) -> None:
         """The move is not in the journal: it is unsettled again."""
-        self._refuse(event, code, f"the node could not park what was given back ({reason}): give it back again later")
+        self._refuse(event, code, f"the node could not store the dead letter ({reason}): reject it again later")
 
 
 @dataclass(slots=True)

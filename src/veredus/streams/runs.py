@@ -87,12 +87,12 @@ class Runs:
     def _check_room(self, principal: str) -> None:
         limits, runs, owner = self._tables.limits, self._tables.runs, next_owner(principal, "")
         if len(runs) >= limits.sinks_max:
-            message = f"this node has {len(runs)} sinks, its sinks_max: remove some, or raise it"
+            message = f"this node has {len(runs)} sinks, its limit: remove some, or raise sinks_max"
             raise Refused("too-many-sinks", message, sinks_max=limits.sinks_max)
         most = limits.sinks_per_principal_max
         if len(runs) >= most and sum(run.owner == owner for run in runs.values()) >= most:
             whose = owner or "unauthenticated peers"
-            message = f"{most} sinks are of {whose}, the limit: remove some, or raise sinks_per_principal_max"
+            message = f"{whose} has {most} sinks, its limit: remove some, or raise sinks_per_principal_max"
             raise Refused("too-many-sinks", message, sinks_max=most)
 
     def close(self, session: int, now: Now) -> None:
@@ -174,7 +174,7 @@ class Runs:
             raise Refused("unknown-sink", f"the node has no sink {sink!r}")
         self.check_owner(event, run)
         if run.is_committing or any(stage.sink == sink for stage in self._tables.stages.values()):
-            raise Refused("sink-in-use", f"sink {sink!r} has open stages: drop them, or begin a new run")
+            raise Refused("sink-in-use", f"sink {sink!r} has open stages: drop them, or open a new run")
         self._orders.append_fact(SinkRemoved(sink), _SinkRemoved(self, event, sink), now)
 
     def forget_stage(self, stage: int) -> None:
@@ -197,7 +197,7 @@ def _unknown_run(sink: str, epoch: int) -> Refused:
 
 
 def _fenced(sink: str, epoch: int) -> str:
-    return f"a newer run (epoch {epoch}) of sink {sink!r} has begun: this one must stop"
+    return f"a newer run (epoch {epoch}) of sink {sink!r} was opened: this one must stop"
 
 
 @dataclass(slots=True)

@@ -151,10 +151,10 @@ class Stream:
             return floor
         first = min(start.value, self.changed_from(term) or start.value)
         if first < floor:
-            message = f"sequence {first} of stream {self.name!r} is gone: {floor} is the first one kept"
+            message = f"sequence {first} of stream {self.name!r} is no longer kept: the oldest is {floor}"
             raise Refused("below-floor", message, floor=floor, head=head)
         if first > head + 1:
-            message = f"sequence {first} of stream {self.name!r} is not there yet: the newest is {head}"
+            message = f"sequence {first} of stream {self.name!r} does not exist yet: the newest is {head}"
             raise Refused("above-head", message, floor=floor, head=head)
         return first
 

@@ -70,13 +70,16 @@ class Subscribing:
         if event.stream_incarnation and event.stream_incarnation != stream.incarnation:
             raise Refused(
                 "stream-replaced",
-                f"stream {stream.name!r} was deleted and created again: its sequences mean something else; start anew",
+                f"stream {stream.name!r} was deleted and created again: its sequences now belong to other"
+                " publications; start again",
                 incarnation=stream.incarnation,
             )
         wanted = wanted_by(event.filter or EVERYTHING)
         self.feeding.check_terms(event.principal, wanted)
         if bool(event.subscriber) != bool(event.name):
-            raise Refused("bad-name", "a durable subscription has a subscriber and a name, an ephemeral one neither")
+            raise Refused(
+                "bad-name", "a durable subscription needs a subscriber and a name, and an ephemeral one has neither"
+            )
         check_parking(self._tables, event)
         if event.subscriber:
             checked_name("subscription", event.name)
@@ -293,7 +296,7 @@ class Subscribing:
         flow = self.flows.get(event.session)
         subscription = None if flow is None else flow.subscription
         if flow is None or subscription is None:
-            self._orders.refuse(event.session, "not-durable", "only a durable subscription settles", is_final=False)
+            self._orders.refuse(event.session, "not-durable", "only a durable subscription can settle", is_final=False)
             return
         was_full = subscription.ledger.is_full
         self._cursors.settle(event, subscription, now)
@@ -357,7 +360,7 @@ class Subscribing:
     def filter_failed(self, change: _FilterChanged, code: str, reason: str, now: Now) -> None:
         """The new filter could not be journaled: the flow goes on under the one that it has."""
         if self.flows.get(change.flow.session) is change.flow:
-            message = f"the node could not store the filter ({reason}): the one before stays; try again later"
+            message = f"the node could not store the filter ({reason}): the earlier filter stays; try again later"
             self._orders.refuse(change.flow.session, code, message, is_final=False)
         self.go_on(change.subscription, now)
 
@@ -406,8 +409,8 @@ def check_wish(stream: Stream, key: tuple[str, str], wish: int) -> None:
 
 def outdated(key: tuple[str, str], wish: int, last: int) -> Refused:
     """The refusal of a wish that comes behind a newer one."""
-    said = f"wish {wish} of {key[0]}/{key[1]} comes behind its wish {last}: a copy that is late does nothing"
-    return Refused("outdated-wish", f"{said}; to wish anew, take a number above {last}", last=last)
+    said = f"request {wish} of {key[0]}/{key[1]} arrived after the newer request {last} and changes nothing"
+    return Refused("outdated-wish", f"{said}; for a new request, use a number above {last}", last=last)
 
 
 def _fenced(subscription: Subscription) -> str:

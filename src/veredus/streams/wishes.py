@@ -127,7 +127,7 @@ class Wishes:
         self._subscribing.go_on(subscription, now)
 
     def _failed(self, asked: _Wish, code: str, reason: str) -> None:
-        message = f"the node could not store what is wished ({reason}): nothing has changed"
+        message = f"the node could not store the request ({reason}): nothing has changed"
         self._orders.refuse(asked.event.session, code, message, asked.event.request, is_final=False)
 
     def _refuse(self, asked: _Wish, refused: Refused) -> None:

@@ -109,5 +109,7 @@ def _now() -> Now:
 def _no_proxy(reasons: Sequence[tuple[str, str]]) -> Unavailable:
     said = "; ".join(f"{address} {reason}" for address, reason in reasons)
     return Unavailable(
-        "no-proxy", f"no proxy was of help: {said}. See that one runs, and try again", reasons=dict(reasons)
+        "no-proxy",
+        f"no proxy could handle the request: {said}. Check that a proxy runs, and try again",
+        reasons=dict(reasons),
     )

@@ -122,7 +122,7 @@ def _taken_apart(data: Octets) -> Any:
 
 def _refused(is_of_clients: bool, what: str, error: msgspec.DecodeError) -> Refused:
     if is_of_clients:
-        message = f"{what} in the journal is not known to this version ({error}): use a newer veredus"
+        message = f"{what} in the journal is unknown to this version of Veredus ({error}): use a newer one"
         return Refused("newer-format", message)
     message = f"the journal does not hold what clients of topics remember: {what} in it is one of streams of a node"
     return Refused("wrong-journal", f"{message}; name another directory")

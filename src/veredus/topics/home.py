@@ -44,13 +44,16 @@ class Home:
     def check_open(self) -> None:
         """Raise `Misuse("not-open")` unless it is open."""
         if not self._is_open:
-            raise Misuse("not-open", f"{self.settings.owner} is not open: enter it, and leave it when all is done")
+            raise Misuse(
+                "not-open",
+                f"{self.settings.owner} is not open: use it in a `with` or `async with` block",
+            )
 
     async def open(self) -> None:
         """Take the directory. Raises `Refused`: `client-in-use`, or what the journal's recovery raises."""
         settings = self.settings
         if self._questions is not None:
-            raise Misuse("not-open", f"{settings.owner} was opened before: make another one")
+            raise Misuse("not-open", f"{settings.owner} was already opened before: create a new one")
         await self.states.open()
         self._is_open = True
         self._questions = Questions(settings.proxies, settings.answer_ns, settings.retries_max, settings.body_size_max)

@@ -340,7 +340,7 @@ class Operations:
                 return ended
             raise error
         except Unavailable as error:
-            said = "the put before this one was under way when its process ended, and must be finished first"
+            said = "an earlier put was not finished when its process ended, and must be finished first"
             raise Unavailable(error.code, f"{said}: {error.message}", **error.details) from None
 
     # ── small things ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -365,7 +365,7 @@ class Operations:
         """Bring `work` to its end, whether the caller waits for it or not."""
         if not self.is_open:
             work.close()
-            raise Misuse("not-open", f"client {self._id} is not open: enter it, and leave it when all is done")
+            raise Misuse("not-open", f"client {self._id} is not open: use it in a `with` or `async with` block")
         return await asyncio.shield(self._spawn(work))
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -400,17 +400,17 @@ def check_named(kind: str, word: str) -> None:
     try:
         size = len(word.encode())
     except UnicodeEncodeError as error:
-        said = f"{kind} {word!r}: character {word[error.start]!r} at position {error.start} cannot be in a header"
-        raise Refused("bad-word", f"{said}, which is UTF-8", kind=kind, word=word, position=error.start) from None
+        said = f"{kind} {word!r}: character {word[error.start]!r} at position {error.start} is not allowed in a header"
+        raise Refused("bad-word", f"{said}, which must be UTF-8", kind=kind, word=word, position=error.start) from None
     if size > WORD_SIZE_MAX:
-        said = f"{kind} {word[:40]!r}… has {size} bytes as UTF-8, and may have {WORD_SIZE_MAX} to fit into a header"
+        said = f"{kind} {word[:40]!r}… has {size} bytes as UTF-8, and a header allows {WORD_SIZE_MAX}"
         raise Refused("bad-word", said, kind=kind, word=word)
 
 
 def packed_of(bodies: Sequence[Octets]) -> bytes:
     """Many messages as one body. Raises `Misuse("too-many")`."""
     if len(bodies) > COUNT_MAX:
-        said = f"these are {len(bodies)} messages, and at most {COUNT_MAX} are put at once: put them in parts"
+        said = f"one put_many may have at most {COUNT_MAX} messages, and these are {len(bodies)}: put them in parts"
         raise Misuse("too-many", said)
     return pack([bytes(memoryview(body)) for body in bodies])
 
@@ -418,7 +418,7 @@ def packed_of(bodies: Sequence[Octets]) -> bytes:
 def checked_count(count_max: int) -> int:
     """How many messages are wanted at once. Raises `Misuse("too-few")` for none."""
     if count_max < 1:
-        raise Misuse("too-few", f"{count_max} is not a count of messages to get: ask for at least one")
+        raise Misuse("too-few", f"{count_max} is not a valid count of messages to get: ask for at least one")
     return min(count_max, COUNT_MAX)
 
 

@@ -118,7 +118,7 @@ class ProxySockets:
             socket.connect(f"tcp://{address}")
         except zmq.ZMQError as error:
             self._close(link)
-            return f"is no address that can be connected to ({zmq.strerror(error.errno or 0)}): write HOST:PORT"
+            return f"is not an address to connect to ({zmq.strerror(error.errno or 0)}): write HOST:PORT"
         self._links[address] = link
         link.readers = (
             SocketReader(link.socket, partial(self._read_answer, link)),
@@ -182,6 +182,6 @@ class ProxySockets:
             self._replace(link)
             return
         self._drop(link)
-        reason = "closed the connection" if link.is_connected else "takes no connection"
+        reason = "closed the connection" if link.is_connected else "does not accept the connection"
         for token in link.asked:
             self._unreachable(token, reason)

@@ -167,7 +167,7 @@ class States:
             if refused.code != "journal-locked":
                 raise
             pid = refused.details["pid"]
-            said = f"{self._owner} is in use by process {pid} (in {self.path}): end that, or take another id"
+            said = f"{self._owner} is in use by process {pid} (in {self.path}): stop that process, or use another id"
             raise Refused("client-in-use", said, path=str(self.path), pid=pid) from None
         try:
             for path in made:
@@ -278,9 +278,9 @@ class States:
         Logger().say(note.level, note.event, {"directory": str(self.path), **note.fields})
 
     def _not_saved(self, code: str, reason: str) -> Unavailable:
-        said = f"what {self._owner} must remember cannot be written to {self.path} ({reason})"
-        return Unavailable(code, f"{said}: make room there, and try again", path=str(self.path))
+        said = f"the state of {self._owner} cannot be written to {self.path} ({reason})"
+        return Unavailable(code, f"{said}: free space there, and try again", path=str(self.path))
 
     def _failed(self) -> Unavailable:
-        said = f"a write or sync in {self.path} failed ({self._failure}): nothing more is done"
-        return Unavailable("journal-failed", f"{said}; close it, and open it again", path=str(self.path))
+        said = f"a write or sync in {self.path} failed ({self._failure}): the client has stopped"
+        return Unavailable("journal-failed", f"{said}; close it and open it again", path=str(self.path))

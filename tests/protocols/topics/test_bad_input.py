@@ -16,18 +16,18 @@ BODY_SIZE_MAX = 1000
 TOPIC = "prices"
 NAMES = "SUBSCRIBE, UNSUBSCRIBE, GET, PUT, PERIODIC, MERGE, TRANSFER, STATUS, PUT_MANY, GET_MANY"
 NO_END = "an empty line ends a header, and there is none in the first"
-WISH = f"a wish is a whole number from 1 to {U63_MAX}, this is"
-COUNTER = f"a counter is a whole number from 0 to {U63_MAX - 1}, this is"
-FOR_OTHERS = "a server takes SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY, MERGE and TRANSFER;"
-LETTERS = "(letters, digits and _.:@/+=- are; it starts with a letter, a digit or _) [bad-name]"
+WISH = f"a wish must be a whole number from 1 to {U63_MAX}, not"
+COUNTER = f"a counter must be a whole number from 0 to {U63_MAX - 1}, not"
+FOR_OTHERS = "a server accepts SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY, MERGE and TRANSFER;"
+LETTERS = "(allowed: letters, digits and _.:@/+=-; the first is a letter, a digit or _) [bad-name]"
 GIVEN = "name the last one, or -1 for none"
-MERGED = "try again, until both are merged; or, if that server is lost for good, name -1: what waits here comes then"
-SERVER_TOO = f"server that has it too: {MERGED}"
+MERGED = "retry until both are merged; or, if that server is lost for good, name -1 to get the messages of this server"
+ELSEWHERE = f"received from this server, but maybe from another server that also has the topic: {MERGED}"
 
 
 def control_in(word: str, character: str, position: int, header: str) -> str:
     where = f"character '{character}' at position {position}"
-    return f"word '{word}': {where} cannot be in a header, where a space ends a word ({header})"
+    return f"word '{word}': {where} is not allowed in a header, where a space ends a word ({header})"
 
 
 BAD_MESSAGES = {
@@ -38,16 +38,19 @@ BAD_MESSAGES = {
         b"PUT alice prices 1" + b" " * 3000 + b"\r\n\r\n",
         f"{NO_END} 2048 bytes ('PUT alice prices 1                      '…)",
     ),
-    "unknown": (b"FETCH alice prices\r\n\r\n", f"there is no message 'FETCH'; there are {NAMES}"),
-    "lower-case": (b"get alice prices -1\r\n\r\n", f"there is no message 'get'; there are {NAMES}"),
-    "no-topic": (b"SUBSCRIBE alice\r\n\r\n", "SUBSCRIBE <SENDER_ID> <TOPIC> has 2 fields, this has 1"),
-    "nobody": (b"UNSUBSCRIBE\r\n\r\n", "UNSUBSCRIBE <SENDER_ID> <TOPIC> has 2 fields, this has 0"),
-    "no-id": (b"GET alice prices\r\n\r\n", "GET <SENDER_ID> <TOPIC> <LAST_MESSAGE_ID> has 3 fields, this has 2"),
-    "no-counter": (b"PUT bob prices\r\n\r\nx", "PUT <SENDER_ID> <TOPIC> <COUNTER> has 3 fields, this has 2"),
-    "spaced-topic": (b"SUBSCRIBE alice the prices\r\n\r\n", "SUBSCRIBE <SENDER_ID> <TOPIC> has 2 fields, this has 3"),
+    "unknown": (b"FETCH alice prices\r\n\r\n", f"unknown message 'FETCH'; known: {NAMES}"),
+    "lower-case": (b"get alice prices -1\r\n\r\n", f"unknown message 'get'; known: {NAMES}"),
+    "no-topic": (b"SUBSCRIBE alice\r\n\r\n", "SUBSCRIBE <SENDER_ID> <TOPIC> has 2 fields, this one has 1"),
+    "nobody": (b"UNSUBSCRIBE\r\n\r\n", "UNSUBSCRIBE <SENDER_ID> <TOPIC> has 2 fields, this one has 0"),
+    "no-id": (b"GET alice prices\r\n\r\n", "GET <SENDER_ID> <TOPIC> <LAST_MESSAGE_ID> has 3 fields, this one has 2"),
+    "no-counter": (b"PUT bob prices\r\n\r\nx", "PUT <SENDER_ID> <TOPIC> <COUNTER> has 3 fields, this one has 2"),
+    "spaced-topic": (
+        b"SUBSCRIBE alice the prices\r\n\r\n",
+        "SUBSCRIBE <SENDER_ID> <TOPIC> has 2 fields, this one has 3",
+    ),
     "two-spaces": (
         b"SUBSCRIBE  alice prices\r\n\r\n",
-        "a word has at least one character ('SUBSCRIBE  alice prices')",
+        "a word must have at least one character ('SUBSCRIBE  alice prices')",
     ),
     "control-in-id": (
         b"SUBSCRIBE al\x07ice prices\r\n\r\n",
@@ -63,9 +66,9 @@ BAD_MESSAGES = {
     ),
     "not-utf-8": (
         b"SUBSCRIBE al\xffice prices\r\n\r\n",
-        r"a header is UTF-8: byte 12 of 'SUBSCRIBE al\\xffice prices' is not",
+        r"a header must be UTF-8: byte 12 of 'SUBSCRIBE al\\xffice prices' is not",
     ),
-    "get-with-body": (b"GET alice prices -1\r\n\r\nbody", "GET has no body, this has 4 bytes"),
+    "get-with-body": (b"GET alice prices -1\r\n\r\nbody", "GET has no body, this one has 4 bytes"),
     "subscribe-with-body": (b"SUBSCRIBE alice prices\r\n\r\n\x00", f"{WISH} '\\x00'"),
     "unsubscribe-number-zero": (b"UNSUBSCRIBE alice prices\r\n\r\n0", f"{WISH} '0'"),
     "counter-below": (b"PUT bob prices -3\r\n\r\nx", f"{COUNTER} '-3'"),
@@ -74,7 +77,7 @@ BAD_MESSAGES = {
     "counter-word": (b"PUT bob prices three\r\n\r\nx", f"{COUNTER} 'three'"),
     "counter-elsewhere": ("PUT bob prices ٣\r\n\r\nx".encode(), f"{COUNTER} '٣'"),
     "periodic": (b"PERIODIC s2 \r\n\r\nprices", f"{FOR_OTHERS} PERIODIC is for proxies"),
-    "status": (b"STATUS alice OK\r\n\r\n", "STATUS is an answer, and nothing was asked"),
+    "status": (b"STATUS alice OK\r\n\r\n", "STATUS is an answer, but there was no request"),
 }
 
 OTHERS = {
@@ -96,12 +99,12 @@ OTHERS = {
     "never-given": (
         b"GET alice prices ffffffffffffffff-1\r\n\r\n",
         "SERVER_UNAVAILABLE",
-        f"ffffffffffffffff-1 is no message that alice was given of prices here, but maybe by another {SERVER_TOO}",
+        f"ffffffffffffffff-1 is not a message of prices that alice {ELSEWHERE}",
     ),
     "no-message-id": (
         b"GET alice prices bob-1\r\n\r\n",
         "REFUSED",
-        f"bob-1 is no message that alice was given of prices: {GIVEN}",
+        f"bob-1 is not a message of prices that alice received: {GIVEN}",
     ),
     "counter-back": (
         b"PUT bob prices 2\r\n\r\nx",
@@ -111,7 +114,7 @@ OTHERS = {
     "other-body": (
         b"PUT bob prices 3\r\n\r\nother",
         "REFUSED 3",
-        "counter 3 of bob on prices was another body's: put it under a counter above 3",
+        "counter 3 of bob on prices was used for another body: put this body under a counter above 3",
     ),
     "body-large": (
         b"PUT bob prices 4\r\n\r\n" + bytes(1001),
@@ -156,7 +159,7 @@ OTHERS = {
     "long-name": (
         b"PUT bob " + b"t" * 256 + b" 1\r\n\r\nx",
         "REFUSED",
-        "a stream's name has at most 255 characters, this has 256 [bad-name]",
+        "the name of a stream may have at most 255 characters, this one has 256 [bad-name]",
     ),
     "get-strange-topic": (
         "GET alice ä -1\r\n\r\n".encode(),
@@ -209,5 +212,5 @@ def test_an_id_above_what_was_given_is_refused_and_the_message_given_again(scene
     given, _, sequence = scene.say(Get("alice", TOPIC, "-1")).message_id.partition("-")
     assert sequence == "1"
     wrong = f"{given}-2"
-    text = f"{wrong} is no message that alice was given of prices: {GIVEN}"
+    text = f"{wrong} is not a message of prices that alice received: {GIVEN}"
     check(scene, f"GET alice prices {wrong}\r\n\r\n".encode(), "REFUSED", text)

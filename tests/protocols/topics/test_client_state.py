@@ -148,7 +148,7 @@ def test_an_answer_with_no_id_or_the_same_again_is_no_message(message_id: str) -
     with pytest.raises(Refused) as raised:
         c.end_get(state, Status("s", "OK", message_id, b"x"))
     assert raised.value.code == "bad-answer"
-    assert "s answers a GET behind 7 with the message id" in raised.value.message
+    assert "s answers a GET after 7 with the message id" in raised.value.message
 
 
 def test_a_client_that_leaves_forgets_what_it_got() -> None:

@@ -68,13 +68,13 @@ def test_whoever_gives_up_names_each_proxy_and_why() -> None:
     (first, second, third) = end.reasons
     assert (first, second) == (("p1", "refused the connection"), ("p2", "did not answer 4 times in 100 ms"))
     assert third[0] == "p3"
-    assert third[1].startswith("gave an answer that cannot be read: an empty line ends a header")
+    assert third[1].startswith("gave an invalid answer: an empty line ends a header")
 
 
 def test_an_answer_that_is_a_question_is_none() -> None:
     conversation, _ = begun("p1")
     ((end),) = conversation.handle(ProxyAnswered(b"SUBSCRIBE a t\r\n\r\n"), at(1))
-    assert end == GiveUp((("p1", "gave SUBSCRIBE for an answer"),))
+    assert end == GiveUp((("p1", "answered with SUBSCRIBE"),))
 
 
 def test_nobody_to_ask_is_said_before_anything_is_asked() -> None:

@@ -126,7 +126,7 @@ def test_an_id_that_was_never_given_is_refused_and_changes_nothing() -> None:
     ):
         status, text = scene.get(wrong)
         assert status == "REFUSED"
-        assert text == f"{wrong} is no message that alice was given of s: name the last one, or -1 for none"
+        assert text == f"{wrong} is not a message of s that alice received: name the last one, or -1 for none"
     assert scene.get() == first
     assert sequence == "1"
 
@@ -253,7 +253,7 @@ def test_what_is_trimmed_is_told_once_and_what_lies_behind_it_can_be_had() -> No
     status, text = scene.get()
     assert (status, text) == (
         "INTERNAL_ERROR",
-        "messages 1 to 2 of s cannot be had (trimmed): get again for the next one",
+        "messages 1 to 2 of s are no longer available (trimmed): retry the GET for the next message",
     )
     third = scene.get()
     assert third[0].endswith("-3")
@@ -480,7 +480,7 @@ def test_whoever_holds_a_message_of_a_lost_server_gets_what_waits_here_by_naming
     scene.publish(2)
     status, said = scene.get(f"{'0123456789abcdef'}-7")
     assert status == "SERVER_UNAVAILABLE"
-    assert said.endswith("if that server is lost for good, name -1: what waits here comes then")
+    assert said.endswith("if that server is lost for good, name -1 to get the messages of this server")
     first, _ = scene.get("-1")
     second, _ = scene.get(first)
     assert [int(one.partition("-")[2]) for one in (first, second)] == [1, 2]

@@ -163,7 +163,7 @@ def test_where_the_other_server_does_not_answer_both_are_named() -> None:
     scene.pass_time(1)
     ((answered, status),) = scene.answers()
     assert (answered, status.status) == (peer, "SERVER_UNAVAILABLE")
-    assert status.body == f"s went from {SERVER} to {OTHER}, which does not answer: try again".encode()
+    assert status.body == f"s was moved from {SERVER} to {OTHER}, which does not answer: try again".encode()
 
 
 def test_where_a_topic_went_is_forgotten_after_four_periods() -> None:

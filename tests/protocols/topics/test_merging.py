@@ -70,12 +70,12 @@ REFUSALS: dict[str, tuple[Any, str, str]] = {
     "give-to-a-higher-id": (
         Merge(PROXY, TOPIC, HIGHER),
         "REFUSED",
-        f"{SERVER} gives topics to servers with a lower id only, and {HIGHER} is none",
+        f"{SERVER} gives topics to servers with a lower id only, and the id {HIGHER} is not lower",
     ),
     "give-to-a-stranger": (
         Merge(PROXY, TOPIC, STRANGER),
         "REFUSED",
-        f"{STRANGER} is none of {SERVER}'s servers: list it under topics.servers",
+        f"{STRANGER} is not one of the servers of {SERVER}: list it under topics.servers",
     ),
     "given-by-itself": (
         begin(SERVER),
@@ -85,40 +85,37 @@ REFUSALS: dict[str, tuple[Any, str, str]] = {
     "given-by-a-stranger": (
         begin(STRANGER),
         "REFUSED",
-        f"{STRANGER} is none of {SERVER}'s servers: list it under topics.servers",
+        f"{STRANGER} is not one of the servers of {SERVER}: list it under topics.servers",
     ),
     "rows-before-they-began": (
         part((1, "bob", 1, b"one")),
         "SERVER_UNAVAILABLE",
-        f"{SERVER} has begun nothing with {GIVER} about prices: begin again",
+        f"{SERVER} has not begun to take prices from {GIVER}: begin again",
     ),
     "garbage-behind": (
         Transfer(GIVER, TOPIC, (), (), b"\xc1"),
         "BAD_MESSAGE",
-        (
-            "what a TRANSFER carries beyond the page does not decode: MessagePack data is malformed: invalid opcode"
-            " '\\xc1' (byte 0)"
-        ),
+        ("the extension of a TRANSFER does not decode: MessagePack data is malformed: invalid opcode '\\xc1' (byte 0)"),
     ),
     "another-kind-behind": (
         Transfer(GIVER, TOPIC, (), (), msgspec.msgpack.encode({"type": "begin"})),
         "BAD_MESSAGE",
-        "what a TRANSFER carries beyond the page does not decode: Object missing required field `incarnation`",
+        "the extension of a TRANSFER does not decode: Object missing required field `incarnation`",
     ),
     "columns-of-another-length": (
         part((1, "bob", 1, b"one"), clients=[]),
         "BAD_MESSAGE",
-        "1 messages came, and columns of another length",
+        "1 messages arrived with columns of another length",
     ),
     "messages-where-none-are": (
         Transfer(GIVER, TOPIC, (), (("b-1", b"x"),), t.encode_beyond(t.Begin(INCARNATION))),
         "BAD_MESSAGE",
-        "1 messages came in a part that has none",
+        "1 messages arrived in a part that must have none",
     ),
     "sequences-that-fall": (
         part((2, "bob", 1, b"one"), (1, "bob", 2, b"two")),
         "BAD_MESSAGE",
-        "sequence 1 does not come behind 2",
+        "sequence 1 is not after 2",
     ),
     "a-counter-of-nothing": (
         part((1, "bob", -1, b"one")),
@@ -129,14 +126,14 @@ REFUSALS: dict[str, tuple[Any, str, str]] = {
         part((1, "b*b", 1, b"one")),
         "BAD_MESSAGE",
         (
-            "source name 'b*b': character '*' at position 1 is not allowed (letters, digits and _.:@/+=- are; it starts"
-            " with a letter, a digit or _)"
+            "source name 'b*b': character '*' at position 1 is not allowed (allowed: letters, digits and"
+            " _.:@/+=-; the first is a letter, a digit or _)"
         ),
     ),
     "cut-off": (
         CUT_OFF,
         "BAD_MESSAGE",
-        "a TRANSFER ends with a line, and this one is cut off after {size} bytes",
+        "a TRANSFER must end with a line end, and this one has none after {size} bytes",
     ),
 }
 
@@ -334,7 +331,7 @@ def test_one_giver_at_a_time_gives_a_topic_and_a_quiet_one_is_forgotten() -> Non
     said = scene.say(begin("127.0.0.1:9003", other))
     assert (said.status, said.body.decode()) == (
         "SERVER_UNAVAILABLE",
-        f"{TOPIC} comes to {SERVER} from {GIVER} just now: try again",
+        f"{TOPIC} is moving to {SERVER} from {GIVER}: try again",
     )
     scene.pass_time(31_000 * MS)
     scene.sync()
@@ -352,12 +349,12 @@ def test_a_topic_that_is_given_away_takes_none_and_few_are_given_at_once() -> No
         assert scene.say(Merge(PROXY, name, LOWER)).status == "OK"
     said = scene.say(Merge(PROXY, names[-1], LOWER))
     assert (said.status, said.body.decode()) == (
-        "SERVER_UNAVAILABLE", f"{GIVINGS_MAX} topics are on their way already: ask again"
+        "SERVER_UNAVAILABLE", f"{GIVINGS_MAX} topics are already moving: try again"
     )  # fmt: skip
     assert scene.say(Merge(PROXY, names[0], LOWER)).status == "OK"
     beyond = t.encode_beyond(t.Begin(INCARNATION))
     said = scene.say(Transfer(GIVER, names[0], (), (), beyond))
-    assert said.body.decode() == f"{names[0]} goes from {SERVER} to {LOWER} just now: try again"
+    assert said.body.decode() == f"{names[0]} is moving from {SERVER} to {LOWER}: try again"
     asked = [decode_message(order.data) for order in scene.take(Ask) if order.address == LOWER]
     assert {message.topic for message in asked if isinstance(message, Transfer)} == set(names[:-1])
 

@@ -64,7 +64,7 @@ def test_a_proxy_that_has_just_begun_assigns_nothing_before_servers_could_claim_
     assert isinstance(scene.ask(1, m.Get("alice", "a", "-1"))[0], Ask), "what is claimed is known"
     ((_, status, text),) = said(scene.ask(2, m.Subscribe("alice", "new")))
     assert status == "PROXY_DOES_NOT_KNOW_ANY_SERVER"
-    assert "has just begun, and waits for servers to say" in text
+    assert "has just started and waits for servers to announce" in text
     scene.answer(1)
     scene.pass_time(6 * SECOND)
     assert isinstance(scene.ask(3, m.Subscribe("alice", "new"))[0], Ask)
@@ -74,7 +74,7 @@ def test_a_proxy_that_has_heard_all_of_its_servers_need_not_wait() -> None:
     scene = Scene(replace(SETTINGS, learning_ns=6 * SECOND, servers=("s1", "s2")))
     scene.claim("s1", "a")
     ((_, _, text),) = said(scene.ask(1, m.Subscribe("alice", "new")))
-    assert "waits for s2 to say" in text
+    assert "waits for s2 to announce" in text
     scene.claim("s2", "new")
     effects = scene.ask(2, m.Subscribe("alice", "new"))
     assert [effect.address for effect in effects if isinstance(effect, Ask)] == ["s2"]
@@ -252,7 +252,11 @@ def test_a_body_that_is_too_large_for_servers_is_not_handed_on() -> None:
     assert scene.proxy.topics.topic_count("s1") == 1000, "a server says all of its topics at once"
     assert isinstance(scene.ask(1, m.Put("bob", "topic-1", 1, bytes(5000)))[0], Ask)
     ((peer, status, text),) = said(scene.ask(2, m.Put("bob", "topic-1", 1, bytes(8000))))
-    assert (peer, status, text) == (2, "BAD_MESSAGE", "a body has at most 5000 bytes here, this has 8000")
+    assert (peer, status, text) == (
+        2,
+        "BAD_MESSAGE",
+        "this proxy accepts bodies of at most 5000 bytes, this one has 8000",
+    )
 
 
 def test_what_clients_name_and_nobody_has_is_not_kept() -> None:
@@ -273,7 +277,7 @@ def test_what_is_not_for_a_proxy_is_answered_with_what_is() -> None:
     ((_, status, text),) = said(scene.tell(Asked(1, b"MERGE s t s2\r\n\r\n")))
     assert (status, text) == (
         "BAD_MESSAGE",
-        "a proxy takes SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY and PERIODIC; MERGE is for servers",
+        "a proxy accepts SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY and PERIODIC; MERGE is for servers",
     )
     ((_, status, text),) = said(scene.tell(Asked(2, b"GET alice\r\n\r\n")))
     assert status == "BAD_MESSAGE"
@@ -285,7 +289,7 @@ def test_who_is_not_listed_where_servers_are_is_none() -> None:
     ((_, status, text),) = said(scene.ask(1, m.Periodic("s2", ("t",))))
     assert (status, text) == (
         "REFUSED",
-        "s2 is none of this proxy's servers: list it under `servers`, where 1 stand",
+        "s2 is not one of the 1 servers of this proxy: list it under `servers`",
     )
     assert scene.proxy.topics.servers == []
 
@@ -397,6 +401,6 @@ def test_two_servers_of_one_id_are_told_so_and_one_that_was_started_again_is_not
         return status.status, status.body
 
     assert [said(origin)[0] for origin in (b"a", b"a", b"b", b"b", b"c")] == ["OK"] * 5
-    text = b"two servers say that they are s1: give each the address at which it is reached (topics.id)"
+    text = b"two servers have the id s1: give each server the address at which others reach it (topics.id)"
     assert said(b"b") == ("REFUSED", text)
     assert said(b"c") == ("OK", b"")

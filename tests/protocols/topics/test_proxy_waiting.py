@@ -80,7 +80,10 @@ def test_nobody_is_told_that_it_is_not_subscribed_while_a_listed_server_is_away(
     scene = Scene(replace(SETTINGS, learning_ns=6 * SECOND, servers=("s1", "s2", "s3")))
     scene.claim("s2")
     scene.pass_time(7 * SECOND)
-    away = "s2 has no such subscription to a, and s1, s3 may have it and is away: try again, or list it no longer"
+    away = (
+        "s2 has no such subscription to a, and s1, s3, which may have it, is not available: try again, or remove that"
+        " server from the list"
+    )
     for peer, question in enumerate((m.Get("alice", "a", "-1"), m.Unsubscribe("alice", "a")), 1):
         assert [effect.address for effect in scene.ask(peer, question) if isinstance(effect, Ask)] == ["s2"]
         assert said(scene.answer(peer, "NOT_SUBSCRIBED")) == [(peer, "SERVER_UNAVAILABLE", away)]
@@ -133,5 +136,5 @@ def test_a_server_that_answers_others_is_asked_again_once_and_is_not_taken_for_s
         scene.answer(2 + turn)
     (answer,) = [effect for effect in effects if isinstance(effect, Answer)]
     again = [effect for effect in effects if isinstance(effect, Ask)]
-    assert b"s1, which has the topic prices, answers others and not this in time: try again" in answer.data
+    assert b"s1, which has the topic prices, answers other requests, but not this one in time: try again" in answer.data
     assert ([ask.token for ask in again], scene.proxy.silent) == ([1], {})

@@ -96,7 +96,7 @@ def test_more_than_may_be_in_hand_is_refused_at_once_and_taken_when_there_is_roo
     peer = scene.ask(put(2))
     ((answered, status),) = scene.answers()
     assert (answered, status.status) == (peer, "SERVER_UNAVAILABLE")
-    assert status.body == b"2 requests are in hand, as many as may be: try again"
+    assert status.body == b"2 requests are being handled, and this is the limit: try again"
     scene.sync()
     assert len(told(scene)) == 2
     assert scene.say(put(2)).status == "OK"
@@ -263,7 +263,11 @@ def test_a_server_that_drains_answers_what_is_in_hand_takes_nothing_new_and_clos
     late = scene.ask(put(2))
     assert scene.take(CloseLink) == []
     ((answered, status),) = scene.answers()
-    assert (answered, status.status, status.body) == (late, "SERVER_UNAVAILABLE", f"{SERVER} stops: try again".encode())
+    assert (answered, status.status, status.body) == (
+        late,
+        "SERVER_UNAVAILABLE",
+        f"{SERVER} is stopping: try again".encode(),
+    )
     scene.sync()
     kinds = [type(order).__name__ for order in scene.ended]
     assert kinds == ["Meet", "Answer", "CloseLink"], "first the answer, then the end"

@@ -87,7 +87,7 @@ def test_a_peer_that_nobody_knows_is_refused_with_the_reason() -> None:
 def test_a_ping_or_a_detach_without_an_open_stream_is_invalid(command: bytes, door: str) -> None:
     place = Place()
     place.open(1, door)
-    assert place.receive(1, command).startswith(b"\xaa\xa5\x0c\x2bunexpected:_a_stream_is_opened_by_an_ATTACH")
+    assert place.receive(1, command).startswith(b"\xaa\xa5\x0c\x2cunexpected:_the_first_command_must_be_ATTACH")
 
 
 def test_a_ping_is_answered_after_attach_ok_and_after_what_was_said_in_between() -> None:
@@ -142,7 +142,7 @@ def test_an_unexpected_command_gets_invalid_and_ends_the_attachment(command: byt
     place = Place()
     peer = Peer(place)
     peer.say(command)
-    assert "nothing_that_a_client_says" in peer.invalid
+    assert "is_not_allowed_here" in peer.invalid
     assert 1 in place.closed
     assert peer.say(frames.PING) == []
 
@@ -185,7 +185,7 @@ def test_a_body_over_the_limit_gets_invalid() -> None:
     place = Place(limits._replace(batch=limits.batch._replace(body_size_max=10)))
     peer = Peer(place)
     peer.publish(("k", "x" * 11))
-    assert "at_most_10_octets" in peer.invalid
+    assert "at_most_10_bytes" in peer.invalid
 
 
 def test_who_may_not_publish_may_still_subscribe_and_hears_of_it_at_a_publish() -> None:
@@ -216,7 +216,7 @@ def test_more_than_a_greeting_before_attach_ok_gets_invalid() -> None:
     flood = frames.encode_attach("s") + frames.encode_publish(b"k", bytes(60)) * 1000
     assert place.receive(1, flood) == b""
     place.release_journal()
-    assert b"octets_came_before_ATTACH-OK:_wait_for_it" in place.take(1)
+    assert b"bytes_arrived_before_ATTACH-OK:_wait_for_ATTACH-OK" in place.take(1)
 
 
 def test_a_large_body_before_attach_ok_gets_the_true_reason() -> None:
@@ -231,7 +231,7 @@ def test_a_large_body_before_attach_ok_gets_the_true_reason() -> None:
         said = CommandParser(100).feed(place.take(1))
         assert said[0] == frames.AttachOk()
         assert isinstance(said[1], frames.Invalid)
-        assert said[1].reason == b"too-large:_more_than_65536_octets_came_before_ATTACH-OK:_wait_for_it"
+        assert said[1].reason == b"too-large:_more_than_65536_bytes_arrived_before_ATTACH-OK:_wait_for_ATTACH-OK"
         assert [len(records) for records in place.journal.values()] == [1], "what came before it counts"
 
 
@@ -262,7 +262,7 @@ def test_a_subscription_that_cannot_be_had_takes_nothing_from_those_before_it() 
     peer.say(frames.encode_publish(b"k", b"4") + frames.PING + frames.encode_subscribe(b"", 0) + frames.PING
              + frames.encode_subscribe(b"", 99) + frames.PING)  # fmt: skip
     assert peer.heard[1:4] == [frames.PingOk(), frames.SubscribeOk(), frames.PingOk()]
-    assert "not_there_yet" in peer.invalid
+    assert "does_not_exist_yet" in peer.invalid
     assert len(peer.heard) == 5
 
 
@@ -305,7 +305,7 @@ def test_a_new_attach_that_is_bad_ends_the_former_life_and_may_be_followed_by_a_
     peer.say(frames.encode_attach("s", 9))
     assert "version_9" in peer.invalid
     peer.say(frames.PING)
-    assert "opened_by_an_ATTACH" in peer.invalid
+    assert "command_must_be_ATTACH" in peer.invalid
     assert peer.say(frames.encode_attach("s"), frames.PING) == [frames.AttachOk(), frames.PingOk()]
     assert place.closed == {}
 
@@ -316,7 +316,7 @@ def test_a_socket_that_attaches_no_more_after_its_life_is_forgotten() -> None:
     assert peer.say(frames.DETACH) == [frames.DetachOk()]
     assert place.closed == {}
     place.wait(place.limits.greeting_timeout_ns)
-    assert "too_late" in peer.invalid
+    assert "no_ATTACH_arrived" in peer.invalid
     assert place.closed == {1: "invalid"}
 
 
@@ -439,7 +439,7 @@ def test_the_same_subscription_again_brings_nothing_twice() -> None:
 def test_a_sequence_that_is_not_there_yet_gets_invalid() -> None:
     peer = Peer(filled(3))
     peer.say(frames.encode_subscribe(b"", 9))
-    assert "not_there_yet" in peer.invalid
+    assert "does_not_exist_yet" in peer.invalid
 
 
 def test_a_gap_cannot_be_said_in_version_1_and_ends_the_attachment() -> None:

@@ -69,7 +69,7 @@ def test_a_publication_over_the_limit_is_told_why_before_its_body_comes() -> Non
     head = frame(0, bytes(LIMITS.frame_size_max + 1))[:9]
     effects = kit.effects_of(attached(), [Received(LINK, head)])
     said = b"".join(bytes(buffer) for effect in effects if isinstance(effect, Send) for buffer in effect.buffers)
-    assert b"too-large:_a_message_has_at_most_20971520_bytes_here" in said
+    assert b"too-large:_all_frames_of_a_message_may_have_at_most_20971520_bytes" in said
     assert any(isinstance(effect, CloseLink) for effect in effects)
 
 

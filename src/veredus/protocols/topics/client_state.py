@@ -167,15 +167,13 @@ def asked_get(state: ClientState, client: str, topic: str, count_max: int = 0) -
 def end_get(state: ClientState, status: Status, is_many: bool = False) -> ClientState:
     """A message came, or many. Raises `Refused("bad-answer")` for one without an id, or with that of the one before."""
     if not status.message_id or status.message_id in (state.last_get_id, NO_MESSAGE_ID):
-        said = f"{status.sender} answers a GET behind {state.last_get_id} with the message id {status.message_id!r}"
-        raise Refused("bad-answer", f"{said}: nothing was taken over", server=status.sender)
+        said = f"{status.sender} answers a GET after {state.last_get_id} with the message id {status.message_id!r}"
+        raise Refused("bad-answer", f"{said}: the answer was ignored", server=status.sender)
     if is_many:
         try:
             count_of(status.body, SEQUENCE_SIZE)
         except PeerFault as fault:
-            said = (
-                f"{status.sender} answers GET_MANY with what cannot be read ({fault.message}): nothing was taken over"
-            )
+            said = f"{status.sender} answers GET_MANY with an invalid body ({fault.message}): the answer was ignored"
             raise Refused("bad-answer", said, server=status.sender) from None
     return replace(state, last_get_id=status.message_id, got=Got(status.message_id, status.body, is_many))
 

@@ -117,12 +117,12 @@ class Conversation:
         try:
             message = decode_message(event.data)
         except PeerFault as fault:
-            self._pass_over(f"gave an answer that cannot be read: {fault.message}", now)
+            self._pass_over(f"gave an invalid answer: {fault.message}", now)
             return
         if isinstance(message, Status):
             self._end(Tell(message))
         else:
-            self._pass_over(f"gave {name_of(message)} for an answer", now)
+            self._pass_over(f"answered with {name_of(message)}", now)
 
     def be_unreachable(self, event: ProxyUnreachable, now: Now) -> None:
         """Ask the next one."""

@@ -421,8 +421,9 @@ class Gets:
         elif isinstance(message, _Gap):
             # The cursor has passed it already.
             getter.messages.popleft()
-            said = f"messages {message.sequence} to {message.last} of {getter.topic} cannot be had ({message.code})"
-            self._answer(getter, StatusWord.INTERNAL_ERROR, f"{said}: get again for the next one")
+            lost = f"messages {message.sequence} to {message.last} of {getter.topic}"
+            said = f"{lost} are no longer available ({message.code})"
+            self._answer(getter, StatusWord.INTERNAL_ERROR, f"{said}: retry the GET for the next message")
         else:
             assert getter.grant is not None
             question, shown = getter.asked[0].question, shown_of(getter.grant.stream_incarnation)
@@ -481,14 +482,15 @@ class Gets:
 def _unknown(getter: _Getter, message_id: str) -> tuple[StatusWord, str]:
     """What a client is told of an id that no message has here: another server may have given it, and is not merged."""
     assert getter.grant is not None
-    said = f"{message_id} is no message that {getter.client} was given of {getter.topic}"
+    said = f"{message_id} is not a message of {getter.topic} that {getter.client} received"
     named = read_id(message_id)
     if named is None or named.incarnation == shown_of(getter.grant.stream_incarnation):
         return StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none"
     advice = (
-        "try again, until both are merged; or, if that server is lost for good, name -1: what waits here comes then"
+        "retry until both are merged; or, if that server is lost for good, name -1 to get the messages of this server"
     )
-    return StatusWord.SERVER_UNAVAILABLE, f"{said} here, but maybe by another server that has it too: {advice}"
+    elsewhere = "from this server, but maybe from another server that also has the topic"
+    return StatusWord.SERVER_UNAVAILABLE, f"{said} {elsewhere}: {advice}"
 
 
 def _is_in(sequence: int, ranges: Sequence[Range]) -> bool:

@@ -77,7 +77,7 @@ class Giving:
             self._look(now)
 
     def _why(self) -> str:
-        return f"{self.topic} goes from {self._desk.server_id} to {self.keeper}, which has not said yet that it has it"
+        return f"{self.topic} goes from {self._desk.server_id} to {self.keeper}, which has not confirmed it yet"
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -231,7 +231,7 @@ class Giving:
 
     def _ended(self, heard: Heard, now: Now) -> None:
         if heard.committed < self._head:
-            self._fail(f"{self.keeper} has the topic up to {heard.committed} only", now)
+            self._fail(f"{self.keeper} has the topic only up to {heard.committed}", now)
             return
         # The stream goes as it is, or if somebody published meanwhile, more of it is sent.
         self._desk.close(self._session)

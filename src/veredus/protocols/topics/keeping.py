@@ -298,7 +298,7 @@ class Keeping:
             self._raise((), lambda then: self._place(part, then))
 
         self._is_held = True
-        why = f"{self.topic} comes from {self.giver} to {self._desk.server_id}"
+        why = f"{self.topic} is moving from {self.giver} to {self._desk.server_id}"
         self._desk.hold(self.topic, why, held, now)
 
     def _place(self, part: End, _: Now) -> None:

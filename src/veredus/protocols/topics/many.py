@@ -53,10 +53,10 @@ def count_of(data: bytes, extra_size: int = 0) -> int:
     begin = LENGTH_SIZE * (count + 1)
     if not 0 < count <= COUNT_MAX or begin > len(data):
         said = f"a body of many messages begins with their count, 1 to {COUNT_MAX}, and the length of each"
-        raise PeerFault("bad-message", f"{said}; this one has {len(data)} bytes, and says {count}")
+        raise PeerFault("bad-message", f"{said}; this one has {len(data)} bytes and announces {count}")
     end = begin + sum(struct.unpack_from(f"<{count}I", data, LENGTH_SIZE)) + extra_size * count
     if end != len(data):
         raise PeerFault(
-            "bad-message", f"{count} messages with their lengths have {end} bytes, and these are {len(data)}"
+            "bad-message", f"{count} messages with their lengths need {end} bytes, and the body has {len(data)}"
         )
     return count

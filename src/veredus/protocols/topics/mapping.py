@@ -158,7 +158,10 @@ class TopicMap:
         Raises `Refused("no-server")` where no server is known.
         """
         if not self._topics:
-            said = "no server has said that it is there: start one that lists this proxy, or wait for its next message"
+            said = (
+                "no server has announced itself: start one that lists this proxy, or wait until it announces itself"
+                " again"
+            )
             raise Refused("no-server", said, topic=topic)
         server = min(self._topics, key=lambda known: (known in but, self.topic_count(known), known))
         self._assigned[server][topic] = None

@@ -104,13 +104,13 @@ class Merging:
         if keeper == own:
             self._refuse(peer, f"{own} is asked to give {topic} to itself: name another server")
         elif keeper > own:
-            self._refuse(peer, f"{own} gives topics to servers with a lower id only, and {keeper} is none")
+            self._refuse(peer, f"{own} gives topics to servers with a lower id only, and the id {keeper} is not lower")
         elif self._servers and keeper not in self._servers:
-            self._refuse(peer, f"{keeper} is none of {own}'s servers: list it under topics.servers")
+            self._refuse(peer, f"{keeper} is not one of the servers of {own}: list it under topics.servers")
         elif topic in self._keepings:
-            self._wait(peer, f"{topic} comes to {own} from {self._keepings[topic].giver} just now: ask again")
+            self._wait(peer, f"{topic} is moving to {own} from {self._keepings[topic].giver}: try again")
         elif topic not in self._givings and len(self._givings) >= GIVINGS_MAX:
-            self._wait(peer, f"{len(self._givings)} topics are on their way already: ask again")
+            self._wait(peer, f"{len(self._givings)} topics are already moving: try again")
         else:
             if topic not in self._givings:
                 self._give(topic, keeper, False, now)
@@ -141,17 +141,17 @@ class Merging:
         if giver == own:
             self._refuse(peer, f"{own} is given {topic} by itself: two servers have this id, give each its own")
         elif self._servers and giver not in self._servers:
-            self._refuse(peer, f"{giver} is none of {own}'s servers: list it under topics.servers")
+            self._refuse(peer, f"{giver} is not one of the servers of {own}: list it under topics.servers")
         elif topic in self._givings:
-            self._wait(peer, f"{topic} goes from {own} to {self._givings[topic].keeper} just now: try again")
+            self._wait(peer, f"{topic} is moving from {own} to {self._givings[topic].keeper}: try again")
         elif keeping is not None and is_known:
             keeping.take(peer, part, message, now)
         elif keeping is not None:
-            self._wait(peer, f"{topic} comes to {own} from {keeping.giver} just now: try again")
+            self._wait(peer, f"{topic} is moving to {own} from {keeping.giver}: try again")
         elif not isinstance(part, Begin):
-            self._wait(peer, f"{own} has begun nothing with {giver} about {topic}: begin again")
+            self._wait(peer, f"{own} has not begun to take {topic} from {giver}: begin again")
         elif len(self._keepings) >= KEEPINGS_MAX:
-            self._wait(peer, f"{len(self._keepings)} topics come already: try again")
+            self._wait(peer, f"{len(self._keepings)} topics are already moving to this server: try again")
         else:
             self._keep(topic, giver, part.incarnation).take(peer, part, message, now)
 
@@ -162,13 +162,13 @@ class Merging:
         if giver == own:
             self._refuse(peer, f"{own} is given {topic} by itself: two servers have this id, give each its own")
         elif self._servers and giver not in self._servers:
-            self._refuse(peer, f"{giver} is none of {own}'s servers: list it under topics.servers")
+            self._refuse(peer, f"{giver} is not one of the servers of {own}: list it under topics.servers")
         elif coming is not None and coming.message == message:
             coming.take(peer, now)
         elif topic in self._givings or topic in self._keepings:
-            self._wait(peer, f"{topic} is on its way already: try again")
+            self._wait(peer, f"{topic} is already moving: try again")
         elif len(self._keepings) >= KEEPINGS_MAX:
-            self._wait(peer, f"{len(self._keepings)} topics come already: try again")
+            self._wait(peer, f"{len(self._keepings)} topics are already moving to this server: try again")
         else:
 
             def keep(desk: Desk, incarnation: bytes) -> Keeping:

@@ -169,10 +169,10 @@ def check_word(kind: str, word: str) -> None:
     found = _NOT_IN_A_WORD.search(word)
     if found is not None:
         where = f"character {found[0]!r} at position {found.start()}"
-        said = f"{kind} {word!r}: {where} cannot be in a header, where a space ends a word"
+        said = f"{kind} {word!r}: {where} is not allowed in a header, where a space ends a word"
         raise Refused("bad-word", said, kind=kind, word=word, position=found.start())
     if not word:
-        raise Refused("bad-word", f"a {kind} has at least one character", kind=kind, word=word)
+        raise Refused("bad-word", f"a {kind} must have at least one character", kind=kind, word=word)
 
 
 _NAMES: dict[type, str] = {
@@ -297,9 +297,7 @@ def decode_message(data: Octets) -> Message:
     name, *words = _words(head[:end])
     reader = _READERS.get(name)
     if reader is None:
-        raise PeerFault(
-            "bad-message", f"there is no message {_beginning(name.encode())}; there are {', '.join(_READERS)}"
-        )
+        raise PeerFault("bad-message", f"unknown message {_beginning(name.encode())}; known: {', '.join(_READERS)}")
     return reader(words, bytes(data[end + len(END_OF_HEADER) :]))
 
 
@@ -309,7 +307,7 @@ def _words(header: bytes) -> list[str]:
         words = text.split(" ")
     except UnicodeDecodeError as error:
         raise PeerFault(
-            "bad-message", f"a header is UTF-8: byte {error.start} of {_beginning(header)} is not"
+            "bad-message", f"a header must be UTF-8: byte {error.start} of {_beginning(header)} is not"
         ) from error
     if len(words) > 1 and not words[-1]:
         words.pop()
@@ -332,9 +330,9 @@ def _fields(name: str, words: Sequence[str], kinds: Sequence[str], body: bytes |
     """The words, if there is one of each kind; and no body where `body` is given."""
     if len(words) != len(kinds):
         form = " ".join((name, *(f"<{kind.upper().replace(' ', '_')}>" for kind in kinds)))
-        raise PeerFault("bad-message", f"{form} has {len(kinds)} fields, this has {len(words)}")
+        raise PeerFault("bad-message", f"{form} has {len(kinds)} fields, this one has {len(words)}")
     if body:
-        raise PeerFault("bad-message", f"{name} has no body, this has {len(body)} bytes")
+        raise PeerFault("bad-message", f"{name} has no body, this one has {len(body)} bytes")
     return words
 
 
@@ -376,7 +374,7 @@ def _read_get_many(words: Sequence[str], body: bytes) -> Message:
 def _number(kind: str, digits: str, most: int, least: int = 1) -> int:
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(most))
     if not is_number or not least <= int(digits) <= most:
-        raise PeerFault("bad-message", f"a {kind} is a whole number from {least} to {most}, this is {digits!r}")
+        raise PeerFault("bad-message", f"a {kind} must be a whole number from {least} to {most}, not {digits!r}")
     return int(digits)
 
 
@@ -393,7 +391,9 @@ def _read_transfer(words: Sequence[str], body: bytes) -> Message:
     sender, topic = _fields("TRANSFER", words, ("sender id", "topic"))
     lines, *pieces = body.split(b"*")
     if body and not body.endswith(END_OF_LINE):
-        raise PeerFault("bad-message", f"a TRANSFER ends with a line, and this one is cut off after {len(body)} bytes")
+        raise PeerFault(
+            "bad-message", f"a TRANSFER must end with a line end, and this one has none after {len(body)} bytes"
+        )
     subscribers: list[tuple[str, tuple[str, ...]]] = []
     for line in lines.split(END_OF_LINE)[:-1]:
         subscriber, *ids = _words(_original(line))
@@ -410,12 +410,12 @@ def _read_transfer(words: Sequence[str], body: bytes) -> Message:
     beyond = messages.pop()[1] if messages and messages[-1][0] == NO_MESSAGE_ID else b""
     known = {word for word, _ in messages}
     if NO_MESSAGE_ID in known or len(known) < len(messages):
-        raise PeerFault("bad-message", f"a message of a TRANSFER has an id of its own, and never {NO_MESSAGE_ID}")
+        raise PeerFault("bad-message", f"a message of a TRANSFER needs an id of its own other than {NO_MESSAGE_ID}")
     for subscriber, waiting in subscribers:
         for word in waiting:
             if word not in known:
-                said = f"{subscriber} has yet to receive {word}, and there is no such message"
-                raise PeerFault("bad-message", f"a TRANSFER has every message that it names: {said}")
+                said = f"{subscriber} still has to receive {word}, and that message is missing"
+                raise PeerFault("bad-message", f"a TRANSFER must contain every message that it names: {said}")
     return Transfer(sender, topic, tuple(subscribers), tuple(messages), beyond)
 
 
@@ -434,7 +434,7 @@ def _original(content: bytes) -> bytes:
 def _unescape(match: re.Match[bytes]) -> bytes:
     original = _ORIGINALS.get(match[1])
     if original is None:
-        raise PeerFault("bad-message", f"/ is followed by / or s in a TRANSFER, and not by {_beginning(match[1])}")
+        raise PeerFault("bad-message", f"in a TRANSFER, / must be followed by / or s, not by {_beginning(match[1])}")
     return original
 
 

@@ -197,24 +197,29 @@ class Proxy:
         if isinstance(message, Periodic):
             self._learn(peer, message, origin)
         elif isinstance(message, Put | PutMany) and len(message.body) > self.settings.body_size_max:
-            said = f"a body has at most {self.settings.body_size_max} bytes here, this has {len(message.body)}"
+            said = (
+                f"this proxy accepts bodies of at most {self.settings.body_size_max} bytes, this one has"
+                f" {len(message.body)}"
+            )
             self._say(peer, StatusWord.BAD_MESSAGE, said)
         elif isinstance(message, Subscribe | Unsubscribe | Get | GetMany | Put | PutMany):
             self._dispatch(peer, name, message.sender, message.topic, data)
         else:
             takes = "SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY and PERIODIC"
-            said = f"a proxy takes {takes}; {name} is for servers"
+            said = f"a proxy accepts {takes}; {name} is for servers"
             self._say(peer, StatusWord.BAD_MESSAGE, said)
 
     def _learn(self, peer: int, message: Periodic, origin: bytes) -> None:
         server, servers = message.sender, self.settings.servers
         is_new = server not in self.topics
         if (servers and server not in servers) or (is_new and len(self.topics.servers) >= SERVERS_MAX):
-            said = f"{server} is none of this proxy's servers: list it under `servers`, where {len(servers)} stand"
+            said = f"{server} is not one of the {len(servers)} servers of this proxy: list it under `servers`"
             self._say(peer, StatusWord.REFUSED, said)
             return
         if self._is_second(server, origin):
-            said = f"two servers say that they are {server}: give each the address at which it is reached (topics.id)"
+            said = (
+                f"two servers have the id {server}: give each server the address at which others reach it (topics.id)"
+            )
             self._say(peer, StatusWord.REFUSED, said)
             return
         self._hear_of(server)
@@ -240,7 +245,7 @@ class Proxy:
 
     def _dispatch(self, peer: int, name: str, sender: str, topic: str, data: bytes) -> None:
         if self.peer_count >= self.settings.requests_max:
-            said = f"{self.peer_count} requests are on their way, as many as may be: try again"
+            said = f"{self.peer_count} requests are being handled, and this is the limit: try again"
             self._say(peer, StatusWord.SERVER_UNAVAILABLE, said)
             return
         key = _key(name, sender, topic)
@@ -284,8 +289,8 @@ class Proxy:
             assert self._began_ns is not None
             left_ns = self._began_ns + settings.learning_ns - self._now.monotonic_ns
             if left_ns > 0 and (waits_for or not settings.servers):
-                who = f"{', '.join(waits_for)} to say" if waits_for else "servers to say"
-                return f"this proxy has just begun, and waits for {who} which topics are there: try again in a moment"
+                who = f"{', '.join(waits_for)} to announce" if waits_for else "servers to announce"
+                return f"this proxy has just started and waits for {who} their topics: try again in a moment"
             self._has_learned = True
         return ""
 
@@ -441,13 +446,16 @@ class Proxy:
             since_ns, _ = self._silent[question.server]
             said = f"{who} has not answered for {(self._now.wall_ns - since_ns) / 1e9:.1f} s: try again"
         else:
-            said = f"{who} answers others and not this in time: try again"
+            said = f"{who} answers other requests, but not this one in time: try again"
         self._put_off(question, said)
 
     def _say_unheard(self, question: _Question) -> None:
         away = ", ".join(self._unheard)
-        said = f"{question.server} has no such subscription to {question.topic}, and {away} may have it and is away"
-        self._put_off(question, f"{said}: try again, or list it no longer")
+        said = (
+            f"{question.server} has no such subscription to {question.topic}, and {away}, which may have it, is not"
+            " available"
+        )
+        self._put_off(question, f"{said}: try again, or remove that server from the list")
 
     def _say(self, peer: int, word: StatusWord, text: str = "") -> None:
         self._effects.append(Answer(peer, self._status(word, text)))

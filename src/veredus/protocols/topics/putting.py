@@ -215,7 +215,7 @@ class Puts:
         del self._by_session[putter.session]
         putter.fence_count += 1
         if putter.fence_count > FENCES_MAX:
-            self._end(putter, StatusWord.REFUSED, f"{fence.message}: let nobody else publish as {putter.client}")
+            self._end(putter, StatusWord.REFUSED, f"{fence.message}: only one may publish as {putter.client}")
             return
         again = [way.asked._replace(peer=peer) for way in putter.on_its_way.values() for peer in way.peers]
         putter.waiting = again + putter.waiting
@@ -288,7 +288,7 @@ def _refusal(putter: _Putter, asked: _Asked, newest: int) -> str:
     first, last, known = asked.first - 1, asked.last - 1, newest - 1
     who, advice = f"{putter.client} on {putter.topic}", f"under a counter above {known}"
     if last == known:
-        return f"counter {last} of {who} was another body's: put it {advice}"
+        return f"counter {last} of {who} was used for another body: put this body {advice}"
     if last > known:
         return f"counters {first} to {last} of {who} begin at or below its last one, {known}: put {advice}"
     return f"counter {last} of {who} is below its last one, {known}: put {advice}"

@@ -216,9 +216,9 @@ class Server:
             self.answer(peer, StatusWord.BAD_MESSAGE, fault.message.encode(errors="backslashreplace"))
             return
         if self._is_draining:
-            self.answer(peer, StatusWord.SERVER_UNAVAILABLE, f"{self.server_id} stops: try again".encode())
+            self.answer(peer, StatusWord.SERVER_UNAVAILABLE, f"{self.server_id} is stopping: try again".encode())
         elif len(self._in_hand) >= self.settings.requests_max:
-            said = f"{len(self._in_hand)} requests are in hand, as many as may be: try again"
+            said = f"{len(self._in_hand)} requests are being handled, and this is the limit: try again"
             self.answer(peer, StatusWord.SERVER_UNAVAILABLE, said.encode())
         elif isinstance(message, Put | PutMany | Get | GetMany | Subscribe | Unsubscribe):
             self._in_hand[peer] = _InHand(message.topic, message, event.data)
@@ -233,9 +233,9 @@ class Server:
     def _judge(self, peer: int, message: Message) -> None:
         """Refuse what only proxies take, or nobody."""
         takes = "SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY, MERGE and TRANSFER"
-        said = f"a server takes {takes}; {name_of(message)} is for proxies"
+        said = f"a server accepts {takes}; {name_of(message)} is for proxies"
         if isinstance(message, Status):
-            said = "STATUS is an answer, and nothing was asked"
+            said = "STATUS is an answer, but there was no request"
         self.answer(peer, StatusWord.BAD_MESSAGE, said.encode())
 
     def _take(self, peer: int, message: Message, data: bytes, now: Now) -> None:
@@ -337,7 +337,7 @@ class Server:
 
     def _passed(self, peer: int, topic: str, address: str, status: Status | None, now: Now) -> None:
         if status is None:
-            said = f"{topic} went from {self.server_id} to {address}, which does not answer: try again"
+            said = f"{topic} was moved from {self.server_id} to {address}, which does not answer: try again"
             status = Status(self.server_id, StatusWord.SERVER_UNAVAILABLE, "", said.encode())
         self._ended(peer, status, now)
 

@@ -137,16 +137,16 @@ def encode_beyond(part: Part | Heard) -> bytes:
 def decode_part(transfer: Transfer) -> Part:
     """What a TRANSFER carries, checked. Raises `PeerFault("bad-message")`."""
     if not transfer.beyond:
-        said = "a TRANSFER between these servers says more than the page does, and this one does not"
-        raise PeerFault("bad-message", f"{said}: let both be of the same kind")
+        said = "these servers send an extended TRANSFER, and this one is not extended"
+        raise PeerFault("bad-message", f"{said}: use the same kind of server on both sides")
     try:
         part: Part = _decode_part(transfer.beyond)
     except (ValueError, RecursionError) as error:
-        raise PeerFault("bad-message", f"what a TRANSFER carries beyond the page does not decode: {error}") from None
+        raise PeerFault("bad-message", f"the extension of a TRANSFER does not decode: {error}") from None
     if isinstance(part, RowsPart):
         _check_rows(part, len(transfer.messages))
     elif transfer.messages:
-        raise PeerFault("bad-message", f"{len(transfer.messages)} messages came in a part that has none")
+        raise PeerFault("bad-message", f"{len(transfer.messages)} messages arrived in a part that must have none")
     return part
 
 
@@ -155,11 +155,11 @@ def _check_rows(part: RowsPart, count: int) -> None:
         part.sequences, part.times_us, part.event_times_us, part.keys, part.attributes, part.clients, part.counters
     )  # fmt: skip
     if any(len(column) != count for column in columns):
-        raise PeerFault("bad-message", f"{count} messages came, and columns of another length")
+        raise PeerFault("bad-message", f"{count} messages arrived with columns of another length")
     previous = 0
     for sequence in part.sequences:
         if not previous < sequence <= U63_MAX:
-            raise PeerFault("bad-message", f"sequence {sequence} does not come behind {previous}")
+            raise PeerFault("bad-message", f"sequence {sequence} is not after {previous}")
         previous = sequence
     late_us = part.offset_us[1]
     for time_us in part.times_us:

@@ -42,7 +42,7 @@ def asked_of(pattern: bytes, latest: int, wall_us: int) -> Asked:
     if latest >= FROM_TIME:
         return Asked(compiled, Start(StartKind.TIME, min(latest & _REST, wall_us)), 0)
     if latest > _REST:
-        raise Refused("bad-start", f"latest {latest} is neither a sequence nor a time: see the page of ZEPS 1")
+        raise Refused("bad-start", f"latest {latest} is neither a sequence nor a time: see the ZEPS 1 reference")
     return Asked(compiled, Start(StartKind.SEQUENCE, latest + 1 if latest else 0), latest)
 
 

@@ -102,7 +102,7 @@ class NodeLink:
             case FrameRefused() if self._phase is _Phase.LISTENING:
                 self._reject(event.code, event.message)
             case DeadlineReached() if self._deadlines.due(now.monotonic_ns):
-                self._reject("greeting-timeout", "too late: no ATTACH came in time")
+                self._reject("greeting-timeout", "no ATTACH arrived in time")
             case LinkClosed():
                 self._become_closed()
             case _:
@@ -213,7 +213,7 @@ class NodeLink:
                 if found is None:
                     break
                 if self._is_framed and found[1] != len(octets):
-                    raise PeerFault("bad-frame", "the frame goes on behind its command")
+                    raise PeerFault("bad-frame", "bytes follow the command in its frame")
                 self._heard_size += found[1] - start
                 start = found[1]
                 self._take(found[0], now)
@@ -229,21 +229,21 @@ class NodeLink:
 
     def _take(self, command: frames.Command, now: Now) -> None:
         if self._heard_size > self._limits.greeting_size_max:
-            raise PeerFault("too-large", "attach before saying so much")
+            raise PeerFault("too-large", "attach before sending more")
         match command:
             case frames.Attach(protocol, _, _) if protocol != frames.PROTOCOL.encode():
-                raise PeerFault("bad-protocol", "the protocol here is ZEPS")
+                raise PeerFault("bad-protocol", "the protocol of this listener is ZEPS")
             case frames.Attach(_, frames.VERSION, stream):
                 self._become_version1(stream, now)
             case frames.Attach(_, native.VERSION, stream) if not self._is_framed:
                 if stream:
-                    raise PeerFault("bad-attach", "version 2 names its streams later: attach to none")
+                    raise PeerFault("bad-attach", "in version 2, ATTACH must not name a stream: name streams later")
                 self._become_version2(now)
             case frames.Attach(_, version, _):
                 known = "1" if self._is_framed else "1 and 2"
-                raise PeerFault("version-unknown", f"version {version} is not spoken here: {known}")
+                raise PeerFault("version-unknown", f"version {version} is not supported, only {known}")
             case _:
-                raise PeerFault("unexpected", "a stream is opened by an ATTACH")
+                raise PeerFault("unexpected", "the first command must be ATTACH")
 
     def _become_version1(self, stream: bytes, now: Now) -> None:
         dialect = Version1(self.link, self._principal, stream, self._is_framed, self._limits, self._channel)

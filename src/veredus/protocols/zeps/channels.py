@@ -136,13 +136,15 @@ class Channels:
         number = frame.channel
         self._check_free(number)
         if len(self._channels) >= self._limits.channel_count_max:
-            raise PeerFault("too-many-channels", f"a connection has at most {self._limits.channel_count_max} channels")
+            raise PeerFault(
+                "too-many-channels", f"a connection may have at most {self._limits.channel_count_max} channels"
+            )
         self._channels[number] = _Channel(role)
         return session_of(self.link, number)
 
     def _check_free(self, number: int) -> None:
         if number == 0 or number in self._channels:
-            raise PeerFault("bad-frame", f"channel {number} cannot be opened: it is open")
+            raise PeerFault("bad-frame", f"channel {number} cannot be opened: it is already open")
 
     def _used(self, frame: Frame, *roles: _Role) -> _Channel | None:
         """The channel that a frame is on, None when it has ended. Raises `PeerFault` for another role, or too early."""
@@ -253,7 +255,7 @@ class Channels:
     def _request(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
         if frame.channel or not said.request:
-            raise PeerFault("bad-frame", "a REQUEST goes on channel 0 and has a number from 1")
+            raise PeerFault("bad-frame", "a REQUEST must use channel 0 and a number from 1")
         arguments = said.arguments
         if said.verb in PAGED_VERBS:
             limit = arguments.get("limit")
@@ -264,7 +266,7 @@ class Channels:
 
     def _close_channel(self, frame: Frame) -> None:
         if frame.channel == 0 or frame.size:
-            raise PeerFault("bad-frame", "CLOSE_CHANNEL goes on the channel, which is not 0, and is empty")
+            raise PeerFault("bad-frame", "CLOSE_CHANNEL must use the channel that it closes, not 0, and must be empty")
         self._end_channel(frame.channel)
         self._send(native.encode_frame(Kind.CHANNEL_CLOSED, frame.channel))
 

@@ -127,7 +127,7 @@ class ClientLink:
             raise Misuse("not-open", "wait until the link is open")
         if len(self._channels) >= self._channel_count_max:
             raise Misuse(
-                "too-many-channels", f"the node takes {self._channel_count_max} channels a connection: close some"
+                "too-many-channels", f"the node allows {self._channel_count_max} channels for a connection: close some"
             )
         channel = self._last_channel
         while True:
@@ -184,7 +184,7 @@ class ClientLink:
         try:
             found = frames.first_command(octets)
         except PeerFault as fault:
-            self._close("version-unknown", f"the peer is no ZEPS server: {fault.message}")
+            self._close("version-unknown", f"the peer is not a ZEPS server: {fault.message}")
             return b""
         if found is None:
             return b""
@@ -192,7 +192,8 @@ class ClientLink:
         if not isinstance(answer, frames.AttachOk):
             reason = answer.reason.decode("ascii", "replace") if isinstance(answer, frames.Invalid) else str(answer)
             message = (
-                f"the peer does not take version {native.VERSION} of ZEPS, which is needed here; it says: {reason}"
+                f"the peer does not support version {native.VERSION} of ZEPS, which this client needs; its reason:"
+                f" {reason}"
             )
             self._close("version-unknown", message)
             return b""
@@ -246,7 +247,7 @@ class ClientLink:
     def _watch(self, event: DeadlineReached, now: Now) -> None:
         for name in self._deadlines.due(now.monotonic_ns):
             if name == "greeting":
-                self._close("greeting-timeout", "the node did not greet in time")
+                self._close("greeting-timeout", "the node did not answer the greeting in time")
             elif now.monotonic_ns - self._received_ns >= self._silence_max_ns:
                 self._close("silent", f"the node was silent for {self._silence_max_ns / SECOND_NS:g} s")
             else:
@@ -262,10 +263,10 @@ class ClientLink:
 
     def _open(self, event: OpenRequested, now: Now) -> None:
         if not 0 < event.channel <= native.CHANNEL_MAX or event.channel in self._channels:
-            raise Misuse("channel-in-use", f"channel {event.channel} is in use: take a free one")
+            raise Misuse("channel-in-use", f"channel {event.channel} is in use: use a free one")
         if len(self._channels) >= self._channel_count_max:
             raise Misuse(
-                "too-many-channels", f"the node takes {self._channel_count_max} channels a connection: close some"
+                "too-many-channels", f"the node allows {self._channel_count_max} channels for a connection: close some"
             )
         credit = event.opening.credit if isinstance(event.opening, m.Subscribe) else 0
         self._channels[event.channel] = _Channel(_GRANT_KIND[type(event.opening)], credit=credit)
@@ -299,7 +300,7 @@ class ClientLink:
 
     def _say(self, event: MessageRequested, now: Now) -> None:
         if isinstance(event.message, m.Request) != (event.channel == 0):
-            raise Misuse("wrong-channel", "requests go on channel 0, everything else on a channel of its own")
+            raise Misuse("wrong-channel", "requests must use channel 0, and everything else a channel of its own")
         if event.channel == 0 or self._is_usable(event.channel):
             self._send((native.encode_message(event.channel, event.message),), now)
 
@@ -318,7 +319,7 @@ class ClientLink:
         welcome = native.decode_message(frame)
         assert isinstance(welcome, m.Welcome)
         if welcome.version != native.VERSION:
-            raise PeerFault("version-unknown", f"the node welcomes to version {welcome.version}")
+            raise PeerFault("version-unknown", f"the node answers with version {welcome.version}")
         self._phase = _Phase.OPEN
         self._deadlines.clear("greeting")
         self._parser.size_max = min(welcome.frame_size_max + DELIVER_SLACK_SIZE, self._settings.frame_size_max)
@@ -349,7 +350,7 @@ class ClientLink:
         channel = self._channels.get(frame.channel)
         if channel is None or channel.grant_kind != frame.kind or channel.phase is _ChannelPhase.OPEN:
             raise PeerFault(
-                "bad-frame", f"a {native.name_of(frame.kind)} frame that channel {frame.channel} has not asked for"
+                "bad-frame", f"a {native.name_of(frame.kind)} frame that was not requested on channel {frame.channel}"
             )
         grant: Any = native.decode_message(frame)
         if channel.phase is _ChannelPhase.OPENING:
@@ -366,7 +367,7 @@ class ClientLink:
             redelivered_to, records = native.decode_deliver(frame)
             channel, size = self._channels[frame.channel], native.HEAD_SIZE + frame.size
             if channel.credit <= 0:
-                raise PeerFault("over-credit", f"channel {frame.channel} has no credit, and the node delivers")
+                raise PeerFault("over-credit", f"channel {frame.channel} has no credit left, but the node delivers")
             channel.credit -= size
             self._effects.append(TellDelivery(frame.channel, redelivered_to, records, size))
 

@@ -265,7 +265,7 @@ def decode_command(data: Octets, size_max: int) -> Command:
     except _Short:
         raise PeerFault("truncated", "the frame ends within its command") from None
     if end != len(octets) or (isinstance(command, Publish) and len(command.keys) != 1):
-        raise PeerFault("bad-frame", "the frame goes on behind its command")
+        raise PeerFault("bad-frame", "bytes follow the command in its frame")
     return command
 
 
@@ -297,7 +297,7 @@ def first_command(octets: bytes, start: int = 0) -> tuple[Command, int] | None:
     For greetings: what has a chunk is refused before its chunk has come. Raises `PeerFault`.
     """
     if octets.startswith(_WITH_CHUNK, start):
-        raise PeerFault("unexpected", "a stream is opened by an ATTACH")
+        raise PeerFault("unexpected", "the first command must be ATTACH")
     try:
         return command_at(octets, start, 0)
     except _Short:
@@ -311,7 +311,7 @@ def command_at(octets: bytes, start: int, size_max: int) -> tuple[Command, int]:
     head = octets[start : start + HEAD_SIZE]
     if not head.startswith(SIGNATURE[: len(head)]):
         wrong = head[0] if head[0] != SIGNATURE[0] else head[1]
-        raise PeerFault("bad-frame", f"a command starts with AA A5: {wrong:02X} is not of it")
+        raise PeerFault("bad-frame", f"a command must start with AA A5, not with {wrong:02X}")
     if len(head) < HEAD_SIZE:
         raise _Short(start + HEAD_SIZE)
     command_id = head[2]
@@ -322,7 +322,7 @@ def command_at(octets: bytes, start: int, size_max: int) -> tuple[Command, int]:
         return plain, start + HEAD_SIZE
     read = _READERS.get(command_id)
     if read is None:
-        raise PeerFault("bad-frame", f"there is no command {command_id}")
+        raise PeerFault("bad-frame", f"unknown command {command_id}")
     return read(octets, start + HEAD_SIZE)
 
 
@@ -353,7 +353,7 @@ def _publish_at(octets: bytes, start: int, size_max: int) -> tuple[Publish, int]
 
 def _checked_size(size: int, size_max: int) -> int:
     if size > size_max:
-        raise PeerFault("too-large", f"a body has at most {size_max} octets here, this one says {size}")
+        raise PeerFault("too-large", f"this listener accepts bodies of at most {size_max} bytes, this one has {size}")
     return size
 
 

@@ -44,4 +44,4 @@ class Held:
     @property
     def overflow(self) -> PeerFault:
         """What is to be said of octets for which there was no room."""
-        return PeerFault("too-large", f"more than {self._size_max} octets came before ATTACH-OK: wait for it")
+        return PeerFault("too-large", f"more than {self._size_max} bytes arrived before ATTACH-OK: wait for ATTACH-OK")

@@ -62,7 +62,9 @@ class Interests:
     def check_room(self, more: int) -> None:
         """Raises `Refused("bad-filter")` where `more` and one interests are too many."""
         if len(self._walking) + len(self._others) + more >= PATTERN_COUNT_MAX:
-            raise Refused("bad-filter", f"one client has at most {PATTERN_COUNT_MAX} subscriptions at once")
+            raise Refused(
+                "bad-filter", f"one client may have at most {PATTERN_COUNT_MAX} subscriptions at the same time"
+            )
 
     def add(self, pattern: Pattern, latest: int) -> None:
         """One more interest; the present leg ends where it is, and `next_leg` says how to go on."""

@@ -196,7 +196,7 @@ def decode_message(frame: Frame) -> m.Message:
     """
     decode = _DECODERS.get(frame.kind)
     if decode is None:
-        raise PeerFault("bad-frame", f"a {name_of(frame.kind)} frame is no map")
+        raise PeerFault("bad-frame", f"a {name_of(frame.kind)} frame is not a map")
     body = frame.body
     try:
         message: m.Message = decode(body)
@@ -210,9 +210,7 @@ def decode_message(frame: Frame) -> m.Message:
         raise SessionFault("bad-request", what) from None
     for name in names:
         if name.endswith("!") and name not in _FIELDS[frame.kind]:
-            raise PeerFault(
-                "bad-frame", f"field {name!r} of a {name_of(frame.kind)} frame must be understood, and is not"
-            )
+            raise PeerFault("bad-frame", f"field {name!r} of a {name_of(frame.kind)} frame is required and unknown")
     return message
 
 
@@ -232,12 +230,13 @@ def decode_offer(frame: Frame, limits: BatchLimits) -> tuple[memoryview, BatchHe
     """
     record = frame.memory
     if frame.size % 8 or frame.size < _SIZES_OFFSET + _SIZES.size:
-        raise PeerFault("bad-frame", f"an OFFER holds one padded record, this has {frame.size} bytes")
+        raise PeerFault("bad-frame", f"an OFFER must have one padded record, this one has {frame.size} bytes")
     payload_size, token_size = _SIZES.unpack_from(record, _SIZES_OFFSET)
     end = ENVELOPE_SIZE + 64 + payload_size + token_size
     if aligned(end) != frame.size or any(record[end:]):
         raise PeerFault(
-            "bad-frame", f"an OFFER of {frame.size} bytes holds a record of {end} and zeros up to {aligned(end)}"
+            "bad-frame",
+            f"an OFFER of {frame.size} bytes must have a record of {end} bytes and zeros up to {aligned(end)}",
         )
     batch = record[ENVELOPE_SIZE:end]
     header = read_header(batch)
@@ -261,7 +260,9 @@ def first_number_of(frame: Frame) -> int:
 def decode_deliver(frame: Frame) -> tuple[int, memoryview]:
     """The `redelivered_to` of a DELIVER and its records. Raises `PeerFault`."""
     if frame.size < 8 or frame.size % 8:
-        raise PeerFault("bad-frame", f"a DELIVER holds a number and padded records, this has {frame.size} bytes")
+        raise PeerFault(
+            "bad-frame", f"a DELIVER must have a number and padded records, this one has {frame.size} bytes"
+        )
     redelivered_to: int = _U64.unpack_from(frame.memory, 0)[0]
     return redelivered_to, frame.memory[8:]
 
@@ -269,7 +270,9 @@ def decode_deliver(frame: Frame) -> tuple[int, memoryview]:
 def decode_receipts(frame: Frame) -> list[Receipt]:
     """The receipts of a RECEIPT. Raises `PeerFault`."""
     if not frame.size or frame.size % _RECEIPT.size:
-        raise PeerFault("bad-frame", f"a RECEIPT holds receipts of {_RECEIPT.size} bytes, this has {frame.size}")
+        raise PeerFault(
+            "bad-frame", f"a RECEIPT must have receipts of {_RECEIPT.size} bytes, this one has {frame.size}"
+        )
     return [
         Receipt(last, sequence, bool(is_duplicate), durability)
         for last, sequence, is_duplicate, durability in _RECEIPT.iter_unpack(frame.memory)
@@ -279,7 +282,7 @@ def decode_receipts(frame: Frame) -> list[Receipt]:
 def decode_credit(frame: Frame) -> int:
     """The size in bytes that a CREDIT grants. Raises `PeerFault`."""
     if frame.size != _U64.size:
-        raise PeerFault("bad-frame", f"a CREDIT has 8 bytes, this has {frame.size}")
+        raise PeerFault("bad-frame", f"a CREDIT must have 8 bytes, this one has {frame.size}")
     size: int = _U64.unpack_from(frame.memory, 0)[0]
     return size
 
@@ -287,7 +290,7 @@ def decode_credit(frame: Frame) -> int:
 def decode_handed(frame: Frame) -> int:
     """The sequence that a HANDED names. Raises `PeerFault`."""
     if frame.size != _U64.size:
-        raise PeerFault("bad-frame", f"a HANDED has 8 bytes, this has {frame.size}")
+        raise PeerFault("bad-frame", f"a HANDED must have 8 bytes, this one has {frame.size}")
     sequence: int = _U64.unpack_from(frame.memory, 0)[0]
     return sequence
 
@@ -295,14 +298,14 @@ def decode_handed(frame: Frame) -> int:
 def decode_settle(frame: Frame) -> tuple[tuple[int, int], ...]:
     """The ranges of a SETTLE. Raises `PeerFault`."""
     if not frame.size or frame.size % 16:
-        raise PeerFault("bad-frame", f"a SETTLE holds pairs of 16 bytes, this has {frame.size}")
+        raise PeerFault("bad-frame", f"a SETTLE must have pairs of 16 bytes, this one has {frame.size}")
     return _unpack_ranges(frame.memory)
 
 
 def decode_settled(frame: Frame) -> tuple[int, tuple[tuple[int, int], ...]]:
     """The floor and the ranges of a SETTLED. Raises `PeerFault`."""
     if frame.size % 16 != 8:
-        raise PeerFault("bad-frame", f"a SETTLED holds a floor and pairs of 16 bytes, this has {frame.size}")
+        raise PeerFault("bad-frame", f"a SETTLED must have a floor and pairs of 16 bytes, this one has {frame.size}")
     floor: int = _U64.unpack_from(frame.memory, 0)[0]
     return floor, _unpack_ranges(frame.memory[8:])
 
@@ -311,7 +314,7 @@ def check_ping(frame: Frame) -> None:
     """Raise `PeerFault` unless a PING or PONG is as it should be."""
     if frame.size > PING_SIZE_MAX:
         raise PeerFault(
-            "bad-frame", f"a {name_of(frame.kind)} has at most {PING_SIZE_MAX} bytes, this has {frame.size}"
+            "bad-frame", f"a {name_of(frame.kind)} may have at most {PING_SIZE_MAX} bytes, this one has {frame.size}"
         )
 
 
@@ -319,7 +322,7 @@ def _unpack_ranges(memory: memoryview) -> tuple[tuple[int, int], ...]:
     ranges = tuple(_RANGE.iter_unpack(memory))
     for first, last in ranges:
         if first > last:
-            raise SessionFault("bad-request", f"a range from {first} to {last} is none")
+            raise SessionFault("bad-request", f"{first} to {last} is not a range")
     return ranges
 
 

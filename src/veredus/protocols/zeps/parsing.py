@@ -102,7 +102,7 @@ class FrameParser:
         """Forget what there is of a frame that is not whole: nothing more comes out."""
         self._held = bytearray()
         if self.fault is None:
-            self.fault = PeerFault("closed", "the link is over")
+            self.fault = PeerFault("closed", "the link has ended")
 
     def get_buffer(self, hint: int = -1) -> memoryview:
         """Memory to read into: the rest of the frame that has begun when it is a large one, else room for many."""
@@ -139,9 +139,9 @@ class FrameParser:
 
 def _head_fault(size: int, kind: int, flags: int, size_max: int) -> PeerFault | None:
     if size > size_max:
-        return PeerFault("too-large", f"a frame has at most {size_max} bytes here, this one says {size}")
+        return PeerFault("too-large", f"a frame may have at most {size_max} bytes, this one announces {size}")
     if flags & REQUIRED_FLAGS:
-        return PeerFault("bad-frame", f"frame flags {flags:#04x} have required bits that are not known here")
+        return PeerFault("bad-frame", f"frame flags {flags:#04x} have unknown required bits")
     if kind < OPTIONAL_KIND:
-        return PeerFault("bad-frame", f"frame kind {kind:#04x} is not known here")
+        return PeerFault("bad-frame", f"unknown frame kind {kind:#04x}")
     return None

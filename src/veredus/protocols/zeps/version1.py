@@ -156,7 +156,7 @@ class Version1:
         elif self.phase in _HOLDING:
             self._held.hold(command)
         elif self.phase is Phase.OPEN:
-            raise PeerFault("unexpected", f"{type(command).__name__} is nothing that a client says here")
+            raise PeerFault("unexpected", f"{type(command).__name__} is not allowed here")
 
     def _blame(self, error: VeredusError) -> None:
         """A command cannot be obeyed: what came before it counts, and is answered, then INVALID says why."""

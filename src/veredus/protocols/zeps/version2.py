@@ -173,7 +173,7 @@ class Version2:
     def _count_greeting(self, frame: Frame) -> None:
         self._greeting_size += native.HEAD_SIZE + len(frame.memory)
         if self._greeting_size > self._limits.greeting_size_max:
-            raise PeerFault("too-large", f"a greeting has at most {self._limits.greeting_size_max} bytes")
+            raise PeerFault("too-large", f"a greeting may have at most {self._limits.greeting_size_max} bytes")
 
     def _fail(self, fault: PeerFault) -> None:
         if self.phase is Phase.CLOSED:
@@ -203,18 +203,20 @@ class Version2:
         self._become_closed()
 
     def _drain(self, event: DrainRequested, now: Now) -> None:
-        self._say_goodbye(event.code, event.message or "the node stops: connect to another, or again later")
+        self._say_goodbye(
+            event.code, event.message or "the node is stopping: connect to another one, or try again later"
+        )
 
     def _watch(self, event: DeadlineReached, now: Now) -> None:
         if self._deadlines.due(now.monotonic_ns):
-            self._say_goodbye("greeting-timeout", "no HELLO came in time")
+            self._say_goodbye("greeting-timeout", "no HELLO arrived in time")
             return
         verdict = self._liveness.look(now.monotonic_ns)
         if verdict is Verdict.PING:
             self._send(native.encode_frame(Kind.PING, 0))
         elif verdict is Verdict.SILENT:
             silent_s = self._liveness.silent_ns(now.monotonic_ns) / 1e9
-            self._say_goodbye("silent", f"nothing was heard for {silent_s:g} s")
+            self._say_goodbye("silent", f"the peer was silent for {silent_s:g} s")
 
     def _pause(self, event: ReadingPaused, now: Now) -> None:
         self._liveness.pause()
@@ -242,7 +244,7 @@ class Version2:
         hello = native.decode_message(frame)
         assert isinstance(hello, m.Hello)
         if hello.version != native.VERSION:
-            raise PeerFault("version-unknown", f"version {hello.version} is not spoken here, {native.VERSION} is")
+            raise PeerFault("version-unknown", f"version {hello.version} is not supported, only {native.VERSION}")
         self.phase = Phase.ASKING
         if self.principal and not hello.token:
             self._welcome(self.principal, now)

@@ -205,7 +205,7 @@ class Connection:
 
     def _check_held(self) -> None:
         if self.phase is Phase.ASKING and len(self._held) > self._bounds.handshake_size_max:
-            self.fail(PeerFault("too-large", "wait for the answer before saying so much"))
+            self.fail(PeerFault("too-large", "wait for the answer before sending more"))
 
     def fail(self, fault: PeerFault) -> None:
         """End the connection, for this reason; in a handshake the peer is told."""
@@ -239,7 +239,7 @@ class Connection:
             self._outgoing.append(rest[greeting.VERSION_SIZE :])
         if mechanism is None or mechanism is not self.mechanism:
             names = ", ".join(name.decode() for name in self._mechanisms)
-            raise PeerFault("bad-mechanism", f"{said.mechanism[:20]!r} is not spoken here: {names}")
+            raise PeerFault("bad-mechanism", f"{said.mechanism[:20]!r} is not supported: {names}")
         self._become(Phase.HANDSHAKE)
         self._answer(mechanism.begin())
         return start + greeting.SIZE
@@ -250,7 +250,7 @@ class Connection:
             return start
         flags, body, stop = found
         if not flags & frames.COMMAND:
-            raise PeerFault("unexpected", "a handshake has commands only")
+            raise PeerFault("unexpected", "a handshake may have only commands")
         self._heard_size += stop - start
         name, data = frames.split_command(view[body:stop])
         if name == b"ERROR":
@@ -312,9 +312,9 @@ class Connection:
             return None
         flags = view[start]
         if flags & ~(frames.MORE | frames.LONG | frames.COMMAND):
-            raise PeerFault("bad-frame", f"the flags {flags:02X} of a frame are reserved")
+            raise PeerFault("bad-frame", f"the flags {flags:02X} of a frame have reserved bits")
         if flags & frames.COMMAND and flags & frames.MORE:
-            raise PeerFault("bad-frame", "a command is one frame")
+            raise PeerFault("bad-frame", "a command must be one frame")
         if there < 2:
             self._needed = 2
             return None
@@ -334,14 +334,14 @@ class Connection:
     def _check_size(self, flags: int, size: int, head_size: int) -> None:
         if self.phase is not Phase.TRAFFIC:
             if self._heard_size + head_size + size > self._bounds.handshake_size_max:
-                raise PeerFault("too-large", f"a handshake has at most {self._bounds.handshake_size_max} bytes here")
+                raise PeerFault("too-large", f"a handshake may have at most {self._bounds.handshake_size_max} bytes")
         elif flags & frames.COMMAND:
             if size > self._bounds.command_size_max:
-                raise PeerFault("too-large", f"a command has at most {self._bounds.command_size_max} bytes here")
+                raise PeerFault("too-large", f"a command may have at most {self._bounds.command_size_max} bytes")
         elif self._part_size + size > self.message_size_max + self._sealed_size:
-            raise PeerFault("too-large", f"a message has at most {self.message_size_max} bytes here, in all its frames")
+            raise PeerFault("too-large", f"all frames of a message may have at most {self.message_size_max} bytes")
         elif len(self._parts) >= self._bounds.parts_max:
-            raise PeerFault("too-large", f"a message has at most {self._bounds.parts_max} frames here")
+            raise PeerFault("too-large", f"a message may have at most {self._bounds.parts_max} frames")
 
     @property
     def _sealed_size(self) -> int:
@@ -351,7 +351,7 @@ class Connection:
         name, data = frames.split_command(body)
         if name == b"PING":
             if not 2 <= len(data) <= 2 + frames.PING_CONTEXT_SIZE_MAX:
-                raise PeerFault("bad-frame", "a PING has a time to live, and at most 16 octets beside it")
+                raise PeerFault("bad-frame", "a PING must have a time to live, and at most 16 bytes after it")
             self.ping_ttl = int.from_bytes(data[:2], "big")
             self._command(frames.command_body(b"PONG", data[2:]))
         elif name == b"ERROR":

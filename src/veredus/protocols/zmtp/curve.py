@@ -79,12 +79,12 @@ class Sealed:
         """The flags and the body of a MESSAGE. Raises `PeerFault`."""
         data = bytes(body)
         if len(data) < 33 or not data.startswith(b"\x07MESSAGE"):
-            raise PeerFault("bad-frame", "after the handshake of CURVE there is MESSAGE only")
+            raise PeerFault("bad-frame", "after the handshake of CURVE, only MESSAGE is allowed")
         nonce = self._check_nonce(data[8:16])
         text = self._opened(data[16:], self._their_prefix + nonce)
         flags = text[0]
         if flags & ~(frames.MORE | frames.COMMAND) or flags == frames.MORE | frames.COMMAND:
-            raise PeerFault("bad-frame", f"the flags {flags:02X} of a MESSAGE are reserved")
+            raise PeerFault("bad-frame", f"the flags {flags:02X} of a MESSAGE have reserved bits")
         return flags, memoryview(text)[1:]
 
     def _next_nonce(self) -> bytes:
@@ -94,7 +94,7 @@ class Sealed:
     def _check_nonce(self, nonce: bytes) -> bytes:
         number = int.from_bytes(nonce, "big")
         if number <= self._heard:
-            raise PeerFault("bad-frame", "a nonce comes once, and grows")
+            raise PeerFault("bad-frame", "nonces must grow")
         self._heard = number
         return nonce
 
@@ -127,7 +127,7 @@ class CurveServer(Sealed):
     def take(self, name: bytes, data: bytes) -> Sequence[bytes]:
         """HELLO, or INITIATE, whose key is judged. Raises `PeerFault`."""
         if name != self._expected:
-            raise PeerFault("unexpected", f"the handshake of CURVE goes on with {self._expected.decode()}")
+            raise PeerFault("unexpected", f"the next command of the CURVE handshake must be {self._expected.decode()}")
         if name == b"HELLO":
             return (self._welcome(data),)
         self._take_initiate(data)
@@ -143,7 +143,7 @@ class CurveServer(Sealed):
 
     def _welcome(self, data: bytes) -> bytes:
         if len(data) != _HELLO_SIZE or data[:74] != b"\x01\x00" + bytes(72):
-            raise PeerFault("bad-frame", "this is no HELLO of CurveZMQ 1.0")
+            raise PeerFault("bad-frame", "this is not a HELLO of CurveZMQ 1.0")
         self._client = data[74:106]
         nonce = self._check_nonce(data[106:114])
         signature = _open_box(data[114:], b"CurveZMQHELLO---" + nonce, self._client, self._keys.secret)
@@ -161,7 +161,7 @@ class CurveServer(Sealed):
 
     def _take_initiate(self, data: bytes) -> None:
         if len(data) < _INITIATE_SIZE_MIN or data[:_COOKIE_SIZE] != self._cookie:
-            raise PeerFault("bad-frame", "this is no INITIATE that belongs to our WELCOME")
+            raise PeerFault("bad-frame", "this INITIATE does not belong to the WELCOME of this node")
         nonce = self._check_nonce(data[_COOKIE_SIZE : _COOKIE_SIZE + 8])
         text = self._opened(data[_COOKIE_SIZE + 8 :], b"CurveZMQINITIATE" + nonce)
         if len(text) < 128:
@@ -201,7 +201,7 @@ class CurveClient(Sealed):
     def take(self, name: bytes, data: bytes) -> Sequence[bytes]:
         """WELCOME, then READY. Raises `PeerFault`."""
         if name != self._expected:
-            raise PeerFault("unexpected", f"the handshake of CURVE goes on with {self._expected.decode()}")
+            raise PeerFault("unexpected", f"the next command of the CURVE handshake must be {self._expected.decode()}")
         if name == b"WELCOME":
             return (self._initiate(data),)
         nonce = self._check_nonce(data[:8])
@@ -215,7 +215,7 @@ class CurveClient(Sealed):
 
     def _initiate(self, data: bytes) -> bytes:
         if len(data) != _WELCOME_SIZE:
-            raise PeerFault("bad-frame", "this is no WELCOME of CurveZMQ 1.0")
+            raise PeerFault("bad-frame", "this is not a WELCOME of CurveZMQ 1.0")
         text = _open_box(data[16:], b"WELCOME-" + data[:16], self._server, self._transient.secret)
         server, cookie = text[:32], text[32:]
         self._session = _shared(server, self._transient.secret)
@@ -243,6 +243,4 @@ def _open_box(box: bytes, nonce: bytes, public: bytes, secret: bytes) -> bytes:
 
 
 def _forged() -> PeerFault:
-    return PeerFault(
-        "unauthenticated", "a box cannot be opened: the keys do not belong together, or it was tampered with"
-    )
+    return PeerFault("unauthenticated", "a box cannot be decrypted: the keys do not match, or it was changed")

@@ -66,7 +66,7 @@ def split_command(body: Octets) -> tuple[bytes, bytes]:
     reader = OctetsReader(body)
     size = reader.number(1)
     if not size:
-        raise PeerFault("bad-frame", "a command has a name")
+        raise PeerFault("bad-frame", "a command must have a name")
     name = bytes(reader.take(size))
     return name, bytes(body[1 + size :])
 
@@ -94,7 +94,7 @@ def decode_properties(data: Octets) -> dict[bytes, bytes]:
     while reader.offset < len(data):
         size = reader.number(1)
         if not size:
-            raise PeerFault("bad-frame", "a property has a name")
+            raise PeerFault("bad-frame", "a property must have a name")
         name = bytes(reader.take(size)).lower()
         properties[name] = bytes(reader.take(reader.number(4)))
     return properties

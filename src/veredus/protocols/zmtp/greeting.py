@@ -39,11 +39,11 @@ def encode_greeting(mechanism: bytes, is_server: bool) -> bytes:
 def check_start(octets: Octets) -> None:
     """Check what has come of a greeting, however little. Raises `PeerFault` for what is no ZMTP of version 3."""
     if len(octets) > 0 and octets[0] != 0xFF:
-        raise PeerFault("bad-frame", f"a ZMTP greeting begins with FF, not with {octets[0]:02X}")
+        raise PeerFault("bad-frame", f"a ZMTP greeting must begin with FF, not with {octets[0]:02X}")
     if len(octets) >= _SIGNATURE_SIZE and octets[_SIGNATURE_SIZE - 1] & 1 == 0:
-        raise PeerFault("version-unknown", "ZMTP 1.0 is not spoken here: 3.0 and later")
+        raise PeerFault("version-unknown", "ZMTP 1.0 is not supported, only 3.0 and later")
     if len(octets) > _SIGNATURE_SIZE and octets[_SIGNATURE_SIZE] < 3:
-        raise PeerFault("version-unknown", "ZMTP 2.0 is not spoken here: 3.0 and later")
+        raise PeerFault("version-unknown", "ZMTP 2.0 is not supported, only 3.0 and later")
 
 
 def decode_greeting(octets: Octets) -> Greeting:
@@ -52,5 +52,5 @@ def decode_greeting(octets: Octets) -> Greeting:
     data = bytes(octets)
     mechanism, _, rest = data[VERSION_SIZE : VERSION_SIZE + _MECHANISM_SIZE].partition(b"\0")
     if rest.strip(b"\0") or not mechanism:
-        raise PeerFault("bad-frame", "a mechanism is a name, padded with zeros")
+        raise PeerFault("bad-frame", "a mechanism must be a name, padded with zeros")
     return Greeting(data[10], data[11], mechanism, data[VERSION_SIZE + _MECHANISM_SIZE] == 1)

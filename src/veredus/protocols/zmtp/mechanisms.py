@@ -45,7 +45,7 @@ class Local(NamedTuple):
             who = ", ".join(name.decode() for name in allowed)
             raise PeerFault("bad-socket-type", f"a {self.socket_type.decode()} talks to {who}, not to {said!r}")
         if len(identity) > IDENTITY_SIZE_MAX or identity.startswith(b"\0"):
-            raise PeerFault("bad-frame", "an identity has at most 255 octets, the first of which is not zero")
+            raise PeerFault("bad-frame", "an identity may have at most 255 bytes, and the first must not be zero")
         return Remote(socket_type, identity)
 
 
@@ -135,7 +135,7 @@ class Null(Open):
     def take(self, name: bytes, data: bytes) -> Sequence[bytes]:
         """READY, and nothing else."""
         if name != b"READY":
-            raise PeerFault("unexpected", "the handshake of NULL is READY")
+            raise PeerFault("unexpected", "the command of the NULL handshake must be READY")
         self.remote = self._local.check(data)
         self.is_done = True
         return (self._ready(),) if self._is_answering else ()

@@ -38,13 +38,13 @@ class PlainServer(Open):
     def take(self, name: bytes, data: bytes) -> Sequence[bytes]:
         """HELLO, whose password is judged, or INITIATE."""
         if name != self._expected:
-            raise PeerFault("unexpected", f"the handshake of PLAIN goes on with {self._expected.decode()}")
+            raise PeerFault("unexpected", f"the next command of the PLAIN handshake must be {self._expected.decode()}")
         if name == b"HELLO":
             reader = OctetsReader(data)
             reader.take(reader.number(1))
             password = bytes(reader.take(reader.number(1)))
             if reader.offset != len(data):
-                raise PeerFault("bad-frame", "a HELLO of PLAIN has a name and a password")
+                raise PeerFault("bad-frame", "a HELLO of PLAIN must have a name and a password")
             self.asked = Credential(password.decode("latin-1"))
             return ()
         self.remote = self._local.check(data)
@@ -79,7 +79,7 @@ class PlainClient(Open):
     def take(self, name: bytes, data: bytes) -> Sequence[bytes]:
         """WELCOME, then READY."""
         if name != self._expected:
-            raise PeerFault("unexpected", f"the handshake of PLAIN goes on with {self._expected.decode()}")
+            raise PeerFault("unexpected", f"the next command of the PLAIN handshake must be {self._expected.decode()}")
         if name == b"WELCOME":
             self._expected = b"READY"
             return (frames.command_body(b"INITIATE", self._local.encode()),)

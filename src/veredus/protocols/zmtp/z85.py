@@ -22,13 +22,13 @@ def encode_z85(octets: bytes) -> str:
 def decode_z85(text: str) -> bytes:
     """The octets of a text. Raises `ValueError`."""
     if len(text) % 5 or not all(character in _VALUES for character in text):
-        raise ValueError("this is no Z85: its length is a multiple of five, and it has neither blanks nor quotes")
+        raise ValueError("not Z85: its length must be a multiple of five, without blanks and quotes")
     octets = []
     for start in range(0, len(text), 5):
         value = 0
         for character in text[start : start + 5]:
             value = value * 85 + _VALUES[character]
         if value >> 32:
-            raise ValueError("this is no Z85: five characters say more than four octets hold")
+            raise ValueError("not Z85: five characters exceed four bytes")
         octets.append(value.to_bytes(4, "big"))
     return b"".join(octets)
