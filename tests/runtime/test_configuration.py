@@ -7,6 +7,7 @@ import pytest
 from veredus.kernel.errors import Refused
 from veredus.node.settings import SETTINGS
 from veredus.runtime.configuration import Flag, read_configuration
+from veredus.runtime.limits import config_of
 
 
 def written(directory: Path, text: str) -> Path:
@@ -61,7 +62,7 @@ def test_a_configured_stream_inherits_what_it_does_not_say(tmp_path: Path) -> No
         tmp_path,
         '[streams]\nretention_age = "7d"\nretention_size = "1 GiB"\n[stream."trades.eu"]\nretention_age = "1h"\n',
     )
-    config = read_configuration(file).settings.stream["trades.eu"].config
+    config = config_of(read_configuration(file).settings.stream["trades.eu"])
     assert (config.retention_age_s, config.retention_size) == (3600.0, 1 << 30)
 
 
