@@ -34,12 +34,12 @@ $(SET_UP): pyproject.toml scripts/setup $(wildcard requirements/*.txt)
 	@JAVA_HOME="$(CALLER_JAVA_HOME)" scripts/setup
 
 .PHONY: format
-format: $(SET_UP) ## format the sources and mend what the linter can
+format: $(SET_UP) ## format the sources, and fix what the linter can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 .PHONY: static
-static: $(SET_UP) ## format, lint, types and import contract, changing nothing
+static: $(SET_UP) ## check format, lint, types and import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -50,30 +50,30 @@ seeds: $(SET_UP) ## simulated worlds: make seeds SEEDS=200 FIRST=1
 	$(BIN)/veredus sim run --first $(FIRST) --seeds $(SEEDS)
 
 .PHONY: campaign
-campaign: $(SET_UP) ## seeds for hours, gone on with where it ended: make campaign ARGS='--hours 8'
+campaign: $(SET_UP) ## seeds for hours; continues the last campaign: make campaign ARGS='--hours 8'
 	$(BIN)/veredus sim campaign --ledger docs/proof-ledger.json --page docs/proof.md $(ARGS)
 
 .PHONY: mutants
-mutants: $(SET_UP) ## planted bugs, and which net catches which: make mutants ARGS='--only NAME'
+mutants: $(SET_UP) ## planted bugs, and which tests find which bug: make mutants ARGS='--only NAME'
 	$(BIN)/python -m mutants --seeds $(MUTANT_SEEDS) $(ARGS)
 
 .PHONY: quick
-quick: $(SET_UP) ## the tests that need neither Spark, nor foreign servers, nor long
+quick: $(SET_UP) ## the quick tests, without Spark and other servers
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not spark and not slow and not interop" $(ARGS)
 
 .PHONY: check
-check: static quick seeds ## all that should pass before each commit, in under 90 seconds
+check: static quick seeds ## everything that must pass before each commit, in under 90 seconds
 
 .PHONY: test
 test: $(SET_UP) ## all tests: make test ARGS='-k fenced'
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 .PHONY: attack
-attack: $(SET_UP) ## attacks at full size, with their figures in docs/security.md
+attack: $(SET_UP) ## attacks at full size; their measurements go to docs/security.md
 	ATTACK_FULL=1 $(BIN)/python -m pytest tests/attack --timeout 300 $(ARGS)
 
 .PHONY: demo
-demo: $(SET_UP) ## the whole way on real flights, with kills: make demo SEED=7
+demo: $(SET_UP) ## publishers, node and Spark on real flights, with kills: make demo SEED=7
 	$(BIN)/python examples/demo/run.py $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: demo-topics
@@ -81,7 +81,7 @@ demo-topics: $(SET_UP) ## 50 clients on topics, with kills and merges: make demo
 	$(BIN)/python examples/topics/run.py $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: chaos
-chaos: $(SET_UP) ## real processes that fail on purpose: 20 runs of a minute, each audited
+chaos: $(SET_UP) ## inject faults into real processes: 20 runs of a minute, each audited
 	$(BIN)/veredus chaos --seed $(or $(SEED),1) --runs 20 --seconds 60 $(ARGS)
 
 .PHONY: bench-audit
@@ -89,22 +89,22 @@ bench-audit: $(SET_UP) ## measure the audit: make bench-audit ARGS='--count 1000
 	$(BIN)/python -m benchmarks.audit $(ARGS)
 
 .PHONY: bench
-bench: $(SET_UP) ## measure Veredus beside its peers: make bench ARGS=--quick
+bench: $(SET_UP) ## measure Veredus and other systems: make bench ARGS=--quick
 	$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: bench-peers
-bench-peers: ## install the peers that are measured, with apt
+bench-peers: ## install the other systems for make bench, with apt
 	scripts/install-peers
 
 .PHONY: fuzz
-fuzz: $(SET_UP) ## feed the decoders garbage: make fuzz FUZZ_SECONDS=60
+fuzz: $(SET_UP) ## test the decoders with random input: make fuzz FUZZ_SECONDS=60
 	$(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS) $(ARGS)
 
 .PHONY: pins
-pins: $(SET_UP) ## resolve the ranges of pyproject.toml anew
+pins: $(SET_UP) ## resolve the version ranges of pyproject.toml again
 	scripts/pin
 
 .PHONY: clean
-clean: ## remove all that was made here, the virtual environment too
+clean: ## remove everything that make has created, also the virtual environment
 	rm -rf .venv .java .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
