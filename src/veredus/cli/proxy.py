@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def proxy(config: Path | None, listen: str | None, others: tuple[str, ...]) -> None:
     """Run a proxy of the topic service until it is interrupted.
 
-    Ctrl-C or SIGTERM lets the questions that are on their way be answered. A proxy keeps nothing: the servers tell it
-    which topics are theirs.
+    After Ctrl-C or SIGTERM, the proxy answers the open requests and stops. A proxy stores nothing: the servers announce
+    their topics to it.
     """
     from veredus.cli.serve import flags_of
     from veredus.runtime.configuration import Flag, read_configuration

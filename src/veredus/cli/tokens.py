@@ -62,9 +62,10 @@ def add(principal: str, expires: str | None, file: Path, output: str) -> None:
 @_file_option
 @output_option
 def add_key(principal: str, public: str | None, expires: str | None, file: Path, output: str) -> None:
-    """Let a ZeroMQ client who holds a key of CURVE be PRINCIPAL.
+    """Let a ZeroMQ client with a CURVE key authenticate as PRINCIPAL.
 
-    PUBLIC is its public key, 40 characters of Z85. Without it a pair is made and printed: the secret key this once.
+    PUBLIC is its public key, 40 characters of Z85. Without it, the command makes and prints a
+    pair of keys; it shows the secret key only once.
     """
     import os
     from datetime import timedelta
@@ -98,12 +99,12 @@ def add_key(principal: str, public: str | None, expires: str | None, file: Path,
 @tokens.command("node-key")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def node_key(file: Path) -> None:
-    """Make the secret key of a node's ZeroMQ listener, keep it in FILE, and print the public key for its clients."""
+    """Make the secret key of a node's ZeroMQ listener, store it in FILE, and print the public key for its clients."""
     from veredus.protocols.zmtp.z85 import encode_z85
     from veredus.runtime.curve_keys import make_server_key
 
     click.echo(encode_z85(make_server_key(file).public))
-    note(f"security.zeromq_key in the settings names {file} to the node; clients need the public key above")
+    note(f"set security.zeromq_key in the node's settings to {file}; clients need the public key above")
 
 
 @tokens.command("ls")
