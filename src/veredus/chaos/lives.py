@@ -183,7 +183,7 @@ class Lives:
         return (layout.all_done if self.members[name].role in SUBSCRIBERS else layout.no_more).exists()
 
     async def wait_ready(self, timeout_s: float) -> None:
-        """Wait until the node's door is open; where it never opens that is seen elsewhere."""
+        """Wait until the node's listener is open; if it never opens, that is noticed elsewhere."""
         until = asyncio.get_running_loop().time() + timeout_s
         while asyncio.get_running_loop().time() < until:
             try:
@@ -240,5 +240,5 @@ class Lives:
             life.kill()
         for proxy in self.proxies.values():
             await proxy.close()
-        # Who is killed does not take its door along.
+        # A killed node leaves its socket behind.
         Path(self.layout.socket).unlink(missing_ok=True)

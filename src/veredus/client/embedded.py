@@ -77,7 +77,7 @@ class EmbeddedNode:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where each open door listens, by its name."""
+        """The address of each open listener, by its name."""
         return self._node.addresses
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:

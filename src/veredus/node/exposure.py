@@ -1,7 +1,7 @@
-"""Whether the settings as a whole make sense, and keep the doors shut that should be: denied by default off loopback.
+"""Whether the settings as a whole make sense, and open no listener by mistake: denied by default off loopback.
 
-A door proves who knocks if it is TLS, a Unix socket, or ZeroMQ by CURVE. Plain TCP, and ZeroMQ otherwise, carry
-everything in the clear, tokens too, so off loopback they are refused unless `insecure = true` says that this is meant.
+A listener can authenticate its peers if it is TLS, a Unix socket, or ZeroMQ with CURVE. Plain TCP and other ZeroMQ do
+not encrypt, not even tokens, so on addresses other than loopback they are refused unless `insecure = true`.
 Source: the design, section 5 ("loopback only unless told otherwise").
 """
 

@@ -1,7 +1,7 @@
 """A node as a process, or in one: it recovers, listens, serves, drains and closes its journal.
 
-    start: directory locked ─► recovered ─► engines ─► disk threads ─► doors open ─► ready
-    stop:  doors closed ─► peers told ─► what is on its way arrives ─► final checkpoint ─► directory free
+    start: directory locked ─► recovered ─► engines ─► disk threads ─► listeners open ─► ready
+    stop:  listeners closed ─► peers told ─► what is on its way arrives ─► final checkpoint ─► directory free
 
 A failed write or sync, or a broken invariant, ends the node at once: it believes nothing it did not read again, and the
 next start recovers. Source: the design, sections 3 and 4.
@@ -84,7 +84,7 @@ class Node:
         """A node as `settings` say; nothing is opened before `start`. `reread` gives the settings of a reload."""
         self.settings = settings
         self.addresses: dict[str, str] = {}
-        """Where each open door listens, by its name in the [listen] section, with the port that was taken."""
+        """The address of each open listener, by its name in the [listen] section, with the port that was taken."""
         self._audit = AuditLog(settings.audit, settings.node.name) if settings.audit.file else None
         self._log = AuditedLogger(self._audit)
         check_settings(settings)
@@ -106,7 +106,7 @@ class Node:
     # ── start ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Recover, then open the doors. Raises `Refused` or `Unavailable`, with nothing left open."""
+        """Recover, then open the listeners. Raises `Refused` or `Unavailable`, with nothing left open."""
         loop = asyncio.get_running_loop()
         self._loop = loop
         log_loop_failures(loop)
@@ -342,7 +342,7 @@ class Node:
     # ── stop ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def stop(self) -> None:
-        """Close the doors, tell the peers, let what is on its way arrive, and close the journal.
+        """Close the listeners, tell the peers, finish the work in progress, and close the journal.
 
         Raises what has ended the node, before or meanwhile: then nothing more is written, and the next start recovers.
         """

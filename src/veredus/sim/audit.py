@@ -30,7 +30,7 @@ class Audit:
         self.anonymous_confirmed: dict[str, tuple[str, int]] = {}
         """What PING-OK confirmed: the stream, and the number of the last publication."""
         self.anonymous_taken: dict[str, int] = {}
-        """Up to which number it was said below the door that it is taken, of each life of a client without a name."""
+        """The last number that was reported as taken, of each life of a client without a name."""
         self.lag_size_max = 0
         """How much a durable cursor pins at most; 0 for all."""
 

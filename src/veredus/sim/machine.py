@@ -211,7 +211,7 @@ class Machine:
         on_up()
 
     def begin_serving(self) -> None:
-        """The process is up: what it has beside its doors begins."""
+        """The process is up: what it has beside its listeners begins."""
 
     def _answer(self, order: RecoveryOrder, floor: StreamsEngine) -> bytearray | None:
         disk = self.disk

@@ -1,6 +1,6 @@
 """How peers speak with a node: the plain way, exchange objects over a link, or the native one, frames of bytes.
 
-    peer ──exchange fact──► port ──link──► door of the node ──exchange fact──► NodeEngine
+    peer ──exchange fact──► port ──link──► listener of the node ──exchange fact──► NodeEngine
          ◄──exchange order──     ◄────────                  ◄──exchange order──
 
 A port gives every peer the same language, so that workloads and oracles do not know which way a world has drawn.
@@ -31,7 +31,7 @@ LIMITS = BatchLimits()
 
 
 class PlainDoor:
-    """The node's end of a plain link: it takes exchange facts as they are, and verifies batches as every door must."""
+    """The node's end of a plain link: it takes exchange facts as they are, and verifies batches as any other."""
 
     is_timed_by_answers: ClassVar[bool] = False
 

@@ -1,4 +1,4 @@
-"""Who serves topics in a world: machines whose nodes have the door for them, and proxies."""
+"""Who serves topics in a world: machines whose nodes listen for them, and proxies."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CountedServer(Server):
 
 
 class TopicsMachine(Machine):
-    """A machine whose node serves topics: each process opens the door for them when it is up."""
+    """A machine whose node serves topics: each process listens for them when it is up."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class TopicsMachine(Machine):
         told: Told,
         natives: frozenset[str],
     ) -> None:
-        """A machine that is down, called as its server; `natives` come by the other door."""
+        """A machine that is down, called as its server; `natives` use the other listener."""
         super().__init__(world, network, server.server_id, disk, clock, settings, self._open_door, witness)
         self.server: Server | None = None
         self.front: Front | None = None
@@ -79,7 +79,7 @@ class TopicsMachine(Machine):
         return self.server
 
     def begin_serving(self) -> None:
-        """The process is up: open the door for topics."""
+        """The process is up: listen for topics."""
         self._link_count += 1
         link = self._front_link = self._link_count
         life = self._life

@@ -1,7 +1,7 @@
 """What a world of topics leans to, so that things meet in it that are rare by themselves; most lean to nothing.
 
-busy     two servers' streams are published to by another door all the time, and clients get without a pause: a merge
-         meets both at each of its steps
+busy     two servers' streams are published to by another listener all the time, and clients get without a pause: a
+         merge meets both at each of its steps
 hasty    clients are killed as they put and stay away for long: what is in doubt at one server is put again at another
 fickle   clients subscribe and leave all the time: what they asked of a proxy that stood still comes behind the opposite
 """

@@ -1,4 +1,4 @@
-"""Who comes to a topic's stream by the other door: sensors, which are native sources at one server, and its readers."""
+"""Users of a topic's stream by the native listener: sensors, native sources at one server, and its readers."""
 
 from __future__ import annotations
 

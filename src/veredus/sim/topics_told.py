@@ -48,7 +48,7 @@ class Route:
 
 @dataclass(slots=True)
 class PutTold:
-    """What is known of a message that somebody put, or published to the stream by another door."""
+    """What is known of a message that somebody put, or published to the stream by another listener."""
 
     topic: str
     who: str
@@ -63,7 +63,7 @@ class PutTold:
     talk_count: int = 0
     route: Route | None = None
     stream: bytes = b""
-    """The incarnation of one server's stream to which it was published by another door; of a put there is none."""
+    """The incarnation of one server's stream to which it was published by another listener; of a put there is none."""
 
     @property
     def may_be_twin(self) -> bool:

@@ -1,7 +1,7 @@
 """What the proxies and servers of the topic service are told by their sockets, and what they order of them.
 
 A peer is somebody who asked and waits for exactly one answer; a token names a question of our own, which is answered
-once or never. `link` is the door by which it came to a node; a proxy has no other.
+once or never. `link` is the connection by which it came to a node; a proxy has no other.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 While it copies, the topic is served here. Once nearly all is there it is *held*, and *marked*: a durable subscription
 of the keeper's, under the name `GIVEN`, says that from now on the topic may be the keeper's, whatever becomes of either
 process. So a marked topic is not served here any more before the keeper has said that it took it. The stream is deleted
-as it was given: if somebody published to it meanwhile, by another door, that goes too.
+as it was given: if somebody published to it meanwhile, by another listener, that goes too.
 
 Invariants
     (1) What was given is held from before the last look at it until it is deleted.

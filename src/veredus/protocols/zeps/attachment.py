@@ -43,7 +43,7 @@ from .version1 import Phase, Version1
 from .version2 import Version2
 
 FRAMED_DOOR = "zeromq"
-"""The door at which one `Received` is one whole command."""
+"""The listener at which one `Received` is one whole command."""
 
 
 _FINAL = ("draining", "silent")

@@ -2,7 +2,7 @@
 
 A command is two octets of signature, one that says which it is, and its fields; numbers are big-endian, a string has
 one octet of length and a chunk four. The grammar asks for VCHAR in strings. Reasons that we give keep to that; in keys
-and patterns any octet is taken and given, since their length says where they end and other doors let such keys in.
+and patterns any octet is taken and given, since their length says where they end and other listeners accept such keys.
 
 A run of PUBLISH commands that came together is given as one `Publish`: its lists save an object for each publication.
 Source: seed 004, "Protocol Specification".
