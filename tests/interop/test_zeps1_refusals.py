@@ -165,7 +165,7 @@ def test_commands_behind_an_attach_are_obeyed_and_answered_when_a_later_one_is_b
     client.way.send(b"\xaa\xa5\x0d")
     client.publish(b"k", b"behind what is bad")
     assert [client.hear().command for _ in range(3)] == [Client.ATTACH_OK, Client.PING_OK, Client.SUBSCRIBE_OK]
-    assert reason_of(client.hear()) == "bad-frame: there is no command 13"
+    assert reason_of(client.hear()) == "bad-frame: unknown command 13"
     client.close()
     assert bodies(serving, stream) == [b"0", b"1", b"2"]
 

@@ -52,5 +52,5 @@ def test_a_shrunk_world_says_how_to_run_it_again(monkeypatch: pytest.MonkeyPatch
     failing = next(seed for seed in range(1, 41) if run_seed(seed).violation.startswith("marked"))
     said: list[str] = []
     campaign.main(["--seed", str(failing)], said.append)
-    (again,) = (line for line in "".join(said).splitlines() if line.startswith("again: veredus sim run "))
+    (again,) = (line for line in "".join(said).splitlines() if line.startswith("repeat: veredus sim run "))
     assert campaign.main(again.split()[4:], said.append) == campaign.EXIT_VIOLATED

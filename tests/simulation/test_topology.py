@@ -82,6 +82,6 @@ def test_a_world_of_a_topology_that_fails_says_how_to_run_it_again_with_it(
     said: list[str] = []
     argv = ["--topology", str(file), "--workers", "1"]
     assert campaign.main([*argv, "--seeds", "12"], said.append) == campaign.EXIT_VIOLATED
-    (again,) = (line for line in "".join(said).splitlines() if line.startswith("again: veredus sim run "))
+    (again,) = (line for line in "".join(said).splitlines() if line.startswith("repeat: veredus sim run "))
     assert f"--topology {file}" in again
     assert campaign.main(again.split()[4:], said.append) == campaign.EXIT_VIOLATED

@@ -175,7 +175,7 @@ def _show_shrunk(failed: Outcome, topology: Topology, options: argparse.Namespac
     strikes = ", ".join(f"{fault} ({number})" for number, fault in smallest.strikes)
     say(f"seed {failed.seed}, reduced: {smallest.violation}\n")
     say(f"parties: {', '.join(smallest.names) or 'none'}; faults: {strikes or 'none'}\n")
-    say(f"repeat with: {shlex.join(again)}\n")
+    say(f"repeat: {shlex.join(again)}\n")
 
 
 def _say_line(say: Say, line: str) -> None:
