@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).parent.parent
-SPARK_TIMEOUT_SECONDS = 120
+SPARK_TIMEOUT_SECONDS = 300
 
 # The set-up points .java at a runtime that Spark can use; a run of plain pytest shall find it as `make test` does.
 if (ROOT / ".java" / "bin" / "java").exists():

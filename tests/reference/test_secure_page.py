@@ -56,7 +56,9 @@ def test_what_the_page_denies_is_denied(access: Access) -> None:
 
 
 def test_spark_writes_by_its_own_sinks_alone(access: Access) -> None:
-    assert access.may("spark", "publish", on_sink("spark-batch/5c1"))
+    assert access.may("spark", "publish", on_sink("spark-batch/flights/5c1"))
+    assert not access.may("spark", "publish", on_sink("spark-batch/trades/5c1"))
+    assert access.may("spark", "publish", on_sink("spark-place/5c1"))
     assert access.may("spark", "publish", on_sink("spark/5c1"))
     assert not access.may("spark", "publish", on_sink("other"))
     assert access.may("spark", "create", on_stream("flights"))

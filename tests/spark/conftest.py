@@ -12,7 +12,7 @@ import veredus
 from veredus import Embedded
 
 _numbers = count(1)
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 180
 
 
 @pytest.fixture(scope="session")

@@ -237,3 +237,29 @@ def test_an_attribute_that_may_be_either_of_two_is_refused_and_the_exact_name_is
     with pytest.raises(Refused, match="column SIZE can be either"):
         read(struct(SIZE=LongType()), batch)
     assert read(struct(Size=LongType()), batch).to_pydict() == {"Size": [2]}
+
+
+@pytest.mark.parametrize(("name", "meant"), [("value", "body"), ("Value", "body"), ("topic", "stream")])
+def test_what_kafka_calls_a_column_is_refused_with_the_column_that_is_meant(name: str, meant: str) -> None:
+    wanted = struct(**{"key": BinaryType(), name: StringType()})
+    with pytest.raises(Refused, match=f"column {name}: there is none, do you mean {meant}") as caught:
+        projection_of(wanted, is_mismatch_null=False)
+    assert (caught.value.code, caught.value.details) == ("bad-schema", {"column": name})
+    projection_of(wanted, is_mismatch_null=False, attributes={name})
+    projection_of(struct(**{meant: StringType(), name: StringType()}), is_mismatch_null=False)
+
+
+def test_rows_whose_bodies_are_called_value_are_refused_before_they_are_written_without() -> None:
+    for kind in (BinaryType(), StringType()):
+        with pytest.raises(
+            Refused, match="column value would be an attribute, and every body empty: rename it to body"
+        ):
+            check_written(struct(key=StringType(), value=kind))
+    check_written(struct(key=StringType(), value=DoubleType()))
+    check_written(struct(body=StringType(), value=StringType()))
+
+
+def test_rows_that_name_a_topic_are_told_of_the_column_stream() -> None:
+    with pytest.raises(Refused, match="do you mean column topic"):
+        check_written(struct(topic=StringType(), body=StringType()), is_stream_named=False)
+    check_written(struct(topic=StringType(), body=StringType()))

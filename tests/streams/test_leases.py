@@ -8,6 +8,7 @@ from tests.streams.rig import Rig, incarnation
 from tests.streams.sinking import RUN, commit, open_run, staged
 from veredus.kernel.events import DeadlineReached
 from veredus.streams import exchange as x
+from veredus.streams.leases import LOOKED_AT_MAX
 from veredus.streams.tables import StreamsLimits
 
 LEASE_NS = 10_000_000_000
@@ -139,8 +140,121 @@ def test_open_stages_are_listed_and_dropped_by_their_sink(rig: Rig) -> None:
         (first.stage, "sink", "s", 3),
         (second.stage, "sink", "s", 2),
     ]
-    assert [s["stage"] for s in ask(rig, "stage.list", after=first.stage).result] == [second.stage]
+    page = ask(rig, "stage.list", limit=1).result
+    assert [s["stage"] for s in page["rows"]] == [first.stage]
+    page = ask(rig, "stage.list", limit=1, after=page["next"]).result
+    assert ([s["stage"] for s in page["rows"]], page["next"]) == ([second.stage], None)
     assert ask(rig, "stage.drop", sink="sink").result == {"dropped": [first.stage, second.stage]}
     assert ask(rig, "stage.drop", sink="sink").result == {"dropped": []}
     rig.restart()
     assert ask(rig, "stage.list").result == []
+
+
+def nameless(rig: Rig, number: int, who: str = "local") -> int:
+    """A killed write: a run of a nameless sink with one stage, whose channels are gone; the stage's number."""
+    name = f"nameless-{number}"
+    (run,) = rig.do(x.RunOpenRequested(RUN, who, name, incarnation(number + 1), is_ephemeral=True))
+    said = rig.do(x.StageOpenRequested(RUN + 1, who, name, run.epoch, "s", incarnation(number + 1)))
+    (grant,) = [one for one in said if isinstance(one, x.GrantStage | x.Refuse)]
+    leave(rig, RUN, RUN + 1)
+    return grant.stage if isinstance(grant, x.GrantStage) else 0
+
+
+def there(rig: Rig) -> list[str]:
+    return [name.removeprefix("nameless-") for name in rig.floor.tables.runs]
+
+
+def test_where_stages_have_no_room_the_nameless_sink_that_was_left_first_goes() -> None:
+    rig = Rig(limits=StreamsLimits(stage_lease_ns=LEASE_NS, stages_max=3))
+    assert all(nameless(rig, number) for number in range(5))
+    assert there(rig) == ["2", "3", "4"]
+    rig.restart()
+    wait(rig, 1)
+    assert nameless(rig, 5)
+    assert there(rig) == ["3", "4", "5"]
+    wait(rig, 2 * LEASE_NS)
+    assert (rig.floor.tables.runs, rig.floor.tables.stages) == ({}, {})
+
+
+def test_where_sinks_have_no_room_the_nameless_sink_that_was_left_first_goes() -> None:
+    rig = Rig(limits=StreamsLimits(stage_lease_ns=LEASE_NS, sinks_max=3))
+    assert all(nameless(rig, number) for number in range(5))
+    assert there(rig) == ["2", "3", "4"]
+
+
+def test_what_has_a_name_or_somebody_there_makes_room_for_nobody() -> None:
+    rig = Rig(limits=StreamsLimits(stage_lease_ns=LEASE_NS, stages_max=3))
+    staged(rig, open_run(rig).epoch, 1)
+    leave(rig, RUN, 60)
+    assert nameless(rig, 0)
+    assert nameless(rig, 1)
+    (joined,) = rig.do(x.RunOpenRequested(70, "local", "nameless-0", incarnation(1)))
+    assert isinstance(joined, x.GrantRun)
+    written = x.StageOpenRequested(71, "local", "nameless-1", 1, "s", incarnation(2))
+    assert isinstance(rig.do(written)[-1], x.GrantStage)
+    assert not nameless(rig, 2), "one has a name, one is joined, one is written"
+    leave(rig, 71)
+    assert nameless(rig, 3)
+    assert there(rig) == ["sink", "0", "2", "3"]
+
+
+def test_one_principal_has_its_share_of_stages_and_makes_room_among_its_own() -> None:
+    rig = Rig(limits=StreamsLimits(stage_lease_ns=LEASE_NS, stages_per_principal_max=2))
+    assert all(nameless(rig, number, "ann") for number in range(2))
+    assert all(nameless(rig, number, "bob") for number in range(2, 5))
+    assert there(rig) == ["0", "1", "3", "4"]
+    (run,) = rig.do(x.RunOpenRequested(70, "eve", "named", incarnation(9)))
+    said = [
+        rig.do(x.StageOpenRequested(71 + at, "eve", "named", run.epoch, "s", incarnation(20 + at)))[-1]
+        for at in range(3)
+    ]
+    assert [type(one) for one in said] == [x.GrantStage, x.GrantStage, x.Refuse]
+    assert (said[-1].code, said[-1].details) == ("too-many-stages", {"stages_max": 2})
+
+
+def test_many_sinks_go_some_at_a_time_and_no_time_passes_between() -> None:
+    rig = Rig(limits=StreamsLimits(stage_lease_ns=LEASE_NS))
+    for number in range(LOOKED_AT_MAX + 10):
+        nameless(rig, number)
+    due_ns = rig.time_ns + LEASE_NS
+    rig.time_ns += LEASE_NS
+    rig.tell(DeadlineReached())
+    assert (len(there(rig)), rig.floor.deadline()) == (10, due_ns)
+    rig.tell(DeadlineReached())
+    assert there(rig) == []
+
+
+def test_a_nameless_sink_is_removed_with_what_it_has_open_by_who_may_write_to_it() -> None:
+    permitted = {("publish", "nameless"), ("publish", "s"), ("create", "s"), ("publish", "sink")}
+    rig = Rig(may=lambda principal, verb, resource: (verb, resource.name) in permitted)
+    ephemeral(rig)
+    said = rig.do(x.StageOpenRequested(60, "local", "nameless", 1, "s", incarnation(1)))
+    assert isinstance(said[-1], x.GrantStage)
+    open_run(rig, session=RUN + 1)
+    assert ask(rig, "sink.remove", sink="sink").code == "forbidden"
+    assert ask(rig, "sink.remove", sink="other").code == "forbidden"
+    assert ask(rig, "sink.remove", sink="nameless").result == {"removed": True}
+    assert (there(rig), rig.floor.tables.stages) == (["sink"], {})
+    assert ask(rig, "sink.remove", sink="nameless").code == "forbidden", "who may not remove sinks learns of none"
+    rig.restart()
+    assert (there(rig), rig.floor.tables.stages) == (["sink"], {})
+
+
+def test_a_sink_that_is_removed_and_made_again_at_once_is_there() -> None:
+    rig = Rig()
+    open_run(rig)
+    rig.tell(x.AdminRequested(90, 1, "local", "sink.remove", {"sink": "sink"}))
+    said = rig.do(x.RunOpenRequested(RUN + 1, "local", "sink", incarnation(2)))
+    assert any(isinstance(one, x.GrantRun) and one.epoch == 1 for one in said)
+    assert there(rig) == ["sink"]
+    rig.restart()
+    assert there(rig) == ["sink"]
+
+
+def test_whoever_joins_a_sink_that_has_gone_is_not_told_of_a_newer_run(rig: Rig) -> None:
+    epoch = ephemeral(rig).epoch
+    leave(rig, RUN)
+    wait(rig)
+    (said,) = rig.do(x.RunOpenRequested(RUN, "local", "nameless", incarnation(1), epoch))
+    assert (type(said), said.code, said.is_final) == (x.Refuse, "unknown-run", True)
+    assert rig.floor.tables.runs == {}

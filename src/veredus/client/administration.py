@@ -68,10 +68,7 @@ class AsyncSinks:
 
     async def stages(self) -> builtins.list[dict[str, Any]]:
         """The open stages of all sinks, by number: rows that no commit has made visible yet."""
-        found: builtins.list[dict[str, Any]] = []
-        while part := await self._connection.ask("stage.list", after=found[-1]["stage"] if found else 0):
-            found += part
-        return found
+        return await _all_rows(self._connection, "stage.list")
 
     async def drop_stages(self, sink: str) -> builtins.list[int]:
         """Drop a sink's open stages, whoever writes them; their numbers."""

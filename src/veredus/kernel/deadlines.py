@@ -60,10 +60,10 @@ class Deadlines(Generic[K]):
             heappop(self._heap)
         return None
 
-    def due(self, now_ns: int) -> list[K]:
-        """Take out and return every name whose time has come."""
+    def due(self, now_ns: int, count_max: int | None = None) -> list[K]:
+        """Take out and return every name whose time has come, or the first `count_max` of them."""
         names: list[K] = []
-        while (at_ns := self.next_ns()) is not None and at_ns <= now_ns:
+        while (at_ns := self.next_ns()) is not None and at_ns <= now_ns and len(names) != count_max:
             _, _, name = heappop(self._heap)
             del self._due_ns[name]
             names.append(name)

@@ -168,7 +168,10 @@ class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
     unsettled_max: Annotated[
         int, _count("Settled ranges above a cursor's floor. Above this number, the node pushes nothing more", 1)
     ] = 65_536
-    stages_max: Annotated[int, _count("Open stages of the node", 1)] = 10_000
+    stages_max: Annotated[int, _count("Open stages of the node", 1)] = 20_000
+    stages_per_principal_max: Annotated[
+        int, _count("Open stages in the sinks of one principal; all unauthenticated peers count as one principal", 1)
+    ] = 10_000
     filter_terms_per_principal_max: Annotated[
         int, _count("Key patterns and operations in the filters of all open subscriptions of one principal", 1)
     ] = 20_000

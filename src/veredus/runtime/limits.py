@@ -136,6 +136,7 @@ def streams_limits_of(settings: NodeSettings) -> StreamsLimits:
         unsettled_max=limits.unsettled_max,
         subscriptions_max=limits.subscriptions_max,
         stages_max=limits.stages_max,
+        stages_per_principal_max=limits.stages_per_principal_max,
         filter_terms_per_principal_max=limits.filter_terms_per_principal_max,
         sinks_max=limits.sinks_max,
         sinks_per_principal_max=limits.sinks_per_principal_max,

@@ -30,6 +30,13 @@ _READ_OPTIONS = (
     "endingSequence", "endingTimestamp", "maxRowsPerTrigger", "maxBytesPerTrigger", "minRowsPerTrigger",
     "maxTriggerDelaySeconds", "rowsPerPartition", "failOnDataLoss", "subscriber",
 )  # fmt: skip
+_OF_KAFKA = {
+    "kafka.bootstrap.servers": "address", "subscribe": "stream", "topic": "stream", "subscribepattern": "streams",
+    "startingoffsets": "startingSequence", "endingoffsets": "endingSequence", "kafka.group.id": "subscriber",
+    "maxoffsetspertrigger": "maxRowsPerTrigger", "minoffsetspertrigger": "minRowsPerTrigger",
+    "maxtriggerdelay": "maxTriggerDelaySeconds", "minpartitions": "rowsPerPartition", "includeheaders": "attributes",
+}  # fmt: skip
+"""By what Kafka's connector calls an option, what does the same here."""
 _WRITE_OPTIONS = (*_NODE_OPTIONS, "sink", "commitId", "onOtherRows")
 
 
@@ -95,6 +102,11 @@ class ReadOptions:
     rows_per_partition: int
     fails_on_data_loss: bool
     subscriber: str
+
+    @property
+    def attribute_names(self) -> frozenset[str]:
+        """The names in `attributes`."""
+        return frozenset(re.findall(r"(?:^|,)\s*`?(\w+)", self.attributes))
 
     def of_stream(self, stream: str) -> ReadOptions:
         """The same for one of several streams."""
@@ -257,8 +269,9 @@ def _known(given: Mapping[str, str], names: tuple[str, ...]) -> _Options:
         if name is not None:
             values[name] = value
         elif key.lower() not in _SET_BY_SPARK:
-            near = get_close_matches(key.lower(), by_key, n=1)
-            hint = f"; did you mean {by_key[near[0]]!r}?" if near else f"; known options: {', '.join(names)}"
+            near = [by_key[one] for one in get_close_matches(key.lower(), by_key, n=1)]
+            meant = [name for name in (_OF_KAFKA.get(key.lower()), *near) if name in names]
+            hint = f"; did you mean {meant[0]!r}?" if meant else f"; known options: {', '.join(names)}"
             raise _refused(key, f"is not known here{hint}")
     return _Options(values)
 

@@ -11,7 +11,7 @@ Source: the design, sections 2 and 6; docs/decisions/0008-spark-columns.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -50,6 +50,8 @@ _FIXED: dict[str, tuple[pa.DataType, ...]] = {
 }
 WRITTEN = ("stream", "key", "body", "event_time")
 """Columns of rows to be written that are no attributes. A publication cannot be without: a null in them is refused."""
+_OF_KAFKA = {"value": "body", "topic": "stream"}
+"""What others call a column: an attribute of this name, without the column, is more likely the column than itself."""
 _GIVEN_BY_THE_NODE = ("sequence", "source", "number", "append_time")
 _ATTRIBUTE_TYPES = (pa.bool_(), pa.int64(), pa.float64(), pa.string(), pa.binary(), TIMESTAMP)
 _WIDENED = {
@@ -185,8 +187,11 @@ class Projection:
         raise _mismatched(field.name, str(plain.type), field.type, taken)
 
 
-def projection_of(schema: StructType, is_mismatch_null: bool) -> Projection:
-    """What `schema` asks for. Raises `Refused("bad-schema")` with the column that no publication can have."""
+def projection_of(schema: StructType, is_mismatch_null: bool, attributes: Collection[str] = ()) -> Projection:
+    """What `schema` asks for; `attributes` are sure to be meant as such.
+
+    Raises `Refused("bad-schema")` with the column that no publication can have.
+    """
     wanted = to_arrow_schema(schema, timezone="UTC")
     if not len(wanted):
         raise Refused("bad-schema", f"the schema has no columns: name some of {FIXED_DDL}, or attributes")
@@ -200,7 +205,21 @@ def projection_of(schema: StructType, is_mismatch_null: bool) -> Projection:
             raise Refused("bad-schema", f"column {field.name}: {what}can be read as {names}, not as {field.type}")
         if not field.nullable and name not in ("sequence", "stream", "key", "body", "event_time", "append_time"):
             raise Refused("bad-schema", f"column {field.name} can be absent from a publication: leave out NOT NULL")
+        meant = _meant_by(field, known)
+        if meant and field.name not in attributes:
+            raise Refused(
+                "bad-schema",
+                f"column {field.name}: there is none, do you mean {meant}? If it is an attribute, name it in option"
+                " attributes, too",
+                column=field.name,
+            )
     return Projection(wanted, is_mismatch_null)
+
+
+def _meant_by(field: pa.Field, known: Mapping[str, str]) -> str:
+    """The column that is not there under its own name, and probably is under this field's; "" for none."""
+    meant = _OF_KAFKA.get(field.name.lower(), "")
+    return meant if field.type in _FIXED.get(meant, ()) and meant not in known.values() else ""
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
@@ -264,15 +283,22 @@ def check_written(schema: StructType, is_stream_named: bool = True) -> None:
     `is_stream_named`: whether the options name the stream, and no column does.
     """
     known = known_names(schema.names, _FIXED)
-    if is_stream_named == ("stream" in known.values()):
-        raise Refused(
-            "bad-option",
-            "option stream and column stream both name the stream of the rows: use only one"
-            if is_stream_named
-            else "the stream of the rows is missing: set option stream, or add a column stream",
-            option="stream",
-        )
+    if is_stream_named and "stream" in known.values():
+        message = "option stream and column stream both name the stream of the rows: use only one"
+        raise Refused("bad-option", message, option="stream")
+    if not is_stream_named and "stream" not in known.values():
+        topics = [name for name in schema.names if _OF_KAFKA.get(name.lower()) == "stream"]
+        hint = f"; do you mean column {topics[0]}? Rename it to stream" if topics else ""
+        message = f"the stream of the rows is missing: set option stream, or add a column stream{hint}"
+        raise Refused("bad-option", message, option="stream")
     for field in to_arrow_schema(schema, timezone="UTC"):
+        if _meant_by(field, known) == "body":
+            raise Refused(
+                "bad-schema",
+                f"column {field.name} would be an attribute, and every body empty: rename it to body. If it is an"
+                " attribute, add a column body",
+                column=field.name,
+            )
         name = known.get(field.name, "")
         if name in _GIVEN_BY_THE_NODE:
             raise Refused(

@@ -42,13 +42,13 @@ class VeredusDataSource(DataSource):
         """Reads a stream as it is now, once."""
         options = read_options(self.options)
         check_whole_batch(options)
-        return BlockReader(options, projection_of(schema, options.is_mismatch_null))
+        return BlockReader(options, projection_of(schema, options.is_mismatch_null, options.attribute_names))
 
     def streamReader(self, schema: StructType) -> BlockStreamReader:  # noqa: N802 - Spark's name
         """Reads a stream on and on, micro-batch by micro-batch."""
         options = read_options(self.options)
         check_streaming(options)
-        return BlockStreamReader(options, projection_of(schema, options.is_mismatch_null))
+        return BlockStreamReader(options, projection_of(schema, options.is_mismatch_null, options.attribute_names))
 
     def writer(self, schema: StructType, overwrite: bool) -> StageWriter:
         """Writes a DataFrame, all of it at once."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from uuid import UUID, uuid4
 
@@ -22,7 +23,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from veredus.kernel.errors import InvariantBroken, Refused
+import veredus
+from veredus.kernel.errors import InvariantBroken, Refused, VeredusError
 from veredus.kernel.names import INCARNATION_SIZE
 
 from .checkpoints import place_of, this_machine
@@ -124,10 +126,11 @@ class StageStreamWriter(DataSourceStreamArrowWriter):
 class StageWriter(DataSourceArrowWriter):
     """Writes one DataFrame by one commit: once per (sink, commit id) where the user gives them, else once per call."""
 
-    def __init__(self, options: WriteOptions, sink: str, epoch: int, is_committed: bool) -> None:
-        """A writer into the run `epoch` of `sink`; `opened` makes one."""
+    def __init__(self, options: WriteOptions, sink: str, incarnation: bytes, epoch: int, is_committed: bool) -> None:
+        """A writer into the run `epoch` of `sink`, which `incarnation` began; `opened` makes one."""
         self._options = options
         self._sink = sink
+        self._incarnation = incarnation
         self._epoch = epoch
         self._is_committed = is_committed
 
@@ -148,15 +151,22 @@ class StageWriter(DataSourceArrowWriter):
                     " must grow",
                     commit_id=run.commit_id,
                 )
-            return cls(options, sink, run.epoch, run.commit_id == commit_id)
+            return cls(options, sink, incarnation, run.epoch, run.commit_id == commit_id)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
         """On an executor: stage the rows of one task attempt. Raises `Fenced` when a newer write has begun."""
-        with patiently(self._options.node, lambda node: node.sink(self._sink).join_run(self._epoch)) as run:
+        with patiently(self._options.node, self._joined) as run:
             if self._is_committed:
                 return digested(self._options, self._sink, run, iterator)
             is_named = self._options.commit_id is not None
             return stage_rows(self._options, self._sink, run, iterator, is_digested=is_named)
+
+    def _joined(self, node: veredus.Node) -> veredus.Run:
+        """The run of this write. A nameless sink may have gone since: other stages of the job can take hours, in which
+        nobody is there for it, and no other write has its name.
+        """
+        sink = node.sink(self._sink)
+        return sink.join_run(self._epoch) if self._options.sink else sink.open_run(self._incarnation, True)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: show what the tasks staged; where the sink has done this commit, look that it is the same.
@@ -166,7 +176,16 @@ class StageWriter(DataSourceArrowWriter):
         rows = staged_of(messages)
         if rows:
             commit_stages(self._options, rows, self._options.commit_id or 0)
+        self._be_done()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """On the driver: drop what was staged and not committed."""
+        """On the driver: drop what was staged and not committed, also by tasks that could not tell of it."""
         drop_stages(self._options, messages)
+        self._be_done()
+
+    def _be_done(self) -> None:
+        """Nobody will ask for this write again: a nameless sink is removed, with what its tasks left open."""
+        if not self._options.sink:
+            # Where it fails, it goes with its lease.
+            with suppress(VeredusError):
+                patiently(self._options.node, lambda node: node.sink(self._sink).remove())

@@ -24,7 +24,7 @@ from .leases import Leases
 from .orders import Orders
 from .places import Place
 from .publishing import Publishing
-from .rights import ALTER, CREATE, DELETE, DESCRIBE, RAISE, SUBSCRIBE, TRIM, Resource, on_sink, on_stream
+from .rights import ALTER, CREATE, DELETE, DESCRIBE, PUBLISH, RAISE, SUBSCRIBE, TRIM, Resource, on_sink, on_stream
 from .runs import Runs
 from .stream import Stream
 from .subscribing import Subscribing
@@ -37,7 +37,9 @@ PAGE_COUNT = 200
 """Rows that a peer is given of a list at a time."""
 LOOKED_AT_MAX = 4000
 """Rows that are looked at for a page, most of which the principal may not see."""
-PAGED_VERBS = frozenset({"stream.list", "stream.names", "subscription.list", "subscription.left", "sink.list"})
+PAGED_VERBS = frozenset(
+    {"stream.list", "stream.names", "subscription.list", "subscription.left", "sink.list", "stage.list"}
+)
 _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=U63_MAX)]
 
 Verb = Callable[["Administration", AdminRequested, Now], None]
@@ -85,17 +87,18 @@ class Administration:
         self,
         event: AdminRequested,
         places: Iterable[Place],
-        resource_of: Callable[[str], Resource],
+        resources_of: Callable[[Place], Iterable[Resource]],
         row_of: Callable[[Place], object],
     ) -> None:
-        """Answer with a row for each of these places, those that the principal may not see left out.
+        """Answer with a row for each of these places, those that the principal may not see left out: whoever may not
+        describe all of the place's resources.
 
         Where a `limit` is given, it is a page in order: {rows, next}, at most so many rows behind the place `after`,
         and the `after` of the next page, None where there is none. A page ends sooner where many are left out.
         """
 
         def may_see(place: Place) -> bool:
-            return self._may_describe(event, resource_of(place[0]))
+            return all(self._may_describe(event, resource) for resource in resources_of(place))
 
         if "limit" not in event.arguments:
             self._answer(event, [row_of(place) for place in places if may_see(place)])
@@ -127,11 +130,11 @@ class Administration:
     def list_streams(self, event: AdminRequested, now: Now) -> None:
         """`stream.list` {}: the descriptions of all streams that the principal may describe, by name."""
         streams = self._tables.streams
-        self._answer_rows(event, zip(streams), on_stream, lambda place: self.described(streams[place[0]]))
+        self._answer_rows(event, zip(streams), _its_stream, lambda place: self.described(streams[place[0]]))
 
     def name_streams(self, event: AdminRequested, now: Now) -> None:
         """`stream.names` {}: the names of all streams that the principal may describe."""
-        self._answer_rows(event, zip(self._tables.streams), on_stream, lambda place: place[0])
+        self._answer_rows(event, zip(self._tables.streams), _its_stream, lambda place: place[0])
 
     def show_stream(self, event: AdminRequested, now: Now) -> None:
         """`stream.show` {name}: its description, with the first of its sources and of its subscriptions."""
@@ -267,7 +270,7 @@ class Administration:
         def row(place: Place) -> object:
             return self._subscription(streams[place[0]], streams[place[0]].subscriptions[place[1], place[2]])
 
-        self._answer_rows(event, places, on_stream, row)
+        self._answer_rows(event, places, _its_stream, row)
 
     def show_subscription(self, event: AdminRequested, now: Now) -> None:
         """`subscription.show` {stream, subscriber, name}: where it stands, its flow, its credit, and what it waits
@@ -313,14 +316,14 @@ class Administration:
         self._check(event, DESCRIBE, on_stream(stream))
         left = self._tables.existing(stream).left
         places = [(stream, who) for who, named in left if named == name]
-        self._answer_rows(event, places, on_stream, lambda place: (place[1], *left[place[1], name]))
+        self._answer_rows(event, places, _its_stream, lambda place: (place[1], *left[place[1], name]))
 
     # ── sinks ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def list_sinks(self, event: AdminRequested, now: Now) -> None:
         """`sink.list` {}: each sink's run and last commit."""
         runs = self._tables.runs
-        self._answer_rows(event, zip(runs), on_sink, lambda place: self._sink(event, runs[place[0]]))
+        self._answer_rows(event, zip(runs), _its_sink, lambda place: self._sink(event, runs[place[0]]))
 
     def _sink(self, event: AdminRequested, run: Run) -> dict[str, object]:
         streams = [row for row in run.commit_streams if self._may_describe(event, on_stream(row[0]))]
@@ -329,21 +332,25 @@ class Administration:
         }  # fmt: skip
 
     def remove_sink(self, event: AdminRequested, now: Now) -> None:
-        """`sink.remove` {sink}: it is forgotten, with the id of its last commit; what it committed stays."""
+        """`sink.remove` {sink}: it is forgotten, with the id of its last commit; what it committed stays. One without
+        a name of its own goes with its open stages, also for who may write to it.
+        """
         sink = _text(event, "sink")
-        self._check(event, DELETE, on_sink(sink))
+        run, resource = self._tables.runs.get(sink), on_sink(sink)
+        if not (run is not None and run.is_ephemeral and self._tables.rights.may(event.principal, PUBLISH, resource)):
+            self._check(event, DELETE, resource)
         self._runs.remove(event, sink, now)
 
     def list_stages(self, event: AdminRequested, now: Now) -> None:
-        """`stage.list` {after?}: open stages with numbers above `after`, at most 200: whose they are, how large."""
-        after = _number(event, "after") if "after" in event.arguments else 0
+        """`stage.list` {}: the open stages by number, whose they are and how large."""
+        stages, streams = self._tables.stages, self._tables.streams_by_id
 
-        def may(resource: Resource) -> bool:
-            return self._tables.rights.may(event.principal, DESCRIBE, resource)
+        def resources_of(place: Place) -> tuple[Resource, ...]:
+            stage = stages[int(place[0])]
+            return on_sink(stage.sink), on_stream(streams[stage.stream_id].name)
 
-        found = (s for s in self._tables.stages.values() if s.stage > after and may(on_sink(s.sink)))
-        shown = [s for s in found if may(on_stream(self._tables.streams_by_id[s.stream_id].name))]
-        self._answer(event, [self._leases.shown(s) for s in shown[:PAGE_COUNT]])
+        places = ((f"{number:019}",) for number in stages)
+        self._answer_rows(event, places, resources_of, lambda place: self._leases.shown(stages[int(place[0])]))
 
     def drop_stages(self, event: AdminRequested, now: Now) -> None:
         """`stage.drop` {sink}: the open stages of a sink are gone, whoever writes them."""
@@ -430,6 +437,14 @@ def _config(stream: str, given: object) -> StreamConfig:
     except msgspec.ValidationError as error:
         fault = str(error)
     raise Refused("bad-config", f"the configuration of stream {stream!r} is not valid: {fault}")
+
+
+def _its_stream(place: Place) -> tuple[Resource, ...]:
+    return (on_stream(place[0]),)
+
+
+def _its_sink(place: Place) -> tuple[Resource, ...]:
+    return (on_sink(place[0]),)
 
 
 def _number(event: AdminRequested, name: str) -> int:

@@ -70,29 +70,26 @@ class Committing:
 
     def open_stage(self, event: StageOpenRequested, stream: Stream, now: Now) -> None:
         """A new stage of the present run for `stream`; or the one with this key, to be written by this session now."""
-        if self._runs.joined(event) is None:
+        run = self._runs.joined(event)
+        if run is None:
             return
-        known = self._stage_with(event, stream)
+        known = self._stage_with(event, stream, run)
         if known is not None:
             self._publishing.leave_stage(known)
             self._orders.append((), _StageGranted(self, event.session, known, is_new=False))
             return
-        if len(self._tables.stages) >= self._tables.limits.stages_max:
-            raise Refused(
-                "too-many-stages",
-                f"{len(self._tables.stages)} stages are open, and this is the limit: commit or drop some",
-            )
+        self._runs.check_room_for_stage(run, now)
         stage = Stage(self._tables.next_stage, event.sink, event.run_epoch, stream.stream_id, event.stage_key)
         self._tables.next_stage += 1
-        self._tables.stages[stage.stage] = stage
+        self._tables.add_stage(stage)
         self._runs.begin_lease(stage.sink, now)
         fact = StageOpened(stage.stage, stage.sink, stage.run_epoch, stage.stream_id, stage.stage_key)
         self._orders.append_fact(fact, _StageGranted(self, event.session, stage, is_new=True), now)
 
-    def _stage_with(self, event: StageOpenRequested, stream: Stream) -> Stage | None:
-        wanted = (event.stage_key, event.sink, event.run_epoch, stream.stream_id)
-        for stage in self._tables.stages.values():
-            if (stage.stage_key, stage.sink, stage.run_epoch, stage.stream_id) == wanted and not stage.is_committing:
+    def _stage_with(self, event: StageOpenRequested, stream: Stream, run: Run) -> Stage | None:
+        wanted = (event.stage_key, event.run_epoch, stream.stream_id)
+        for stage in run.stages.values():
+            if (stage.stage_key, stage.run_epoch, stage.stream_id) == wanted and not stage.is_committing:
                 return stage
         return None
 
@@ -238,7 +235,7 @@ class Committing:
         run = self._tables.runs.setdefault(fact.sink, Run(fact.sink))
         touched: dict[str, tuple[int, int]] = {}
         for stage in fact.stages:
-            self._tables.stages.pop(stage.stage, None)
+            self._tables.take_stage(stage.stage)
             stream = self._tables.streams_by_id.get(stage.stream_id)
             if stream is None:
                 self._orders.say(StageDropped(stage.stage))
@@ -294,7 +291,7 @@ class Committing:
                 self._tables.next_stage = max(self._tables.next_stage, number + 1)
                 current = self._tables.runs.get(sink)
                 if current is not None and current.epoch == run_epoch and stream_id in self._tables.streams_by_id:
-                    self._tables.stages[number] = Stage(number, sink, run_epoch, stream_id, stage_key)
+                    self._tables.add_stage(Stage(number, sink, run_epoch, stream_id, stage_key))
                 else:
                     self._orders.say(StageDropped(number))
             case StagesDropped(stages):

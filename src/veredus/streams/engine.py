@@ -88,7 +88,7 @@ class StreamsEngine:
         self._returning = Returning(self._orders, self._subscribing.feeding, parking)
         moving = Moving(self.tables, self._orders, self._cursors, self._subscribing)
         self._runs = Runs(self.tables, self._orders)
-        self._leases = Leases(self.tables, self._orders, self._publishing, self._runs)
+        self._leases = Leases(self.tables, self._orders, self._runs)
         self._committing = Committing(self.tables, self._orders, self._publishing, moving, self._runs)
         self._administration = Administration(
             self.tables, self._orders, self._creating, self._publishing, self._subscribing, self._runs,

@@ -125,6 +125,8 @@ class Publishing:
     def _remove(self, session: int) -> Attachment | None:
         attachment = self.attachments.pop(session, None)
         if attachment is not None:
+            if attachment.stage is not None and attachment.stage.session == session:
+                attachment.stage.session = 0
             count = self._attached[attachment.principal] - 1
             if count:
                 self._attached[attachment.principal] = count
@@ -222,11 +224,12 @@ class Publishing:
     def open_stage(self, session: int, stream: Stream, stage: Stage) -> None:
         """Let `session` write rows under `stage`, behind those that it has."""
         self._add(Attachment(session, stream, None, 0, stage, is_granted=True, number=stage.count_durable))
+        stage.session = session
 
     def leave_stage(self, stage: Stage) -> None:
         """Let nobody write under `stage` any more: whoever did has lost its link, and goes on by another session."""
-        for session in [session for session, attachment in self.attachments.items() if attachment.stage is stage]:
-            self._remove(session)
+        if stage.session:
+            self._remove(stage.session)
 
     def close(self, session: int) -> None:
         """The session is over; what it offered goes on its way."""

@@ -240,8 +240,10 @@ class Replay:
                 is_ephemeral=run.is_ephemeral,
             )
         for stage in taken.stages:
-            tables.stages[stage.stage] = Stage(
-                stage.stage, stage.sink, stage.run_epoch, stage.stream_id, stage.stage_key, stage.count, stage.count
+            tables.add_stage(
+                Stage(
+                    stage.stage, stage.sink, stage.run_epoch, stage.stream_id, stage.stage_key, stage.count, stage.count
+                )
             )
 
     def _load_stream(self, row: _StreamRow) -> None:

@@ -168,7 +168,7 @@ RIGHTS = (
     Right("subscription.remove", TAKE_OVER, "the stream, as this subscriber", _OWNED),
     Right("sink.list", DESCRIBE, "each sink; the others are left out"),
     Right("sink.list", DESCRIBE, "each stream of its last commit; the others are left out"),
-    Right("sink.remove", DELETE, "the sink"),
+    Right("sink.remove", DELETE, "the sink", "it has a name, or `publish` on it is not permitted"),
     Right("sink.remove", TAKE_OVER, "the sink", _OWNED),
     Right("stage.list", DESCRIBE, "the sink and the stream of each stage; the others are left out"),
     Right("stage.drop", DELETE, "the sink"),

@@ -4,6 +4,7 @@ Invariants
     (1) A session commits and drops stages of the run that it opened or joined, and of no other.
     (2) A sink is joined, and taken over, by the principal who owns it, or by who may take over.
     (3) A sink that no fact has made is in no table once the journal has refused it.
+    (4) Where there is no room, the sinks without a name go first that nobody is there for, the oldest first.
 Source: the design, section 2 ("stage → commit"); guarantees 7 and 8.
 """
 
@@ -15,6 +16,7 @@ import msgspec
 
 from veredus.journal.exchange import StageDropped
 from veredus.kernel.deadlines import Deadlines
+from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 from veredus.kernel.names import check_incarnation, checked_name
@@ -30,8 +32,8 @@ from .exchange import (
     StageOpenRequested,
     StagesDropRequested,
 )
-from .facts import RunOpened, SinkRemoved
-from .orders import Orders
+from .facts import RunOpened, SinkRemoved, StagesDropped
+from .orders import Orders, Unheard
 from .rights import next_owner, on_sink
 from .tables import Run, Tables
 
@@ -39,13 +41,17 @@ from .tables import Run, Tables
 class Runs:
     """Changes the table of runs; knows which session has opened which."""
 
-    __slots__ = ("_orders", "_tables", "leases", "sessions")
+    __slots__ = ("_left", "_orders", "_tables", "_there", "leases", "sessions")
 
     def __init__(self, tables: Tables, orders: Orders) -> None:
         self._tables = tables
         self._orders = orders
         self.sessions: dict[int, RunOpened] = {}
         """Whose run each session has opened or joined, or is about to."""
+        self._there: dict[str, dict[int, None]] = {}
+        """The same by sink."""
+        self._left: dict[str, None] = {}
+        """Ephemeral sinks in the order in which the last channel of their run was closed; some may be used again."""
         self.leases: Deadlines[str] = Deadlines()
         """When to see whether anybody is there for a sink: `Leases` does."""
 
@@ -57,9 +63,10 @@ class Runs:
         if run is not None:
             self.check_owner(event, run)
         elif event.epoch:
-            run = Run(event.sink)
+            message = f"there is no run {event.epoch} of sink {event.sink!r} any more: it was removed, or went when"
+            raise Refused("unknown-run", f"{message} nobody was there for it: write again, under a new run")
         else:
-            self._check_room(event.principal)
+            self._check_room(event.principal, now)
             run = self._tables.runs[event.sink] = Run(event.sink, is_ephemeral=event.is_ephemeral)
         is_joined = event.epoch == run.epoch if event.epoch else event.incarnation == run.incarnation
         if not is_joined and (event.epoch or event.incarnation in run.past):
@@ -70,9 +77,8 @@ class Runs:
             run.begin(run.epoch + 1, event.incarnation, next_owner(event.principal, before))
             self._orders.note_owner(event, "sink", run.sink, "", run.epoch, before)
             self.drop_open_stages(run)
-        fact = self.sessions[event.session] = RunOpened(
-            run.sink, run.epoch, run.incarnation, run.owner, run.is_ephemeral
-        )
+        fact = RunOpened(run.sink, run.epoch, run.incarnation, run.owner, run.is_ephemeral)
+        self._enter(event.session, fact)
         self.begin_lease(run.sink, now)
         waiter = _RunGranted(self, event.session, run, fact, before, is_new=not is_joined)
         if is_joined:
@@ -84,20 +90,78 @@ class Runs:
         """Raise `Refused("forbidden")` unless the principal owns the sink, or may take over."""
         self._tables.rights.check_owner(event.session, event.principal, run.owner, on_sink(run.sink))
 
-    def _check_room(self, principal: str) -> None:
+    # ── room ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _check_room(self, principal: str, now: Now) -> None:
         limits, runs, owner = self._tables.limits, self._tables.runs, next_owner(principal, "")
-        if len(runs) >= limits.sinks_max:
+        if len(runs) >= limits.sinks_max and not self._make_room(None, now):
             message = f"this node has {len(runs)} sinks, its limit: remove some, or raise sinks_max"
             raise Refused("too-many-sinks", message, sinks_max=limits.sinks_max)
         most = limits.sinks_per_principal_max
-        if len(runs) >= most and sum(run.owner == owner for run in runs.values()) >= most:
-            whose = owner or "unauthenticated peers"
-            message = f"{whose} has {most} sinks, its limit: remove some, or raise sinks_per_principal_max"
+        if len(runs) < most or sum(run.owner == owner for run in runs.values()) < most:
+            return
+        if not self._make_room(owner, now):
+            message = f"{_whose(owner)} has {most} sinks, its limit: remove some, or raise sinks_per_principal_max"
             raise Refused("too-many-sinks", message, sinks_max=most)
+
+    def check_room_for_stage(self, run: Run, now: Now) -> None:
+        """Raise `Refused("too-many-stages")` when the node, or the sink's owner, has as many as may be."""
+        limits, stages, owner = self._tables.limits, self._tables.stages, run.owner
+        if len(stages) >= limits.stages_max and not self._make_room(None, now, stage_count_min=1):
+            message = f"{len(stages)} stages are open, and this is the limit: commit or drop some"
+            raise Refused("too-many-stages", message, stages_max=limits.stages_max)
+        most = limits.stages_per_principal_max
+        if len(stages) < most or sum(len(r.stages) for r in self._tables.runs.values() if r.owner == owner) < most:
+            return
+        if not self._make_room(owner, now, stage_count_min=1):
+            message = f"{_whose(owner)} has {most} open stages, its limit: commit or drop some"
+            raise Refused("too-many-stages", message, stages_max=most)
+
+    def _make_room(self, owner: str | None, now: Now, stage_count_min: int = 0) -> bool:
+        """Forget the ephemeral sink, of this owner or of anybody (None), that was left first, and has so many stages;
+        whether there was one.
+        """
+        for run in map(self._tables.runs.__getitem__, self._left):
+            if owner in (None, run.owner) and len(run.stages) >= stage_count_min and self.may_go(run):
+                self.let_go(run, now, "no-room")
+                return True
+        return False
+
+    def may_go(self, run: Run) -> bool:
+        """Whether nobody is there for the sink, and nothing of it is on its way."""
+        return not (run.is_committing or self.is_there(run))
+
+    # ── who is there ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def is_there(self, run: Run) -> bool:
+        """Whether a channel of the run is open, or one that writes a stage of the sink."""
+        return run.sink in self._there or any(stage.session for stage in run.stages.values())
+
+    def _enter(self, session: int, opened: RunOpened) -> None:
+        self._leave(session)
+        self.sessions[session] = opened
+        self._there.setdefault(opened.sink, {})[session] = None
+
+    def _leave(self, session: int) -> RunOpened | None:
+        opened = self.sessions.pop(session, None)
+        if opened is not None:
+            there = self._there[opened.sink]
+            del there[session]
+            if not there:
+                del self._there[opened.sink]
+                self.note_left(opened.sink)
+        return opened
+
+    def note_left(self, sink: str) -> None:
+        """Nobody is there for the sink: if it is ephemeral, it may go when there is no room."""
+        run = self._tables.runs.get(sink)
+        self._left.pop(sink, None)
+        if run is not None and run.is_ephemeral:
+            self._left[sink] = None
 
     def close(self, session: int, now: Now) -> None:
         """The session is over; its run goes on, for others that join it while its lease lasts."""
-        opened = self.sessions.pop(session, None)
+        opened = self._leave(session)
         if opened is not None:
             self.begin_lease(opened.sink, now)
 
@@ -107,8 +171,8 @@ class Runs:
 
     def drop_open_stages(self, run: Run) -> None:
         """A newer run drops what older ones left open; a commit on its way keeps its own."""
-        for stage in [s for s in self._tables.stages.values() if s.sink == run.sink and s.run_epoch < run.epoch]:
-            if not stage.is_committing:
+        for stage in list(run.stages.values()):
+            if stage.run_epoch < run.epoch and not stage.is_committing:
                 self.forget_stage(stage.stage)
 
     def granted(self, session: int, run: Run, opened: RunOpened) -> None:
@@ -128,13 +192,14 @@ class Runs:
         if waiter.is_new and run.epoch == waiter.opened.epoch:
             run.incarnation, run.owner = b"", waiter.owner_before
             if not run.is_durable and self._tables.runs.get(run.sink) is run:
-                del self._tables.runs[run.sink]
+                self.drop_stages(run)
+                self.apply(SinkRemoved(run.sink))
         if self.sessions.get(waiter.session) is waiter.opened:
-            del self.sessions[waiter.session]
+            self._leave(waiter.session)
             self._orders.refuse(waiter.session, code, f"the node could not store the run ({reason}): try again later")
 
     def _fence(self, session: int, run: Run) -> None:
-        self.sessions.pop(session, None)
+        self._leave(session)
         self._orders.say(Fence(session, run.epoch, _fenced(run.sink, run.epoch)))
 
     def current(self, session: int, sink: str, run_epoch: int) -> Run | None:
@@ -168,28 +233,69 @@ class Runs:
         return self.current(event.session, event.sink, event.run_epoch)
 
     def remove(self, event: AdminRequested, sink: str, now: Now) -> None:
-        """Forget a sink that has nothing open: its commits stay, a repeated one would not be recognised any more."""
+        """Forget a sink that has nothing open: its commits stay, a repeated one would not be recognised any more.
+
+        An ephemeral one goes with what it has open: nobody will commit that.
+        """
         run = self._tables.runs.get(sink)
         if run is None:
             raise Refused("unknown-sink", f"the node has no sink {sink!r}")
         self.check_owner(event, run)
-        if run.is_committing or any(stage.sink == sink for stage in self._tables.stages.values()):
+        if run.is_committing or (run.stages and not run.is_ephemeral):
             raise Refused("sink-in-use", f"sink {sink!r} has open stages: drop them, or open a new run")
-        self._orders.append_fact(SinkRemoved(sink), _SinkRemoved(self, event, sink), now)
+        dropped = self.drop_stages(run)
+        if dropped:
+            self._orders.append_fact(StagesDropped(dropped), Unheard(), now)
+        fact = SinkRemoved(sink)
+        self.apply(fact)
+        self._orders.append_fact(fact, _SinkRemoved(self, event, run), now)
 
-    def forget_stage(self, stage: int) -> None:
+    def put_back(self, run: Run, now: Now) -> None:
+        """The journal still has the sink, which was forgotten."""
+        if self._tables.runs.setdefault(run.sink, run) is run:
+            self.begin_lease(run.sink, now)
+            self.note_left(run.sink)
+
+    def let_go(self, run: Run, now: Now, why: str) -> None:
+        """Drop the open stages of a sink that nobody is there for, and forget the sink where it is ephemeral."""
+        dropped = self.drop_stages(run)
+        if dropped:
+            self._orders.append_fact(StagesDropped(dropped), Unheard(), now)
+        if run.is_ephemeral:
+            fact = SinkRemoved(run.sink)
+            self.apply(fact)
+            self._orders.append_fact(fact, Unheard(), now)
+        fields = {"sink": run.sink, "stages": len(dropped), "is_removed": run.is_ephemeral, "why": why}
+        self._orders.say(Note("info", "lease-over", fields))
+
+    def drop_stages(self, run: Run) -> tuple[int, ...]:
+        """Forget the sink's open stages; their numbers."""
+        dropped = tuple(number for number, stage in run.stages.items() if not stage.is_committing)
+        for number in dropped:
+            self.forget_stage(number)
+        return dropped
+
+    def forget_stage(self, number: int) -> None:
         """The stage will never be seen."""
-        if self._tables.stages.pop(stage, None) is not None:
-            self._orders.say(StageDropped(stage))
+        if self._tables.take_stage(number) is not None:
+            self._orders.say(StageDropped(number))
 
     def apply(self, fact: RunOpened | SinkRemoved) -> None:
         """What a durable or replayed fact does to the table of runs."""
         if isinstance(fact, SinkRemoved):
             self._tables.runs.pop(fact.sink, None)
+            self._left.pop(fact.sink, None)
+            self.leases.clear(fact.sink)
+            for session in list(self._there.get(fact.sink, ())):
+                self._leave(session)
             return
         run = self._tables.runs.setdefault(fact.sink, Run(fact.sink, is_ephemeral=fact.is_ephemeral))
         run.begin(fact.epoch, fact.incarnation, fact.owner)
         run.is_durable = True
+
+
+def _whose(owner: str) -> str:
+    return owner or "unauthenticated peers"
 
 
 def _unknown_run(sink: str, epoch: int) -> Refused:
@@ -220,12 +326,12 @@ class _RunGranted:
 class _SinkRemoved:
     runs: Runs
     event: AdminRequested
-    sink: str
+    run: Run
 
     def become_durable(self, durability: Durability, now: Now) -> None:
-        self.runs.apply(SinkRemoved(self.sink))
         self.runs._orders.say(AnswerAdmin(self.event.session, self.event.request, {"removed": True}))
 
     def fail(self, code: str, reason: str, now: Now) -> None:
-        message = f"the node could not store the removal ({reason}): nothing has changed"
+        self.runs.put_back(self.run, now)
+        message = f"the node could not store the removal ({reason}): the sink is still there"
         self.runs._orders.refuse(self.event.session, code, message, self.event.request, is_final=False)

@@ -6,7 +6,7 @@ Every change of a table is a fact (veredus.streams.facts), journaled before anyt
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -30,7 +30,8 @@ class StreamsLimits(msgspec.Struct, frozen=True, kw_only=True):
     streams_per_principal_max: int = 20_000
     sources_per_principal_max: int = 20_000
     subscriptions_max: int = 10_000
-    stages_max: int = 10_000
+    stages_max: int = 20_000
+    stages_per_principal_max: int = 10_000
     filter_terms_per_principal_max: int = 20_000
     """Key patterns and operations in the filters of one principal's subscribers at once."""
     sinks_max: int = 20_000
@@ -60,6 +61,8 @@ class Stage:
     count_assigned: int = 0
     count_durable: int = 0
     is_committing: bool = False
+    session: int = 0
+    """Who writes it now, 0 for nobody."""
 
 
 @dataclass(slots=True)
@@ -82,6 +85,8 @@ class Run:
     """Whether the journal has it."""
     is_ephemeral: bool = False
     """Whether it goes once nobody has been there for it for a while: nobody will ask for its commit again."""
+    stages: dict[int, Stage] = field(default_factory=dict)
+    """Those of the sink that are open, also of older runs while they are being committed."""
 
     def begin(self, epoch: int, incarnation: bytes, owner: str) -> None:
         """A new run begins."""
@@ -152,7 +157,18 @@ class Tables:
         stream.is_deleted = True
         stream.tail.forget()
         for stage in [stage for stage in self.stages.values() if stage.stream_id == stream_id]:
-            del self.stages[stage.stage]
+            self.take_stage(stage.stage)
+
+    def add_stage(self, stage: Stage) -> None:
+        """Know an open stage of a sink that is there."""
+        self.stages[stage.stage] = self.runs[stage.sink].stages[stage.stage] = stage
+
+    def take_stage(self, number: int) -> Stage | None:
+        """Forget an open stage; None where there is none of this number."""
+        stage = self.stages.pop(number, None)
+        if stage is not None and stage.sink in self.runs:
+            self.runs[stage.sink].stages.pop(number, None)
+        return stage
 
     def existing(self, name: str) -> Stream:
         """The stream of this name. Raises `Refused("unknown-stream")`."""
