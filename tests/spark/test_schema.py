@@ -195,7 +195,7 @@ def test_a_null_where_a_publication_has_none_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        (struct(key=BinaryType(), sequence=LongType()), "column sequence is the node's to give"),
+        (struct(key=BinaryType(), sequence=LongType()), "column sequence is assigned by the node"),
         (struct(key=LongType()), "column key: can be binary, string, not int64: cast it"),
         (struct(day=DateType()), "column day: an attribute can be"),
     ],
