@@ -12,6 +12,8 @@ Source: the design, section 3.
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class VeredusError(Exception):
     """An error with a stable `code`, a sentence that says what to do, and named details.
@@ -31,6 +33,11 @@ class VeredusError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.code, self.message, self.details))
+
+    def bare(self) -> Self:
+        """Itself, without the calls that it came through: these hold what was read, and whoever keeps the error."""
+        self.__context__ = self.__cause__ = None
+        return self.with_traceback(None)
 
 
 def _rebuild(kind: type[VeredusError], code: str, message: str, details: dict[str, object]) -> VeredusError:

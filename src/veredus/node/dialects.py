@@ -24,6 +24,11 @@ class LinkEngine(Protocol):
         ...
 
     @property
+    def unread_size(self) -> int:
+        """Bytes of whole frames that wait here for a turn."""
+        ...
+
+    @property
     def unfinished(self) -> Unfinished:
         """What it holds of a frame that is not whole."""
         ...

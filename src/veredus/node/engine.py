@@ -37,10 +37,11 @@ from veredus.protocols.topics.exchange import Answered, Asked
 from veredus.protocols.zeps.orders import AskPrincipal, PrincipalKnown, SessionCongested, SessionDrained
 from veredus.streams import exchange as streams
 from veredus.streams.engine import StreamsEngine
-from veredus.streams.rights import UNPROVEN
+from veredus.streams.rights import NOBODY, UNPROVEN
 
 from . import receiving
 from .administering import Administering
+from .backlog import Backlog
 from .connections import Connections
 from .dialects import LinkEngine
 from .exchange import DrainRequested as DrainRequested
@@ -81,6 +82,7 @@ class NodeEngine:
         `open_link` makes a link's engine; one principal has `connections_max`, and `rates_max` bytes a second in, out.
         """
         self.receiving = ReceiveBudget(receive_limits)
+        self.backlog = Backlog(receive_limits.size_max // 4)
         self.log = log
         self.floor = floor
         self.links: dict[int, LinkEngine] = {}
@@ -213,9 +215,13 @@ class NodeEngine:
 
     def _receive(self, event: Received, now: Now) -> None:
         self.quotas.receive(self.connections.principal_of(event.link), event, now)
-        if event.link in self.links and self._pacing.may_tell(event, self.connections.payer_of(event.link), now):
+        if event.link not in self.links:
+            return
+        if self._pacing.may_tell(event, self.connections.payer_of(event.link), now):
             self._do_next(self._work(event.link, event, now))
             self._set_timer(event.link, self.links[event.link])
+        else:
+            self._count_unread(event.link)
 
     def _work(self, number: int, event: object, now: Now) -> Sequence[object]:
         """Let the link's engine take what came, and count what it holds of a frame that is not whole."""
@@ -232,7 +238,16 @@ class NodeEngine:
             self._budget(
                 self.receiving.note(number, principal, principal not in UNPROVEN, unfinished, now.monotonic_ns), now
             )
+        self._count_unread(number)
         return effects
+
+    def _count_unread(self, number: int) -> None:
+        unread_size = self.links[number].unread_size + self._pacing.held_size(number)
+        self.backlog.note(number, self.connections.principal_of(number), unread_size)
+
+    def read_size_of(self, number: int) -> int:
+        """How many bytes are read from a link at a time; see `Backlog`."""
+        return self.backlog.read_size(self.connections.principal_of(number))
 
     def _budget(self, orders: Sequence[receiving.Order], now: Now) -> None:
         """Do what the budget of unfinished frames asks for."""
@@ -311,6 +326,7 @@ class NodeEngine:
         link = self.links.pop(event.link, None)
         self._link_timers.clear(event.link)
         self._budget(self.receiving.forget(event.link, now.monotonic_ns), now)
+        self.backlog.note(event.link, NOBODY, 0)
         if link is not None:
             self._do_next(link.handle(event, now))
 

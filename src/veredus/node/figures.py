@@ -65,6 +65,7 @@ FIGURES = (
     Figure("veredus_peer_faults", Kind.COUNTER, "Connections that were closed because the peer broke the protocol"),
     Figure("veredus_tail_bytes", Kind.GAUGE, "Memory for the newest publications of all streams"),
     Figure("veredus_unfinished_bytes", Kind.GAUGE, "Memory for incomplete frames"),
+    Figure("veredus_unread_bytes", Kind.GAUGE, "Memory for received data that waits for its turn"),
     Figure("veredus_unfinished_refused", Kind.COUNTER, "Connections that were closed because a frame took too long"),
     Figure("veredus_unwritten_bytes", Kind.GAUGE, "Memory for bytes that peers have not read yet"),
     Figure(

@@ -91,6 +91,10 @@ class Pacing:
         self._working[link] = None
         self._wait(link, payer)
 
+    def held_size(self, link: int) -> int:
+        """Bytes that were received and that the link has not been told."""
+        return sum(len(event.data) for event in self._held.get(link, ()) if type(event) is Received)
+
     def _wait(self, link: int, payer: Payer) -> None:
         if link not in self._congested:
             self._turns.wait(payer, link)

@@ -46,6 +46,7 @@ def _sums(engine: NodeEngine) -> Iterator[Reading]:
     yield Reading("veredus_peer_faults", engine.fault_count)
     yield Reading("veredus_tail_bytes", tables.budget.size)
     yield Reading("veredus_unfinished_bytes", engine.receiving.size)
+    yield Reading("veredus_unread_bytes", engine.backlog.size)
     yield Reading("veredus_unfinished_refused", engine.receiving.refused_count)
     yield Reading("veredus_journal_bytes", log.size)
     yield Reading("veredus_journal_unsynced_bytes", log.unsynced_size)

@@ -15,9 +15,11 @@ OCTET_NS = 100
 class Slices:
     """Owns what was received and is not read yet, in order."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_waiting", "size")
 
     def __init__(self) -> None:
+        self.size = 0
+        """How much waits, in bytes."""
         self._waiting: deque[memoryview] = deque()
 
     def __bool__(self) -> bool:
@@ -27,14 +29,18 @@ class Slices:
         """More was received."""
         if len(data):
             self._waiting.append(memoryview(data))
+            self.size += len(data)
 
     def take(self) -> memoryview:
         """The next piece: at most `SLICE_SIZE` octets, at least one."""
         first = self._waiting.popleft()
         if len(first) > SLICE_SIZE:
             self._waiting.appendleft(first[SLICE_SIZE:])
-        return first[:SLICE_SIZE]
+        piece = first[:SLICE_SIZE]
+        self.size -= len(piece)
+        return piece
 
     def forget(self) -> None:
         """Nobody reads what is left."""
         self._waiting.clear()
+        self.size = 0

@@ -14,13 +14,13 @@ import numpy as np
 from veredus.kernel.effects import Note
 from veredus.kernel.events import LinkCongested, LinkDrained
 from veredus.kernel.octets import Octets
+from veredus.node.backlog import READ_SIZE_MAX
 from veredus.node.sending import SendBudget, SendLimits, Waiting
 
 from .certificates import COMMON_NAME, Certificate, certificate_of
 from .host import Host
 from .listeners import Arrivals, Listener, Peer, Place, bind_tcp, bind_unix, tcp_peer_of, unix_peer_of
 
-READ_SIZE = 1 << 20
 LOOK_S = 0.5
 """How often it is looked who has taken what was sent."""
 LINGER_S = 5.0
@@ -43,9 +43,9 @@ class ReadMemory:
 
     def offer(self) -> memoryview:
         """Room for one read; what it brought is to be taken before anybody else reads."""
-        if len(self._rest) < READ_SIZE // 4:
+        if len(self._rest) < READ_SIZE_MAX // 4:
             # Not a bytearray: that would be filled with zeros first.
-            self._rest = np.empty(READ_SIZE, np.uint8).data
+            self._rest = np.empty(READ_SIZE_MAX, np.uint8).data
         return self._rest
 
     def take(self, size: int) -> memoryview:
@@ -99,7 +99,7 @@ class StreamLink(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Memory that nobody else looks at until `buffer_updated`."""
-        return self._doors.memory.offer()
+        return self._doors.memory.offer()[: self._doors.read_size_of(self._number)]
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were read."""
@@ -185,9 +185,13 @@ class StreamLink(asyncio.BufferedProtocol):
 class StreamDoors:
     """Opens the listeners of one node whose connections are links of its host, and owns what these share."""
 
-    def __init__(self, host: Host, arrivals: Arrivals, limits: SendLimits) -> None:
-        """Links of `host`, counted by `arrivals`; `limits` bound what waits to be written."""
+    def __init__(self, host: Host, arrivals: Arrivals, limits: SendLimits, read_size_of: Callable[[int], int]) -> None:
+        """Links of `host`, counted by `arrivals`; `limits` bound what waits to be written.
+
+        `read_size_of` says how many bytes are read from a link at a time.
+        """
         self.host = host
+        self.read_size_of = read_size_of
         self.arrivals = arrivals
         self.sending = SendBudget(limits)
         self.memory = ReadMemory()

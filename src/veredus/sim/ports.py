@@ -85,6 +85,11 @@ class PlainDoor:
         """Nothing: what comes are whole facts."""
         return NOTHING
 
+    @property
+    def unread_size(self) -> int:
+        """Nothing: what comes is read at once."""
+        return 0
+
 
 def _frozen(order: Any) -> object:
     """The order as it is at this moment, addressed by channel: the node may write to its memory again."""

@@ -144,3 +144,10 @@ def test_a_whole_frame_decodes_or_is_the_peers_fault(data: bytes) -> None:
     for frame in (data, b"\xaa\xa5" + data):
         with suppress(PeerFault):
             assert frames.decode_command(frame, 40) is not None
+
+
+def test_a_fault_that_is_kept_keeps_nothing_of_what_was_read() -> None:
+    parser = frames.CommandParser(100)
+    parser.feed(b"\xff" * 1000)
+    assert parser.fault is not None
+    assert (parser.fault.__traceback__, parser.fault.__context__, parser.fault.__cause__) == (None, None, None)

@@ -178,6 +178,11 @@ class Server:
         """Nothing: what comes are whole messages."""
         return NOTHING
 
+    @property
+    def unread_size(self) -> int:
+        """Nothing: what comes is read at once."""
+        return 0
+
     def _drain(self, event: DrainRequested, now: Now) -> None:
         self._is_draining = True
         self._period_at_ns = None

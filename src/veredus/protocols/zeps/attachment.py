@@ -159,6 +159,11 @@ class NodeLink:
         return Unfinished(len(self._octets), len(self._octets))
 
     @property
+    def unread_size(self) -> int:
+        """Bytes of whole commands or frames that wait for a turn."""
+        return self.dialect.unread_size if isinstance(self.dialect, Version2) else self._unread.size
+
+    @property
     def is_attached(self) -> bool:
         """Whether there is a stream that is open or being opened, or a last word that is owed for one."""
         return self.dialect is not None

@@ -245,7 +245,7 @@ class CommandParser:
         except _Short as short:
             self._needed = short.end - start
         except PeerFault as fault:
-            self.fault = fault
+            self.fault = fault.bare()
             start = len(octets)
         self._held = bytearray(memoryview(octets)[start:])
         return commands

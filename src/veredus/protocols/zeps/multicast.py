@@ -90,6 +90,11 @@ class Multicaster:
         """Nothing: nobody says anything to a group."""
         return NOTHING
 
+    @property
+    def unread_size(self) -> int:
+        """Nothing: what comes is read at once."""
+        return 0
+
     def deadline(self) -> int | None:
         """When to announce, or to ask again."""
         return self._due_ns

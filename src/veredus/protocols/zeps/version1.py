@@ -128,12 +128,13 @@ class Version1:
             if is_whole or not self._is_framed:
                 for command in self._commands_in(data):
                     self._take_command(command, now)
-            if self.parser.fault is not None:
-                raise self.parser.fault
-            if not is_whole:
+            if not is_whole and self.parser.fault is None:
                 raise self._held.overflow
         except (PeerFault, Refused) as error:
             self._blame(error)
+        if self.parser.fault is not None:
+            # Not raised: what it came through would be kept with it, and what was received.
+            self._blame(self.parser.fault)
 
     def _receive_run(self, run: frames.Publish, now: Now) -> None:
         self._liveness.hear(now.monotonic_ns)
@@ -161,7 +162,7 @@ class Version1:
     def _blame(self, error: VeredusError) -> None:
         """A command cannot be obeyed: what came before it counts, and is answered, then INVALID says why."""
         if self.phase in _HOLDING:
-            self._held.fault = self._held.fault or error
+            self._held.fault = self._held.fault or error.bare()
         elif self.phase is Phase.OPEN:
             self._become_leaving()
             self._answers.owe(self._invalid(error), error.code)

@@ -79,7 +79,7 @@ class Version2:
 
     __slots__ = (
         "_channels", "_cost_ns", "_deadlines", "_effects", "_frames", "_greeting_size", "_limits", "_liveness",
-        "_unread", "link", "parser", "phase", "principal",
+        "_reading_size", "_unread", "link", "parser", "phase", "principal", "unread_size",
     )  # fmt: skip
 
     def __init__(self, link: int, principal: str, limits: LinkLimits, now: Now, late_ns: int) -> None:
@@ -99,6 +99,9 @@ class Version2:
         self._unread: deque[Octets] = deque()
         self._frames: Iterator[Frame] | None = None
         """The rest of the frames of what was read last."""
+        self._reading_size = 0
+        self.unread_size = 0
+        """Bytes that wait for a turn, with those that `_frames` comes from."""
         self._cost_ns = 0
         self._effects: list[object] = []
         self._channels = Channels(link, limits, self._effects)
@@ -122,6 +125,7 @@ class Version2:
     def _receive(self, event: Received, now: Now) -> None:
         self._liveness.hear(now.monotonic_ns)
         self._unread.append(event.data)
+        self.unread_size += len(event.data)
         self._work(now)
 
     def _go_on(self, event: TurnGiven, now: Now) -> None:
@@ -132,7 +136,9 @@ class Version2:
         spent_ns = 0
         while self._frames is not None or self._unread:
             if self._frames is None:
-                self._frames = self.parser.parse(self._unread.popleft())
+                data = self._unread.popleft()
+                self._reading_size = len(data)
+                self._frames = self.parser.parse(data)
             for frame in self._frames:
                 self._take_frame(frame, now)
                 if self.phase is Phase.CLOSED:
@@ -142,6 +148,7 @@ class Version2:
                     self._effects.append(TurnWanted(self.link))
                     return
             self._frames = None
+            self.unread_size -= self._reading_size
         if self.parser.fault is not None:
             self._fail(self.parser.fault)
 
@@ -194,6 +201,7 @@ class Version2:
         self._liveness.end()
         self._unread.clear()
         self._frames = None
+        self.unread_size = 0
         self.parser.drop()
 
     def _refuse_frame(self, event: FrameRefused, now: Now) -> None:

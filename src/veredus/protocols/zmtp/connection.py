@@ -105,13 +105,18 @@ class Connection:
 
     @property
     def held_size(self) -> int:
-        """Bytes that wait for the rest of their message."""
+        """Bytes that are kept, whether their message is whole or not."""
         return len(self._held) + self._part_size
+
+    @property
+    def unread_size(self) -> int:
+        """Bytes that need nothing behind them to go on: they wait for whoever asks for messages."""
+        return 0 if self._needed else len(self._held)
 
     @property
     def unfinished(self) -> Unfinished:
         """What waits for the rest of its message, and how large its frame says that it will be."""
-        held_size = self.held_size
+        held_size = self.held_size - self.unread_size
         return Unfinished(held_size, max(held_size, self._part_size + self._needed)) if held_size else NOTHING
 
     # ── out ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,8 +218,7 @@ class Connection:
             return
         if self.phase in (Phase.HANDSHAKE, Phase.ASKING) and self._is_server and fault.code != "peer-error":
             self._command(frames.error_body(fault.message))
-        # Without the frames that it came through, which hold what was read, and this.
-        self.fault = fault.with_traceback(None)
+        self.fault = fault.bare()
         self._become(Phase.CLOSED)
         self._held = b""
         self._parts, self._part_size = [], 0

@@ -146,6 +146,11 @@ class FramedLink:
         """What it holds of a message that is not whole."""
         return self._wire.connection.unfinished
 
+    @property
+    def unread_size(self) -> int:
+        """Bytes of whole messages that wait for a turn, or for the judgement of who says them."""
+        return self._wire.connection.unread_size
+
     def _take(self, event: object, now: Now) -> None:
         match event:
             case LinkOpened():
