@@ -12,6 +12,7 @@ from veredus.protocols.topics import keeping, placing
 from veredus.protocols.topics.desk import AdminThen
 from veredus.protocols.topics.server import Server
 from veredus.protocols.topics.transfer import Row
+from veredus.protocols.topics.weaving import Woven
 from veredus.sim import campaign
 from veredus.sim.dice import Dice
 from veredus.sim.running import run_seed
@@ -131,11 +132,15 @@ def look_for_no_twins(plant: pytest.MonkeyPatch) -> None:
     plant.setattr(keeping.Keeping, "_is_twin", never)
 
 
+def weave_nothing(plant: pytest.MonkeyPatch) -> None:
+    plant.setattr(keeping, "woven", lambda *_: Woven((), is_whole=True))
+
+
 def place_everybody_at_the_end(plant: pytest.MonkeyPatch) -> None:
     plant.setattr(placing.Times, "before", lambda *_: ((0, 1 << 62),))
 
 
-@pytest.mark.parametrize("plant_bug", [look_for_no_twins, place_everybody_at_the_end])
+@pytest.mark.parametrize("plant_bug", [look_for_no_twins, weave_nothing, place_everybody_at_the_end])
 def test_a_bug_that_is_planted_in_a_merge_is_found(
     plant_bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

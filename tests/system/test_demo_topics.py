@@ -160,8 +160,6 @@ def test_order_is_demanded_of_one_server_and_counted_where_there_were_several(ca
     # Flight 0 behind flight 4, of the same putter and the same server.
     alice.insert(last, alice.pop(at))
     assert case.tallies() == [CLEAN, (0, 0, 2, 0), (0, 0, 1, 0)]
-    assert case.tallies("EWR.UA") == [CLEAN, (0, 0, 1, 0), CLEAN], "ids of one server come in order always"
-    alice[last] = alice[last]._replace(message_id="00000000000000cc-1")
     gets = case.judged("EWR.UA")[1]
     assert gets.is_clean
     assert gets.beside[case.demo.checker.SHARED_OUT_OF_ORDER] == 1

@@ -235,6 +235,7 @@ class ClientProcess(Peer):
         if state.got is not None:
             state = cs.end_hand_over(state, AT_ONCE_MAX)
         count_max = self._at_once()
+        told.gets(seat)
         status = yield encode_message(cs.asked_get(state, self.client.name, seat.topic, count_max))
         if status is None:
             return None

@@ -4,6 +4,7 @@
     put          OK: it is there for good, once; in doubt: at most once; nobody's counter is ever too low       (2.4)
     get          each message once for a client, never an error's, none that nobody put                         (2.3)
     subscribe    nothing that was put before; all that was put after it was said to be done                     (2.1)
+    order        once one server has a topic, each client's by their counters, but for what came before        (4)
     left         nothing any more once it was said that one is not subscribed any longer, also not later        (2.2)
     clocks       what a giver says of the difference between two clocks holds
 
@@ -26,10 +27,12 @@ from veredus.protocols.topics.many import unpack
 from veredus.protocols.topics.messages import NO_MESSAGE_ID, Status, StatusWord, Transfer, decode_message
 from veredus.protocols.topics.transfer import End, decode_part
 
-from .world import MILLISECOND, Clock, Violation, World
+from .world import MILLISECOND, SECOND, Clock, Violation, World
 
 DRIFT_MAX = 1e-5
 """How much faster or slower than true time the clocks of servers run here at most."""
+ANSWERED_MAX_NS = 2 * SECOND
+"""How long after it was given an answer may come, at most: a proxy answers a copy with what it was answered before."""
 ASKED, LEAVING = b"SUBSCRIBE", b"UNSUBSCRIBE"
 
 
@@ -87,8 +90,10 @@ class Seat:
     was_sure: bool = False
     """Whether it was subscribed for sure when it asked to be so no longer."""
     is_in_doubt: bool = False
-    got: dict[bytes, None] = field(default_factory=dict)
-    """In the order in which it got them."""
+    got: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    """In the order in which it got them; when it asked for each, and when it had it."""
+    gets_ns: int = 0
+    """When it asked for what it gets."""
 
 
 class Told:
@@ -108,6 +113,8 @@ class Told:
         """Whether clocks are stepped here: then a merge may give too much, or lose one."""
         self.merge_count = 0
         """How often a giver asked its keeper to take all over; whether it did, it may not have lived to note."""
+        self.is_order_lost = False
+        """Whether a merge could not weave all that it should have."""
         self._conflicts: dict[str, list[tuple[int, int]]] = {topic: [] for topic in topics}
         """When several had it, and until when; the last one may go on."""
         self._uncertainty_ns = 0
@@ -194,6 +201,7 @@ class Told:
 
     def noted(self, owner: str, event: str, fields: dict[str, object]) -> None:
         """A proxy or a server noted something."""
+        self.is_order_lost |= event == "topic-order-not-kept"
         if event in ("topic-merged", "topic-given", "topic-not-given", "topic-not-merged", "topic-refused"):
             self.count(event)
 
@@ -222,6 +230,10 @@ class Told:
     def drift_ns(self) -> int:
         """By how much two clocks may have drifted apart by now, and what is rounded."""
         return MILLISECOND + int(4 * DRIFT_MAX * self.world.now_ns)
+
+    def gets(self, seat: Seat) -> None:
+        """A client asks for what comes next."""
+        seat.gets_ns = self.world.now_ns
 
     # ── clients ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -307,7 +319,7 @@ class Told:
             raise Violation("get", f"{seat.client} got a message with the id {message_id}")
         if body in seat.got and not (seat.is_in_doubt or self.is_excused):
             raise Violation("get", f"{seat.client} got {body!r} twice, now as {message_id}")
-        seat.got[body] = None
+        seat.got[body] = seat.gets_ns, self.world.now_ns
         if seat.is_in_doubt:
             return
         if seat.has_left or seat.asked_ns is None:
@@ -335,6 +347,7 @@ def judge(told: Told, rows: dict[str, list[bytes]], abandoned: Container[str]) -
     for seat in told.seats.values():
         if not seat.is_in_doubt and not told.is_excused:
             _judge_order(told, seat.client, seat.topic, list(seat.got), False)
+            _judge_weave(told, seat)
         if seat.told_ns is not None and seat.client not in abandoned:
             _judge_seat(told, seat, rows.get(seat.topic, []))
 
@@ -382,6 +395,28 @@ def _judge_order(told: Told, whose: str, topic: str, bodies: Sequence[bytes], is
             if first_place > second_place and _is_ordered(told, first, second, is_stream):
                 said = f"{whose} has the {first.number}. put of {who} to {topic} behind the {second.number}."
                 raise Violation("order", said)
+
+
+def _judge_weave(told: Told, seat: Seat) -> None:
+    """Once one server has all of a topic, what a client of the service put comes by its counters.
+
+    Whatever came before then stays where it is: nobody can be given anything before what it has received already.
+    """
+    last: dict[str, tuple[PutTold, int, int]] = {}
+    for body, (asked_ns, got_ns) in seat.got.items():
+        put = told.puts[body]
+        if put.stream:
+            continue
+        second, second_asked_ns, second_got_ns = last.setdefault(put.who, (put, asked_ns, got_ns))
+        if put.number >= second.number:
+            last[put.who] = put, asked_ns, got_ns
+            continue
+        told.count("late")
+        since_ns = second_asked_ns - ANSWERED_MAX_NS
+        was_there = 0 < put.told_ns < since_ns and not told.had_conflict(seat.topic, since_ns, second_got_ns)
+        if was_there and not told.is_order_lost:
+            said = f"{seat.client} got the {put.number}. put of {put.who} to {seat.topic} behind the {second.number}."
+            raise Violation("order", f"{said}, for which it asked when one server had both")
 
 
 def _is_ordered(told: Told, first: PutTold, second: PutTold, is_stream: bool) -> bool:

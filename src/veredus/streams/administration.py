@@ -30,6 +30,7 @@ from .stream import Stream
 from .subscribing import Subscribing
 from .subscription import Subscription
 from .tables import Run, Tables
+from .weave import next_of
 from .wishes import Wishes
 
 SHOWN_MAX = 1000
@@ -379,6 +380,7 @@ class Administration:
             "settled": subscription.settled_ranges(),
             "origins": subscription.origins,
             "unwanted": subscription.unwanted,
+            "next": next_of(stream.weave, subscription.floor, subscription.settled_ranges(), stream.head_durable),
             "renewed_us": subscription.renewed_us,
             "wish": subscription.wish,
         }

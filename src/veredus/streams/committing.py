@@ -41,14 +41,16 @@ from .facts import (
     SinkRemoved,
     StageOpened,
     StagesDropped,
+    Woven,
 )
-from .moving import Moving, place_of_cursor
+from .moving import Moving, place_of_cursor, sequence_of
 from .orders import Orders, Unheard
 from .publishing import Publishing
 from .rights import PUBLISH, on_stream
 from .runs import Runs
 from .stream import Stream
 from .tables import Run, Stage, Tables
+from .weave import completed
 
 _Held: TypeAlias = list[tuple[Stream, CursorMoved]]
 """Subscriptions that nothing else may change before a commit is answered."""
@@ -165,8 +167,8 @@ class Committing:
             stream = self._tables.streams_by_id[entry.stream_id]
             stream.append_time_us = max(stream.append_time_us, wall_us)
         run.is_committing = True
-        cursors = tuple(move for _, move in held)
-        fact = Committed(run.sink, run.epoch, event.commit_id, tuple(placed), wall_us, cursors, contents)
+        cursors, weaves = tuple(move for _, move in held), _weaves_in(event, placed)
+        fact = Committed(run.sink, run.epoch, event.commit_id, tuple(placed), wall_us, cursors, contents, weaves)
         self._orders.append_fact(fact, _Committed(self, event, fact, held), now)
 
     def _contents_asked(self, event: CommitRequested) -> tuple[Contents, ...]:
@@ -247,6 +249,9 @@ class Committing:
             stream.append_time_us = max(stream.append_time_us, fact.append_time_us)
             first, count = touched.get(stream.name, (stage.first_sequence, 0))
             touched[stream.name] = (first, count + stage.count)
+        for woven in fact.weaves:
+            if woven.stream_id in self._tables.streams_by_id:
+                self._tables.streams_by_id[woven.stream_id].weave = woven.legs
         run.is_committing = False
         run.commit_id = fact.commit_id
         run.contents = fact.contents
@@ -301,6 +306,18 @@ class Committing:
                 self.show(fact)
             case _:
                 pass
+
+
+def _weaves_in(event: CommitRequested, placed: Iterable[CommittedStage]) -> tuple[Woven, ...]:
+    """The weaves of a commit where its stages lie; what one leaves out comes behind all else."""
+    at = {entry.stage: entry for entry in placed}
+    weaves: list[Woven] = []
+    for stage, named in event.weaves:
+        first = at[stage].first_sequence
+        starts = ((sequence_of(place, first), count) for place, count in named)
+        legs = completed(((start, start + count - 1) for start, count in starts), first + at[stage].count - 1)
+        weaves.append(Woven(at[stage].stream_id, legs))
+    return tuple(weaves)
 
 
 @dataclass(slots=True)

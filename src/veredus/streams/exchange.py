@@ -194,6 +194,8 @@ class SubscribeRequested:
     """The term of the stream when the subscriber was last granted this; 0 when it never was."""
     wish: int = 0
     """A number that grows with each wish of the subscriber's, where a late one must not make a new subscription."""
+    is_woven: bool = False
+    """Whether what commits have woven comes in that order, where each is settled by itself and no filter is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,6 +415,8 @@ class CommitRequested:
     stages: tuple[int, ...]
     cursors: tuple[CursorMove, ...] = ()
     contents: tuple[Content, ...] = ()
+    weaves: tuple[tuple[int, tuple[tuple[Place, int], ...]], ...] = ()
+    """By stage, in which order its stream goes to who wants it woven, up to its last row: places, and how many each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ class Origin(msgspec.Struct, frozen=True, array_like=True):
 
     Everything below `next_sequence` of the stream of this incarnation was done with. What may have been given from
     there on lies in this stream in `runs`: a first sequence there, its place here, and how many lie one behind the
-    other.
+    other. What was done with from there on has the place 0.
     """
 
     incarnation: bytes
@@ -122,11 +122,16 @@ class Origin(msgspec.Struct, frozen=True, array_like=True):
     @property
     def last_place(self) -> int:
         """The last of all places here, 0 for none."""
-        return max((place + count - 1 for _, place, count in self.runs), default=0)
+        return max((place + count - 1 for _, place, count in self.runs if place), default=0)
+
+    def is_done(self, sequence: int) -> bool:
+        """Whether it was done with there."""
+        done = (first <= sequence < first + count for first, place, count in self.runs if not place)
+        return sequence < self.next_sequence or any(done)
 
     def places_to(self, last: int) -> tuple[tuple[int, int], ...]:
         """Where what is from `next_sequence` to `last` lies here, as ranges in any order."""
-        cut = ((place, min(count, last - first + 1)) for first, place, count in self.runs)
+        cut = ((place, min(count, last - first + 1)) for first, place, count in self.runs if place)
         return tuple((place, place + count - 1) for place, count in cut if count > 0)
 
 
@@ -272,6 +277,13 @@ class CursorMoved(msgspec.Struct, frozen=True, array_like=True):
     """Under which number the removal was asked for; 0 for none."""
 
 
+class Woven(msgspec.Struct, frozen=True, array_like=True):
+    """In which order a stream's sequences go to subscribers who ask for that: legs, each of which ascends."""
+
+    stream_id: int
+    legs: tuple[tuple[int, int], ...]
+
+
 class Contents(msgspec.Struct, frozen=True, array_like=True):
     """What a commit put into one stream: so many rows, of this digest, b"" where the sink gave none."""
 
@@ -293,6 +305,8 @@ class Committed(msgspec.Struct, frozen=True, tag="commit"):
     cursors: tuple[CursorMoved, ...] = ()
     contents: tuple[Contents, ...] = ()
     """By stream, in the order of their names."""
+    weaves: tuple[Woven, ...] = ()
+    """Each takes the place of the one that the stream had."""
 
 
 Fact: TypeAlias = (

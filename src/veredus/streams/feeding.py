@@ -153,8 +153,11 @@ class Feeding:
         if not records and flow.position < flow.end:
             # It was durable and the journal has nothing there: damage took the end of the stream.
             self._skip(flow, flow.stream.head_durable + 1, "damaged")
-        rest = records
+        rest, leg_count = records, len(flow.legs)
         while rest and not flow.waits_for and (examined := self._push(flow, rest, now)):
+            if len(flow.legs) != leg_count:
+                # It goes on elsewhere.
+                break
             rest = rest[examined:]
             if rest and self._must_wait(flow, now):
                 # What is left is read once more: a flow that waits holds no records.
@@ -169,6 +172,8 @@ class Feeding:
             self.pump(flow, now)
 
     def _skip(self, flow: Flow, next_sequence: int, code: str) -> None:
+        if flow.legs:
+            next_sequence = min(next_sequence, flow.end)
         if next_sequence > flow.position:
             self._orders.say(PushGap(flow.session, flow.position, next_sequence, code))
             flow.skip_to(next_sequence, is_trimmed=code == "trimmed")

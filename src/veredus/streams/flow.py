@@ -11,7 +11,7 @@ is the
 durable head + 1; what is at the position comes from memory where the tail still has it, and from the journal where not.
 
 Invariants
-    (1) Rows are examined in order and once; `position` never falls.
+    (1) Rows are examined in order and once; `position` never falls, but from one leg of a weave to the next.
     (2) Sending goes on while credit is positive, and overdraws it by at most one frame.
     (3) At most one read is under way.
     (4) A flow holds no records of its own between two events.
@@ -21,15 +21,18 @@ Source: seed 004, "Overall Design"; the design, section 4 ("Flow").
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from veredus.delivery.settlement import Range
 from veredus.journal.exchange import PlacedRecord
 from veredus.kernel.octets import Octets
 from veredus.kernel.turns import QUANTUM_NS
 
 from .examine import Examiner, Wanted, source_id_of
 from .exchange import PUSH_OVERHEAD, Push
+from .ranges import between
 from .stream import Stream
 from .subscription import Subscription
 
@@ -60,6 +63,7 @@ class Flow:
         "is_congested",
         "is_end_told",
         "is_reading",
+        "legs",
         "payer",
         "position",
         "progress_told",
@@ -88,12 +92,14 @@ class Flow:
         self.is_reading = False
         self.is_end_told = False
         self.progress_told = position
+        self.legs: deque[Range] = deque()
+        """What is pushed before what comes by its sequence; the position is in the first one."""
         self._announced: dict[int, None] = {0: None}
 
     @property
     def end(self) -> int:
         """The sequence behind the last one that may be examined now."""
-        durable = self.stream.head_durable + 1
+        durable = self.legs[0][1] + 1 if self.legs else self.stream.head_durable + 1
         return min(durable, self.until) if self.until else durable
 
     @property
@@ -117,9 +123,23 @@ class Flow:
             return "credit"
         if self.is_congested:
             return "link"
-        if self.subscription is not None and self.subscription.ledger.is_full:
+        if self.subscription is not None and self.subscription.ledger.is_full and not self.legs:
             return "settlement"
         return ""
+
+    def go_by(self, way: Sequence[Range]) -> None:
+        """Push what lies in these legs first, in their order; its cursor counts all of it as pushed from now on."""
+        assert self.subscription is not None
+        self.legs.extend(way)
+        self.subscription.expect(max(last for _, last in way))
+        self.position = way[0][0]
+
+    def _turn(self) -> None:
+        """Go on with the next leg where one was gone through; behind the last one, by the sequences."""
+        while self.legs and self.position > self.legs[0][1]:
+            self.legs.popleft()
+            assert self.subscription is not None
+            self.position = self.legs[0][0] if self.legs else self.subscription.ledger.position
 
     def take(self, records: Sequence[PlacedRecord], examiner: Examiner, size_max: int) -> Taken:
         """Examine records from the position on until there are `size_max` bytes to push, or nothing more may be."""
@@ -129,6 +149,8 @@ class Flow:
         size = first_pushed = last_pushed = examined = 0
         ledger = None if self.subscription is None else self.subscription.ledger
         excluded = () if self.subscription is None else self.subscription.excluded
+        if self.legs and ledger is not None:
+            excluded = tuple(between(self.position, self.legs[0][1], ledger.unsettled))
         for record in records:
             record_end = record.first_sequence + record.count
             last = min(record_end, self.end) - 1
@@ -149,15 +171,18 @@ class Flow:
                 first_pushed = first_pushed or excerpt.runs[0][0]
                 last_pushed = excerpt.runs[-1][1]
                 self._announce(record, names)
-                if ledger is not None:
+                if ledger is not None and not self.legs:
                     self._note(excerpt.runs)
-            if size >= size_max or size >= self.credit or (ledger is not None and ledger.is_full):
+            if size >= size_max or size >= self.credit:
+                break
+            if ledger is not None and ledger.is_full and not self.legs:
                 break
             if examiner.cost_ns >= QUANTUM_NS:
                 break
         if self.subscription is not None:
             self.subscription.ledger.pass_to(self.position)
             self.subscription.forget_passed()
+        self._turn()
         if not buffers:
             return Taken(None, examined, parcels)
         self.credit -= size + PUSH_OVERHEAD
@@ -186,8 +211,9 @@ class Flow:
 
         What was pushed before is still to be settled, unless it is gone, too.
         """
-        self.position = position
+        before, self.position = self.position, position
         if self.subscription is not None:
-            if is_trimmed:
-                self.subscription.ledger.settle(0, position - 1)
+            if is_trimmed or self.legs:
+                self.subscription.ledger.settle(0 if is_trimmed else before, position - 1)
             self.subscription.ledger.pass_to(position)
+        self._turn()

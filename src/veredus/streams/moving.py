@@ -113,7 +113,7 @@ def place_of_cursor(move: CursorMove, stream_id: int, first: int) -> CursorMoved
     floor, settled = cursor_of(move.floor, (*move.settled, *rows, *never))
     below, unwanted = cursor_of(move.start - 1, never)
     origins = tuple(
-        Origin(incarnation, following, tuple((run, _sequence_of(place, first), count) for run, place, count in runs))
+        Origin(incarnation, following, tuple((run, sequence_of(place, first), count) for run, place, count in runs))
         for incarnation, following, runs in move.origins
     )
     return CursorMoved(
@@ -122,7 +122,8 @@ def place_of_cursor(move: CursorMove, stream_id: int, first: int) -> CursorMoved
     )  # fmt: skip
 
 
-def _sequence_of(place: Place, first: int) -> int:
+def sequence_of(place: Place, first: int) -> int:
+    """Where a place lies, the stage's rows beginning at `first`."""
     return place.sequence if place.row < 0 else first + place.row
 
 

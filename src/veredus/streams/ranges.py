@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 from veredus.delivery.settlement import Range
 
@@ -22,6 +24,12 @@ def joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
         else:
             found.append((first, last))
     return tuple(found)
+
+
+def is_in(sequence: int, ranges: Sequence[Range]) -> bool:
+    """Whether a sequence is in one of the ranges."""
+    index = bisect_right(ranges, sequence, key=itemgetter(0)) - 1
+    return index >= 0 and sequence <= ranges[index][1]
 
 
 def between(first: int, last: int, holes: Iterable[Range]) -> list[Range]:

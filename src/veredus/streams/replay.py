@@ -79,6 +79,7 @@ class _StreamRow(msgspec.Struct, array_like=True):
     subscriptions: list[_SubscriptionRow]
     terms: list[tuple[int, int]] = []
     left: list[tuple[str, str, int, int]] = []
+    weave: tuple[tuple[int, int], ...] = ()
 
 
 class _RunRow(msgspec.Struct, array_like=True):
@@ -173,6 +174,7 @@ def _stream_row(stream: Stream) -> _StreamRow:
         [_SubscriptionRow(s.opened(), s.is_attached) for s in stream.subscriptions.values()],
         stream.terms,
         [(*key, *left) for key, left in stream.left.items()],
+        stream.weave,
     )
 
 
@@ -269,6 +271,7 @@ class Replay:
             ].is_attached = subscription.is_attached
         for left in row.left:
             stream.note_left(*left)
+        stream.weave = row.weave
         self._tables.add_stream(stream)
 
     def take(self, view: RecordView) -> None:

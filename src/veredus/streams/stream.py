@@ -7,18 +7,22 @@ Invariants
     (1) floor - 1 <= head_durable <= head_assigned.
     (2) Nothing above head_durable is pushed, confirmed or counted.
     (3) Append times never fall.
+    (4) The legs of a weave name each durable sequence from the first to the last of them once.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from veredus.delivery.settlement import Range
 from veredus.kernel.errors import Refused
 
 from .exchange import Start, StartKind
 from .facts import StreamCreated, TermRaised
 from .source import SourceState
 from .tail import Tail, TailBudget
+from .weave import cut_from
 
 if TYPE_CHECKING:
     from .flow import Flow
@@ -67,6 +71,7 @@ class Stream:
         "subscriptions",
         "tail",
         "terms",
+        "weave",
     )
 
     def __init__(self, created: StreamCreated, budget: TailBudget) -> None:
@@ -94,6 +99,8 @@ class Stream:
         """When durable subscriptions were removed last, of those that were last removed."""
         self.flows: dict[int, Flow] = {}
         self.tail = Tail(budget)
+        self.weave: tuple[Range, ...] = ()
+        """The order in which what its legs name goes to who asks for that; () for that of the sequences."""
 
     def created(self) -> StreamCreated:
         """The fact that makes this stream, with the configuration that it has now."""
@@ -128,6 +135,7 @@ class Stream:
         """What an earlier term held from `first_sequence` on is gone."""
         for subscription in self.subscriptions.values():
             subscription.forget_attempts_from(first_sequence)
+        self.weave = cut_from(self.weave, first_sequence)
         self.terms = [known for known in self.terms if known[1] < first_sequence] + [(term, first_sequence)]
         if len(self.terms) > TERMS_MAX:
             (_, first), (merged, _), *rest = self.terms
@@ -179,5 +187,8 @@ class Stream:
     def check(self) -> None:
         """Repeat the invariants."""
         assert self.floor - 1 <= self.head_durable <= self.head_assigned, "(1)"
+        legs = sorted(self.weave)
+        assert all(last + 1 == first for (_, last), (first, _) in pairwise(legs)), "(4)"
+        assert not legs or legs[-1][1] <= self.head_durable, "(4)"
         for source in self.sources.values():
             assert source.last_durable <= source.last_assigned

@@ -44,6 +44,7 @@ from .rights import next_owner, on_stream
 from .stream import NEVER_LEFT, Stream
 from .subscription import Subscription
 from .tables import Tables
+from .weave import way_of
 
 Change: TypeAlias = SubscriptionOpened | SubscriptionSettled | SubscriptionRenewed | SubscriptionRemoved
 
@@ -244,6 +245,9 @@ class Subscribing:
         if subscription is not None:
             flow.redelivered_to = subscription.pushed_to
             epoch = subscription.epoch
+            way = way_of(stream.weave, subscription.floor) if event.is_woven else ()
+            if way and not subscription.ledger.is_ordered and wanted.compiled.is_everything:
+                flow.go_by(way)
         self.feeding.add(flow)
         self._orders.say(
             GrantSubscription(

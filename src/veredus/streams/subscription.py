@@ -232,6 +232,14 @@ class Subscription:
         self.pushed_to = max(self.pushed_to, last)
         self.pushed_known = max(self.pushed_known, last)
 
+    def expect(self, last: int) -> None:
+        """What is unsettled up to `last` counts as pushed, in whichever order it comes."""
+        for first, end in between(self.floor + 1, last, self.settled_ranges()):
+            self.ledger.push(first, end)
+        self.ledger.pass_to(last + 1)
+        self.pushed_to = max(self.pushed_to, last)
+        self.forget_passed()
+
     def note_handed(self, sequence: int) -> None:
         """Its application was handed all up to `sequence` that it was pushed, and no more than that."""
         self.handed_to = max(self.handed_to, min(sequence, self.pushed_to))

@@ -427,7 +427,7 @@ def test_what_was_settled_before_it_was_pushed_keeps_nobody_waiting() -> None:
 def test_nobody_waits_for_what_will_be_passed_over(settled: tuple[tuple[int, int], ...], is_answered: bool) -> None:
     gets = Gets("local", lambda: 7, lambda: incarnation(1), 10, ANSWER_SIZE_MAX)
     gets.ask(1, Get("alice", "s", "-1"))
-    gets.handle(x.AnswerAdmin(7, 1, {"origins": ()}))
+    gets.handle(x.AnswerAdmin(7, 1, {"origins": (), "floor": 4, "settled": settled}))
     (look,) = gets.handle(x.GrantSubscription(7, 1, incarnation(2), 1, 1, 5, 1, 9, 0))
     assert isinstance(look, x.AdminRequested)
     said = gets.handle(x.AnswerAdmin(7, look.request, {"floor": 4, "lag": 5, "settled": settled}))

@@ -13,25 +13,23 @@ all that was unsettled from the one to the other. That the first is the next one
 
 Invariants
     (1) Each question is answered exactly once.
-    (2) What waits to be handed out lies in the order of sequences; everything before it is done with.
+    (2) What waits to be handed out lies in the order in which it was pushed; everything before it is done with.
     (3) One question of a client's is worked on at a time.
 Source: seed 000, sections 2.1 to 2.3, 3.1.1 to 3.1.3 and 4; docs/decisions/0012.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from veredus.delivery.settlement import Range
 from veredus.streams import exchange as x
 from veredus.streams.facts import Origin
-from veredus.streams.ranges import joined, without
+from veredus.streams.ranges import is_in, joined, without
 
 from .ids import SUBSCRIPTION, read_id, shown_of
 from .many import COUNT_MAX, LENGTH_SIZE, SEQUENCE_SIZE, pack_numbered
@@ -104,8 +102,10 @@ class _Getter:
     """The ranges of sequences that are being settled."""
     origins: Mapping[str, Sequence[Origin]] = field(default_factory=dict)
     """By incarnation, as ids show it: what of it may still be named, and where that lies here."""
+    done: tuple[Range, ...] = ()
+    """What is settled, as far as the streams floor has said."""
     position: int = 0
-    """Everything below it was pushed, or is not there."""
+    """Everything below it was pushed, or is not there, or comes behind what is above it."""
     messages: deque[_Message | _Gap] = field(default_factory=deque)
     freed_size: int = 0
     """Credit that is free and was not given back yet: half of all of it at once."""
@@ -213,8 +213,8 @@ class Gets:
         """The invariants of the module hold."""
         for getter in self._getters.values():
             sequences = [message.sequence for message in getter.messages]
-            assert sequences == sorted(sequences), "(2)"
             assert all(sequence < getter.position for sequence in sequences), "(2)"
+            assert len(dict.fromkeys(sequences)) == len(sequences), "(2)"
 
     # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -261,6 +261,7 @@ class Gets:
             for origin in result["origins"]:
                 origins.setdefault(shown_of(origin.incarnation), []).append(origin)
             getter.origins = origins
+            getter.done = ((0, result["floor"]), *result["settled"])
             self._attach(getter)
 
     def _refused(self, getter: _Getter, said: x.Refuse) -> None:
@@ -295,7 +296,7 @@ class Gets:
             x.SubscribeRequested(
                 getter.session, self._principal, getter.topic, getter.client, SUBSCRIPTION,
                 start=x.Start(x.StartKind.HEAD), mode=x.SettleMode.INDIVIDUAL, incarnation=self._new_incarnation(),
-                credit=getter.credit_size, wish=wish,
+                credit=getter.credit_size, wish=wish, is_woven=True,
             )
         )  # fmt: skip
 
@@ -392,16 +393,16 @@ class Gets:
             if not first <= last <= max(getter.position - 1, getter.grant.head):
                 return None
             return ((first, last),) if isinstance(getter.messages[0], _Message) else ()
-        if is_own and first < getter.next_sequence:
-            return ()
         origins = getter.origins.get(shown, ())
         places = joined(place for one in origins if one.next_sequence == first for place in one.places_to(last))
         if places:
-            return places
+            return without(places, getter.done)
+        if is_own and (first < getter.next_sequence or is_in(first, getter.done)):
+            return ()
         if not origins and self._is_merged(shown):
             # It was given to an earlier subscription, of which the client was not told that it has left.
             return ()
-        return () if any(first < origin.next_sequence for origin in origins) else None
+        return () if any(origin.is_done(first) for origin in origins) else None
 
     def _named_of_page(self, getter: _Getter, message_id: str) -> tuple[Range, ...] | None:
         """What it settles to name an id that a server from the page gave: the next one, or what was named before."""
@@ -436,11 +437,14 @@ class Gets:
                 self._answer(getter, StatusWord.OK, message_id=f"{shown}-{message.sequence}", body=message.body)
 
     def _next_of(self, getter: _Getter, count: int) -> list[_Message]:
-        """Up to so many messages that come next, as many as one answer takes, and at least one."""
+        """Up to so many messages that come next, as many as one answer takes, and at least one.
+
+        Their sequences have no hole: an id names all from the first to the last, and what lies in one may come later.
+        """
         given: list[_Message] = []
         left = self._answer_size_max
         for message in islice(getter.messages, min(count, COUNT_MAX)):
-            if isinstance(message, _Gap):
+            if isinstance(message, _Gap) or (given and message.sequence != given[-1].sequence + 1):
                 break
             left -= len(message.body) + LENGTH_SIZE + SEQUENCE_SIZE
             if left < 0 and given:
@@ -452,16 +456,18 @@ class Gets:
         settling = getter.settling
         if not settling or without(settling, ((0, said.floor), *said.ranges)):
             return
-        getter.settling = ()
-        # By an id of another stream what was settled before may be named, or what was not pushed yet: it will not be.
-        before = []
-        while getter.messages and getter.messages[0].sequence <= settling[-1][1]:
+        getter.settling, getter.done = (), ((0, said.floor), *said.ranges)
+        # By an id of another stream what comes later may be named, or what was not pushed yet: it will not be.
+        is_one, kept = settling[0][0] == settling[-1][1], []
+        while getter.messages:
             message = getter.messages.popleft()
-            if not _is_in(message.sequence, settling):
-                before.append(message)
+            if not is_in(message.sequence, settling):
+                kept.append(message)
             elif isinstance(message, _Message):
                 getter.freed_size += message.freed_size
-        getter.messages.extendleft(reversed(before))
+                if is_one:
+                    break
+        getter.messages.extendleft(reversed(kept))
         if getter.freed_size and (getter.freed_size >= getter.credit_size // 2 or not getter.messages):
             size, getter.freed_size = getter.freed_size, 0
             self._free(getter, size)
@@ -491,8 +497,3 @@ def _unknown(getter: _Getter, message_id: str) -> tuple[StatusWord, str]:
     )
     elsewhere = "from this server, but maybe from another server that also has the topic"
     return StatusWord.SERVER_UNAVAILABLE, f"{said} {elsewhere}: {advice}"
-
-
-def _is_in(sequence: int, ranges: Sequence[Range]) -> bool:
-    index = bisect_right(ranges, sequence, key=itemgetter(0)) - 1
-    return index >= 0 and sequence <= ranges[index][1]

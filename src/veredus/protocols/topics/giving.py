@@ -361,6 +361,7 @@ def standings_of(listed: list[dict[str, object]]) -> dict[str, Standing]:
             one["unwanted"],  # type: ignore[arg-type]
             one["renewed_us"],  # type: ignore[arg-type]
             one["wish"],  # type: ignore[arg-type]
+            one["next"],  # type: ignore[arg-type]
         )
         for one in listed
     }

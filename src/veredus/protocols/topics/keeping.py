@@ -29,7 +29,7 @@ from .desk import Desk
 from .giving import left_of, standings_of
 from .ids import SINK, SUBSCRIPTION
 from .messages import StatusWord, Transfer
-from .placing import Merged, Side, moves
+from .placing import Merged, Side, floor_of, moves, those_that_stay
 from .transfer import (
     Begin,
     End,
@@ -45,6 +45,7 @@ from .transfer import (
     staged_record,
 )
 from .twins import KnownPuts
+from .weaving import Legs, woven
 
 QUIET_NS = 30_000_000_000
 """A merge of which nothing is heard for so long is forgotten; it may begin again."""
@@ -90,6 +91,8 @@ class Keeping:
         self._names: dict[int, str] = {0: ""}
         self._puts = KnownPuts()
         """Those that this stream has."""
+        self._given = KnownPuts()
+        """Those that are staged, by their rows."""
         self._merged = Merged(b"", incarnation)
         self._staged = 0
         self._count = 0
@@ -282,6 +285,8 @@ class Keeping:
         for place, row in enumerate(batch, self._count):
             self._merged.sequences.append(row.sequence)
             self._merged.row_times.note(place, row.time_us)
+            if row.client:
+                self._given.note(row.client, row.counter, row.digest, place)
         self._count += len(batch)
         self._staged = batch[-1].sequence
         self._store(now)
@@ -311,8 +316,14 @@ class Keeping:
             self._administer("subscription.left", named, partial(left, standings_of(result)))
 
         def left(standings: dict[str, Standing], result: Any, _: Now) -> None:
-            placed = moves(self._stage, SUBSCRIPTION, Side(standings, left_of(result)), giver, self._merged)
-            self._commit(part.head, tuple(placed))
+            keeper = Side(standings, left_of(result))
+            placed = moves(self._stage, SUBSCRIPTION, keeper, giver, self._merged)
+            order = woven(self._puts, self._given, self._merged.head, self._count, floor_of(keeper, placed))
+            if order.legs:
+                placed += those_that_stay(self._stage, SUBSCRIPTION, keeper, placed, self._merged)
+            if not order.is_whole:
+                self._desk.note("warning", "topic-order-not-kept", topic=self.topic, giver=self.giver)
+            self._commit(part.head, tuple(placed), order.legs)
 
         self._administer("subscription.list", named, listed)
 
@@ -329,9 +340,13 @@ class Keeping:
 
         self._desk.administer(verb, arguments, answered)
 
-    def _commit(self, head: int, placed: tuple[x.CursorMove, ...]) -> None:
-        who, stages = self._desk.principal, (self._stage,)
-        self._desk.order(x.CommitRequested(self._run, _COMMIT, who, self._sink, self._epoch, head, stages, placed))
+    def _commit(self, head: int, placed: tuple[x.CursorMove, ...], legs: Legs) -> None:
+        who, stages, weaves = self._desk.principal, (self._stage,), ((self._stage, legs),) if legs else ()
+        self._desk.order(
+            x.CommitRequested(
+                self._run, _COMMIT, who, self._sink, self._epoch, head, stages, placed, weaves=weaves
+            )
+        )  # fmt: skip
         self._last = head
 
     def _shown(self, now: Now) -> None:

@@ -185,6 +185,28 @@ def moves(stage: int, name: str, keeper: Side, giver: Side, merged: Merged) -> l
     return [move for move in found if move is not None]
 
 
+def those_that_stay(
+    stage: int, name: str, keeper: Side, moved: Iterable[CursorMove], merged: Merged
+) -> list[CursorMove]:
+    """Subscriptions that stand where they stood: they are moved to there, so that each goes on by another order."""
+    placer, known = _Placer(stage, name, merged), {move.subscriber for move in moved}
+    staying = ((who, standing) for who, standing in keeper.standings.items() if who not in known)
+    return [placer.placed(who, _Half(kept, False), _Half(None, False), NEVER_LEFT) for who, kept in staying]
+
+
+def floor_of(keeper: Side, moved: Iterable[CursorMove]) -> int:
+    """Up to where every subscription will have done with the keeper's rows."""
+    floors = {who: standing.floor for who, standing in keeper.standings.items()}
+    for move in moved:
+        standing = keeper.standings.get(move.subscriber, Standing(0, 0, 0))
+        done = without(((0, standing.floor), *standing.settled), standing.unwanted)
+        kept = ((max(a, move.kept_from), b) for a, b in done if b >= move.kept_from)
+        floors[move.subscriber] = cursor_of(move.floor, (*move.settled, *kept))[0]
+        if move.is_removed:
+            del floors[move.subscriber]
+    return min(floors.values(), default=0)
+
+
 def _is_behind(left: Left, standing: Standing, offset_us: int) -> bool:
     """Whether somebody left after the subscription was asked for last: the numbers of wishes say, or else the times."""
     if left.wish and standing.wish:
@@ -223,13 +245,17 @@ class _Placer:
 
     def move(self, who: str, keeper: _Half, giver: _Half, left: Left) -> CursorMove | None:
         """Where it is to stand; None where it stands as it did."""
+        placed = self.placed(who, keeper, giver, left)
+        is_moved = giver.standing is not None or placed.unwanted_rows or left is not NEVER_LEFT
+        return placed if is_moved else None
+
+    def placed(self, who: str, keeper: _Half, giver: _Half, left: Left) -> CursorMove:
+        """Where it is to stand."""
         merged, kept, given = self._merged, keeper.standing, giver.standing
         low, high = merged.offset_us
         here = _View.of(kept, merged.head, keeper.has_left)
         there = _View.of(given, merged.giver_head, giver.has_left)
         unwanted_rows = common(self._rows(there.unwanted), merged.row_times.before(keeper.opened_us - high))
-        if given is None and not unwanted_rows and left is NEVER_LEFT:
-            return None
         received = self._places(there.received)
         opened_us = giver.opened_us + low
         unwanted = here.unwanted
@@ -267,16 +293,17 @@ class _Placer:
         merged = self._merged
         found: list[_Origin] = []
         if given is not None:
-            following = self._next_of(given)
-            run = (following, following, min(COUNT_MAX, merged.giver_head + 1 - following))
-            own = Origin(merged.giver_incarnation, following, (run,))
+            following, last = self._next_of(given)
+            run = (following, following, min(COUNT_MAX, last + 1 - following))
+            # In a woven stream more was received than what lies below the next one.
+            received = tuple((a, 0, b - a + 1) for a, b in given.settled if b > following)
+            own = Origin(merged.giver_incarnation, following, (run, *received))
             known = (own, *_unnamed(given, merged.giver_incarnation))
             found += [(one.incarnation, one.next_sequence, self._mapped(one)) for one in known]
-        if given is not None:
-            following = merged.head + 1 if kept is None else kept.floor + 1
-            count = min(COUNT_MAX, merged.head + 1 - following)
-            here = (following, Place(following), count)
-            found.append((merged.keeper_incarnation, following, (here,) if count else ()))
+        following, last = (merged.head + 1, merged.head) if kept is None else _next_in(kept, merged.head)
+        count = min(COUNT_MAX, last + 1 - following)
+        here = (following, Place(following), count)
+        found.append((merged.keeper_incarnation, following, (here,) if count else ()))
         if kept is not None:
             for one in _unnamed(kept, merged.keeper_incarnation):
                 runs = tuple((first, Place(place), count) for first, place, count in one.runs)
@@ -288,17 +315,32 @@ class _Placer:
         return tuple(
             (first + run.first - place, run.place, run.last - run.first + 1)
             for first, place, count in origin.runs
-            for run in self._merged.runs_in(place, place + count - 1)
+            for run in (self._merged.runs_in(place, place + count - 1) if place else (_Run(0, count - 1, Place()),))
         )
 
-    def _next_of(self, given: Standing) -> int:
-        """What the giver would hand out next, or has handed out and was not told of."""
+    def _next_of(self, given: Standing) -> Bounds:
+        """What the giver would hand out next, or has handed out and was not told of; and up to where from there on."""
         merged = self._merged
-        undone = without(((1, merged.giver_head),), ((0, given.floor), *given.settled))
+        first, last = _next_in(given, merged.giver_head)
+        for low, high in ((first, last), (1, merged.giver_head)):
+            sequence = self._first_in(without(((low, high),), ((0, given.floor), *given.settled)))
+            if sequence:
+                return sequence, high
+        return merged.giver_head + 1, merged.giver_head
+
+    def _first_in(self, undone: tuple[Bounds, ...]) -> int:
+        """The first of the giver's sequences in these ranges that is there; 0 for none."""
+        merged = self._merged
         rows = [merged.sequences[first] for first, _ in self._rows(undone)[:1]]
         q = self._twins
         twins = (q[bisect_left(q, first) : bisect_right(q, last)] for first, last in undone)
-        return min((*rows, *(found[0] for found in twins if found)), default=merged.giver_head + 1)
+        return min((*rows, *(found[0] for found in twins if found)), default=0)
+
+
+def _next_in(standing: Standing, head: int) -> Bounds:
+    """What comes next, and up to where from there on, in a stream up to `head`."""
+    first, last = standing.next if standing.next[0] else (standing.floor + 1, head)
+    return min(first, head + 1), min(last, head)
 
 
 def _unnamed(standing: Standing, own: bytes) -> list[Origin]:

@@ -65,6 +65,8 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
     """When it was asked for last, though it may have been there."""
     wish: int = 0
     """The highest number under which it was asked for; 0 for none."""
+    next: Bounds = (0, 0)
+    """What is handed out next, and up to where it goes on from there; (0, 0): the first that is not settled."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):

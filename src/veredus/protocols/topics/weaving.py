@@ -1,0 +1,162 @@
+"""In which order a merged topic goes to its subscribers: the messages of each client by their counters.
+
+A client that put 6 to 8 to the giver, and 5, 9 and 10 to the keeper, has its messages in the keeper's stream as
+5 9 10 6 7 8. Who has received 9 and 10 has them before 6 for good; everybody else gets 6, 7 and 8 first. Sequences stay
+what they are, and so do ids: the commit of the merge says in which *legs* the stream is gone through.
+
+    keeper's rows   a1 b1 [c9] a2 [c10] b2 | c6 b3 c7 c8 d1   giver's rows
+    legs            a1 b1   c6 b3 c7 c8   c9 a2 c10 b2   d1
+
+It is gone through as it lies. Where a message comes that has lower ones of its client behind it, the giver's rows come
+first, up to the last of these: all of them, to keep the legs few, but what would come before a lower one itself. What
+is still missing then, since a client's messages are in no order at one of both servers either, is taken by itself.
+
+What was published otherwise has numbers of one stream alone, and what came from a server of the page has none: these go
+as they lie. So does what comes behind `LEGS_MAX` legs, and all but the keeper's last `ROWS_MAX` messages.
+Source: docs/decisions/0018.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from veredus.delivery.settlement import Range
+from veredus.streams.exchange import Place
+from veredus.streams.ranges import joined, without
+
+from .transfer import PAGE_SOURCE
+from .twins import KnownPuts
+
+LEGS_MAX = 400
+"""So many legs a weave may have; each cursor may have to remember as many ranges."""
+ROWS_MAX = 100_000
+"""So many of the keeper's last messages are woven: the topic is held meanwhile."""
+Legs: TypeAlias = tuple[tuple[Place, int], ...]
+
+
+class Woven(NamedTuple):
+    """The legs, () where the stream goes as it lies; and whether every message comes behind all lower ones so."""
+
+    legs: Legs
+    is_whole: bool
+
+
+class _Put(NamedTuple):
+    """A message where it lies, the giver's rows behind the keeper's; its client, and its place among that one's."""
+
+    place: int
+    client: _Client
+    rank: int
+
+
+@dataclass(slots=True, eq=False)
+class _Client:
+    places: list[int]
+    """In the order of counters."""
+    gone_count: int = 0
+    """So many of them were gone through."""
+
+
+def woven(keeper: KnownPuts, giver: KnownPuts, head: int, row_count: int, floor: int) -> Woven:
+    """The order for cursors from `floor` on, of the keeper's sequences to `head` and of the rows of the stage."""
+    first = max(floor, head - ROWS_MAX) + 1
+    weaver = _Weaver(_clients(keeper, giver, head, first), head, head + row_count)
+    weaver.go()
+    legs: list[tuple[Place, int]] = []
+    for a, b in weaver.legs:
+        if a <= head:
+            legs.append((Place(a), min(b, head) - a + 1))
+        if b > head:
+            start = max(a, head + 1)
+            legs.append((Place(row=start - head - 1), b - start + 1))
+    return Woven(tuple(legs), weaver.is_whole)
+
+
+def _clients(keeper: KnownPuts, giver: KnownPuts, head: int, first: int) -> list[_Client]:
+    """Who put to both, or in no order; nobody where all messages lie in order."""
+    both = [name for name in dict.fromkeys((*giver.clients, *keeper.disordered)) if not name.startswith(PAGE_SOURCE)]
+    if all(giver.may_follow(keeper, name) for name in both):
+        return []
+    clients: list[_Client] = []
+    for name in both:
+        puts = [(place, counter) for place, counter in keeper.puts_of(name, first) if place <= head]
+        puts += [(head + 1 + row, counter) for row, counter in giver.puts_of(name, 0)]
+        puts.sort()
+        clients.append(_Client([place for place, _ in sorted(puts, key=lambda put: put[1])]))
+    return clients
+
+
+class _Weaver:
+    """Goes through the places once, and notes the legs."""
+
+    def __init__(self, clients: Iterable[_Client], head: int, last: int) -> None:
+        self.legs: list[Range] = []
+        self.is_whole = True
+        self._head = head
+        self._last = last
+        found = (_Put(place, client, rank) for client in clients for rank, place in enumerate(client.places))
+        self._puts = sorted(found, key=lambda put: put.place)
+        self._taken: tuple[Range, ...] = ()
+        """What was gone through before its turn."""
+        self._reached = head
+        """The giver's rows up to here were gone through, but for what had to wait."""
+        self._position = 0
+        """Where it goes on as it lies; 0 as long as it lies in order."""
+
+    def go(self) -> None:
+        for put in self._puts:
+            client = put.client
+            if client.gone_count > put.rank:
+                continue
+            if client.gone_count < put.rank:
+                if len(self.legs) >= LEGS_MAX:
+                    self.is_whole = False
+                    break
+                self._position = self._position or put.place
+                self._pass_to(put.place)
+                self._go_before(put)
+            client.gone_count = put.rank + 1
+        if self._position:
+            self._pass_to(self._last + 1)
+
+    def _pass_to(self, place: int) -> None:
+        """Go on as it lies, up to before a place."""
+        if self._position < place:
+            self.legs += without(((self._position, place - 1),), self._taken)
+            self._position, self._reached = place, max(self._reached, place - 1)
+
+    def _go_before(self, put: _Put) -> None:
+        """Go through all lower ones of its client, which lie behind it."""
+        client = put.client
+        lower = client.places[client.gone_count : put.rank]
+        self._run_to(max(lower))
+        for place in client.places[client.gone_count : put.rank]:
+            self._take(place, place)
+        client.gone_count = put.rank
+
+    def _run_to(self, last: int) -> None:
+        """Go through the giver's rows up to one, but for those that have lower ones which were not gone through."""
+        start = self._reached + 1
+        for put in self._puts[bisect_left(self._puts, start, key=lambda one: one.place) :]:
+            if put.place > last:
+                break
+            if len(self.legs) >= LEGS_MAX:
+                last = put.place - 1
+                break
+            client = put.client
+            if client.gone_count == put.rank:
+                client.gone_count += 1
+            else:
+                # It waits, or was taken by itself.
+                self._take(start, put.place - 1)
+                start = put.place + 1
+        self._take(start, last)
+        self._reached = max(self._reached, last)
+
+    def _take(self, first: int, last: int) -> None:
+        if first <= last:
+            self.legs.append((first, last))
+            self._taken = joined((*self._taken, (first, last)))

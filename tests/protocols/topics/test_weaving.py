@@ -1,0 +1,172 @@
+"""In which order a merged topic goes out: what a client put comes by its counters, whatever lies where."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from veredus.protocols.topics import transfer as t
+from veredus.protocols.topics import weaving
+from veredus.protocols.topics.many import unpack
+from veredus.protocols.topics.messages import Get, GetMany, Put, Subscribe
+from veredus.protocols.topics.twins import KnownPuts
+from veredus.protocols.topics.weaving import Woven, woven
+
+from .floor import ServerScene
+from .test_merging import INCARNATION, OTHER, TOPIC, begin, end, part
+
+ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), max_size=12)
+
+
+def known(rows: list[tuple[str, int]], first: int) -> KnownPuts:
+    puts = KnownPuts()
+    for place, (client, counter) in enumerate(rows, first):
+        puts.note(client, counter, b"%16d" % place, place)
+    return puts
+
+
+def order_of(woven: Woven, head: int, row_count: int) -> list[int]:
+    """The places in the order in which they are gone through."""
+    if not woven.legs:
+        return list(range(1, head + row_count + 1))
+    starts = [(place.sequence if place.row < 0 else head + 1 + place.row, count) for place, count in woven.legs]
+    places = [place for start, count in starts for place in range(start, start + count)]
+    return [*range(1, min(places)), *places]
+
+
+@settings(deadline=None)
+@given(ROWS, ROWS, st.integers(0, 4))
+def test_each_place_comes_once_and_the_messages_of_each_client_by_their_counters(
+    keeper: list[tuple[str, int]], giver: list[tuple[str, int]], floor: int
+) -> None:
+    head, floor = len(keeper), min(floor, len(keeper))
+    made = woven(known(keeper, 1), known(giver, 0), head, len(giver), floor)
+    order = order_of(made, head, len(giver))
+    assert sorted(order) == list(range(1, head + len(giver) + 1))
+    rows = [*keeper, *giver]
+    for client in "abc":
+        counters = [rows[place - 1][1] for place in order if place > floor and rows[place - 1][0] == client]
+        assert counters == sorted(counters)
+    assert made.is_whole
+    assert made.legs or order == sorted(order)
+
+
+def test_the_givers_rows_come_together_where_one_of_them_is_waited_for() -> None:
+    keeper = [("a", 1), ("b", 1), ("c", 9), ("a", 2), ("c", 10), ("b", 2)]
+    giver = [("c", 6), ("b", 3), ("c", 7), ("c", 8), ("d", 1)]
+    order = order_of(woven(known(keeper, 1), known(giver, 0), 6, 5, 0), 6, 5)
+    assert order == [1, 2, 7, 9, 10, 3, 4, 5, 6, 8, 11], "b's third message waits for its second one"
+
+
+def test_what_lies_in_order_or_has_none_goes_as_it_lies() -> None:
+    page = f"{t.PAGE_SOURCE}host:1"
+    for keeper, giver in (([("a", 1)], [("a", 2)]), ([("a", 9)], [("b", 1)]), ([(page, 9)], [(page, 1)])):
+        assert woven(known(keeper, 1), known(giver, 0), 1, 1, 0) == Woven((), True)
+
+
+def test_what_would_need_too_many_legs_goes_as_it_lies_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weaving, "LEGS_MAX", 4)
+    keeper, giver = [("a", 2 * one + 1) for one in range(20)], [("a", 2 * one) for one in range(20)]
+    made = woven(known(keeper, 1), known(giver, 0), 20, 20, 0)
+    assert not made.is_whole
+    assert len(made.legs) <= 8
+    assert sorted(order_of(made, 20, 20)) == list(range(1, 41))
+
+
+# ── in a server ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def put(scene: ServerScene, *counters: int, client: str = "bob") -> None:
+    for counter in counters:
+        assert scene.say(Put(client, TOPIC, counter, b"%d" % counter)).status == "OK"
+
+
+def give(scene: ServerScene, *counters: int, incarnation: bytes = INCARNATION, **standings: t.Standing) -> None:
+    """The giver's rows are bob's puts under these counters."""
+    rows = [(place, "bob", counter, b"%d" % counter) for place, counter in enumerate(counters, 1)]
+    assert scene.say(begin(incarnation=incarnation)).status == "OK"
+    times = {"times_us": [scene.rig.now.wall_us + one for one in range(len(rows))]}
+    assert scene.say(part(*rows, incarnation=incarnation, **times)).status == "OK"
+    assert scene.say(end(len(counters), incarnation, **standings)).status == "OK"
+
+
+def got(scene: ServerScene, client: str = "alice", last_id: str = "-1", restarts: bool = False) -> list[int]:
+    bodies = []
+    while (status := scene.say(Get(client, TOPIC, last_id))).status == "OK":
+        bodies.append(int(status.body))
+        if restarts:
+            scene.restart()
+            assert scene.say(Get(client, TOPIC, last_id)) == status, "it stays the next one until it is named"
+        last_id = status.message_id
+    assert status.status == "NO_MESSAGES", status
+    return bodies
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_who_has_received_nothing_yet_gets_all_by_its_counter(restarts: bool) -> None:
+    scene = ServerScene()
+    assert scene.say(Subscribe("alice", TOPIC)).status == "OK"
+    put(scene, 5, 9, 10)
+    give(scene, 6, 7, 8)
+    put(scene, 11)
+    assert got(scene, restarts=restarts) == [5, 6, 7, 8, 9, 10, 11]
+    assert scene.bodies(TOPIC) == [b"5", b"9", b"10", b"6", b"7", b"8", b"11"], "the stream stays what it is"
+
+
+def test_who_subscribed_at_the_giver_gets_all_by_its_counter_too() -> None:
+    scene = ServerScene()
+    put(scene, 5, 9, 10)
+    give(scene, 6, 7, 8, carol=t.Standing(0, 1, 0))
+    assert got(scene, "carol") == [5, 6, 7, 8, 9, 10]
+
+
+def test_what_was_received_before_stays_received_and_the_rest_comes_by_its_counter() -> None:
+    scene = ServerScene()
+    assert scene.say(Subscribe("alice", TOPIC)).status == "OK"
+    put(scene, 5, 9, 10)
+    first = scene.say(Get("alice", TOPIC, "-1"))
+    second = scene.say(Get("alice", TOPIC, first.message_id))
+    assert second.body == b"9"
+    give(scene, 6, 7, 8)
+    assert got(scene, last_id=second.message_id) == [6, 7, 8, 10], "she had been given 9, which nobody takes back"
+
+
+def test_the_last_id_is_known_though_its_answer_was_lost_and_what_lies_before_it_comes_later() -> None:
+    scene = ServerScene()
+    assert scene.say(Subscribe("alice", TOPIC)).status == "OK"
+    put(scene, 9)
+    give(scene, 6, 7)
+    first = scene.say(Get("alice", TOPIC, "-1"))
+    second = scene.say(Get("alice", TOPIC, first.message_id))
+    third = scene.say(Get("alice", TOPIC, second.message_id))
+    assert [one.body for one in (first, second, third)] == [b"6", b"7", b"9"]
+    scene.restart()
+    assert scene.say(Get("alice", TOPIC, second.message_id)) == third
+    assert scene.say(Get("alice", TOPIC, first.message_id)) == third
+
+
+def test_many_at_once_are_of_one_leg() -> None:
+    scene = ServerScene()
+    assert scene.say(Subscribe("alice", TOPIC)).status == "OK"
+    put(scene, 5, 9, 10)
+    give(scene, 6, 7, 8)
+    bodies, last_id = [], "-1"
+    while (status := scene.say(GetMany("alice", TOPIC, last_id, 100))).status == "OK":
+        bodies.append([int(body) for body in unpack(status.body)])
+        last_id = status.message_id
+        scene.restart()
+    assert bodies == [[5], [6, 7, 8], [9, 10]]
+
+
+def test_a_second_merge_weaves_what_the_first_had_woven() -> None:
+    scene = ServerScene()
+    assert scene.say(Subscribe("alice", TOPIC)).status == "OK"
+    put(scene, 5, 12)
+    give(scene, 6, 8, 9)
+    first = scene.say(Get("alice", TOPIC, "-1"))
+    second = scene.say(Get("alice", TOPIC, first.message_id))
+    assert second.body == b"6"
+    give(scene, 7, 10, 11, incarnation=OTHER)
+    put(scene, 13)
+    assert got(scene, last_id=second.message_id, restarts=True) == [7, 8, 9, 10, 11, 12, 13]
