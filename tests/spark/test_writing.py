@@ -122,9 +122,9 @@ def test_a_write_without_a_commit_id_writes_each_time(rig: Rig) -> None:
     [
         ("overwrite", "'b' as body", {}, "use append"),
         ("append", "current_date() as day", {}, "column day"),
-        ("append", "1L as sequence", {}, "the node's to give"),
+        ("append", "1L as sequence", {}, "assigned by the node"),
         ("append", "'b' as Body, 'c' as BODY", {}, "columns Body and BODY differ only in case"),
-        ("append", "1L as SEQUENCE", {}, "the node's to give"),
+        ("append", "1L as SEQUENCE", {}, "assigned by the node"),
         ("append", "'b' as body", {"commitId": 3}, "go together"),
         ("append", "'b' as body", {"colour": "red"}, "option colour"),
     ],
