@@ -56,6 +56,8 @@ LIVENESS_NS = 180 * SECOND
 DELAY_MAX_NS, SYNC_MAX_NS = 2 * MILLISECOND, 5 * MILLISECOND
 """How slow network and disks are when faults are over, at most."""
 WAKING_NS = 2 * SECOND
+PAGE_SHARE = 0.15
+"""So many proxies are written from the page."""
 STEPS = ("clock", "strobe")
 FORGETTING = ("rot",)
 PARTS = ("begin", "sources", "rows", "end", "end", "end")
@@ -203,7 +205,11 @@ class TopicsScene:
         self.machines = [self._machine(name, proxies, natives) for name in servers]
         listed = tuple(servers) if world.dice.die("proxies-list").chance(0.5) else ()
         settings = [ProxySettings(name, learning_ns=self._period_ns * 6 // 5, servers=listed) for name in proxies]
-        self.proxies = [ProxyPlayer(world, self.network, proxy, self.told, proxy is settings[-1]) for proxy in settings]
+        strange = world.dice.die("page-proxies")
+        self.proxies = [
+            ProxyPlayer(world, self.network, proxy, self.told, proxy is settings[-1], strange.chance(PAGE_SHARE))
+            for proxy in settings
+        ]
         clients = [f"client-{n}" for n in range(1, self._count("clients", die, 2, 5) + 1)]
         self.clients = [self._client(name, proxies) for name in clients]
         self.trapper = Trapper(world, self.machines)

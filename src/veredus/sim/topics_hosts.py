@@ -22,6 +22,7 @@ from .peers import Peer
 from .players import P, Player
 from .ports import PlainDoor
 from .topics_lines import Front, Lines
+from .topics_page_proxy import PageProxy
 from .topics_told import Told
 from .witnesses import EVENTS, Witness
 from .world import MICROSECOND, MILLISECOND, SECOND, Clock, Violation, World
@@ -230,11 +231,13 @@ class Solo(Player[P]):
 class ProxyProcess(Peer):
     """One process of a proxy: it begins with an empty map."""
 
-    def __init__(self, world: World, network: Network, name: str, settings: ProxySettings, told: Told) -> None:
+    def __init__(
+        self, world: World, network: Network, name: str, settings: ProxySettings, told: Told, is_of_page: bool
+    ) -> None:
         """A process that listens at the address that is its id."""
         address = settings.proxy_id
         super().__init__(world, network, name, address)
-        self.engine = Proxy(settings)
+        self.engine = PageProxy(address) if is_of_page else Proxy(settings)
         self.front = Front(address, network, self.gate, told, lambda peer, data: self._tell(Asked(peer, data)))
         self._told = told
         self._lines = Lines(world, network, name, self.gate, lambda token, data: self._tell(Answered(token, data)))
@@ -293,16 +296,31 @@ class ProxyProcess(Peer):
 class ProxyPlayer(Solo[ProxyProcess]):
     """A proxy, and its processes one after the other."""
 
-    def __init__(self, world: World, network: Network, settings: ProxySettings, told: Told, is_last: bool) -> None:
-        """One that is named as its id; `is_last`: nobody else is left if it is given up, so it is not."""
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        settings: ProxySettings,
+        told: Told,
+        is_last: bool,
+        is_of_page: bool = False,
+    ) -> None:
+        """One that is named as its id; `is_last`: nobody else is left if it is given up, so it is not.
+
+        `is_of_page`: it is one that was written from the page.
+        """
         super().__init__(world, network, settings.proxy_id, settings.proxy_id)
         self._settings = settings
+        self._is_of_page = is_of_page
+        if is_of_page:
+            told.of_page.add(settings.proxy_id)
+            world.counts["topics.page-proxies"] += 1
         self._told = told
         self._is_last = is_last
 
     def process_of(self, name: str) -> ProxyProcess:
         """A process that is not started."""
-        return ProxyProcess(self.world, self.network, name, self._settings, self._told)
+        return ProxyProcess(self.world, self.network, name, self._settings, self._told, self._is_of_page)
 
     def abandon(self, is_killed: bool) -> None:
         """Let it be dead for good, or stopped, where another one is left."""

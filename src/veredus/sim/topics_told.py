@@ -113,6 +113,8 @@ class Told:
         """Whether clocks are stepped here: then a merge may give too much, or lose one."""
         self.merge_count = 0
         """How often a giver asked its keeper to take all over; whether it did, it may not have lived to note."""
+        self.of_page: set[str] = set()
+        """Proxies written from the page: they go to the lowest server that claims a topic, at once."""
         self.is_order_lost = False
         """Whether a merge could not weave all that it should have."""
         self._conflicts: dict[str, list[tuple[int, int]]] = {topic: [] for topic in topics}
@@ -258,6 +260,8 @@ class Told:
 
     def _could_know(self, proxy: str, topic: str, begun_ns: int) -> bool:
         """Whether a proxy has heard of every server that has a topic, in a life that began before."""
+        if proxy in self.of_page:
+            return False
         heard = self._claims.get(proxy, {})
         places = self.places[topic]
         return bool(places) and self._lives.get(proxy, begun_ns + 1) <= begun_ns and all(one in heard for one in places)
@@ -304,7 +308,7 @@ class Told:
         if not put.told_ns:
             put.told_ns = self.world.now_ns
             self.count("puts")
-            if proxy and self._lives[proxy] <= put.begun_ns:
+            if proxy and proxy not in self.of_page and self._lives[proxy] <= put.begun_ns:
                 heard_ns = self._claims[proxy].get(server, {}).get(put.topic, -1)
                 is_claimed = heard_ns >= self.places[put.topic].get(server, 0)
                 put.route = Route(proxy, self._lives[proxy], server, is_claimed)
