@@ -8,9 +8,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import pyarrow as pa
 
@@ -23,11 +23,13 @@ from .feed import Feed
 from .given import Attributes, EventTime
 from .intake import Intake
 from .loops import SIGNALS_S, LoopThread
-from .publication import Batch, Publication
+from .publication import Batch, Publication, Run
 from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching
 from .subscribing import Settleable, SubscriptionChannel, Wanted
 from .tables import tables_of
+
+T = TypeVar("T")
 
 
 class Signal:
@@ -214,7 +216,7 @@ class Publisher(Intake):
 class Subscription:
     """Gives what a stream holds and will hold, in order, each publication once; to be used by one thread at a time.
 
-    Iterate over publications or over `batches()`; rows of a batch that iteration has begun belong to that iteration.
+    Iterate over publications, over `batches()`, or over both by turns: what is left of a batch comes first.
     """
 
     def __init__(self, thread: LoopThread, connection: Connection, wanted: Wanted) -> None:
@@ -223,7 +225,6 @@ class Subscription:
         self._arrived = Signal()
         self.channel = thread.run(self._attach(connection, wanted))
         self._feed = Feed(self.channel, thread.call)
-        self._publications: Iterator[Publication] | None = None
         self.settle: Callable[[Settleable], None] = self._feed.settle
         """Settle up to a publication, a batch or a sequence; individually, these alone. The node journals it soon."""
 
@@ -236,7 +237,7 @@ class Subscription:
     @property
     def position(self) -> int:
         """The sequence behind the last publication that was handed out."""
-        return self.channel.position
+        return self._feed.position
 
     @property
     def is_ended(self) -> bool:
@@ -248,21 +249,26 @@ class Subscription:
     def next_batch(self, timeout_s: float | None = None) -> Batch | None:
         """The next batch; None at the end, or when `timeout_s` is over. Raises gaps, and what ended it.
 
-        All of it counts as tried then, where attempts are counted.
+        What is left of a batch that an iteration has begun comes first. All of it counts as tried then, where attempts
+        are counted.
         """
         check_seconds("timeout_s", timeout_s)
-        batch = self._next_batch(timeout_s)
+        batch = self._wait_for(self._feed.take, timeout_s)
         if batch is not None and self._feed.counts_attempts:
-            self._hand_out(batch.last_sequence, batch)
+            try:
+                self._hand_out(batch.last_sequence, batch)
+            except BaseException:
+                self._feed.take_back(batch)
+                raise
         return batch
 
-    def _next_batch(self, timeout_s: float | None = None) -> Batch | None:
+    def _wait_for(self, take: Callable[[], T | None], timeout_s: float | None = None) -> T | None:
         feed, channel = self._feed, self.channel
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            batch = feed.take()
-            if batch is not None or feed.is_ended:
-                return batch
+            taken = take()
+            if taken is not None or feed.is_ended:
+                return taken
             channel.is_waiting = True
             if channel.queue or channel.again or channel.failure is not None or feed.may_end:
                 continue
@@ -275,25 +281,17 @@ class Subscription:
             yield batch
 
     def __iter__(self) -> Iterator[Publication]:
-        if self._publications is None:
-            self._publications = chain.from_iterable(self._runs())
-        return self._publications
+        return chain.from_iterable(self._runs())
 
     def _runs(self) -> Iterator[Iterable[Publication]]:
-        try:
-            while (batch := self._next_batch()) is not None:
-                if self._feed.counts_attempts:
-                    yield self._one_by_one(batch)
-                else:
-                    yield from batch.runs()
-        finally:
-            self._publications = None
+        while (run := self._wait_for(self._feed.take_run)) is not None:
+            yield self._one_by_one(run) if self._feed.counts_attempts else run.publications
 
-    def _one_by_one(self, batch: Batch) -> Iterator[Publication]:
-        """A batch's publications, each of which counts as tried when it is handed out."""
-        for publication in batch:
-            self._hand_out(publication.sequence, batch)
-            yield publication
+    def _one_by_one(self, run: Run) -> Iterator[Publication]:
+        """A run's publications, each of which counts as tried when it is handed out."""
+        while not run.is_over:
+            self._hand_out(run.next_sequence, run.batch)
+            yield from islice(run.publications, 1)
 
     def _hand_out(self, sequence: int, batch: Batch) -> None:
         if self._feed.note_handed(sequence, batch.redelivered_to):

@@ -1,12 +1,14 @@
 """The subscriber's side of a subscription: batches out of its queue, and credit and settlements back to the loop.
 
 Invariants
-    (1) It hands out ascending sequences, each once, however often the node pushes them.
+    (1) It hands out ascending sequences, each once, however often the node pushes them, and by whatever call: what is
+        left of a batch that was begun comes first.
     (2) What it hands out of a subscription that counts attempts, the node hears of: soon what is new, and before it is
         handed out what an application may have tried before. So a publication that kills its application is counted,
         but for its first attempt perhaps, and what no application was handed is not.
     (3) After it was fenced it hands out nothing and takes no settlement, also within a batch that was begun.
-    (4) Credit is given back as deliveries are taken, so at most the window is pushed and not yet taken.
+    (4) What was handed out, and nothing else, may be settled.
+    (5) Credit is given back as deliveries are taken, so at most the window is pushed and not yet taken.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from veredus.protocols.zeps import messages as m
 from veredus.streams.exchange import SettleMode
 
 from .arguments import check_seconds, check_text, check_whole, shown
-from .publication import Batch, Interest, Publication, batches_in
+from .publication import Batch, Interest, Publication, Run, batches_in
 from .ranges import Range, joined
 from .returns import REASON_SIZE_MAX, RETRIES_MAX
 from .subscribing import Delivery, Gap, Settleable, SubscriptionChannel
@@ -34,14 +36,18 @@ class Feed:
         self.channel = channel
         self.is_ended = False
         self._is_end_seen = False
-        self._run = run
+        self._call = run
         self._batches: Iterator[Batch] | None = None
         self._delivery: Delivery | None = None
+        self._run: Run | None = None
+        """What is handed out one by one, of the batch that was taken last; None where that was handed out at once."""
+        self._position_before = channel.position
+        """The channel's position before that batch was taken: what is handed out again lies before it."""
         self._interest = Interest()
         self.counts_attempts = channel.wanted.attempts_max > 0
         self._is_short = channel.wanted.is_durable and channel.wanted.mode is SettleMode.IN_ORDER
         """Whether settling a publication may go the short way; not in any other mode, nor once it was fenced."""
-        self._interest.retry, self._interest.reject = self.retry, self.reject
+        self._interest.retry, self._interest.reject, self._interest.settle = self.retry, self.reject, self.settle
         channel.tell_fenced = self._be_fenced
         self._owed_size = 0
         self._owed_link = 0
@@ -55,7 +61,16 @@ class Feed:
     def _be_fenced(self, failure: VeredusError) -> None:
         """In the loop's thread: the subscriber's finds its next step barred, wherever it is."""
         self._is_short = False
+        run = self._run
+        if run is not None:
+            run.end()
         self._interest.end(failure)
+
+    @property
+    def position(self) -> int:
+        """The sequence behind the last publication that was handed out, or that was found not to be wanted."""
+        run = self._run
+        return self.channel.position if run is None else max(run.position, self._position_before)
 
     def note_handed(self, sequence: int, redelivered_to: int) -> bool:
         """The subscriber is about to be handed all up to `sequence`; whether the node must have heard of it first."""
@@ -71,8 +86,37 @@ class Feed:
 
     def take(self) -> Batch | None:
         """The next batch, or None when there is none now, or for ever (`is_ended`). Raises what ended it, and gaps."""
-        channel = self.channel
         self._interest.check()
+        run, self._run = self._run, None
+        if run is not None:
+            rest = run.batch.behind(run.position)
+            run.end()
+            if len(rest):
+                return rest
+        return self._take()
+
+    def take_run(self) -> Run | None:
+        """The next publications, to be handed out one by one; as `take`."""
+        self._interest.check()
+        while True:
+            run = self._run
+            if run is not None:
+                if not run.is_over:
+                    return run
+                self._run = run.batch.run_at(run.end_index)
+            else:
+                batch = self._take()
+                if batch is None:
+                    return None
+                self._run = batch.run_at(0)
+
+    def take_back(self, batch: Batch) -> None:
+        """This was taken, and could not be handed out: it comes next."""
+        self._run = batch.run_at(0)
+
+    def _take(self) -> Batch | None:
+        channel = self.channel
+        self._position_before = channel.position
         while not self.is_ended:
             if self._batches is not None:
                 batch = self._next_batch(self._batches)
@@ -103,6 +147,7 @@ class Feed:
                     batch.skip_to(channel.position)
                     if not len(batch):
                         continue
+                self._position_before = channel.position
                 channel.position = batch.last_sequence + 1
                 return batch
         except PeerFault as fault:
@@ -150,7 +195,7 @@ class Feed:
         if self._owed_size >= self._owed_size_max:
             size, link = self._owed_size, self._owed_link
             self._owed_size = 0
-            self._run(lambda: self.channel.grant_credit(size, link))
+            self._call(lambda: self.channel.grant_credit(size, link))
 
     # ── give back ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -163,7 +208,7 @@ class Feed:
             message = f"{RETRIES_MAX} publications wait for a retry: settle or reject some, or wait"
             raise Unavailable("too-many-retries", message)
         channel.retry_count += 1
-        self._run(lambda: channel.returns.add(publication, True, delay_s, ""))
+        self._call(lambda: channel.returns.add(publication, True, delay_s, ""))
 
     def reject(self, publication: Publication, reason: str) -> None:
         """Make this a dead letter now; the node journals it soon, as a settlement."""
@@ -172,7 +217,7 @@ class Feed:
         if not self.channel.wanted.parked_to:
             message = "this subscription has no stream for dead letters: subscribe with parked_to"
             raise Misuse("no-dead-letters", message)
-        self._run(lambda: self.channel.returns.add(publication, False, 0.0, reason))
+        self._call(lambda: self.channel.returns.add(publication, False, 0.0, reason))
 
     def _check_returnable(self, publication: Publication) -> None:
         self._interest.check()
@@ -199,7 +244,7 @@ class Feed:
             channel.settle_to = sequence
             if channel.is_settle_idle:
                 channel.is_settle_idle = False
-                self._run(channel.pump_settlements)
+                self._call(channel.pump_settlements)
 
     def _settle_slowly(self, what: Settleable) -> None:
         self._interest.check()
@@ -222,9 +267,7 @@ class Feed:
         """Everything up to `sequence` is done with. Raises `Misuse("not-pushed")` for what was not handed out."""
         channel = self.channel
         check_whole("a sequence to settle", sequence)
-        if sequence >= channel.position:
-            message = f"{sequence} cannot be settled: the last delivered sequence is {channel.position - 1}"
-            raise Misuse("not-pushed", message, pushed_to=channel.position - 1)
+        self._check_handed_out(sequence)
         if not channel.wanted.is_durable:
             raise Refused("not-durable", "only a durable subscription can settle: give it a subscriber and a name")
         if channel.wanted.mode is SettleMode.INDIVIDUAL:
@@ -233,7 +276,13 @@ class Feed:
             channel.settle_to = sequence
             if channel.is_settle_idle:
                 channel.is_settle_idle = False
-                self._run(channel.pump_settlements)
+                self._call(channel.pump_settlements)
+
+    def _check_handed_out(self, sequence: int) -> None:
+        last = self.position - 1
+        if sequence > last:
+            message = f"{sequence} cannot be settled: the last sequence that was handed out is {last}"
+            raise Misuse("not-pushed", message, pushed_to=last)
 
     def settle_range(self, first: int, last: int) -> None:
         """These sequences are done with, individually."""
@@ -241,14 +290,16 @@ class Feed:
         channel.to_settle.append((first, last))
         if channel.is_settle_idle:
             channel.is_settle_idle = False
-            self._run(channel.pump_settlements)
+            self._call(channel.pump_settlements)
 
     def settle_batch(self, batch: Batch) -> None:
         """All of a batch is done with; and, in order, all before it."""
         self._interest.check()
         if self.channel.wanted.mode is SettleMode.IN_ORDER or not self.channel.wanted.is_durable:
             self.settle_to(batch.last_sequence)
-        elif batch.header.is_excerpt:
+            return
+        self._check_handed_out(batch.last_sequence)
+        if batch.header.is_excerpt:
             for first, last in joined([(sequence, sequence) for sequence in batch.sequences.tolist()]):
                 self.settle_range(first, last)
         else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from copy import copy
 from datetime import datetime
 from itertools import chain, repeat
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -69,6 +71,10 @@ class Publication(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=True):
         """Whether it may have been pushed before, to this subscription's owner of then."""
         return self.sequence <= self.batch.redelivered_to
 
+    def settle(self) -> None:
+        """Settle it: in order, with everything before; individually, it alone; as `Subscription.settle`."""
+        self.batch.interest.settle(self)
+
     def retry(self, delay_s: float = 0.0) -> None:
         """Give it back, to be handed out again to this subscription after `delay_s`; as `Subscription.retry`."""
         self.batch.interest.retry(self, delay_s)
@@ -89,13 +95,9 @@ class UnpackedPublication(Publication, gc=False, eq=False):
 
 
 class Interest:
-    """What a subscriber has asked of publications before, so that the next are unpacked with it; and its end.
+    """What a subscriber has asked of publications before, so that the next are unpacked with it; and its end."""
 
-    A run is given out by one call into C for each publication, that nobody can look into. So whoever ends it takes the
-    rest of the run away, and says why before.
-    """
-
-    __slots__ = ("_run", "failure", "has_attributes", "reject", "retry")
+    __slots__ = ("_run", "failure", "has_attributes", "reject", "retry", "settle")
 
     def __init__(self) -> None:
         """Nothing has been asked yet."""
@@ -106,6 +108,8 @@ class Interest:
         self.retry: Callable[[Publication, float], None] = _not_subscribed
         self.reject: Callable[[Publication, str], None] = _not_subscribed
         """How the subscriber gives something back."""
+        self.settle: Callable[[Publication], None] = _not_subscribed
+        """How the subscriber settles something."""
 
     def end(self, failure: VeredusError) -> None:
         """Give out nothing more, from any thread."""
@@ -121,6 +125,58 @@ class Interest:
         """Raise why nothing more is given out."""
         if self.failure is not None:
             raise type(self.failure)(self.failure.code, self.failure.message, **self.failure.details)
+
+
+class Run:
+    """Consecutive publications of a batch, given out by one call into C for each that nobody can look into.
+
+    So whoever wants to know how far that is counts what is left of the sequences; and whoever ends it takes the keys
+    away, which are looked at first. `end_index` is the row of the batch behind its last.
+    """
+
+    __slots__ = ("_keys", "_left", "_sequences", "batch", "end_index", "publications")
+
+    def __init__(
+        self,
+        batch: Batch,
+        keys: list[bytes],
+        bodies: list[bytes],
+        sequences: Sequence[int],
+        attributes: list[Any] | None,
+        end_index: int,
+    ) -> None:
+        """A run of which nothing was handed out yet; `attributes` where they are to be brought along."""
+        self.batch = batch
+        self.end_index = end_index
+        self._keys = keys
+        self._sequences = sequences
+        self._left = left = iter(sequences)
+        self.publications: Iterator[Publication]
+        if attributes is None:
+            self.publications = map(Publication, keys, bodies, left, repeat(batch))
+        else:
+            self.publications = map(UnpackedPublication, keys, bodies, left, repeat(batch), attributes)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it gives out nothing more."""
+        return not self._keys or not length_hint(self._left)
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence of what is handed out next; behind the last one where all was."""
+        index = len(self._sequences) - length_hint(self._left)
+        return self._sequences[index] if index < len(self._sequences) else self._sequences[-1] + 1
+
+    @property
+    def position(self) -> int:
+        """The sequence behind the last that was handed out; the first one where none was."""
+        index = len(self._sequences) - length_hint(self._left)
+        return self._sequences[index - 1] + 1 if index else self._sequences[0]
+
+    def end(self) -> None:
+        """Give out nothing more; from any thread."""
+        self._keys.clear()
 
 
 class Batch:
@@ -242,42 +298,41 @@ class Batch:
     # ── unpacked ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def __iter__(self) -> Iterator[Publication]:
-        return chain.from_iterable(self.runs())
+        return chain.from_iterable(run.publications for run in self._runs())
 
-    def runs(self) -> Iterator[Iterable[Publication]]:
-        """The publications, in runs that are unpacked one at a time."""
-        header, start = self.header, self._start
-        sequences: range | list[int]
-        if header.layout == Layout.ROWS:
-            rows = self._listed()
-            if rows.rows is None:
-                sequences = range(self._first + start, self._first + header.count)
-            else:
-                sequences = self.sequences.tolist()
-            yield self._run(rows.keys[start:], rows.bodies[start:], sequences, start)
+    def _runs(self) -> Iterator[Run]:
+        run = self.run_at(self._start)
+        while run is not None:
+            yield run
             self._interest.check()
-            return
-        columns = self.columns
-        keys, bodies = columns.keys, columns.bodies
-        all_sequences = self.sequences
-        for index in range(start, header.count, RUN_COUNT):
-            end = min(index + RUN_COUNT, header.count)
-            if columns.rows is None:
-                sequences = range(self._first + index, self._first + end)
-            else:
-                sequences = all_sequences[index - start : end - start].tolist()
-            size = end - index
-            yield self._run(list_of(keys.slice(index, size)), list_of(bodies.slice(index, size)), sequences, index)
-            self._interest.check()
+            run = self.run_at(run.end_index)
 
-    def _run(
-        self, keys: list[bytes], bodies: list[bytes], sequences: Iterable[int], index: int
-    ) -> Iterable[Publication]:
+    def run_at(self, index: int) -> Run | None:
+        """Its publications from the row `index` on, as many as are unpacked at a time; None behind the last."""
+        start = max(index, self._start)
+        if start >= self.header.count:
+            return None
+        if self.header.layout == Layout.ROWS:
+            end, listed = self.header.count, self._listed()
+            keys, bodies, rows = listed.keys[start:], listed.bodies[start:], self._row_indices()
+        else:
+            end, columns = min(start + RUN_COUNT, self.header.count), self.columns
+            size = end - start
+            keys, bodies = list_of(columns.keys.slice(start, size)), list_of(columns.bodies.slice(start, size))
+            rows = columns.rows
+        sequences: range | list[int] = range(self._first + start, self._first + end)
+        if rows is not None:
+            sequences = (rows[start:end].astype(np.int64) + self._first).tolist()
+        attributes = self._attributes_from(start, end - start) if self._interest.has_attributes else None
+        run = Run(self, keys, bodies, sequences, attributes, end)
         self._interest.begin_run(keys)
-        if self._interest.has_attributes:
-            attributes = self._attributes_from(index, len(bodies))
-            return map(UnpackedPublication, keys, bodies, sequences, repeat(self), attributes)
-        return map(Publication, keys, bodies, sequences, repeat(self))
+        return run
+
+    def behind(self, position: int) -> Batch:
+        """What of it does not lie before the sequence `position`; a batch without any where all does."""
+        rest = copy(self)
+        rest.skip_to(position)
+        return rest
 
     def _attributes_from(self, index: int, count: int) -> list[Any]:
         """The attributes of `count` rows from `index` on."""
@@ -392,7 +447,7 @@ def size_of(batch: memoryview) -> int:
     return HEADER_SIZE + payload_size + token_size
 
 
-def _not_subscribed(publication: Publication, _: object) -> None:
+def _not_subscribed(publication: Publication, _: object = None) -> None:
     raise Misuse("not-individual", f"{publication!r} was not delivered by a subscription")
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from veredus.kernel.errors import Misuse, VeredusError
 from veredus.matching.wanted import Filter
@@ -19,6 +20,7 @@ from .publisher import teller_of
 from .subscribing import GapPolicy, Settleable, SubscriptionChannel, Wanted
 
 CLOSE_TIMEOUT_S = 10.0
+T = TypeVar("T")
 MODES = {"in-order": SettleMode.IN_ORDER, "individual": SettleMode.INDIVIDUAL}
 
 
@@ -69,7 +71,7 @@ def wanted_of(
 class AsyncSubscription:
     """Gives what a stream holds and will hold, in order, each publication once. To be used in its connection's loop.
 
-    Iterate over publications or over `batches()`; rows of a batch that iteration has begun belong to that iteration.
+    Iterate over publications, over `batches()`, or over both by turns: what is left of a batch comes first.
     """
 
     def __init__(self, connection: Connection, wanted: Wanted) -> None:
@@ -86,7 +88,7 @@ class AsyncSubscription:
     @property
     def position(self) -> int:
         """The sequence behind the last publication that was handed out."""
-        return self.channel.position
+        return self._feed.position
 
     @property
     def is_ended(self) -> bool:
@@ -98,23 +100,30 @@ class AsyncSubscription:
     async def next_batch(self, timeout_s: float | None = None) -> Batch | None:
         """The next batch; None at the end, or when `timeout_s` is over. Raises gaps, and what ended it.
 
-        All of it counts as tried then, where attempts are counted.
+        What is left of a batch that an iteration has begun comes first. All of it counts as tried then, where attempts
+        are counted.
         """
         check_seconds("timeout_s", timeout_s)
-        batch = await self._next_batch(timeout_s)
+        batch = await self._wait_for(self._feed.take, timeout_s)
         if batch is not None and self._feed.counts_attempts:
-            await self._hand_out(batch.last_sequence, batch)
+            try:
+                await self._hand_out(batch.last_sequence, batch)
+            except BaseException:
+                self._feed.take_back(batch)
+                raise
         return batch
 
-    async def _next_batch(self, timeout_s: float | None = None) -> Batch | None:
+    async def _wait_for(self, take: Callable[[], T | None], timeout_s: float | None = None) -> T | None:
+        loop = asyncio.get_running_loop()
+        end_s = None if timeout_s is None else loop.time() + timeout_s
         while True:
-            batch = self._feed.take()
-            if batch is not None or self._feed.is_ended:
-                return batch
+            taken = take()
+            if taken is not None or self._feed.is_ended:
+                return taken
             self._arrived.clear()
             self.channel.is_waiting = True
             try:
-                async with asyncio.timeout(timeout_s):
+                async with asyncio.timeout_at(end_s):
                     await self._arrived.wait()
             except TimeoutError:
                 return None
@@ -125,10 +134,10 @@ class AsyncSubscription:
             yield batch
 
     async def __aiter__(self) -> AsyncIterator[Publication]:
-        while (batch := await self._next_batch()) is not None:
-            for publication in batch:
-                if self._feed.counts_attempts:
-                    await self._hand_out(publication.sequence, batch)
+        while (run := await self._wait_for(self._feed.take_run)) is not None:
+            if self._feed.counts_attempts:
+                await self._hand_out(run.next_sequence, run.batch)
+            for publication in islice(run.publications, 1 if self._feed.counts_attempts else None):
                 yield publication
 
     async def _hand_out(self, sequence: int, batch: Batch) -> None:
