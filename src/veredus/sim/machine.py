@@ -61,11 +61,11 @@ from veredus.node.engine import FloorOrdered, NodeEngine
 from veredus.protocols.links import SESSION_BITS
 from veredus.streams.engine import StreamsEngine
 from veredus.streams.exchange import Durability
+from veredus.streams.rights import LOCAL
 from veredus.streams.tables import StreamsLimits
 
 from .disk import SECTOR_SIZE, DiskOrder, SimDisk
 from .network import End, Network, octets_of
-from .rights import principal_of
 from .witnesses import CountedLog, WatchedFloor, Witness
 from .world import MICROSECOND, MILLISECOND, SECOND, Clock, Violation, World
 
@@ -420,7 +420,7 @@ class Machine:
                 self.post(LinkCongested(link) if is_congested else LinkDrained(link))
 
         end.on_received, end.on_closed, end.on_flow = received, closed, flow
-        self.post(LinkOpened(link, "memory", end.peer, principal_of(end.peer)))
+        self.post(LinkOpened(link, "memory", end.peer, self.world.principals.get(end.peer, LOCAL)))
         return True
 
     def _close(self, link: int, reason: str) -> None:

@@ -65,6 +65,7 @@ from veredus.streams.stream import Stream
 from .audit import at_place
 from .content import EVERY_TASTE, Taste, seen_rows, taste_of
 from .incoming import WayIn
+from .owners import Owners
 from .rights import Trespasses
 from .views import SessionView, StreamView, SubscriptionView, is_within
 from .world import Violation, World
@@ -93,6 +94,7 @@ class Oracles(WayIn):
         """Sessions that have a run."""
         self._stages: dict[int, int] = {}
         self._trespasses = Trespasses()
+        self._owners = Owners(world)
 
     def asks_to_trim(self, name: str, floor: int) -> int:
         """Somebody is about to ask for this floor, or for one as near to it as can be; which it is."""
@@ -110,10 +112,12 @@ class Oracles(WayIn):
         for sessions in (*self.sessions_in, self._subscribers, self._views, self._runs, self._stages, self._granted):
             sessions.clear()
         self._trespasses.clear()
+        self._owners.clear()
 
     def hear(self, fact: Any, now: Now) -> None:
         """What the floor was told."""
         self._trespasses.hear(fact)
+        self._owners.hear(fact)
         match fact:
             case BatchOffered(session):
                 self.hear_offer(session, fact)
@@ -149,6 +153,7 @@ class Oracles(WayIn):
     def see(self, effect: Any, now: Now) -> None:
         """What the floor said."""
         self._trespasses.see(effect)
+        self._owners.see(effect)
         match effect:
             case ConfirmTaken(session, last):
                 self.see_taken(session, last, effect)
@@ -210,6 +215,7 @@ class Oracles(WayIn):
         """
         tables = floor.tables
         self.was_shaken = self.was_shaken or is_shaken
+        self._owners.recovered(floor, may_forget or is_shaken)
         self.commits.recovered(tables, may_forget or is_shaken)
         by_incarnation = {stream.incarnation: stream for stream in tables.streams.values()}
         for view in self.streams.values():

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from veredus.kernel.engine import Now
+from veredus.streams.rights import LOCAL
 
 from .dice import Die
 from .gates import Gate
@@ -23,9 +24,10 @@ from .world import MILLISECOND, SECOND, Clock, World
 class Peer:
     """Owns one process's link; what it says and hears is for its kinds."""
 
-    def __init__(self, world: World, network: Network, name: str, address: str) -> None:
+    def __init__(self, world: World, network: Network, name: str, address: str, principal: str = LOCAL) -> None:
         """A process that is not started, of somebody called `name`, who speaks to the node at `address`."""
         self.world = world
+        self.principal = principal
         self.network = network
         self.name = name
         self.address = address
@@ -40,6 +42,7 @@ class Peer:
     def start(self) -> None:
         """Begin to live."""
         self.is_alive = True
+        self.world.principals[self.name] = self.principal
         self.world.tell(self.name, "starts")
         self._connect()
 

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from .dice import Die
 from .gates import FOR_EVER_NS
 from .network import Network
+from .owners import HEIR
 from .peers import Peer
 from .world import MILLISECOND, SECOND, Violation, World
 
@@ -34,6 +35,11 @@ class Player(Generic[P]):
         """Whether its newest process has done all that it came for."""
         self.is_abandoned = False
         self._process_count = 0
+        die = world.dice.die(f"heir/{name}")
+        self._heir_ns = (
+            die.spread(200 * MILLISECOND, 5 * SECOND) if world.has_owners and die.chance(0.3) else FOR_EVER_NS
+        )
+        """When somebody who may take its name over begins to start its processes."""
         self._stopped: list[P] = []
 
     def process_of(self, name: str) -> P:
@@ -47,6 +53,8 @@ class Player(Generic[P]):
         self._process_count += 1
         self.is_done = False
         self.process = self.process_of(f"{self.name}#{self._process_count}")
+        if self.world.has_owners:
+            self.process.principal = self.name if self.world.now_ns < self._heir_ns else HEIR
         self.process.start()
 
     def kill(self, why: str) -> None:
@@ -104,6 +112,12 @@ class Player(Generic[P]):
             if self._process_count == 1 and self.is_sure:
                 raise Violation("fenced", f"the only process of {self.name} was fenced")
             self.follow_later()
+
+    def disowned(self, process: P) -> None:
+        """Somebody has taken its name over, and started a process: this one is of who may have the name no more."""
+        process.stop("disowned")
+        if process is self.process:
+            raise Violation("rights", f"{process.name} may not have its own name")
 
     @property
     def is_sure(self) -> bool:

@@ -1,4 +1,4 @@
-"""What peers of a world may do: all, but for trespassers, and what is said to these.
+"""What peers of a world may do: all, but for trespassers, and what is said to these; `owners` has who owns what.
 
 A trespasser may publish by all sinks but the first to all streams but the first, and describe. `Trespasses` stands at
 the streams floor and hears what it asks for beyond that: an answer that is anything but `forbidden` breaks the rules,
@@ -13,6 +13,7 @@ from veredus.node.rules import Access, Rule
 from veredus.streams import exchange as x
 from veredus.streams.rights import LOCAL
 
+from .owners import RULES
 from .world import Violation
 
 TRESPASSER = "trespasser"
@@ -29,13 +30,9 @@ ACCESS = Access(
         Rule(principal=TRESPASSER, deny=("publish", "subscribe"), streams=(">",), sources=_OTHERS, subscribers=_OTHERS),
         Rule(principal=TRESPASSER, may=("publish", "subscribe"), streams=(">",), sinks=(f"{TRESPASSER}/*", OPEN_SINK)),
         Rule(principal=TRESPASSER, may=("describe",)),
+        *RULES,
     )
 )
-
-
-def principal_of(peer: str) -> str:
-    """Who a peer of this name has proved to be."""
-    return TRESPASSER if peer.startswith(TRESPASSER) else LOCAL
 
 
 class Trespasses:

@@ -95,7 +95,7 @@ class SinkProcess(Peer):
 
     def attach(self) -> None:
         """Ask for a run, or join the one that this process was granted."""
-        self.ask(RunOpenRequested(RUN_CHANNEL, "local", self._sink.name, self._incarnation, self._epoch))
+        self.ask(RunOpenRequested(RUN_CHANNEL, self.principal, self._sink.name, self._incarnation, self._epoch))
         if self._is_overtaken:
             self._is_overtaken = False
             self.later(self.die.spread(MICROSECOND, 10 * MILLISECOND), self._be_overtaken)
@@ -121,6 +121,8 @@ class SinkProcess(Peer):
                 self.world.counts["fenced"] += 1
                 self._sink.fenced(self)
                 self.stop(f"fenced by epoch {epoch}")
+            case Refuse(code="forbidden"):
+                self._sink.disowned(self)
             case Refuse(_, code, _, _, request) if code in OTHER:
                 self._be_told_of_other(code, request)
             case RefuseBatch(_, _, code, message) | Refuse(_, code, message):
@@ -187,7 +189,7 @@ class SinkProcess(Peer):
             self._request += 1
             stages = tuple(sink.leftovers)
             sink.leftovers.clear()
-            self.ask(StagesDropRequested(RUN_CHANNEL, self._request, "local", sink.name, self._epoch, stages))
+            self.ask(StagesDropRequested(RUN_CHANNEL, self._request, self.principal, sink.name, self._epoch, stages))
         self._attempt_count += 1
         attempt = _Attempt(commit_id, f"{self.name.replace('#', '-')}-{self._attempt_count}")
         attempt.is_early = self.die.chance(0.2)
@@ -204,7 +206,7 @@ class SinkProcess(Peer):
             attempt.contents = tuple(Content(stream, count, b"%d" % count) for stream, count in written.items())
         for stage in attempt.stages:
             key = self.die.octets(16)
-            fact = StageOpenRequested(stage.channel, "local", sink.name, self._epoch, stage.stream, key)
+            fact = StageOpenRequested(stage.channel, self.principal, sink.name, self._epoch, stage.stream, key)
             self.ask(fact)
 
     def _drawn(self) -> list[tuple[str, int]]:
@@ -272,7 +274,15 @@ class SinkProcess(Peer):
         sink = self._sink
         sink.asked.setdefault(attempt.commit_id, []).append(held_by(attempt))
         fact = CommitRequested(
-            RUN_CHANNEL, self._request, "local", sink.name, self._epoch, attempt.commit_id, stages, (), attempt.contents
+            RUN_CHANNEL,
+            self._request,
+            self.principal,
+            sink.name,
+            self._epoch,
+            attempt.commit_id,
+            stages,
+            (),
+            attempt.contents,
         )
         self.ask(fact)
         if self.die.chance(0.1):

@@ -98,7 +98,9 @@ class SourceProcess(Peer):
     def attach(self) -> None:
         """Ask to be the source, under the epoch that this process was granted."""
         source = self.source
-        fact = SourceAttachRequested(CHANNEL, "local", source.stream, source.name, self._incarnation, self._epoch)
+        fact = SourceAttachRequested(
+            CHANNEL, self.principal, source.stream, source.name, self._incarnation, self._epoch
+        )
         self.ask(fact)
 
     def hear(self, order: Any) -> None:
@@ -115,6 +117,8 @@ class SourceProcess(Peer):
                 self._tell(Stopped())
                 self.source.fenced(self)
                 self.stop(f"fenced by epoch {epoch}")
+            case Refuse(code="forbidden"):
+                self.source.disowned(self)
             case Refuse(_, code, message):
                 self.world.tell(self.name, f"is refused: {code}, {message}")
                 if code in ("unknown-source", "stream-deleted") and not self.source.is_sure:

@@ -117,13 +117,13 @@ class SubscriberProcess(Peer):
         if subscriber.parked_to:
             self._request += 1
             arguments: dict[str, object] = {"name": subscriber.parked_to}
-            self.ask(AdminRequested(CHANNEL + 1, self._request, "local", "stream.create", arguments))
+            self.ask(AdminRequested(CHANNEL + 1, self._request, self.principal, "stream.create", arguments))
         if not subscriber.is_durable:
             self._seen = {}
         self.ask(
             SubscribeRequested(
                 CHANNEL,
-                "local",
+                self.principal,
                 subscriber.stream,
                 subscriber.name if subscriber.is_durable else "",
                 "main" if subscriber.is_durable else "",
@@ -174,6 +174,8 @@ class SubscriberProcess(Peer):
                 self.world.counts["fenced"] += 1
                 self._subscriber.fenced(self)
                 self.stop(f"fenced by epoch {epoch}")
+            case Refuse(code="forbidden"):
+                self._subscriber.disowned(self)
             case Refuse(_, code, message):
                 self.world.tell(self.name, f"is refused: {code}, {message}")
                 if code in LOST and not self._subscriber.is_sure:

@@ -23,7 +23,7 @@ class Trespasser(Peer):
         self, world: World, network: Network, address: str, streams: tuple[str, ...], names: Callable[[], list[str]]
     ) -> None:
         """Who knows the names of streams, and of everybody."""
-        super().__init__(world, network, f"{TRESPASSER}-1", address)
+        super().__init__(world, network, f"{TRESPASSER}-1", address, TRESPASSER)
         self.is_resting = False
         self._streams = streams
         self._names = names

@@ -55,6 +55,7 @@ from .stormers import PREFIX, Stormer
 from .subscribers import Subscriber, SubscriberTemper, drawn_temper
 from .topology import DRAWN, Topology
 from .trespassers import Trespasser
+from .usurpers import Usurper
 from .views import StreamView
 from .world import MICROSECOND, MILLISECOND, SECOND, Clock, Violation, World
 
@@ -245,6 +246,7 @@ class Scene:
         self.network.is_plain = {"native": False, "plain": True}.get(topology.door, die.chance(0.4))
         door: Door = PlainDoor if self.network.is_plain else partial(CountedLink, world)
         self.machine = Machine(world, self.network, NODE, disk, clock, settings, door, self.oracles)
+        world.has_owners = world.dice.die("owners").chance(0.35)
         self.streams = tuple(f"stream-{n}" for n in range(1, self._count("streams", die, 1, 2) + 1))
         self.sources = [self._source(n, die) for n in range(1, self._count("sources", die, 1, 3) + 1)]
         subscriber_count = self._count("subscribers", die, 0, 4)
@@ -280,7 +282,8 @@ class Scene:
             world, self.network, [self.machine], self.players, rots, faults, self.leaning.faults, topology.ranges,
             part.strikes,
         )  # fmt: skip
-        world.tell("scene", f"leans to {type(self.leaning).__name__.lower()}")
+        owners = ", and names have owners" if world.has_owners else ""
+        world.tell("scene", f"leans to {type(self.leaning).__name__.lower()}{owners}")
         world.tell("scene", f"{settings.log}")
         world.tell("scene", f"{settings.limits}")
 
@@ -309,6 +312,8 @@ class Scene:
             self._others.append(Forger(world, network, NODE, self.streams[0]))
         if world.dice.die("trespasser").chance(0.25):
             self._others.append(Trespasser(world, network, NODE, self.streams, lambda: self.names))
+        if world.has_owners:
+            self._others.append(Usurper(world, network, NODE, self.streams, lambda: self.names))
         if world.dice.die("stormer").chance(0.15):
             self._others.append(Stormer(world, network, NODE, (*self.streams, *world.vanishing)))
         if network.is_plain:

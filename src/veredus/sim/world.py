@@ -53,6 +53,10 @@ class World:
         """What happened, by kind: faults as `fault.<kind>`, work as `<noun>`."""
         self.is_forgetful = False
         """Whether a node may forget what it said: its syncs are late, or its disk damaged its memory and it said so."""
+        self.has_owners = False
+        """Whether players are principals of their own, and own their names; see `owners`."""
+        self.principals: dict[str, str] = {}
+        """Of peers, by name, that are somebody in particular."""
         self.vanishing: tuple[str, ...] = ()
         """Streams that somebody deletes now and then."""
         self._queue: list[tuple[int, int, Action]] = []
