@@ -14,6 +14,7 @@
     deleted         a stream that was said to be deleted never comes back; another has its name          (1)
     changed         who knew what was lost is told from where on sequences mean something else           (6)
     pinned          retention takes nothing that a durable cursor still needs                            (1)
+    altered         what was altered of how a stream is kept is so, behind every restart                 (3, 6)
     rights          who may not do what it asks for is told so, and nothing else, by every answer        (security)
     recovered       a new process knows all that the one before it said                                  (3, 6)
 
@@ -62,6 +63,7 @@ from veredus.streams.exchange import (
 )
 from veredus.streams.stream import Stream
 
+from .alterations import Alterations
 from .audit import at_place
 from .content import EVERY_TASTE, Taste, seen_rows, taste_of
 from .incoming import WayIn
@@ -95,6 +97,7 @@ class Oracles(WayIn):
         self._stages: dict[int, int] = {}
         self._trespasses = Trespasses()
         self._owners = Owners(world)
+        self._alterations = Alterations()
 
     def asks_to_trim(self, name: str, floor: int) -> int:
         """Somebody is about to ask for this floor, or for one as near to it as can be; which it is."""
@@ -113,11 +116,13 @@ class Oracles(WayIn):
             sessions.clear()
         self._trespasses.clear()
         self._owners.clear()
+        self._alterations.clear()
 
     def hear(self, fact: Any, now: Now) -> None:
         """What the floor was told."""
         self._trespasses.hear(fact)
         self._owners.hear(fact)
+        self._alterations.hear(fact)
         match fact:
             case BatchOffered(session):
                 self.hear_offer(session, fact)
@@ -154,6 +159,7 @@ class Oracles(WayIn):
         """What the floor said."""
         self._trespasses.see(effect)
         self._owners.see(effect)
+        self._alterations.see(effect)
         match effect:
             case ConfirmTaken(session, last):
                 self.see_taken(session, last, effect)
@@ -216,6 +222,7 @@ class Oracles(WayIn):
         tables = floor.tables
         self.was_shaken = self.was_shaken or is_shaken
         self._owners.recovered(floor, may_forget or is_shaken)
+        self._alterations.recovered(floor, may_forget or is_shaken)
         self.commits.recovered(tables, may_forget or is_shaken)
         by_incarnation = {stream.incarnation: stream for stream in tables.streams.values()}
         for view in self.streams.values():

@@ -74,7 +74,7 @@ class Owners:
             return
         principal, known = asked.principal, self._known.get(name, "")
         del self._asked[key]
-        is_not_owner = is_forbidden and effect.details["verb"] == TAKE_OVER
+        is_not_owner = isinstance(effect, x.Refuse) and effect.details.get("verb") == TAKE_OVER
         if is_not_owner and principal == owner == known:
             raise Violation("rights", f"{principal} owns {name}, and was answered {effect}")
         if not is_forbidden and principal not in (owner, HEIR) and owner and owner == known:

@@ -33,6 +33,7 @@ from veredus.streams.tables import StreamsLimits
 from . import disk as disks
 from . import network as networks
 from . import sources as source_kinds
+from .alterers import Alterer
 from .dice import Die
 from .disk import SimDisk
 from .forgers import Forger
@@ -264,6 +265,8 @@ class Scene:
             world.is_forgetful = True
             faults = [fault for fault in faults if fault != "rot"]
         self._config = settings.limits.config
+        if world.dice.die("alterer").chance(0.25):
+            self._others.append(Alterer(world, self.network, NODE, self.streams, self._config))
         if _keeps_all(self._config):
             trimmer = Trimmer(world, self.network, NODE, self.oracles, self.streams)
             self._others += [trimmer] if has_trimmer else []
