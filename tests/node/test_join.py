@@ -32,7 +32,7 @@ class Door(PlainDoor):
 
     def handle(self, event: Any, now: Now) -> Sequence[object]:
         if isinstance(event, Received):
-            return [said for fact in event.data for said in super(Door, self).handle(Received(LINK, fact), now)]
+            return [said for fact in event.data for said in super(Door, self).handle(Received(LINK, (fact,)), now)]
         return super().handle(event, now)
 
 

@@ -408,7 +408,7 @@ class Machine:
         def received(item: object) -> None:
             if life == self._life:
                 # The memory is the engine's from now on, and may be written to.
-                data = bytearray(item) if isinstance(item, bytes) else item
+                data = bytearray(item) if isinstance(item, bytes) else (item,)
                 self.post(Received(link, data))  # type: ignore[arg-type]
 
         def closed(reason: str) -> None:

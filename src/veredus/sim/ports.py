@@ -44,7 +44,7 @@ class PlainDoor:
     def handle(self, event: object, now: Now) -> Sequence[object]:
         """One fact of the link's, or one order for a session of it."""
         match event:
-            case Received(_, fact):
+            case Received(_, (fact,)):
                 return self._receive(fact)
             case LinkClosed():
                 return [SessionClosed(session) for session in self._sessions]

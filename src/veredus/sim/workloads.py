@@ -238,6 +238,7 @@ class Scene:
         self._leaning_die = world.dice.die("leaning")
         self.leaning = drawn_leaning(self._leaning_die)
         settings = self._settings()
+        self._config = settings.limits.config
         clock_die = world.dice.die("clock")
         clock = Clock(world, clock_die.uniform(-0.05, 0.05), clock_die.between(-SECOND, SECOND))
         temper = disks.drawn_temper(world.dice.die("disk-temper"), topology.ranges.sync_s)
@@ -264,9 +265,6 @@ class Scene:
         if settings.log.sync is not SyncMode.GROUP:
             world.is_forgetful = True
             faults = [fault for fault in faults if fault != "rot"]
-        self._config = settings.limits.config
-        if world.dice.die("alterer").chance(0.25):
-            self._others.append(Alterer(world, self.network, NODE, self.streams, self._config))
         if _keeps_all(self._config):
             trimmer = Trimmer(world, self.network, NODE, self.oracles, self.streams)
             self._others += [trimmer] if has_trimmer else []
@@ -315,6 +313,8 @@ class Scene:
             self._others.append(Forger(world, network, NODE, self.streams[0]))
         if world.dice.die("trespasser").chance(0.25):
             self._others.append(Trespasser(world, network, NODE, self.streams, lambda: self.names))
+        if world.dice.die("alterer").chance(0.25):
+            self._others.append(Alterer(world, network, NODE, self.streams, self._config))
         if world.has_owners:
             self._others.append(Usurper(world, network, NODE, self.streams, lambda: self.names))
         if world.dice.die("stormer").chance(0.15):

@@ -306,7 +306,7 @@ class Source:
     def _say(self, fact: Any) -> None:
         if fact is not None and isinstance(fact, x.SourceAttachRequested):
             self._grant: x.GrantSource | None = None
-        self.node.handle(Received(self._link, fact))
+        self.node.handle(Received(self._link, (fact,)))
 
     def _offer(self) -> None:
         assert self._grant is not None
