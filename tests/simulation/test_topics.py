@@ -17,7 +17,7 @@ from veredus.sim import campaign
 from veredus.sim.dice import Dice
 from veredus.sim.running import run_seed
 from veredus.sim.topics_leanings import Busy, Hasty, Leaning, drawn_leaning
-from veredus.sim.topics_told import Told, judge
+from veredus.sim.topics_told import ASKED, LEAVING, Seat, Told, judge
 from veredus.sim.topology import DRAWN, topology_of
 from veredus.sim.witnesses import EVENTS
 from veredus.sim.workloads import Part
@@ -31,7 +31,7 @@ WITHIN = range(1, 61)
 def test_a_dozen_worlds_of_topics_hold_every_guarantee_and_merge() -> None:
     outcomes = [run_seed(seed, TOPICS) for seed in range(1, 13)]
     assert [outcome.violation for outcome in outcomes if outcome.violation] == []
-    for what in ("conflicts", "topic-merged", "puts", "gets", "subscribed", "unsubscribed"):
+    for what in ("conflicts", "topic-merged", "puts", "gets", "subscribed", "unsubscribed", "page-clients"):
         assert sum(outcome.counts[f"topics.{what}"] for outcome in outcomes), what
 
 
@@ -120,6 +120,61 @@ def test_what_is_published_to_one_servers_stream_may_be_overtaken_by_the_next_on
     rows = {"topic-1": [b"sensor-1|2", b"sensor-1|1"]}
     with nullcontext() if is_excused else pytest.raises(Violation, match=r"1\. put of sensor-1"):
         judge(told, rows, ())
+
+
+# ── what comes late, and has no number ───────────────────────────────────────────────────────────────────────────────
+
+
+def told_of_a_late_copy(number: bytes) -> tuple[Told, Seat]:
+    """Somebody subscribes, leaves, and subscribes again, and is told so each time; then UNSUBSCRIBE comes once more."""
+    world = World(1)
+    told = Told(world, ("topic-1",))
+    told.servers["server-1"] = Clock(world, 0.0, 0)
+    told.has("server-1", ("topic-1",))
+    seat = told.seat("client-1", "topic-1")
+    for wish in (ASKED, LEAVING, ASKED):
+        world.run(world.now_ns + 1000)
+        told.wishes(seat, wish)
+        if wish == ASKED:
+            told.subscribed(seat, world.now_ns)
+        else:
+            told.leaves(seat)
+            told.left(seat, "server-1", True, world.now_ns)
+    world.run(world.now_ns + 1000)
+    told.asked("server-1", 7, LEAVING + b" client-1 topic-1\r\n\r\n" + number)
+    return told, seat
+
+
+def put_and_judge(told: Told) -> None:
+    told.world.run(told.world.now_ns + 1000)
+    told.taken(told.begins_put("topic-1", "client-2", 1, b"client-2|1"))
+    judge(told, {"topic-1": [b"client-2|1"]}, ())
+
+
+def test_who_may_have_left_by_what_came_late_without_a_number_is_owed_nothing() -> None:
+    told, seat = told_of_a_late_copy(b"")
+    told.not_subscribed(seat, "server-1", told.world.now_ns)
+    put_and_judge(told)
+
+
+def test_who_numbers_what_they_ask_for_is_owed_what_is_put_whatever_comes_late() -> None:
+    told, seat = told_of_a_late_copy(b"7")
+    with pytest.raises(Violation, match="then by server-1 that it is not"):
+        told.not_subscribed(seat, "server-1", told.world.now_ns)
+    with pytest.raises(Violation, match="never got 1 messages"):
+        put_and_judge(told)
+
+
+def test_who_subscribes_again_after_what_came_late_is_owed_what_is_put_from_then_on() -> None:
+    told, seat = told_of_a_late_copy(b"")
+    before_ns = told.world.now_ns
+    told.answered("server-1", 7, b"", b"STATUS server-1 OK\r\n\r\n")
+    told.subscribed(seat, before_ns)
+    assert seat.told_ns is None, "it asked before"
+    told.world.run(told.world.now_ns + 1000)
+    told.subscribed(seat, told.world.now_ns)
+    with pytest.raises(Violation, match="never got 1 messages"):
+        put_and_judge(told)
 
 
 # ── planted bugs ─────────────────────────────────────────────────────────────────────────────────────────────────────

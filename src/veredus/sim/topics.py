@@ -45,6 +45,7 @@ from .ranges import Ranges, time_ns
 from .topics_hosts import ProxyPlayer, TopicsMachine
 from .topics_leanings import drawn_leaning
 from .topics_natives import Reader, Sensor
+from .topics_page_people import PageClient
 from .topics_people import Client, drawn_temper
 from .topics_told import DRIFT_MAX, Told, judge
 from .topology import Topology
@@ -211,7 +212,7 @@ class TopicsScene:
             for proxy in settings
         ]
         clients = [f"client-{n}" for n in range(1, self._count("clients", die, 2, 5) + 1)]
-        self.clients = [self._client(name, proxies) for name in clients]
+        self.clients = self._drawn_clients(world.dice.die("paged"), clients, proxies)
         self.trapper = Trapper(world, self.machines)
         self._has_trapper = world.dice.die("has/trapper").chance(0.6) and bool({"kill", "startle"} & set(faults))
         self._has_trapper &= self.trapper.name not in part.without
@@ -284,14 +285,22 @@ class TopicsScene:
         serving = replace(serving, part_count_max=self._part_count_max or serving.part_count_max)
         return TopicsMachine(world, self.network, disk, clock, settings, serving, Quiet(), self.told, natives)
 
-    def _client(self, name: str, proxies: Sequence[str]) -> Client:
+    def _drawn_clients(self, die: Die, names: Sequence[str], proxies: Sequence[str]) -> list[Client | PageClient]:
+        """In four of ten worlds some know the page alone, beside others that are ours."""
+        share = die.uniform(0.2, 0.8) if die.chance(0.4) else 0.0
+        clients = [self._client(name, proxies, die.chance(share)) for name in names]
+        self.world.counts["topics.page-clients"] += sum(isinstance(client, PageClient) for client in clients)
+        return clients
+
+    def _client(self, name: str, proxies: Sequence[str], is_paged: bool) -> Client | PageClient:
         die = self.world.dice.die(f"client/{name}")
         order = [*proxies] if die.chance(0.5) else [*reversed(proxies)]
         temper = drawn_temper(die)
         self._leaning.set_client(self._leaning_die, temper)
         many = self.world.dice.die(f"many/{name}")
         temper.many = many.uniform(0.1, 0.9) if many.chance(0.25) else 0.0
-        return Client(self.world, self.network, name, self.topics, order, self.told, temper, self._part.publications)
+        kind = PageClient if is_paged else Client
+        return kind(self.world, self.network, name, self.topics, order, self.told, temper, self._part.publications)
 
     def _drawn_sensors(self, die: Die, servers: Sequence[str]) -> list[Sensor]:
         world, network = self.world, self.network
@@ -377,7 +386,7 @@ class TopicsScene:
             slow.sync_min_ns, slow.sync_max_ns = min(slow.sync_min_ns, SYNC_MAX_NS), SYNC_MAX_NS
 
     @property
-    def _present(self) -> list[Client]:
+    def _present(self) -> list[Client | PageClient]:
         return [client for client in self.clients if not client.is_abandoned]
 
     def _unsettled(self) -> list[str]:

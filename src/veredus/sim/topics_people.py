@@ -163,13 +163,13 @@ class ClientProcess(Peer):
 
     def _join(self, seat: Seat) -> Step:
         told = self.client.told
-        wish = yield from self._wish(seat)
+        begun_ns, wish = self.world.now_ns, (yield from self._wish(seat))
         told.wishes(seat, ASKED)
         status = yield encode_message(Subscribe(self.client.name, seat.topic, wish))
         if status is not None:
-            told.answers(seat, "SUBSCRIBE", status)
+            told.answers(seat, "SUBSCRIBE", status.status, status.body)
             if status.status in (StatusWord.OK, StatusWord.ALREADY_SUBSCRIBED):
-                told.subscribed(seat)
+                told.subscribed(seat, begun_ns)
         return status
 
     def _leave(self, seat: Seat) -> Step:
@@ -221,7 +221,7 @@ class ClientProcess(Peer):
             self.later(self.die.spread(MILLISECOND // 2, INTERRUPTED_MAX_NS), self.client.interrupt)
         status = yield encode_message(cs.asked_put(state, self.client.name, topic))
         if status is not None:
-            told.answers(told.seat(self.client.name, topic), "PUT", status)
+            told.answers(told.seat(self.client.name, topic), "PUT", status.status, status.body)
             if status.status == StatusWord.OK:
                 for put in puts:
                     told.taken(put, self._only_proxy(put), status.sender)
@@ -239,7 +239,7 @@ class ClientProcess(Peer):
         status = yield encode_message(cs.asked_get(state, self.client.name, seat.topic, count_max))
         if status is None:
             return None
-        told.answers(seat, "GET", status)
+        told.answers(seat, "GET", status.status, status.body)
         if status.status == StatusWord.NOT_SUBSCRIBED:
             told.not_subscribed(seat, status.sender, begun_ns)
         elif status.status == StatusWord.OK:

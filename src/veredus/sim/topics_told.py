@@ -12,6 +12,11 @@ Whoever leaves while two servers have the topic, or is told by a server that has
 be subscribed at another (docs/decisions/0012). Such a *seat* is in doubt from then on, and may get too much; but once
 it is told that it is subscribed again, it gets all that is put from then on.
 
+A client from the page numbers neither SUBSCRIBE nor UNSUBSCRIBE, so a copy which waited in a proxy that stood still
+undoes what was acknowledged since (docs/reference/guarantees.md). Told knows each copy that comes to a server late: who
+may have come back by one may get too much from then on, and who may have left by one is owed nothing, until it is told
+to be subscribed by what it asked for later.
+
 Each merge through which a message went may make it later by what is not known of two clocks: so much earlier than a
 subscription it may have been put, and come all the same.
 Source: seed 000, section 2.
@@ -90,6 +95,8 @@ class Seat:
     was_sure: bool = False
     """Whether it was subscribed for sure when it asked to be so no longer."""
     is_in_doubt: bool = False
+    undone_ns: int = -1
+    """Until when what came late, and had no number, may have ended the subscription."""
     got: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     """In the order in which it got them; when it asked for each, and when it had it."""
     gets_ns: int = 0
@@ -121,8 +128,8 @@ class Told:
         """When several had it, and until when; the last one may go on."""
         self._uncertainty_ns = 0
         """What givers did not know of the clocks, at most."""
-        self._open: dict[tuple[str, int], tuple[str, str, bytes]] = {}
-        """What servers have in hand that makes or ends a subscription, by server and peer."""
+        self._open: dict[tuple[str, int], tuple[Seat, bytes]] = {}
+        """What servers have in hand that makes or ends a subscription and has no number, by server and peer."""
         self._claims: dict[str, dict[str, dict[str, int]]] = {}
         """The topics of which each proxy was told by servers, in its present life, and when."""
         self._lives: dict[str, int] = {}
@@ -159,20 +166,36 @@ class Told:
                     put.asked_ns = self.world.now_ns
                     put.servers[owner] = None
         elif data.startswith((ASKED, LEAVING)):
-            wish, client, topic = data.partition(b"\r\n\r\n")[0].split()
-            seat = self.seat(client.decode(), topic.decode())
-            self._open[owner, peer] = (seat.client, seat.topic, wish)
+            header, _, number = data.partition(b"\r\n\r\n")
+            wish, client, topic = header.split()
+            if not number:
+                seat = self.seat(client.decode(), topic.decode())
+                self._open[owner, peer] = (seat, wish)
+                self._undo(seat, wish)
 
     def answered(self, owner: str, peer: int, asked: bytes, answer: bytes) -> None:
         """A proxy or a server answered."""
-        self._open.pop((owner, peer), None)
+        late = self._open.pop((owner, peer), None)
+        if late is not None:
+            self._undo(*late)
         if not isinstance(decode_message(answer), Status):
             raise Violation("answered", f"{owner} answers {asked[:60]!r} with {answer[:60]!r}, which is no STATUS")
 
     def gone(self, owner: str) -> None:
         """A process is gone, with what it had in hand."""
         for key in [key for key in self._open if key[0] == owner]:
-            del self._open[key]
+            self._undo(*self._open.pop(key))
+
+    def _undo(self, seat: Seat, wish: bytes) -> None:
+        """A server has in hand what may have been asked for before the newest wish, and has no number."""
+        if wish == seat.wish:
+            return
+        self.count("late-wishes")
+        if wish == ASKED:
+            self._doubt(seat, "has left, and is subscribed by what comes late")
+        else:
+            self.world.tell(seat.client, f"on {seat.topic} may have left by what comes late: it is owed nothing")
+            seat.told_ns, seat.undone_ns = None, self.world.now_ns
 
     def has(self, server: str, streams: Container[str]) -> None:
         """A server has these topics now."""
@@ -247,10 +270,10 @@ class Told:
             seat.has_left = False
         seat.wish = wish
 
-    def subscribed(self, seat: Seat) -> None:
-        """A client was told that it is subscribed."""
+    def subscribed(self, seat: Seat, begun_ns: int) -> None:
+        """A client was told that it is subscribed, by what it asked for then."""
         self.count("subscribed")
-        if seat.told_ns is None:
+        if seat.told_ns is None and begun_ns > seat.undone_ns:
             seat.told_ns = self.world.now_ns
 
     def leaves(self, seat: Seat) -> None:
@@ -336,11 +359,11 @@ class Told:
             told = f"{seat.client} got {body!r}, which was put {early_ms:.1f} ms before it subscribed to {seat.topic}"
             raise Violation("subscribe", told)
 
-    def answers(self, seat: Seat, asked: str, status: Status) -> None:
+    def answers(self, seat: Seat, asked: str, word: str, text: bytes) -> None:
         """A client was answered: what is refused was wrong, and nobody here says anything wrong."""
-        wrong = (StatusWord.REFUSED, StatusWord.BAD_MESSAGE)
-        if status.status in wrong and not seat.is_in_doubt:
-            raise Violation("put" if asked == "PUT" else "get", f"{seat.client} asked {asked} and was told {status}")
+        if word in (StatusWord.REFUSED, StatusWord.BAD_MESSAGE) and not seat.is_in_doubt:
+            said = f"{seat.client} asked {asked} and was told {word}: {text.decode()}"
+            raise Violation("put" if asked == "PUT" else "get", said)
 
 
 def judge(told: Told, rows: dict[str, list[bytes]], abandoned: Container[str]) -> None:
