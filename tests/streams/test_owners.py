@@ -184,3 +184,17 @@ def test_a_sink_that_was_never_journaled_or_is_only_asked_after_takes_no_room() 
     rig.do(x.RunOpenRequested(3, "desk-1", "two", incarnation(3), epoch=7))
     assert rig.floor.tables.runs == {}
     assert isinstance(opened(rig, 4, "desk-1", "three"), x.GrantRun)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_all_who_wait_for_a_run_that_the_journal_refuses_are_told(is_known: bool) -> None:
+    rig = Rig()
+    rig.attach(1)
+    if is_known:
+        opened(rig, 4, "desk-1", "one")
+    rig.is_full = True
+    for session in (2, 3):
+        rig.tell(x.RunOpenRequested(session, "desk-1", "one", incarnation(9)))
+    before = len(rig.said)
+    rig.carry_out()
+    assert [(said.session, said.code) for said in rig.said[before:]] == [(2, "disk-full"), (3, "disk-full")]

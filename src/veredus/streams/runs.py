@@ -188,15 +188,19 @@ class Runs:
 
     def failed(self, waiter: _RunGranted, code: str, reason: str) -> None:
         """The journal does not have the run: whoever asks again gets another."""
-        run = waiter.run
-        if waiter.is_new and run.epoch == waiter.opened.epoch:
+        run, opened = waiter.run, waiter.opened
+        sessions = [waiter.session] if self.sessions.get(waiter.session) is opened else []
+        if waiter.is_new:
+            # Who has joined it meanwhile waits for what will not be, too.
+            sessions = [s for s in self._there.get(run.sink, ()) if self.sessions[s].epoch == opened.epoch]
+        for session in sessions:
+            self._leave(session)
+            self._orders.refuse(session, code, f"the node could not store the run ({reason}): try again later")
+        if waiter.is_new and run.epoch == opened.epoch:
             run.incarnation, run.owner = b"", waiter.owner_before
             if not run.is_durable and self._tables.runs.get(run.sink) is run:
                 self.drop_stages(run)
                 self.apply(SinkRemoved(run.sink))
-        if self.sessions.get(waiter.session) is waiter.opened:
-            self._leave(waiter.session)
-            self._orders.refuse(waiter.session, code, f"the node could not store the run ({reason}): try again later")
 
     def _fence(self, session: int, run: Run) -> None:
         self._leave(session)
