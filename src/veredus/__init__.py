@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .client.publication import Batch, Publication
     from .client.publisher import AsyncPublisher
     from .client.publishing import Receipt
+    from .client.reception import Message, Reception
     from .client.sinks import AsyncRun, AsyncSink, AsyncStage, Committed
     from .client.starts import after, at, beginning, head, since, tail
     from .client.subscriber import AsyncSubscription
@@ -42,6 +43,7 @@ _HOMES = {
     "client.publication": ("Batch", "Publication"),
     "client.publisher": ("AsyncPublisher",),
     "client.publishing": ("Receipt",),
+    "client.reception": ("Message", "Reception"),
     "client.sinks": ("AsyncRun", "AsyncSink", "AsyncStage", "Committed"),
     "client.starts": ("after", "at", "beginning", "head", "since", "tail"),
     "client.subscriber": ("AsyncSubscription",),
@@ -66,11 +68,13 @@ __all__ = [
     "Embedded",
     "Fenced",
     "Gap",
+    "Message",
     "Misuse",
     "Node",
     "Publication",
     "Publisher",
     "Receipt",
+    "Reception",
     "Refused",
     "RowsDigest",
     "Run",

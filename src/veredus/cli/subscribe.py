@@ -15,7 +15,9 @@ from veredus.cli.terminal import note
 
 if TYPE_CHECKING:
     from veredus.client.blocking import Node
+    from veredus.client.ends import Subscription
     from veredus.client.publication import Publication
+    from veredus.client.reception import Message, Reception
     from veredus.client.subscribing import Gap
     from veredus.streams.exchange import Start
 
@@ -53,6 +55,19 @@ FORMATS = ("lines", "prefixed", "json")
     "--attempts-max", type=click.IntRange(1), help="Move a publication to the dead letters after this many attempts."
 )
 @click.option("--park-to", default="", metavar="STREAM", help="The stream for dead letters.")
+@click.option(
+    "--multicast",
+    "group",
+    default="",
+    metavar="GROUP",
+    help="Receive new publications from this multicast group, such as 239.195.0.1:7074, and all others from the node.",
+)
+@click.option(
+    "--interface",
+    default="127.0.0.1",
+    show_default=True,
+    help="The IPv4 address of the interface that joins the multicast group.",
+)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="lines", show_default=True)
 @click.option("--key-separator", default="", help="In lines, print the key, this text ('\\t'), then the body.")
 @node_options
@@ -67,6 +82,8 @@ def subscribe(
     name: str,
     attempts_max: int | None,
     park_to: str,
+    group: str,
+    interface: str,
     form: str,
     key_separator: str,
     target: Target,
@@ -74,6 +91,7 @@ def subscribe(
     """Print the publications of STREAM: as lines, length-prefixed (4 bytes, big-endian) or JSON lines.
 
     With --subscriber, the command settles what it has written and flushed. The next run does not print it again.
+    With --multicast, JSON lines have only a sequence, a key and a body.
     Ctrl-C or a closed pipe ends the command. The command then says how to continue.
     """
     from veredus.cli.records import separator_of
@@ -86,6 +104,18 @@ def subscribe(
         gaps.append(gap)
         note(f"gap: sequences {gap.first_sequence} to {gap.next_sequence - 1} are not available ({gap.code})")
 
+    if group:
+        if where or subscriber or attempts_max or park_to or not follow:
+            raise click.UsageError(
+                "--multicast goes with --from, --count, --key, --format and --key-separator only: it has no cursor,"
+                " no attributes and no end"
+            )
+        with target.connect() as node:
+            opening = node.receive(stream, group, interface=interface, keys=keys or None, start=begin, on_gap=tell_gap)
+            with opening as reception:
+                _print_messages(reception, stream, count, form, separator)
+        _end_with(gaps)
+        return
     with (
         Interrupts() as interrupts,
         target.connect() as node,
@@ -102,21 +132,53 @@ def subscribe(
             parked_to=park_to,
         ) as subscription,
     ):
-        left, place = count, str(subscription.position)
+        _print_publications(subscription, interrupts, stream, subscriber, count, form, separator)
+    _end_with(gaps)
+
+
+def _print_publications(
+    subscription: Subscription,
+    interrupts: Interrupts,
+    stream: str,
+    subscriber: str,
+    count: int | None,
+    form: str,
+    separator: bytes,
+) -> None:
+    """Write what is pushed, a batch at a time, and settle it where there is a subscriber."""
+    left, place = count, str(subscription.position)
+    while left != 0:
+        try:
+            with interrupts.waiting():
+                batch = subscription.next_batch()
+        except KeyboardInterrupt:
+            _end_interrupted(stream, place, subscriber)
+        if batch is None:
+            break
+        publications = list(batch)[:left]
+        _write(publications, form, separator)
+        place = str(publications[-1].sequence + 1)
+        if subscriber:
+            subscription.settle(publications[-1])
+        left = None if left is None else left - len(publications)
+
+
+def _print_messages(reception: Reception, stream: str, count: int | None, form: str, separator: bytes) -> None:
+    """Write what comes by multicast, all that is there at a time."""
+    with Interrupts() as interrupts:
+        left, place = count, str(reception.position)
         while left != 0:
             try:
                 with interrupts.waiting():
-                    batch = subscription.next_batch()
+                    messages = reception.next_messages(left)
             except KeyboardInterrupt:
-                _end_interrupted(stream, place, subscriber)
-            if batch is None:
-                break
-            publications = list(batch)[:left]
-            _write(publications, form, separator)
-            place = str(publications[-1].sequence + 1)
-            if subscriber:
-                subscription.settle(publications[-1])
-            left = None if left is None else left - len(publications)
+                _end_interrupted(stream, place, "")
+            _write_messages(messages, form, separator)
+            place = str(reception.position)
+            left = None if left is None else left - len(messages)
+
+
+def _end_with(gaps: list[Gap]) -> None:
     if gaps:
         from veredus.cli.exits import Ended, Exit
 
@@ -186,5 +248,19 @@ def _write(publications: Sequence[Publication], form: str, separator: bytes) -> 
     else:
         keys = [publication.key for publication in publications] if separator else ()
         data = write_lines(keys, [publication.body for publication in publications], separator)
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _write_messages(messages: Sequence[Message], form: str, separator: bytes) -> None:
+    from veredus.cli.records import JSON, PREFIXED, write_json, write_lines, write_prefixed
+
+    if form == JSON:
+        data = b"".join(write_json({"sequence": sequence}, key, body, {}) for sequence, key, body in messages)
+    elif form == PREFIXED:
+        data = write_prefixed([message.body for message in messages])
+    else:
+        keys = [message.key for message in messages] if separator else ()
+        data = write_lines(keys, [message.body for message in messages], separator)
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()

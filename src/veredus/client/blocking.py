@@ -13,6 +13,7 @@ from veredus.delivery.content import Content
 from veredus.kernel.names import INCARNATION_SIZE
 from veredus.streams.exchange import Start
 
+from .arguments import check_name, check_seconds, check_start, check_text, filter_of
 from .connection import REFUSED_S
 from .ends import Publisher, Subscription
 from .given import Policy
@@ -20,8 +21,9 @@ from .loops import LoopThread, shared_loop
 from .node import TIMEOUT_S, AsyncNode, open_node
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, PublisherSettings
 from .publishing import StageAttaching
+from .reception import SILENCE_S, Reception
 from .sinks import AsyncRun, AsyncSink, Committed, numbers_of, settings_of
-from .subscriber import wanted_of
+from .subscriber import check_gap_policy, wanted_of
 from .subscribing import WINDOW_SIZE, GapPolicy
 
 
@@ -86,6 +88,39 @@ class Node:
             stream, subscriber, name, keys, where, start, until, mode, window_size, on_gap, attempts_max, parked_to
         )
         return Subscription(self._thread, self._node.connection, wanted)
+
+    def receive(
+        self,
+        stream: str,
+        group: str,
+        *,
+        interface: str = "127.0.0.1",
+        keys: str | Iterable[str] | None = None,
+        start: Start | None = None,
+        on_gap: GapPolicy = "raise",
+        silence_s: float = SILENCE_S,
+    ) -> Reception:
+        """Take what `stream` holds and will hold: live by multicast from `group`, the rest from this node's journal.
+
+        `group`: `host:port`, as the node's `multicast.group`. `interface`: the IPv4 address of the one that joins it.
+        `silence_s`: ask the node what there is after so long without a datagram. To be closed, or entered.
+        """
+        check_name("stream", stream)
+        check_text("group", group)
+        check_text("interface", interface)
+        check_start(start)
+        check_seconds("silence_s", silence_s, may_be_none=False)
+        check_gap_policy(on_gap)
+        return Reception(
+            lambda wanted: Subscription(self._thread, self._node.connection, wanted),
+            stream,
+            group,
+            interface,
+            filter_of(keys, None),
+            start or Start(),
+            on_gap,
+            silence_s,
+        )
 
     def sink(self, name: str) -> Sink:
         """The sink `name`."""

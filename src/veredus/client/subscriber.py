@@ -51,8 +51,7 @@ def wanted_of(
     check_whole("window_size", window_size, 1, code="bad-window")
     check_whole("attempts_max", attempts_max)
     check_name("stream to park in", parked_to, may_be_empty=True)
-    if on_gap != "raise" and not callable(on_gap):
-        raise Misuse("bad-argument", f'on_gap is "raise" or a function, not {shown(on_gap)}', argument="on_gap")
+    check_gap_policy(on_gap)
     if bool(subscriber) != bool(name):
         name = name or "main"
     if not subscriber and name:
@@ -66,6 +65,12 @@ def wanted_of(
         stream, subscriber, name, filter_, start or Start(), until, MODES[mode], window_size, on_gap, attempts_max,
         parked_to,
     )  # fmt: skip
+
+
+def check_gap_policy(on_gap: object) -> None:
+    """Raises `Misuse` for what is neither "raise" nor a function."""
+    if on_gap != "raise" and not callable(on_gap):
+        raise Misuse("bad-argument", f'on_gap is "raise" or a function, not {shown(on_gap)}', argument="on_gap")
 
 
 class AsyncSubscription:

@@ -79,6 +79,9 @@ class Wanted:
     on_gap: GapPolicy = "raise"
     attempts_max: int = 0
     parked_to: str = ""
+    stream_incarnation: bytes = b""
+    """Which stream of that name it was, and of which term, where the subscriber has known it before."""
+    term: int = 0
 
     @property
     def is_durable(self) -> bool:
@@ -164,7 +167,7 @@ class SubscriptionChannel:
         if self.failure is not None:
             return
         wanted, start = self.wanted, self.wanted.start
-        incarnation, term = b"", 0
+        incarnation, term = wanted.stream_incarnation, wanted.term
         self._granted = 0
         if self.grant is not None:
             start = Start(StartKind.SEQUENCE, max(self.position, self._floor))

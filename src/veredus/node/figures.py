@@ -75,6 +75,8 @@ FIGURES = (
     Figure("veredus_journal_unsynced_bytes", Kind.GAUGE, "Bytes received and not yet durable"),
     Figure("veredus_journal_segments", Kind.GAUGE, "Segment files in use"),
     Figure("veredus_journal_space", Kind.GAUGE, "1 while the journal has room to grow, 0 while the disk is full"),
+    Figure("veredus_datagrams_sent", Kind.COUNTER, "Datagrams sent to the multicast group"),
+    Figure("veredus_datagrams_dropped", Kind.COUNTER, "Datagrams that the network did not take"),
     Figure("veredus_log_lines_lost", Kind.COUNTER, "Lines of the log that could not be written"),
     Figure("veredus_clock_behind_seconds", Kind.GAUGE, "How far the clock was behind the last append time"),
     Figure("veredus_audit_records_lost", Kind.COUNTER, "Records of the audit log that could not be written"),

@@ -26,7 +26,7 @@ class GroupSocket:
     def __init__(self, settings: MulticastSection) -> None:
         """Opened, not connected. Raises `Unavailable("port-in-use")` where the interface is none of this machine."""
         self._address = split_address(settings.group)
-        self.dropped_count = 0
+        self.sent_count = self.dropped_count = 0
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             interface = socket.inet_aton(settings.interface)
@@ -45,6 +45,7 @@ class GroupSocket:
         """Send one datagram, or drop it."""
         try:
             self._socket.sendto(datagram, self._address)
+            self.sent_count += 1
         except OSError:
             self.dropped_count += 1
 

@@ -19,7 +19,6 @@ Source: seed 004, "Multicast Output"; docs/reference/wire/zeps-1-multicast.md.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias
 
@@ -30,14 +29,12 @@ from veredus.kernel.symbol import Symbol
 from veredus.protocols.links import NOTHING, SESSION_BITS, DrainRequested, Unfinished, session_of
 from veredus.streams import exchange as x
 
+from .datagrams import encode_datagram, head_size_of, sequence_of
 from .packing import Unpacker
 
-MAGIC = b"VMC1"
 PRINCIPAL = "multicast"
 """Who reads the streams, to the rules."""
 WINDOW_SIZE = 1 << 20
-_HEAD = struct.Struct(">4s16sQQB")
-_SEQUENCE = struct.Struct(">Q")
 _EVERYTHING = 1 << 62
 
 
@@ -124,7 +121,7 @@ class Multicaster:
         while not self._unpacker.is_empty:
             commands, _ = self._unpacker.take(_EVERYTHING)
             for run in self._runs_of(commands):
-                self._send(run, _SEQUENCE.unpack_from(run[-1], 3)[0] + 1)
+                self._send(run, sequence_of(run[-1]) + 1)
         self._effects.append(x.CreditGranted(self._session, said.size + x.PUSH_OVERHEAD))
         if self._next <= said.last_sequence:
             # What came last is too large for a datagram: who waits for it is told that it is there.
@@ -133,7 +130,7 @@ class Multicaster:
 
     def _runs_of(self, commands: list[bytes]) -> Iterator[list[bytes]]:
         """The commands by datagrams, without those that none can hold."""
-        room = self._size_max - _HEAD.size - len(self._name)
+        room = self._size_max - head_size_of(self._name)
         run: list[bytes] = []
         size = 0
         for command in commands:
@@ -149,8 +146,8 @@ class Multicaster:
 
     def _send(self, commands: list[bytes], next_sequence: int) -> None:
         self._next = next_sequence
-        head = _HEAD.pack(MAGIC, self._incarnation, self._term, next_sequence, len(self._name))
-        self._effects.append(Send(self.link, (b"".join((head, self._name, *commands)),)))
+        datagram = encode_datagram(self._incarnation, self._term, next_sequence, self._name, commands)
+        self._effects.append(Send(self.link, (datagram,)))
 
     def _pass_gap(self, said: x.PushGap, now: Now) -> None:
         self._send([], said.next_sequence)

@@ -1,0 +1,267 @@
+"""Receiving a stream by multicast: what is published live comes in datagrams, all else from the node's journal.
+
+    LIVE ── a hole, another life of the stream, silence ──► MENDING ── all before the node's head is here ──► LIVE
+
+LIVE     Messages come out of datagrams, as long as each is the one that is expected.
+MENDING  A subscription brings what is missing. Datagrams wait in the socket meanwhile; what has no room there is
+         missing later, and is mended again.
+
+Anybody may send to a group, so only the node's word counts for what there is: a datagram that says more, or speaks of
+another life, makes the node be asked. So does silence, since a network may carry no datagram at all.
+
+Invariants
+    (1) Sequences grow, and each is handed out once; they fall only behind a gap of the code `lost`.
+    (2) No sequence is passed over but one that the keys leave out, or that was told as a gap.
+Source: seed 004, "Multicast Output"; docs/reference/wire/zeps-1-multicast.md ("How to receive").
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from ipaddress import IPv4Address
+from types import TracebackType
+from typing import NamedTuple, Self, TypeAlias
+
+from veredus.kernel.errors import Misuse, PeerFault, Refused, Unavailable
+from veredus.matching import compile_pattern
+from veredus.matching.wanted import Filter
+from veredus.node.specs import split_address
+from veredus.protocols.zeps.datagrams import Datagram, decode_datagram
+from veredus.streams.exchange import Start, StartKind
+
+from .ends import Subscription
+from .subscribing import Gap, GapPolicy, Wanted
+
+SILENCE_S = 3.0
+RECEIVE_BUFFER_SIZE = 4 << 20
+_DATAGRAM_SIZE_MAX = 1 << 16
+
+Subscribe: TypeAlias = Callable[[Wanted], Subscription]
+
+
+class Message(NamedTuple):
+    """What a datagram has of a publication: attributes, times and source stay in the journal."""
+
+    sequence: int
+    key: bytes
+    body: bytes
+
+
+class Reception:
+    """Gives what a stream holds and will hold, in order, each message once; to be used by one thread at a time."""
+
+    def __init__(
+        self,
+        subscribe: Subscribe,
+        stream: str,
+        group: str,
+        interface: str,
+        filter_: Filter | None,
+        start: Start,
+        on_gap: GapPolicy,
+        silence_s: float,
+    ) -> None:
+        """A reception of the group `host:port`; `subscribe` opens what mends. Raises `Misuse`, or a refusal."""
+        self.datagram_count = 0
+        """Datagrams of the stream that came."""
+        self.mended_count = 0
+        """Messages that came from the journal."""
+        self.position = 0
+        """The sequence behind the last message that was handed out."""
+        self._subscribe_to = subscribe
+        self._stream = stream
+        self._name = stream.encode()
+        self._filter = filter_
+        self._patterns = [compile_pattern(key) for key in filter_.keys] if filter_ is not None else []
+        self._on_gap = on_gap
+        self._silence_s = silence_s
+        self._expected = 0
+        """The sequence behind the last one that came, or that a gap was told of; while it mends, as it was before."""
+        self._life = (b"", 0)
+        self._due_s = 0.0
+        """When the node is asked what there is, unless a datagram says so before."""
+        self._doubted_s = 0.0
+        """When the node was last asked about another life."""
+        self._ready: deque[Message] = deque()
+        self._mending: Subscription | None = None
+        self._until = 0
+        self._socket = _joined(group, interface)
+        try:
+            self._expected, _ = self._ask(start)
+            self.position = self._expected
+        except BaseException:
+            self._socket.close()
+            raise
+
+    # ── take ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def next_message(self, timeout_s: float | None = None) -> Message | None:
+        """The next message; None when `timeout_s` is over. Raises gaps, and what ended it."""
+        return next(iter(self.next_messages(1, timeout_s)), None)
+
+    def next_messages(self, count_max: int | None = None, timeout_s: float | None = None) -> list[Message]:
+        """The next messages, as many as are there, at least one; none when `timeout_s` is over."""
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._ready:
+            left_s = None if end_s is None else end_s - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return []
+            if self._mending is not None:
+                self._take_mended(self._mending, left_s)
+            else:
+                self._listen(left_s)
+        ready = self._ready
+        count = len(ready) if count_max is None else min(count_max, len(ready))
+        messages = [ready.popleft() for _ in range(count)]
+        self.position = messages[-1].sequence + 1
+        return messages
+
+    def __iter__(self) -> Iterator[Message]:
+        while (message := self.next_message()) is not None:
+            yield message
+
+    def _listen(self, left_s: float | None) -> None:
+        silent_s = self._due_s - time.monotonic()
+        if silent_s <= 0:
+            self._mend(0)
+            return
+        self._socket.settimeout(silent_s if left_s is None else min(silent_s, left_s))
+        try:
+            octets = self._socket.recv(_DATAGRAM_SIZE_MAX)
+        except (TimeoutError, BlockingIOError):
+            return
+        try:
+            datagram = decode_datagram(octets)
+        except PeerFault:
+            return
+        if datagram.stream == self._name:
+            self.datagram_count += 1
+            self._take(datagram)
+
+    def _take(self, datagram: Datagram) -> None:
+        if (datagram.incarnation, datagram.term) != self._life:
+            now_s = time.monotonic()
+            if now_s - self._doubted_s >= self._silence_s:
+                self._doubted_s, self._due_s = now_s, 0.0
+            return
+        self._rest()
+        for sequence, key, body in datagram.delivered:
+            if sequence > self._expected:
+                break
+            if sequence == self._expected:
+                self._expected += 1
+                if not self._patterns or any(pattern.matches(key) for pattern in self._patterns):
+                    self._ready.append(Message(sequence, key, body))
+        if self._expected < datagram.next:
+            self._mend(datagram.next)
+
+    def _rest(self) -> None:
+        self._due_s = time.monotonic() + self._silence_s
+
+    # ── mend ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _mend(self, until: int) -> None:
+        """Have what is missing before `until`, or before the node's head where that is 0, and no more than there is."""
+        self._rest()
+        try:
+            place, behind = self._ask(Start(StartKind.SEQUENCE, self._expected))
+            if place < self._expected:
+                self._tell_gap(Gap(place, self._expected, "lost"), place)
+                return
+            self._until = min(until or behind, behind)
+            if self._until > place:
+                self._mending = self._subscribe(Start(StartKind.SEQUENCE, place), self._until)
+        except Refused as error:
+            floor = error.details.get("floor")
+            if error.code != "below-floor" or not isinstance(floor, int):
+                raise
+            self._tell_gap(Gap(self._expected, floor, "trimmed"), floor)
+        except Unavailable as error:
+            if error.code == "gap":
+                raise
+            # The group may go on meanwhile; the node is asked again when that is due.
+
+    def _ask(self, start: Start) -> tuple[int, int]:
+        """Where the node lets a subscription from `start` begin, and the sequence behind its head."""
+        with self._subscribe(start, 1) as probe:
+            grant = probe.channel.grant
+        assert grant is not None
+        self._life = (grant.stream_incarnation, grant.term)
+        return grant.position, grant.head + 1
+
+    def _subscribe(self, start: Start, until: int) -> Subscription:
+        incarnation, term = self._life
+        return self._subscribe_to(
+            Wanted(
+                self._stream,
+                filter=self._filter,
+                start=start,
+                until=until,
+                on_gap=self._on_gap,
+                stream_incarnation=incarnation,
+                term=term,
+            )
+        )
+
+    def _tell_gap(self, gap: Gap, expected: int) -> None:
+        self._expected, self._due_s = expected, 0.0
+        if self._on_gap != "raise":
+            self._on_gap(gap)
+            return
+        first, following, code = gap
+        message = f"sequences {first} to {following - 1} cannot be had any more ({code}); what follows can"
+        raise Unavailable("gap", message, first_sequence=first, next_sequence=following, cause=code)
+
+    def _take_mended(self, mending: Subscription, left_s: float | None) -> None:
+        batch = mending.next_batch(left_s)
+        if batch is not None:
+            self._ready.extend(Message(each.sequence, each.key, each.body) for each in batch)
+            self.mended_count += len(batch)
+        elif mending.is_ended:
+            self._expected = self._until
+            self._mending = None
+            self._rest()
+            mending.close()
+
+    # ── leave ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._socket.close()
+        mending, self._mending = self._mending, None
+        if mending is not None:
+            mending.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _joined(group: str, interface: str) -> socket.socket:
+    """A socket that hears the group `host:port` by the interface of that address. Raises `Misuse`, `Unavailable`."""
+    try:
+        host, port = split_address(group)
+        if not IPv4Address(host).is_multicast:
+            raise ValueError(f"{host} is no multicast address")
+        joined = IPv4Address(host).packed + IPv4Address(interface).packed
+    except ValueError as error:
+        message = f"a group is such as 239.195.0.1:7074, an interface the IPv4 address of one: {error}"
+        raise Misuse("bad-argument", message, argument="group") from None
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_SIZE)
+        receiver.bind((host, port))
+        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, joined)
+    except OSError as error:
+        receiver.close()
+        message = f"cannot join {group} by {interface}: {error.strerror or error}"
+        raise Unavailable("unreachable", message) from None
+    return receiver
