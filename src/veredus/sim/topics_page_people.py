@@ -59,6 +59,8 @@ class PageProcess(Peer):
         self.is_drained = False
         self._lines: Lines | None = None
         self._asked_count = 0
+        self._tries_left = RETRIES_MAX
+        """How often what was asked last may be asked again."""
 
     def start(self) -> None:
         """Begin to live."""
@@ -134,7 +136,9 @@ class PageProcess(Peer):
         said = yield page.unsubscribe(self.client.name, seat.topic)
         if said is not None and said.status in (page.OK, page.NOT_SUBSCRIBED):
             self.client.believed.pop(seat.topic, None)
-            told.left(seat, said.sender, said.status == page.OK, begun_ns, self.client.proxy)
+            # By the page, a copy of what was done, and not answered, is told NOT_SUBSCRIBED.
+            proxy = self.client.proxy if self._tries_left == RETRIES_MAX else ""
+            told.left(seat, said.sender, said.status == page.OK, begun_ns, proxy)
         return said
 
     def _put(self, seat: Seat) -> Step:
@@ -192,7 +196,7 @@ class PageProcess(Peer):
         """On a new socket each time, as a REQ must that was not answered."""
         self._hang_up()
         self._asked_count += 1
-        number = self._asked_count
+        number, self._tries_left = self._asked_count, tries_left
 
         def answered(token: int, data: bytes) -> None:
             if token == number == self._asked_count:
