@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from veredus.delivery.content import Content
+from veredus.kernel.errors import VeredusError
 from veredus.kernel.names import INCARNATION_SIZE
 from veredus.streams.exchange import Start
 
@@ -136,7 +137,7 @@ class Node:
         return redrive(self, letters)
 
     def close(self) -> None:
-        """Leave the node. What was not flushed stays in doubt."""
+        """Send what is pending, at most for 5 s, and leave the node; as `AsyncNode.close`."""
         failure = self._node.connection.failure
         if failure is None or failure.code != "forked":
             self._thread.run(self._node.close())
@@ -147,7 +148,11 @@ class Node:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except VeredusError:
+            if kind is None:
+                raise
 
 
 class Streams:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+import sys
 import time
 import weakref
 from collections.abc import Callable
@@ -57,6 +58,9 @@ BACKOFF_S_MAX = 5.0
 FAULT_COUNT_MAX = 5
 """So many times in a row a node may find fault with what it is sent before the connection gives up."""
 TICK_S = 0.25
+FINISH_TIMEOUT_S = 5.0
+"""So long what is pending may take when a connection is closed, or its program ends."""
+FINISH_STEP_S = 0.01
 REFUSED_S = 2.0
 """So long the first link is tried where every address refuses it at once: no process listens there."""
 PROVED_NO_MORE = frozenset(("revoked", "unauthenticated"))
@@ -97,6 +101,9 @@ class Attachment(Protocol):
 
     def forbid(self, error: VeredusError) -> None:
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
+
+    def finish(self) -> str:
+        """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
 
 
 @dataclass(slots=True)
@@ -140,6 +147,13 @@ def error_of(cause: m.Refusal | m.Fencing) -> VeredusError:
     return kind(cause.code, cause.message, **{str(name): value for name, value in cause.details.items()})
 
 
+def say_pending(pending: list[str]) -> None:
+    """Tell whoever runs the program what it lost by ending."""
+    for words in pending:
+        said = f"the program ends, and the node has not confirmed {words}. Close what you open, e.g. by `with`."
+        sys.stderr.write(f"veredus: {said}\n")
+
+
 class Connection:
     """Owns the links, the channels by number, and the requests that wait for an answer. Lives in one loop."""
 
@@ -167,7 +181,7 @@ class Connection:
 
     async def open(self) -> None:
         """Wait for the first link. Raises `Unavailable("unreachable")` in time, or what the node refused with."""
-        self._keeper = self._loop.create_task(self._keep())
+        self._keeper = self._loop.create_task(self._keep_to_the_end())
         try:
             async with asyncio.timeout(self.settings.timeout_s):
                 await asyncio.shield(self._opened)
@@ -186,6 +200,28 @@ class Connection:
         if self._link is not None:
             self.handle(LeaveRequested())
         self._end(self.failure)
+
+    async def finish(self, timeout_s: float) -> list[str]:
+        """Send what is pending, and wait for it so long; what is pending then, in words."""
+        end_s = self._loop.time() + timeout_s
+        while True:
+            pending = [words for attachment in list(self._attachments.values()) if (words := attachment.finish())]
+            if not pending or self._loop.time() >= end_s:
+                return pending
+            await asyncio.sleep(FINISH_STEP_S)
+
+    def lives_in(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether this is open, and that is its loop."""
+        return self.failure is None and self._loop is loop
+
+    async def _keep_to_the_end(self) -> None:
+        try:
+            await self._keep()
+        except asyncio.CancelledError:
+            if self.failure is None:
+                # Nobody has closed this: the loop is about to end, and waits for its tasks.
+                say_pending(await self.finish(FINISH_TIMEOUT_S))
+            raise
 
     def _end(self, error: VeredusError) -> None:
         self.failure = error

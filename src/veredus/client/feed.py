@@ -23,9 +23,7 @@ from .arguments import check_seconds, check_text, check_whole, shown
 from .publication import Batch, Interest, Publication, Run, batches_in
 from .ranges import Range, joined
 from .returns import REASON_SIZE_MAX, RETRIES_MAX
-from .subscribing import Delivery, Gap, Settleable, SubscriptionChannel
-
-NEVER = (1 << 63) - 1
+from .subscribing import SEQUENCE_MAX, Delivery, Gap, Settleable, SubscriptionChannel
 
 
 class Feed:
@@ -256,7 +254,7 @@ class Feed:
     def range_of(self, what: Settleable | None) -> Range:
         """The sequences of what is settled, first and last; all of them for None."""
         if what is None:
-            return 1, self.channel.settle_to if self.channel.wanted.mode is SettleMode.IN_ORDER else NEVER
+            return 1, self.channel.settle_to if self.channel.wanted.mode is SettleMode.IN_ORDER else SEQUENCE_MAX
         if isinstance(what, Batch):
             return what.first_sequence, what.last_sequence
         sequence = what.sequence if isinstance(what, Publication) else what

@@ -55,7 +55,9 @@ class LoopThread:
         self.loop.call_soon_threadsafe(then)
 
     def stop(self) -> None:
-        """Stop the loop and wait for the thread."""
+        """Stop the loop and wait for the thread; it may have been stopped before."""
+        if self.loop.is_closed():
+            return
         self.call(self.loop.stop)
         self._thread.join()
         self.loop.close()
@@ -87,6 +89,11 @@ def shared_loop() -> LoopThread:
         if _shared is None:
             _shared = LoopThread("veredus")
         return _shared
+
+
+def known_loop() -> LoopThread | None:
+    """That loop, if this process has needed one."""
+    return _shared
 
 
 def forget_shared_loop() -> LoopThread | None:

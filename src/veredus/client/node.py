@@ -8,13 +8,14 @@ from collections.abc import Callable, Coroutine, Generator, Iterable
 from types import TracebackType
 from typing import Any, Generic, Literal, NoReturn, Protocol, Self, TypeVar
 
-from veredus.kernel.errors import Misuse
+from veredus.kernel.errors import Misuse, Unavailable, VeredusError
 from veredus.streams.exchange import Start
 
 from .addresses import DEFAULT_ADDRESS, parse_addresses
 from .administration import AsyncSinks, AsyncStreams, AsyncSubscriptions
 from .arguments import check_seconds, check_text, shown
-from .connection import REFUSED_S, Connection, ConnectionSettings
+from .connection import FINISH_TIMEOUT_S, REFUSED_S, Connection, ConnectionSettings
+from .endings import watch_end
 from .forks import watch_forks
 from .given import Policy
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, AsyncPublisher, PublisherSettings
@@ -153,8 +154,18 @@ class AsyncNode:
         return AsyncSink(self.connection, name)
 
     async def close(self) -> None:
-        """Leave the node. What was not flushed stays in doubt."""
-        await self.connection.close()
+        """Send what is pending, at most for 5 s, and leave the node.
+
+        Raises `Unavailable("in-doubt")` where the node has not confirmed all of it, and leaves all the same.
+        """
+        connection = self.connection
+        try:
+            pending = await connection.finish(FINISH_TIMEOUT_S) if connection.failure is None else []
+        finally:
+            await connection.close()
+        if pending:
+            message = f"the connection was closed, and the node has not confirmed {'; '.join(pending)}"
+            raise Unavailable("in-doubt", message)
 
     async def __aenter__(self) -> Self:
         return self
@@ -162,7 +173,11 @@ class AsyncNode:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except VeredusError:
+            if kind is None:
+                raise
 
 
 async def open_node(
@@ -190,6 +205,7 @@ async def open_node(
         refused_s,
     )
     watch_forks()
+    watch_end()
     connection = Connection(settings)
     await connection.open()
     return AsyncNode(connection)

@@ -88,6 +88,11 @@ class SourceAttaching:
     incarnation: bytes
     is_sparse: bool = False
 
+    @property
+    def words(self) -> str:
+        """What it publishes to, for a message."""
+        return f"stream {self.stream!r}, source {self.source!r}"
+
     def opening(self, epoch: int) -> Opening:
         """The message that attaches it."""
         return m.AttachSource(self.stream, self.source, self.incarnation, epoch, self.is_sparse)
@@ -101,6 +106,11 @@ class StageAttaching:
     run_epoch: int
     stream: str
     key: bytes
+
+    @property
+    def words(self) -> str:
+        """Nothing: what is staged and not committed is no loss."""
+        return ""
 
     def opening(self, epoch: int) -> Opening:
         """The message that opens it."""
@@ -251,6 +261,16 @@ class SourceChannel:
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
         self.intake.failure = error
         self.intake.bar()
+
+    def finish(self) -> str:
+        """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
+        intake = self.intake
+        count, words = intake.number - self.taken_number, self._attaching.words
+        if not count or not words or intake.failure is not None:
+            return ""
+        if intake.is_free:
+            intake.release(intake.number)
+        return f"{count} publications ({words}, the last number is {intake.number})"
 
     def detach(self) -> None:
         """Hang on the connection no more."""

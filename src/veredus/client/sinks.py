@@ -140,6 +140,10 @@ class RunChannel:
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
         self.failure = error
 
+    def finish(self) -> str:
+        """Nothing: whoever asks something of a run waits for the answer."""
+        return ""
+
     def detach(self) -> None:
         """Hang on the connection no more."""
         channel, self._channel = self._channel, 0

@@ -43,6 +43,7 @@ from .ranges import Range, joined, without
 from .returns import Returns
 
 WINDOW_SIZE = 8 << 20
+SEQUENCE_MAX = (1 << 63) - 1
 HANDED_S = 0.1
 """The node hears this often what was handed out, where nothing else is said that it could go with."""
 Settleable: TypeAlias = Publication | Batch | int
@@ -327,6 +328,13 @@ class SubscriptionChannel:
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
         self.failure = error
         self.queue.clear()
+
+    def finish(self) -> str:
+        """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
+        self.pump_settlements()
+        wanted = self.wanted
+        is_settled = self.is_settled((1, self.settle_to if wanted.mode is SettleMode.IN_ORDER else SEQUENCE_MAX))
+        return "" if is_settled else f"settlements (stream {wanted.stream!r}, {wanted.subscriber}/{wanted.name})"
 
     def detach(self) -> None:
         """Hang on the connection no more; a durable cursor stays where it is."""

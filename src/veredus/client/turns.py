@@ -37,6 +37,11 @@ class Turns:
         self._waiting_thread = 0
         """Which thread waits for something, in its turn."""
 
+    @property
+    def is_free(self) -> bool:
+        """Whether it is nobody's turn."""
+        return not self._is_busy
+
     def _in_turn(self, act: Callable[[], T]) -> T:
         """Do something alone."""
         while self._is_busy:

@@ -1,0 +1,118 @@
+"""A program that ends without closing what it opened loses nothing in silence."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+import veredus
+from tests.client.cutter import Cutter
+from tests.processes import Child, ended
+from veredus.client.embedded import Embedded
+from veredus.kernel.errors import Unavailable
+
+BLOCKING = """
+import veredus
+node = veredus.connect({address!r})
+publisher = node.publisher({stream!r}{options})
+for number in range(1000):
+    publisher.publish("k", b"%d" % number)
+"""
+FORGOTTEN = """
+import veredus
+veredus.connect({address!r}).publisher({stream!r}).publish_many(["k"] * 1000, [b""] * 1000)
+"""
+ASYNCIO = """
+import asyncio, veredus
+async def main():
+    node = await veredus.connect_async({address!r})
+    publisher = await node.publisher({stream!r})
+    for number in range(1000):
+        publisher.publish_nowait("k", b"%d" % number)
+asyncio.run(main())
+"""
+FAILED = BLOCKING + "raise SystemExit(3)\n"
+
+
+def run(program: str, address: str, stream: str, options: str = "") -> "subprocess.CompletedProcess[str]":
+    return ended([sys.executable, "-c", program.format(address=address, stream=stream, options=options)])
+
+
+@pytest.mark.parametrize("program", [BLOCKING, FORGOTTEN, ASYNCIO], ids=["blocking", "forgotten", "asyncio"])
+def test_a_program_that_ends_without_closing_has_published_all(node: Embedded, stream: str, program: str) -> None:
+    node.streams.create(stream)
+    result = run(program, node.served.address, stream)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert node.streams.show(stream)["head"] == 1000
+
+
+def test_so_has_one_with_resume_tokens_and_one_that_ends_with_an_error(node: Embedded, stream: str) -> None:
+    node.streams.create(stream)
+    result = run(FAILED, node.served.address, stream, ', source="s", resume="token"')
+    assert (result.returncode, result.stderr) == (3, "")
+    assert node.streams.show(stream)["head"] == 1000
+
+
+LOST = """
+import sys, veredus
+from veredus.client import endings
+endings.FINISH_TIMEOUT_S = 0.2
+node = veredus.connect({address!r})
+publisher = node.publisher({stream!r}{options})
+print("ready", flush=True)
+sys.stdin.readline()
+publisher.publish_many(["k"] * 3, [b""] * 3)
+"""
+
+
+def test_one_whose_node_is_gone_says_what_it_lost(node: Embedded, stream: str) -> None:
+    with Cutter(node.served.address) as cutter:
+        program = LOST.format(address=cutter.address, stream=stream, options=', source="s"')
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with Child([sys.executable, "-c", program], **pipes) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
+            cutter.is_open = False
+            cutter.cut()
+            _, told = child.communicate(b"\n")
+        assert child.returncode == 0
+        assert f"not confirmed 3 publications (stream '{stream}', source 's', the last number is 3)" in told.decode()
+
+
+def test_a_node_that_is_closed_first_sends_what_its_publishers_hold(node: Embedded, stream: str) -> None:
+    with veredus.connect(node.served.address) as far:
+        far.publisher(stream).publish_many(["k"] * 1000, [b""] * 1000)
+    assert node.streams.show(stream)["head"] == 1000
+
+
+async def _close_the_node_alone(address: str, stream: str) -> None:
+    async with veredus.connect_async(address) as far:
+        publisher = await far.publisher(stream)
+        await publisher.publish_many(["k"] * 1000, [b""] * 1000)
+
+
+def test_so_does_one_with_asyncio(node: Embedded, stream: str) -> None:
+    asyncio.run(_close_the_node_alone(node.served.address, stream))
+    assert node.streams.show(stream)["head"] == 1000
+
+
+def test_a_node_that_is_closed_and_cannot_send_raises_what_is_in_doubt(
+    node: Embedded, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("veredus.client.node.FINISH_TIMEOUT_S", 0.1)
+    with Cutter(node.served.address) as cutter:
+        far = veredus.connect(cutter.address)
+        publisher = far.publisher(stream, source="s")
+        cutter.is_open = False
+        cutter.cut()
+        publisher.publish("k", b"")
+        with pytest.raises(Unavailable, match="1 publications") as caught:
+            far.close()
+        assert caught.value.code == "in-doubt"
+        far.close()
+
+
+def test_an_embedded_node_may_be_closed_twice() -> None:
+    with veredus.embedded() as node:
+        node.close()
