@@ -1,6 +1,7 @@
 """A scraper gets the figures and the health of the node, and nobody gets more."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -9,7 +10,7 @@ from structlog.testing import capture_logs
 
 from veredus.kernel.errors import Unavailable
 from veredus.node.figures import FIGURES, Kind, Reading
-from veredus.runtime.telemetry import CONNECTIONS_MAX, HEAD_SIZE_MAX, TelemetryServer
+from veredus.runtime.telemetry import CONNECTIONS_MAX, HEAD_SIZE_MAX, RENDERED_NS, TelemetryServer
 
 READINGS = [
     Reading("veredus_publications", 336_776),
@@ -44,10 +45,11 @@ async def get(port: int, target: str) -> tuple[int, str, bytes]:
 def with_server(
     story: Callable[[TelemetryServer, Health], Awaitable[None]],
     readings: Callable[[], list[Reading]] = lambda: READINGS,
+    clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> None:
     async def run() -> None:
         ready = Health()
-        server = TelemetryServer("127.0.0.1:0", readings, ready, Health())
+        server = TelemetryServer("127.0.0.1:0", readings, ready, Health(), clock_ns=clock_ns)
         await server.start()
         try:
             await story(server, ready)
@@ -120,6 +122,31 @@ def test_a_request_may_come_byte_by_byte() -> None:
         writer.close()
 
     with_server(story)
+
+
+def test_however_often_the_figures_are_asked_for_they_are_read_once_a_second() -> None:
+    read_count = now_ns = 0
+
+    def read() -> list[Reading]:
+        nonlocal read_count
+        read_count += 1
+        return [Reading("veredus_publications", read_count)]
+
+    async def story(server: TelemetryServer, ready: Health) -> None:
+        nonlocal now_ns
+        first = await get(server.port, "/metrics")
+        now_ns = RENDERED_NS - 1
+        assert await get(server.port, "/metrics") == first
+        head = await ask(server.port, b"HEAD /metrics HTTP/1.1\r\n\r\n")
+        assert head.decode() == f"{first[1]}\r\n\r\n"
+        assert read_count == 1
+        ready.why_not = "the disk is full"
+        assert (await get(server.port, "/readyz"))[0] == 503
+        now_ns = RENDERED_NS
+        assert b"veredus_publications_total 2.0" in (await get(server.port, "/metrics"))[2]
+
+    with_server(story, read, lambda: now_ns)
+    assert read_count == 2
 
 
 def test_held_connections_keep_no_health_check_out() -> None:

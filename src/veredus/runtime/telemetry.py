@@ -6,13 +6,15 @@
 
 Only what a scraper needs is spoken: one GET or HEAD for each connection, within a bounded size and time. Connections
 are counted apart from those of the other listeners, and for one more than there may be the oldest silent one goes:
-whoever holds connections cannot keep a health check out.
+whoever holds connections cannot keep a health check out. The figures are read at most once in `RENDERED_NS`: whoever
+asks often cannot keep the loop busy.
 Source: RFC 9112; the Prometheus text format 0.0.4.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import cast
@@ -31,6 +33,8 @@ CONNECTIONS_MAX = 256
 """Many more than are accepted in one turn: what comes with its connection is answered before it makes room."""
 HEAD_SIZE_MAX = 8192
 REQUEST_TIMEOUT_NS = 5_000_000_000
+RENDERED_NS = 1_000_000_000
+"""How long a text of the figures answers: to read and write them costs the loop milliseconds."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PLAIN_TYPE = "text/plain; charset=utf-8"
 
@@ -70,8 +74,11 @@ class TelemetryServer:
         why_not_ready: Health,
         why_not_alive: Health,
         connections_max: int = CONNECTIONS_MAX,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """`address` is `host:port`; the callables are called on the loop, at each request."""
+        """`address` is `host:port`; the callables are called on the loop: `read` at most once in `RENDERED_NS` of the
+        monotonic `clock_ns`, the others at each request.
+        """
         self._limits = AdmissionLimits(
             connections_max, connections_max, connections_max, connections_max, REQUEST_TIMEOUT_NS
         )
@@ -80,6 +87,9 @@ class TelemetryServer:
         self._registry.register(FiguresCollector(read))
         ProcessCollector(registry=self._registry)
         self._health = {"/livez": why_not_alive, "/readyz": why_not_ready}
+        self._clock_ns = clock_ns
+        self._rendered = ""
+        self._rendered_ns = 0
         self._arrivals: Arrivals | None = None
         self._listener: Listener | None = None
 
@@ -119,12 +129,19 @@ class TelemetryServer:
 
     def _content(self, target: str) -> tuple[HTTPStatus, str, str]:
         if target == "/metrics":
-            return HTTPStatus.OK, generate_latest(self._registry).decode(), METRICS_TYPE
+            return HTTPStatus.OK, self._figures(), METRICS_TYPE
         why_not = self._health.get(target)
         if why_not is None:
             return HTTPStatus.NOT_FOUND, "the paths are /metrics, /livez and /readyz\n", PLAIN_TYPE
         reason = why_not()
         return (HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK), f"{reason or 'ok'}\n", PLAIN_TYPE
+
+    def _figures(self) -> str:
+        """The figures as text, from at most `RENDERED_NS` ago."""
+        now_ns = self._clock_ns()
+        if not self._rendered or now_ns - self._rendered_ns >= RENDERED_NS:
+            self._rendered, self._rendered_ns = generate_latest(self._registry).decode(), now_ns
+        return self._rendered
 
 
 class _Request(asyncio.Protocol):
