@@ -32,7 +32,9 @@ def test_a_stream_is_created_shown_trimmed_and_removed(run_veredus: Veredus, nod
     publish(node, "trades.eu", 10)
     (line,) = run_veredus("stream", "ls", "-o", "jsonl").lines
     assert (json.loads(line)["name"], json.loads(line)["head"]) == ("trades.eu", 10)
-    assert json.loads(run_veredus("stream", "trim", "trades.eu", "--before", "4", "-o", "json").out)["floor"] == 4
+    assert (
+        json.loads(run_veredus("stream", "trim", "trades.eu", "--before", "4", "--yes", "-o", "json").out)["floor"] == 4
+    )
     shown = json.loads(run_veredus("stream", "show", "trades.eu", "-o", "json").out)
     assert (shown["floor"], shown["source_list"][0]["name"]) == (4, "desk")
     assert run_veredus("stream", "rm", "trades.eu", "--yes").code == Exit.OK
@@ -50,6 +52,23 @@ def test_what_cannot_be_undone_is_not_done_without_being_asked(run_veredus: Vere
     node.streams.create("trades")
     assert run_veredus("stream", "rm", "trades").code == Exit.USAGE
     assert [stream["name"] for stream in node.streams.list()] == ["trades"]
+
+
+def test_to_trim_asks_first_says_how_many_are_gone_and_ends_at_the_head(run_veredus: Veredus, node: Embedded) -> None:
+    publish(node, "trades", 10)
+    asked = run_veredus("stream", "trim", "trades", "--before", "4")
+    assert (asked.code, "--yes" in asked.err) == (Exit.USAGE, True)
+    beyond = run_veredus("stream", "trim", "trades", "--before", "12", "--yes")
+    assert (beyond.code, "ends at sequence 10" in beyond.err) == (Exit.USAGE, True)
+    assert node.streams.show("trades")["floor"] == 1
+    done = run_veredus("stream", "trim", "trades", "--keep", "2", "--yes")
+    assert (done.code, "8 publications of stream trades were deleted" in done.err) == (Exit.OK, True)
+    assert run_veredus("stream", "trim", "trades", "--keep", "5").code == Exit.OK
+
+
+def test_a_file_of_tokens_that_is_not_there_has_no_list(run_veredus: Veredus, tmp_path: Path) -> None:
+    nothing = run_veredus("token", "ls", "--file", tmp_path / "nope")
+    assert (nothing.code, "there is no such file" in nothing.err) == (Exit.REFUSED, True)
 
 
 def test_a_table_has_a_header_and_aligned_columns(run_veredus: Veredus, node: Embedded) -> None:

@@ -107,3 +107,32 @@ def test_nothing_is_lost_doubled_or_reordered_while_the_node_is_killed_again_and
     row = json.loads(out)
     assert (judging.returncode, row["lost"], row["doubled"], row["out_of_order"]) == (Exit.OK, 0, 0, 0), err
     assert (row["published"], row["acknowledged"]) == (24_000, 24_000)
+
+
+RULE = '\n[[security.rules]]\nprincipal = "*"\nmay = ["*"]\n'
+
+
+@pytest.mark.parametrize("rules", ["", RULE])
+def test_a_node_does_not_start_with_a_file_of_tokens_that_is_not_there(tmp_path: Path, rules: str) -> None:
+    settings = tmp_path / "veredus.toml"
+    settings.write_text(f'[security]\ntokens = "tokenz"{rules}')
+    refused = serve_in_vain("--settings", str(settings), "--directory", str(tmp_path / "data"))
+    first = refused.stderr.splitlines()[0]
+    assert refused.returncode == Exit.USAGE
+    assert first.startswith(f"veredus: {settings}:2:1: security.tokens: {tmp_path / 'tokenz'}: there is no such file")
+    assert not (tmp_path / "data").exists()
+
+
+def test_all_files_that_a_node_cannot_use_are_told_before_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "tokens").touch(0o644)
+    (tmp_path / "node.pem").write_text("no certificate")
+    settings = tmp_path / "veredus.toml"
+    settings.write_text(
+        '[listen]\ntls = "127.0.0.1:0"\n[tls]\ncertificate = "node.pem"\nkey = "node.pem"\n'
+        f'[security]\ntokens = "tokens"{RULE}'
+    )
+    refused = serve_in_vain("--settings", str(settings), "--directory", str(tmp_path / "data"))
+    assert refused.returncode == Exit.USAGE
+    for part in ("security.tokens: ", "chmod 600", "tls.certificate: ", "not a PEM certificate chain"):
+        assert part in refused.stderr
+    assert not (tmp_path / "data").exists()

@@ -119,6 +119,24 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     assert len(faults(tmp_path, "[node]\nnam = 'x'\n[journal]\nsync = 'grop'\n[lisen]\n")) == 3
 
 
+def test_all_faults_of_a_rule_are_told_at_once(tmp_path: Path) -> None:
+    rule = 'principal = "desk"\nmay = ["read", "pub"]\nstreams = ["trades.>.x", ""]\n'
+    said = "\n".join(faults(tmp_path, f"[[security.rules]]\n{rule}"))
+    assert all(word in said for word in ("'read'", "'pub'", "'trades.>.x'", "''"))
+    assert len(said.splitlines()) == 4
+
+
+def test_a_fault_of_one_setting_hides_none_of_the_settings_as_a_whole(tmp_path: Path) -> None:
+    said = faults(tmp_path, '[listen]\ntcp = 7071\nmetrics = "0.0.0.0:7073"\n')
+    assert [fault.split(": ")[1] for fault in said] == ["listen.tcp", "listen.metrics"]
+    said = faults(tmp_path, '[limits]\nstreams_max = "ten"\nsilence_max = "5s"\n')
+    assert [fault.split(": ")[1] for fault in said] == ["limits.streams_max", "limits.silence_max"]
+
+
+def test_no_fault_is_told_of_a_default_that_stands_in_for_what_could_not_be_read(tmp_path: Path) -> None:
+    assert len(faults(tmp_path, '[limits]\nheartbeat_interval = "soon"\nsilence_max = "5s"\n')) == 1
+
+
 def test_an_unknown_variable_or_flag_is_refused_with_the_nearest() -> None:
     with pytest.raises(Refused, match="did you mean VEREDUS_JOURNAL_SYNC"):
         read_configuration(None, {"VEREDUS_JOURNAL_SINC": "group"})

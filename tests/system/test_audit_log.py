@@ -15,7 +15,7 @@ import pytest
 import veredus
 from tests.runtime.authority import Authority
 from tests.system.serving import ServedNode
-from tests.system.test_revocation import Secured, wait_until
+from tests.system.test_revocation import Secured, reload_by_command, wait_until
 from veredus.client.blocking import connect
 from veredus.runtime.audit import KINDS, LOST
 from veredus.runtime.security import add_token, remove_token
@@ -83,7 +83,7 @@ def test_a_node_writes_every_kind_of_record(audited: Audited) -> None:
     reloaded = audited.wait_record("settings-reloaded", lambda record: bool(record["changed"]))
     assert reloaded["changed"] == ["security.rules"]
     audited.settings.write_text("[security]\ntokens = 7\n")
-    audited.reload()
+    assert reload_by_command(audited).returncode == 2
     assert "tokens" in str(audited.wait_record("settings-refused")["reason"])
     audited.write((("operator", ">"),))
     assert audited.served.stop() == 0

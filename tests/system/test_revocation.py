@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ class Secured:
 
     def __init__(self, directory: Path, authority: Authority | None = None) -> None:
         self.tokens = directory / "tokens"
+        self.tokens.touch(0o600)
         self.settings = directory / "veredus.toml"
         self.authority = authority
         self.tls_port = free_port()
@@ -164,17 +166,19 @@ def test_settings_that_are_not_right_change_nothing_and_those_that_need_a_restar
     secured.start()
     with secured.by_token(token) as node:
         secured.settings.write_text("[security]\ntokens = 7\n")
-        secured.reload()
+        reloaded = secured.said("settings-reloaded")
+        refused = reload_by_command(secured)
+        assert (refused.returncode, "security.tokens" in refused.stderr) == (2, True), refused.stderr
+        assert secured.said("settings-reloaded") == reloaded
         assert "tokens" in str(secured.wait_said("settings-not-read")["reason"])
         node.streams.create("s")
         secured.write((("*", ">"),), '[node]\nname = "other"\n')
-        # The command does what the signal does.
-        done = ended([sys.executable, "-m", "veredus", "node", "reload", str(secured.served.directory)])
-        assert done.returncode == 0, done.stderr
+        done = reload_by_command(secured)
+        assert (done.returncode, "node.name" in done.stderr) == (0, True), done.stderr
         assert secured.wait_said("settings-need-restart")["settings"] == ["node.name"]
         node.streams.create("t")
     assert secured.served.stop() == 0
-    nobody = ended([sys.executable, "-m", "veredus", "node", "reload", str(secured.served.directory)])
+    nobody = reload_by_command(secured)
     assert (nobody.returncode, "[no-node]" in nobody.stderr) == (3, True)
 
 
@@ -205,13 +209,29 @@ def test_the_nodes_own_certificate_is_renewed_and_a_bad_one_changes_nothing(cert
     certified.start()
     with certified.by_certificate(*desk) as node:
         (authority.directory / "node.pem").write_text("no certificate")
-        certified.reload()
+        refused = reload_by_command(certified)
+        assert (refused.returncode, "node.pem" in refused.stderr) == (3, True), refused.stderr
         assert "node.pem" in str(certified.wait_said("certificates-not-taken")["reason"])
         certified.by_certificate(*desk).close()
         authority.sign("node", "/CN=renewed", "IP:127.0.0.1,DNS:renewed.example.org")
         certified.reload()
         node.streams.create("s")
     assert "renewed.example.org" in shown_names(certified.tls_port, str(authority.certificate))
+
+
+def reload_by_command(secured: Secured) -> subprocess.CompletedProcess[str]:
+    """How `veredus node reload` ends for this node."""
+    return ended([sys.executable, "-m", "veredus", "node", "reload", str(secured.served.directory)])
+
+
+def test_a_file_of_tokens_that_is_not_there_is_no_start_and_no_reload(secured: Secured) -> None:
+    add_token(secured.tokens, "desk-1")
+    secured.start()
+    text = secured.settings.read_text()
+    secured.settings.write_text(text.replace(str(secured.tokens), str(secured.tokens) + ".wrong"))
+    refused = reload_by_command(secured)
+    assert (refused.returncode, "tokens.wrong: there is no such file" in refused.stderr) == (3, True), refused.stderr
+    assert secured.served.stop() == 0
 
 
 def shown_names(port: int, authority: str) -> str:

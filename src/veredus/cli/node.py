@@ -19,14 +19,20 @@ def node() -> None:
 def reload(directory: Path) -> None:
     """Make the node that uses DIRECTORY read its settings, certificates and revocation lists again, like SIGHUP.
 
-    The node ends connections that are no longer authenticated, and sessions that are no longer allowed. Its log lists
-    the changes.
+    The node ends connections that are no longer authenticated, and sessions that are no longer allowed. If the settings
+    are not valid, the command says why and nothing changes.
     """
     import os
     import signal
+    import time
 
     from veredus.runtime.directory import running_node
+    from veredus.runtime.reloads import wait_outcome
 
     process = running_node(directory)
+    asked_ns = time.monotonic_ns()
     os.kill(process, signal.SIGHUP)
-    note(f"process {process} reads its settings again: its log lists the changes")
+    outcome = wait_outcome(directory, process, asked_ns)
+    note(f"process {process} has read its settings again; applied: {', '.join(outcome.applied) or 'no change'}")
+    if outcome.waiting:
+        note(f"these changes need a restart: {', '.join(outcome.waiting)}")

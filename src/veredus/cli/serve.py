@@ -13,6 +13,7 @@ from veredus.cli.terminal import note, output_option, write_rows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from veredus.node.exposure import Fault
     from veredus.node.settings import NodeSettings
     from veredus.runtime.configuration import Configuration, Flag
 
@@ -40,7 +41,7 @@ def serve(settings: Path | None, others: tuple[str, ...], check: bool, output: s
     """
     from veredus.runtime.configuration import read_configuration
 
-    configuration = read_configuration(settings, os.environ, flags_of(others, short))
+    configuration = read_configuration(settings, os.environ, flags_of(others, short), _node_faults)
     if check:
         write_rows(explained(configuration), output, ("setting", "value", "default", "unit", "from", "meaning"))
         return
@@ -52,6 +53,14 @@ def serve(settings: Path | None, others: tuple[str, ...], check: bool, output: s
     set_up_logs(log.level, log.format)
     flags = flags_of(others, short)
     run_node(configuration.settings, lambda: read_configuration(settings, os.environ, flags).settings)
+
+
+def _node_faults(settings: NodeSettings) -> list[Fault]:
+    """What is wrong for a node that starts here, its files first: other faults may follow from them."""
+    from veredus.node.exposure import faults_of
+    from veredus.runtime.files import file_faults
+
+    return [*file_faults(settings), *faults_of(settings)]
 
 
 def run_node(settings: NodeSettings, reread: Callable[[], NodeSettings] | None = None) -> None:

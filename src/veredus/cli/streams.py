@@ -119,17 +119,27 @@ def remove(name: str, yes: bool, target: Target) -> None:
 @click.argument("name")
 @click.option("--before", type=click.IntRange(1), help="Delete all publications below this sequence.")
 @click.option("--keep", type=click.IntRange(0), help="Keep this many of the newest publications.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @output_option
 @node_options
-def trim(name: str, before: int | None, keep: int | None, target: Target, output: str) -> None:
+def trim(name: str, before: int | None, keep: int | None, yes: bool, target: Target, output: str) -> None:
     """Delete the oldest publications of the stream NAME. Subscriptions that have not read them get a gap."""
     if (before is None) == (keep is None):
         raise click.UsageError("use either --before SEQUENCE or --keep COUNT")
     with target.connect() as node:
+        described = node.streams.show(name)
+        floor, head = int(described["floor"]), int(described["head"])
         if before is None:
-            head = node.streams.show(name)["head"]
-            before = max(1, int(head) - int(keep or 0) + 1)
-        write_one(shown(node.streams.trim(name, before)), output)
+            before = max(1, head - int(keep or 0) + 1)
+        if before > head + 1:
+            said = f"stream {name} ends at sequence {head}: {head + 1} at most, which deletes all of it"
+            raise click.BadParameter(said, param_hint="--before")
+        count = max(0, before - floor)
+        if count:
+            confirm(f"delete {count} of the {head + 1 - floor} publications of stream {name}?", yes)
+        trimmed = node.streams.trim(name, before)
+        write_one(shown(trimmed), output)
+    note(f"{int(trimmed['floor']) - floor} publications of stream {name} were deleted")
 
 
 def confirm(question: str, is_sure: bool) -> None:

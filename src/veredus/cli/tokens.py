@@ -112,8 +112,10 @@ def node_key(file: Path) -> None:
 @output_option
 def list_(file: Path, output: str) -> None:
     """List the tokens: their ids, principals, ages, and when they expire."""
+    from veredus.runtime.files import check_tokens
     from veredus.runtime.security import read_tokens
 
+    check_tokens(str(file))
     write_rows([_shown(line) for line in read_tokens(file)], output, ("id", "principal", "created", "expires"))
 
 

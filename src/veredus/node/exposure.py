@@ -39,10 +39,11 @@ def access_of(settings: NodeSettings) -> Access:
 
 
 class Fault(NamedTuple):
-    """What is wrong, and what to do. `path` is the setting to be changed."""
+    """What is wrong, and what to do. `path` is the setting to be changed; it is right or wrong beside the `others`."""
 
     path: str
     sentence: str
+    others: tuple[str, ...] = ()
 
 
 def faults_of(settings: NodeSettings) -> list[Fault]:
@@ -60,20 +61,44 @@ def check_settings(settings: NodeSettings) -> None:
 def _quarrels(settings: NodeSettings) -> Iterator[Fault]:
     limits, tls, listen, security = settings.limits, settings.tls, settings.listen, settings.security
     if limits.frame_size_max < max(limits.body_size_max, limits.batch_size_max) + FRAME_OVERHEAD_SIZE:
-        yield Fault("limits.frame_size_max", "a frame must hold the largest body, or batch, and 128 KiB more: raise it")
+        yield Fault(
+            "limits.frame_size_max",
+            "a frame must hold the largest body, or batch, and 128 KiB more: raise it",
+            ("limits.body_size_max", "limits.batch_size_max"),
+        )
     if limits.receive_size_max < 2 * limits.frame_size_max:
-        yield Fault("limits.receive_size_max", "it must hold two of the largest frames: set it to 2 * frame_size_max")
+        yield Fault(
+            "limits.receive_size_max",
+            "it must hold two of the largest frames: set it to 2 * frame_size_max",
+            ("limits.frame_size_max",),
+        )
     if limits.silence_max_ns <= limits.heartbeat_interval_ns:
-        yield Fault("limits.silence_max", "a peer must have time to answer a ping: set it above heartbeat_interval")
+        yield Fault(
+            "limits.silence_max",
+            "a peer must have time to answer a ping: set it above heartbeat_interval",
+            ("limits.heartbeat_interval",),
+        )
     if listen.tls and not tls.certificate:
-        yield Fault("listen.tls", "TLS needs a certificate: set tls.certificate and tls.key")
+        yield Fault("listen.tls", "TLS needs a certificate: set tls.certificate and tls.key", ("tls.certificate",))
     if tls.client_certificates == "required" and not tls.client_authorities:
-        yield Fault("tls.client_certificates", "no certificate authority is trusted: set tls.client_authorities")
+        yield Fault(
+            "tls.client_certificates",
+            "no certificate authority is trusted: set tls.client_authorities",
+            ("tls.client_authorities",),
+        )
     yield from _wrong_multicast(settings.multicast)
     if tls.revoked and not tls.client_authorities:
-        yield Fault("tls.revoked", "there are no client certificates that could be revoked: set tls.client_authorities")
+        yield Fault(
+            "tls.revoked",
+            "there are no client certificates that could be revoked: set tls.client_authorities",
+            ("tls.client_authorities",),
+        )
     if not any((listen.tcp, listen.tls, listen.unix, listen.zeromq)):
-        yield Fault("listen.tcp", "the node has no listener: set at least one of tcp, tls, unix and zeromq")
+        yield Fault(
+            "listen.tcp",
+            "the node has no listener: set at least one of tcp, tls, unix and zeromq",
+            ("listen.tls", "listen.unix", "listen.zeromq"),
+        )
     if is_secured(settings) and not security.rules:
         yield Fault("security.rules", "no rule allows anything: add [[security.rules]] with principal, may and streams")
     try:
@@ -106,13 +131,18 @@ def _open_doors(settings: NodeSettings) -> Iterator[Fault]:
         yield Fault(
             "listen.metrics",
             f"{listen.metrics} is open to other machines: to allow this, set listen.metrics_open = true",
+            ("listen.metrics_open",),
         )
     if security.insecure:
         return
     topics, multicast = settings.topics, settings.multicast
     if multicast.group and not is_loopback(multicast.interface):
         advice = "use 127.0.0.1, or set security.insecure = true in a trusted network"
-        yield Fault("multicast.interface", f"datagrams sent by {multicast.interface} are not encrypted: {advice}")
+        yield Fault(
+            "multicast.interface",
+            f"datagrams sent by {multicast.interface} are not encrypted: {advice}",
+            ("security.insecure",),
+        )
     doors = (("listen.tcp", listen.tcp), ("listen.zeromq", listen.zeromq), ("topics.listen", topics.listen))
     for path, address in doors:
         if path == "listen.zeromq" and security.zeromq_key:
@@ -121,13 +151,23 @@ def _open_doors(settings: NodeSettings) -> Iterator[Fault]:
             advice = (
                 "use listen.tls with rules, listen on 127.0.0.1, or set security.insecure = true in a trusted network"
             )
-            yield Fault(path, f"{address} is open to other machines and not encrypted: {advice}")
+            yield Fault(
+                path, f"{address} is open to other machines and not encrypted: {advice}", ("security.insecure",)
+            )
     if _is_open(listen.zeromq) and security.zeromq_key and not security.tokens:
         advice = "set security.tokens (see `veredus token add-key`), and [[security.rules]]"
-        yield Fault("listen.zeromq", f"{listen.zeromq} is open to other machines, and has no client keys: {advice}")
+        yield Fault(
+            "listen.zeromq",
+            f"{listen.zeromq} is open to other machines, and has no client keys: {advice}",
+            ("security.tokens", "security.insecure"),
+        )
     if _is_open(listen.tls) and not security.tokens and not settings.tls.client_authorities:
         advice = "set security.tokens (see `veredus token add`) or tls.client_authorities, and [[security.rules]]"
-        yield Fault("listen.tls", f"{listen.tls} is open to other machines and no peer can authenticate: {advice}")
+        yield Fault(
+            "listen.tls",
+            f"{listen.tls} is open to other machines and no peer can authenticate: {advice}",
+            ("security.tokens", "tls.client_authorities", "security.insecure"),
+        )
 
 
 def mechanisms_of(settings: NodeSettings) -> tuple[str, ...]:

@@ -99,20 +99,27 @@ class CompiledRule:
     __slots__ = ("_allowed", "_denied", "_names", "_principal")
 
     def __init__(self, rule: Rule) -> None:
-        """Raises `Refused("bad-rule")` for an unknown verb, or a pattern that does not parse."""
-        for verb in (*rule.may, *rule.deny):
-            if verb not in VERBS and verb != EVERY_VERB:
-                raise Refused("bad-rule", f"{verb!r} is not a verb; the verbs are {', '.join(VERBS)} and {EVERY_VERB}")
+        """Raises `Refused("bad-rule")` with a line for each unknown verb, and each pattern that does not parse."""
+        known = f"the verbs are {', '.join(VERBS)} and {EVERY_VERB}"
+        wrong = [verb for verb in (*rule.may, *rule.deny) if verb not in VERBS and verb != EVERY_VERB]
+        faults = [f"{verb!r} is not a verb; {known}" for verb in wrong]
         given: dict[str, _Names | None] = {kind: getattr(rule, kind) for kind in KINDS}
         if not rule.principal or not (rule.may or rule.deny) or () in given.values():
-            said = "a rule names a principal and at least one verb, and at least one name in each list of names"
-            raise Refused("bad-rule", said)
+            faults.append("a rule names a principal and at least one verb, and at least one name in each list of names")
+        if given["streams"] is None and given["sinks"] is None:
+            given["streams"] = given["sinks"] = (EVERY_NAME,)
+        self._names: dict[str, list[NamePattern]] = {kind: [] for kind, names in given.items() if names is not None}
+        for kind, patterns in self._names.items():
+            for text in given[kind] or ():
+                try:
+                    patterns.append(NamePattern(text))
+                except Refused as refused:
+                    faults.append(refused.message)
+        if faults:
+            raise Refused("bad-rule", "\n".join(faults))
         self._allowed = frozenset(VERBS if EVERY_VERB in rule.may else rule.may)
         self._denied = frozenset(VERBS if EVERY_VERB in rule.deny else rule.deny)
         self._principal = rule.principal
-        if given["streams"] is None and given["sinks"] is None:
-            given["streams"] = given["sinks"] = (EVERY_NAME,)
-        self._names = {kind: tuple(map(NamePattern, names)) for kind, names in given.items() if names is not None}
 
     def covers_principal(self, principal: str) -> bool:
         """Whether the rule speaks of this principal."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,7 +20,7 @@ import msgspec
 from veredus.kernel.errors import Refused
 from veredus.kernel.names import checked_name
 from veredus.kernel.toml_places import key_places
-from veredus.node.exposure import faults_of
+from veredus.node.exposure import Fault, faults_of
 from veredus.node.rules import CompiledRule, Rule
 from veredus.node.settings import (
     SECTIONS,
@@ -75,15 +75,21 @@ class Configuration:
 
 
 def read_configuration(
-    file: Path | None = None, environment: Mapping[str, str] | None = None, flags: Sequence[Flag] = ()
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Sequence[Flag] = (),
+    judge: Callable[[NodeSettings], Iterable[Fault]] = faults_of,
 ) -> Configuration:
-    """Read, lay over one another, and check. Raises `Refused("bad-settings")` with every fault and its place."""
+    """Read, lay over one another, and check. Raises `Refused("bad-settings")` with every fault and its place.
+
+    `judge` finds what is wrong with settings that are right one by one.
+    """
     reading = _Reading()
     if file is not None:
         reading.read_file(file)
     reading.read_environment(environment or {})
     reading.read_flags(flags)
-    return reading.finish()
+    return reading.finish(judge)
 
 
 class _Reading:
@@ -95,6 +101,8 @@ class _Reading:
         self._streams: dict[str, dict[str, object]] = {}
         self._rules: tuple[Rule, ...] = ()
         self._faults: list[str] = []
+        self._unread: set[str] = set()
+        """The paths of settings that were given and could not be read."""
         self._notes: list[str] = []
 
     def read_environment(self, environment: Mapping[str, str]) -> None:
@@ -138,7 +146,7 @@ class _Reading:
             else:
                 self._read_section(document, section, table)
 
-    def finish(self) -> Configuration:
+    def finish(self, judge: Callable[[NodeSettings], Iterable[Fault]]) -> Configuration:
         """Put the settings together and judge them as a whole."""
         parts: dict[str, msgspec.Struct] = {}
         for section, kind in SECTIONS.items():
@@ -148,10 +156,12 @@ class _Reading:
         assert isinstance(parts["streams"], StreamsSection)
         streams = {name: _stream_section(parts["streams"], given) for name, given in self._streams.items()}
         settings = NodeSettings(**parts, stream=streams)  # type: ignore[arg-type]
-        if not self._faults:
-            self._faults = [
-                f"{self._origins.get(path, DEFAULT)}: {path}: {sentence}" for path, sentence in faults_of(settings)
-            ]
+        # A default stands in for what could not be read: what is wrong with that one, nobody has written.
+        self._faults += [
+            f"{self._origins.get(fault.path, DEFAULT)}: {fault.path}: {fault.sentence}"
+            for fault in judge(settings)
+            if self._unread.isdisjoint((fault.path, *fault.others))
+        ]
         if self._faults:
             raise Refused("bad-settings", "\n".join(self._faults), faults=self._faults)
         return Configuration(settings, self._origins, tuple(self._notes))
@@ -161,7 +171,9 @@ class _Reading:
             value = setting.parse(given)
         except ValueError as error:
             self._faults.append(f"{origin}: {setting.path}: {error}")
+            self._unread.add(setting.path)
             return
+        self._unread.discard(setting.path)
         if setting.spec.unit is Unit.PATH and value and relative_to is not None:
             value = str(relative_to / str(value))
         self._values[setting.path] = value
@@ -174,7 +186,10 @@ class _Reading:
             setting = _BY_PATH.get(f"{section}.{name}")
             if (section, name) == ("security", "rules"):
                 self._origins["security.rules"] = origin
+                count = len(self._faults)
                 self._rules = tuple(self._read_rules(document, given))
+                if len(self._faults) > count:
+                    self._unread.add("security.rules")
             elif setting is not None:
                 self._take(setting, given, origin, document.directory)
             else:
@@ -229,7 +244,7 @@ class _Reading:
             except msgspec.ValidationError as error:
                 self._faults.append(f"{place}: a rule needs a principal, lists of verbs and lists of names: {error}")
             except Refused as refused:
-                self._faults.append(f"{place}: {refused.message}")
+                self._faults.extend(f"{place}: {fault}" for fault in refused.message.split("\n"))
             else:
                 yield rule
 

@@ -14,20 +14,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
-
-import msgspec
 
 from veredus.kernel.errors import Refused
 from veredus.node.exchange import PrincipalRevoked, RightsChanged
 from veredus.node.exposure import access_of
 from veredus.node.settings import SECTIONS, NodeSettings
 
+from .files import check_tokens
 from .host import Host
 from .logs import Logger
 from .proofs import Proofs
+from .reloads import Outcome
 from .security import TokenFile, server_context
 
 LOOK_S = 0.25
@@ -98,19 +99,25 @@ class Renewal:
 
     # ── reload ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def reload(self) -> None:
-        """Read settings and certificates again, and take up what can be. Says in the log what became of it."""
+    def reload(self) -> Outcome:
+        """Read settings and certificates again, and take up what can be: all of it, or nothing where any is at fault.
+
+        Says in the log, too, what became of it.
+        """
         assert self._host is not None
+        began_ns = time.monotonic_ns()
         before = self.settings
+        note = "settings-not-read"
         try:
             wanted = before if self._reread is None else self._reread()
             access = access_of(wanted)
+            if wanted.security.tokens:
+                check_tokens(wanted.security.tokens)
+            note = "certificates-not-taken"
+            self._take_certificates(wanted)
         except Refused as refused:
-            self._log.error("settings-not-read", code=refused.code, reason=refused.message)
-            wanted, access = before, self.access
-        is_tls_right = self._take_certificates(wanted)
-        if not is_tls_right:
-            wanted = msgspec.structs.replace(wanted, tls=before.tls)
+            self._log.error(note, code=refused.code, reason=refused.message)
+            return Outcome(began_ns=began_ns, code=refused.code, message=refused.message)
         changed = sorted(_changed(before, wanted))
         self.settings = wanted
         if "security.tokens" in changed:
@@ -120,21 +127,19 @@ class Renewal:
             self.access = access
             self._host.post(RightsChanged())
         self._end_lost()
-        waiting = [path for path in changed if not path.startswith(_RENEWED)]
+        waiting = tuple(path for path in changed if not path.startswith(_RENEWED))
+        applied = tuple(path for path in changed if path not in waiting)
         if waiting:
-            self._log.warning("settings-need-restart", settings=waiting)
-        self._log.info("settings-reloaded", changed=[path for path in changed if path not in waiting])
+            self._log.warning("settings-need-restart", settings=list(waiting))
+        self._log.info("settings-reloaded", changed=list(applied))
+        return Outcome(began_ns=began_ns, applied=applied, waiting=waiting)
 
-    def _take_certificates(self, wanted: NodeSettings) -> bool:
+    def _take_certificates(self, wanted: NodeSettings) -> None:
         if not self.settings.listen.tls:
-            return True
+            return
         assert self._host is not None
-        try:
-            context = server_context(wanted.tls)
-            self.proofs.read_revoked(wanted.tls.revoked)
-        except Refused as refused:
-            self._log.error("certificates-not-taken", code=refused.code, reason=refused.message)
-            return False
+        context = server_context(wanted.tls)
+        self.proofs.read_revoked(wanted.tls.revoked)
         self._use_context(context)
         authorities = _digest_of(wanted)
         if authorities != self._authorities:
@@ -144,7 +149,6 @@ class Renewal:
                 self._host.post(
                     PrincipalRevoked(link, "draining", "the certificate authorities have changed: connect again")
                 )
-        return True
 
 
 def _tokens_of(settings: NodeSettings) -> TokenFile | None:

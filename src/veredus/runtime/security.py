@@ -233,12 +233,12 @@ def server_context(tls: TlsSection) -> ssl.SSLContext:
     """The context of a listener. Raises `Refused("bad-certificate")`, which names the file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if tls.version_min == "1.3" else ssl.TLSVersion.TLSv1_2
-    _load_certificate(context, tls.certificate, tls.key)
+    load_certificate(context, tls.certificate, tls.key)
     if tls.client_authorities:
         context.verify_mode = ssl.CERT_REQUIRED if tls.client_certificates == "required" else ssl.CERT_OPTIONAL
-        _load_authorities(context, tls.client_authorities)
+        load_authorities(context, tls.client_authorities)
         if tls.revoked:
-            _load_authorities(context, tls.revoked, "lists of revoked certificates")
+            load_authorities(context, tls.revoked, "lists of revoked certificates")
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
 
@@ -251,15 +251,16 @@ def client_context(authorities: str = "", certificate: str = "", key: str = "") 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if authorities:
-        _load_authorities(context, authorities)
+        load_authorities(context, authorities)
     else:
         context.load_default_certs()
     if certificate:
-        _load_certificate(context, certificate, key)
+        load_certificate(context, certificate, key)
     return context
 
 
-def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
+def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Show this certificate, with its key, where `context` is used. Raises `Refused("bad-certificate")`."""
     for file in filter(None, (certificate, key)):
         if not os.access(file, os.R_OK):
             raise Refused("bad-certificate", f"{file}: cannot be read", file=file)
@@ -274,7 +275,8 @@ def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> No
         ) from None
 
 
-def _load_authorities(context: ssl.SSLContext, authorities: str, what: str = "certificates of authorities") -> None:
+def load_authorities(context: ssl.SSLContext, authorities: str, what: str = "certificates of authorities") -> None:
+    """Believe these authorities where `context` is used. Raises `Refused("bad-certificate")`."""
     try:
         context.load_verify_locations(authorities)
     except (ssl.SSLError, OSError) as error:

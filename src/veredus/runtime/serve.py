@@ -48,6 +48,7 @@ from .askers import Askers, Known
 from .audit import AuditedLogger, AuditLog
 from .directory import Directory, open_directory
 from .disk import Disk, drive_recovery
+from .files import check_files
 from .host import Host
 from .limits import (
     admission_limits_of,
@@ -63,6 +64,7 @@ from .listeners import Arrivals, Listener, Peer, UnixPath
 from .logs import log_loop_failures, lost_line_count
 from .multicast import DOOR as MULTICAST_DOOR
 from .multicast import FeedLink, GroupSocket
+from .reloads import write_outcome
 from .renewal import Renewal, Reread
 from .security import server_context
 from .sockets import StreamDoors
@@ -87,6 +89,7 @@ class Node:
         """The address of each open listener, by its name in the [listen] section, with the port that was taken."""
         self._audit = AuditLog(settings.audit, settings.node.name) if settings.audit.file else None
         self._log = AuditedLogger(self._audit)
+        check_files(settings)
         check_settings(settings)
         self._renewal = Renewal(settings, reread, self._log)
         self._link_limits = link_limits_of(settings)
@@ -253,9 +256,17 @@ class Node:
         await self.stop()
 
     def reload(self) -> None:
-        """Take up what can be without a restart: see `veredus.runtime.renewal`. What became of it is in the log."""
-        if not self._is_draining:
-            self._renewal.reload()
+        """Take up what can be without a restart: see `veredus.runtime.renewal`.
+
+        What became of it is in the log, and in the directory for the command that asked.
+        """
+        if self._is_draining:
+            return
+        outcome = self._renewal.reload()
+        try:
+            write_outcome(self._directory.path, outcome)
+        except OSError as error:
+            self._log.error("reload-not-reported", reason=str(error))
 
     def _use_context(self, context: ssl.SSLContext) -> None:
         for listener in self._listeners:

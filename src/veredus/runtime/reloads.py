@@ -1,0 +1,79 @@
+"""How a command that asks a node of this machine to read its settings again learns what became of it.
+
+    command                                node
+    notes the time ── SIGHUP ─────────────► notes the time, reads the settings, takes them up or refuses them
+    reads ◄──────── DIRECTORY/reloaded ──── writes the outcome, with the time at which it began to read
+
+An outcome whose reading began after the signal was sent has seen what the caller had written before: only such a one is
+the answer. Both times are of the machine's monotonic clock.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+from veredus.kernel.errors import Refused, Unavailable
+
+from .directory import replace_file
+
+OUTCOME_NAME = "reloaded"
+WAIT_S = 10.0
+"""How long a command waits for the outcome; a node reads its settings within milliseconds."""
+_LOOK_S = 0.02
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one reading of the settings, which began at `began_ns` of the machine's monotonic clock."""
+
+    began_ns: int
+    code: str = ""
+    """The code of the fault for which nothing was changed; "" where the settings were taken up."""
+    message: str = ""
+    applied: tuple[str, ...] = ()
+    """The changed settings that hold from now on."""
+    waiting: tuple[str, ...] = ()
+    """The changed settings that hold from the next start on."""
+
+
+def write_outcome(directory: Path, outcome: Outcome) -> None:
+    """Leave the outcome where the command looks for it. Raises `OSError`."""
+    replace_file(directory, OUTCOME_NAME, (msgspec.json.encode(outcome),))
+
+
+def wait_outcome(directory: Path, process: int, asked_ns: int) -> Outcome:
+    """The outcome of a reading that began at or after `asked_ns`.
+
+    Raises `Refused` with the fault for which the node changed nothing, and `Unavailable("in-doubt")` where the node
+    ended, or said nothing for `WAIT_S`.
+    """
+    until_s = time.monotonic() + WAIT_S
+    while True:
+        is_over = time.monotonic() >= until_s or not _is_there(process)
+        outcome = _read_outcome(directory)
+        if outcome is not None and outcome.began_ns >= asked_ns:
+            break
+        if is_over:
+            raise Unavailable("in-doubt", f"process {process} did not say whether it took up the settings: see its log")
+        time.sleep(_LOOK_S)
+    if outcome.code:
+        raise Refused(outcome.code, f"nothing was changed: {outcome.message}")
+    return outcome
+
+
+def _read_outcome(directory: Path) -> Outcome | None:
+    try:
+        return msgspec.json.decode((directory / OUTCOME_NAME).read_bytes(), type=Outcome)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def _is_there(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
