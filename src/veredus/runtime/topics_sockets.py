@@ -5,19 +5,24 @@
 
 Whoever asks may be a REQ, as the page has it, or anything that sends an envelope and takes it back. A DEALER takes
 nothing while the other is not connected: what nobody waits for any more is not said when it comes back. Both are played
-by the engine of ZMTP, so what a peer may send is bounded before memory is taken for it.
+by the engine of ZMTP, so what a peer may send is bounded before memory is taken for it; what all who ask have begun to
+send is bounded together, with shares by address.
 Source: seed 000, section 3.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets
+from veredus.node import receiving
 from veredus.node.admission import AdmissionLimits, limits_within
+from veredus.node.receiving import DEFAULT_LIMITS, ReceiveBudget, ReceiveLimits
 from veredus.node.settings import NodeSettings
 from veredus.node.specs import split_address
 from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
@@ -38,6 +43,7 @@ _RECONNECT_S = 0.1
 _REST_S = 1.0
 """How long it is not tried to connect when the process can open no further file."""
 _SECOND_NS = 1_000_000_000
+_LOOK_S = receiving.LOOK_NS / _SECOND_NS
 
 
 class TopicsLimits(NamedTuple):
@@ -46,13 +52,27 @@ class TopicsLimits(NamedTuple):
     admission: AdmissionLimits = limits_within(10_000, 10_000, 2_500, 2_500, 5 * _SECOND_NS)
     timing: Timing = Timing(5 * _SECOND_NS, 10 * _SECOND_NS, 30 * _SECOND_NS)
     send_buffer_size_max: int = 4 << 20
+    receive: ReceiveLimits = DEFAULT_LIMITS
 
 
 def topics_limits_of(settings: NodeSettings, admission: AdmissionLimits) -> TopicsLimits:
     """The limits that settings give to the peers of a proxy or a server."""
     limits = settings.limits
     timing = Timing(limits.greeting_timeout_ns, limits.heartbeat_interval_ns, limits.silence_max_ns)
-    return TopicsLimits(admission, timing, limits.send_buffer_size_max)
+    receive = ReceiveLimits(limits.receive_size_max, limits.frame_timeout_ns)
+    return TopicsLimits(admission, timing, limits.send_buffer_size_max, receive)
+
+
+class _Front(NamedTuple):
+    """One who asks."""
+
+    number: int
+    address: str
+
+    @property
+    def origin(self) -> bytes:
+        """What tells it from the others."""
+        return self.number.to_bytes(_TOKEN_SIZE)
 
 
 @dataclass(eq=False, slots=True)
@@ -91,8 +111,11 @@ class TopicsSockets:
         sockets = bind_tcp_nowait(address, "[topics]")
         self._own_arrivals = Arrivals(self._loop, limits.admission) if arrivals is None else None
         self._links = Links(limits.send_buffer_size_max)
-        self._fronts: dict[MessageLink, bytes] = {}
-        """Those who ask, each with what tells it from the others."""
+        self._fronts: dict[MessageLink, _Front] = {}
+        self._front_links: dict[int, MessageLink] = {}
+        """By the number of who asks."""
+        self.receiving = ReceiveBudget(limits.receive)
+        self._looking = self._loop.call_later(_LOOK_S, self._look)
         self._backs: dict[str, _Back | None] = {}
         """By address; None where it is none."""
         self._back_links: dict[MessageLink, _Back] = {}
@@ -111,6 +134,7 @@ class TopicsSockets:
         if self._is_closed:
             return
         self._is_closed = True
+        self._looking.cancel()
         self._listener.close()
         if self._own_arrivals is not None:
             self._own_arrivals.close()
@@ -156,15 +180,28 @@ class TopicsSockets:
 
     def took(self, link: MessageLink, message: Message) -> None:
         """A question came, or an answer."""
-        origin = self._fronts.get(link)
-        if origin is None:
+        front = self._fronts.get(link)
+        if front is None:
             self._take_answer(message)
         else:
-            self._take_question(link, origin, message)
+            self._take_question(link, front.origin, message)
+
+    def kept(self, link: MessageLink) -> None:
+        """Count what a peer that asks has begun to send."""
+        front = self._fronts.get(link)
+        if front is None:
+            return
+        unfinished = link.unfinished
+        if unfinished.frame_size or front.number in self.receiving:
+            # Nobody proves here who he is.
+            self._budget(self.receiving.note(front.number, front.address, False, unfinished, time.monotonic_ns()))
 
     def lost(self, link: MessageLink, reason: str) -> None:
         """A connection is gone; to whom we ask another is made."""
-        if self._fronts.pop(link, None) is not None:
+        front = self._fronts.pop(link, None)
+        if front is not None:
+            del self._front_links[front.number]
+            self._budget(self.receiving.forget(front.number, time.monotonic_ns()))
             if link.wire.fault is not None:
                 self._log.warning("topics-peer-let-go", reason=reason)
             return
@@ -178,12 +215,36 @@ class TopicsSockets:
         null = Null(Local(socket_type), is_server)
         return ZmtpLink(Connection({null.name: null}, self._bounds, is_server), self._limits.timing)
 
-    def _open_front(self, _: Peer, place: Place) -> MessageLink:
+    def _open_front(self, peer: Peer, place: Place) -> MessageLink:
         link = MessageLink(self._links, self._wire(b"ROUTER", True), self, place)
         self._last_front += 1
-        self._fronts[link] = self._last_front.to_bytes(_TOKEN_SIZE)
+        self._fronts[link] = _Front(self._last_front, peer.address)
+        self._front_links[self._last_front] = link
         link.hold(self._is_paused)
         return link
+
+    def _look(self) -> None:
+        self._looking = self._loop.call_later(_LOOK_S, self._look)
+        now_ns = time.monotonic_ns()
+        due_ns = self.receiving.deadline()
+        # While no question is taken, it is not the peers who are slow.
+        if due_ns is not None and due_ns <= now_ns and not self._is_paused:
+            self._budget(self.receiving.look(now_ns))
+
+    def _budget(self, orders: Sequence[receiving.Order]) -> None:
+        """Do what the budget of unfinished messages asks for."""
+        for order in orders:
+            link = self._front_links.get(order.link)
+            if link is None:
+                continue
+            match order:
+                case receiving.HoldBack():
+                    link.hold_back(True)
+                case receiving.ReadOn():
+                    link.hold_back(False)
+                case receiving.GiveUp(_, message):
+                    link.fail(PeerFault("too-slow", message))
+                    self._budget(self.receiving.forget(order.link, time.monotonic_ns()))
 
     def _take_question(self, link: MessageLink, origin: bytes, parts: Message) -> None:
         envelope = tuple(map(bytes, parts[:-1]))

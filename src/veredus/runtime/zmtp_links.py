@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from veredus.kernel.engine import Now
+from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets
+from veredus.protocols.links import Unfinished
 from veredus.protocols.zmtp.connection import Message
 from veredus.protocols.zmtp.link import ZmtpLink
 
@@ -31,6 +33,10 @@ class Owner(Protocol):
 
     def took(self, link: MessageLink, message: Message) -> None:
         """A message came."""
+        ...
+
+    def kept(self, link: MessageLink) -> None:
+        """What came was taken, but for `link.unfinished`."""
         ...
 
     def lost(self, link: MessageLink, reason: str) -> None:
@@ -99,12 +105,18 @@ class MessageLink(asyncio.BufferedProtocol):
         self._has_greeted = False
         self._is_congested = False
         self._is_held = False
+        self._is_held_back = False
         self._is_reading_on = False
 
     @property
     def is_open(self) -> bool:
         """Whether a message may be sent: the handshake is done, and what was sent before leaves."""
         return self._has_greeted and not self._is_congested and not self._is_closing
+
+    @property
+    def unfinished(self) -> Unfinished:
+        """What the link has of a message that is not whole."""
+        return self.wire.connection.unfinished
 
     @property
     def _is_closing(self) -> bool:
@@ -128,7 +140,7 @@ class MessageLink(asyncio.BufferedProtocol):
         self._links.add(self)
         self.wire.open(Now(since_ns or now.monotonic_ns, now.wall_ns))
         self.write()
-        if self._is_held:
+        if self._is_held or self._is_held_back:
             self._set_reading()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -179,6 +191,16 @@ class MessageLink(asyncio.BufferedProtocol):
         self._is_held = is_held
         self._set_reading()
 
+    def hold_back(self, is_held_back: bool) -> None:
+        """Read nothing more of a message that is not whole for now, or read on. What was read is taken meanwhile."""
+        self._is_held_back = is_held_back
+        self._set_reading()
+
+    def fail(self, fault: PeerFault) -> None:
+        """End the link for this reason; what it has of a message that is not whole is dropped."""
+        self.wire.connection.fail(fault)
+        self._end_if_faulty()
+
     def wake(self) -> None:
         """A deadline is due."""
         self.wire.wake(_now())
@@ -193,7 +215,7 @@ class MessageLink(asyncio.BufferedProtocol):
     def _set_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        if self._is_held or self._is_congested or self._is_reading_on:
+        if self._is_held or self._is_held_back or self._is_congested or self._is_reading_on:
             self._transport.pause_reading()
             self.wire.pause()
         else:
@@ -220,6 +242,7 @@ class MessageLink(asyncio.BufferedProtocol):
                 self._set_reading()
                 self._links.loop.call_soon(self._read_on)
                 break
+        self._owner.kept(self)
         self.write()
 
     def _read_on(self) -> None:
