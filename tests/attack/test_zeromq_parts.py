@@ -58,11 +58,13 @@ def test_a_message_without_an_end_takes_no_memory(
     port, tokens, settings = free_port(), tmp_path / "tokens", tmp_path / "veredus.toml"
     token, _ = add_token(tokens, "neighbour")
     settings.write_text(f'[security]\ntokens = "{tokens}"\n[[security.rules]]\nprincipal = "neighbour"\nmay = ["*"]\n')
-    served = ServedNode(tmp_path / "journal", {"LISTEN_ZEROMQ": f"tcp://127.0.0.1:{port}", "SETTINGS": str(settings)})
+    address = f"127.0.0.1:{port}"
+    listen = {"LISTEN_ZEROMQ": f"tcp://{address}"} if listener == "ZEPS" else {"TOPICS_LISTEN": address}
+    served = ServedNode(tmp_path / "journal", {**listen, "SETTINGS": str(settings)})
     try:
         served.spawn()
         assert served.process is not None
-        veredus.connect(served.address, token=token, timeout_s=20).close()
+        veredus.connect(served.address, token=token, timeout_s=20, refused_s=20).close()
         with neighbour(served.address, token=token) as felt:
             before = resident_size(served.process.pid)
             flooded(port, said, 8, 11 if is_full else 0.7)
