@@ -1,14 +1,17 @@
 """A bad argument is told to its caller, before anything changes; nothing else on the connection notices."""
 
 import asyncio
+import ssl
 from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import veredus
 from veredus.client.embedded import Embedded
-from veredus.kernel.errors import Misuse, Refused
+from veredus.kernel.errors import Misuse, Refused, Unavailable
 
 Call = Callable[[Any, str], object]
 
@@ -27,6 +30,8 @@ CALLS: list[tuple[str, str, Call]] = [
     ("bad-start", r"use veredus\.at\(5\)", subscribe(start=5)),
     ("bad-start", r"use veredus\.beginning\(\), head\(\)", subscribe(start=object())),
     ("bad-start", "whole number", lambda _node, _stream: veredus.tail(-1)),
+    ("bad-start", "a timedelta before now", lambda _node, _stream: veredus.since("yesterday")),  # type: ignore[arg-type]
+    ("bad-start", "years 1 to 9999", lambda _node, _stream: veredus.since(timedelta.max)),
     ("bad-name", "must be text, not None", lambda node, _: node.subscribe(None)),
     ("bad-name", "position 1", lambda node, _: node.subscribe("a b")),
     ("bad-name", "subscriber", subscribe(subscriber=5)),
@@ -92,6 +97,14 @@ PUBLICATIONS: list[tuple[str, str, Callable[[Any], object]]] = [
     ("bad-publication", "a key must be bytes or text, not None", lambda p: p.publish(None, b"b")),
     ("bad-publication", "a body must be bytes or text, not 5", lambda p: p.publish("k", 5)),
     ("bad-publication", "a body must be bytes or text, not None", lambda p: p.publish("k", None, {"a": 1})),
+    ("bad-publication", "encode it first, for example with json.dumps", lambda p: p.publish("k", {"a": 1})),
+    ("bad-publication", r"a body .* not \[1\] .*; encode", lambda p: p.publish("k", [1], {"a": 1})),
+    ("bad-publication", "a key must be bytes or text, not \\('k',\\)", lambda p: p.publish(("k",), b"")),
+    ("bad-publication", "a body must be bytes or text, not {}", lambda p: p.publish_many(["k", "k"], [b"", {}])),
+    ("bad-publication", "a key must be bytes or text, not \\[\\]", lambda p: p.publish_many([[]], [b""])),
+    ("bad-event-time", "looks like seconds", lambda p: p.publish("k", b"b", None, 1_763_000_000)),
+    ("bad-event-time", "looks like milliseconds", lambda p: p.publish("k", b"b", None, 1_763_000_000_000)),
+    ("bad-event-time", "like seconds: give", lambda p: p.publish_many(["k"], [b""], None, [1_763_000_000])),
     ("bad-publication", "a body must be bytes or text, not None", lambda p: p.publish_many(["k", "k"], [b"", None])),
     ("bad-publication", "a key must be bytes or text, not 7", lambda p: p.publish_many([7], [b""])),
     ("bad-attribute", "a mapping", lambda p: p.publish("k", b"b", ["a"])),
@@ -151,3 +164,73 @@ def test_connecting_looks_at_its_arguments_before_it_tries(says: str, bad: dict[
         veredus.connect("127.0.0.1:9", **bad)
     with pytest.raises(Misuse, match="an address is text"):
         veredus.connect(7071)  # type: ignore[arg-type]
+
+
+def test_with_asyncio_a_wrong_kind_is_told_by_the_call_itself(node: Embedded, stream: str) -> None:
+    async def publish() -> None:
+        async with veredus.connect_async(node.served.address) as far, far.publisher(stream) as own:
+            with pytest.raises(Misuse, match=r"json\.dumps"):
+                own.publish("k", {"a": 1})  # type: ignore[arg-type]
+            with pytest.raises(Misuse, match=r"json\.dumps"):
+                own.publish_nowait("k", [1])  # type: ignore[arg-type]
+            assert await own.publish("k", b"good") == 1
+
+    asyncio.run(publish())
+
+
+def test_tls_is_given_with_addresses_that_have_it_or_need_none(node: Embedded) -> None:
+    context = ssl.create_default_context()
+    for plain in ("127.0.0.1:9", "veredus+tls://127.0.0.1:9,veredus://127.0.0.1:9"):
+        with pytest.raises(Misuse, match=r"without TLS: write veredus\+tls://"):
+            veredus.connect(plain, tls=context)
+    with veredus.connect(f"unix://{node.served.addresses['unix']}", tls=context) as far:
+        assert far.name == node.name
+
+
+def test_who_speaks_tls_to_a_plain_port_or_not_to_one_for_tls_is_told_so() -> None:
+    certificates = Path(__file__).parents[1] / "runtime" / "certificates"
+    section = {"certificate": str(certificates / "node.pem"), "key": str(certificates / "node.key")}
+    with veredus.embedded(listen={"tcp": "127.0.0.1:0", "tls": "127.0.0.1:0"}, tls=section) as node:
+        places = node.served.addresses
+        with pytest.raises(Unavailable, match="does not answer with TLS there"):
+            veredus.connect(f"veredus+tls://{places['tcp']}", timeout_s=0.5)
+        with pytest.raises(Unavailable, match=r"expects TLS there, write veredus\+tls://"):
+            veredus.connect(f"veredus://{places['tls']}", timeout_s=0.5)
+
+
+def test_white_space_around_a_token_is_no_part_of_it(node: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+    veredus.connect(node.served.address, token=" \n").close()
+    monkeypatch.setenv("VEREDUS_TOKEN", "\n")
+    veredus.connect(node.served.address).close()
+
+
+def test_a_request_that_was_sent_and_not_answered_is_in_doubt_unless_it_only_reads(node: Embedded) -> None:
+    async def ask() -> list[str]:
+        is_held = False
+
+        async def forward(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            while octets := await source.read(1 << 16):
+                if not is_held:
+                    sink.write(octets)
+            sink.close()
+
+        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            near, far = await asyncio.open_unix_connection(node.served.addresses["unix"])
+            try:
+                await asyncio.gather(forward(reader, far), forward(near, writer))
+            finally:
+                far.close()
+                writer.close()
+
+        codes = []
+        async with await asyncio.start_server(relay, "127.0.0.1") as server:
+            host, port = server.sockets[0].getsockname()
+            async with veredus.connect_async(f"{host}:{port}", timeout_s=1) as asked:
+                is_held = True
+                for call in (asked.streams.create("doubtful"), asked.streams.list()):
+                    with pytest.raises(Unavailable) as caught:
+                        await call
+                    codes.append(caught.value.code)
+        return codes
+
+    assert asyncio.run(ask()) == ["in-doubt", "no-answer"]

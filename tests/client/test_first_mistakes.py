@@ -19,6 +19,11 @@ def test_a_wildcard_without_a_scheme_is_refused_with_what_to_write(node: Embedde
     assert (caught.value.code, caught.value.details["pattern"]) == ("bad-pattern", keys)
 
 
+def test_a_scheme_that_is_none_is_named(node: Embedded, stream: str) -> None:
+    with pytest.raises(Refused, match=r"begins with 'glob', which is no scheme \(literal, prefix, tokens, regex\)"):
+        node.subscribe(stream, keys="glob:stock.*")
+
+
 @pytest.mark.parametrize(
     "keys", ["stock.", "a>b", "a*b", "tokens:stock.*", "prefix:stock.*", r"regex:a.*", "literal:*"]
 )

@@ -30,6 +30,7 @@ def bodies_of(subscription: veredus.Subscription, count: int) -> list[bytes]:
         (veredus.tail(3), 8),
         (veredus.tail(100), 1),
         (veredus.since(datetime.now(UTC) - timedelta(days=1)), 1),
+        (veredus.since(timedelta(days=1)), 1),
         (veredus.after("nobody"), 1),
     ],
 )

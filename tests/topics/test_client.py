@@ -383,14 +383,25 @@ def test_a_body_that_is_too_large_is_refused_before_anything_is_asked(
     assert len(questions(around, "PUT")) == 1
 
 
-def test_bodies_are_bytes_of_any_kind_and_nothing_else(opened: Callable[..., Client], around: Scene) -> None:
+def test_bodies_are_bytes_of_any_kind_or_text_and_nothing_else(opened: Callable[..., Client], around: Scene) -> None:
     with opened() as alice:
         alice.put("t", bytearray(b"1"))
         alice.put("t", memoryview(b"23")[1:])
-        for wrong in ("text", 3, None):
-            with pytest.raises(TypeError):
+        alice.put("t", "ä")
+        for wrong in ({}, [1], 3, None):
+            with pytest.raises(Misuse, match="bytes or text"):
                 alice.put("t", wrong)  # type: ignore[arg-type]
-    assert around.server.bodies("t") == [b"1", b"3"]
+    assert around.server.bodies("t") == [b"1", b"3", "ä".encode()]
+
+
+def test_opening_returns_the_client_and_only_a_message_is_done(opened: Callable[..., Client], around: Scene) -> None:
+    alice = opened()
+    assert alice.open() is alice
+    with pytest.raises(Misuse, match="done takes a message that get returned, not None"):
+        alice.done(None)  # type: ignore[arg-type]
+    alice.put_many("t", ["ä", b"1"])
+    alice.close()
+    assert around.server.bodies("t") == ["ä".encode(), b"1"]
 
 
 def test_a_client_is_used_between_opening_and_closing(opened: Callable[..., Client]) -> None:

@@ -126,8 +126,11 @@ def filter_of(keys: str | Iterable[str] | None, where: str | None) -> Filter | N
 def _check_wildcards(pattern: str) -> None:
     """Raise `Refused("bad-pattern")` for what looks like wildcards, and would be taken for the beginning of a key."""
     if has_bare_wildcards(pattern):
+        scheme, colon, _ = pattern.partition(":")
+        said = f"begins with {scheme!r}, which is no scheme (literal, prefix, tokens, regex)"
+        lacks = said if colon and scheme.isalpha() else "has no scheme"
         message = (
-            f"key pattern {pattern!r} has no scheme, so its wildcards would have no effect: write 'tokens:{pattern}'"
+            f"key pattern {pattern!r} {lacks}, so its wildcards would have no effect: write 'tokens:{pattern}'"
             " for"
             f" wildcards, or 'prefix:{pattern}' for keys that begin with these characters"
         )

@@ -139,6 +139,13 @@ class Outcome:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+def _said_of(error: OSError | TimeoutError) -> str:
+    """Why an address cannot be connected to, and what to do where that is known."""
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return "the node does not answer with TLS there: use its listener for TLS, or write veredus://"
+    return str(error) or type(error).__name__
+
+
 def error_of(cause: m.Refusal | m.Fencing) -> VeredusError:
     """What callers see of a refusal or a fencing."""
     if isinstance(cause, m.Fencing):
@@ -288,11 +295,13 @@ class Connection:
         try:
             self._socket = await open_socket(address, self.settings.tls, self.handle)
         except (OSError, TimeoutError) as error:
-            self._reason = f"{address}: {str(error) or type(error).__name__}"
+            self._reason = f"{address}: {_said_of(error)}"
             self._link = None
             outcome.is_nobody_there = isinstance(error, ConnectionRefusedError | FileNotFoundError)
             outcome.error = Unavailable("link-lost", self._reason)
             return outcome
+        hint = "" if address.path or address.is_tls else "; if the node expects TLS there, write veredus+tls://"
+        self._reason = f"{address}: there was no answer{hint}"
         self._flush()
         while not outcome.ended.is_set():
             try:
@@ -364,7 +373,10 @@ class Connection:
             self._opened.set_result(None)
 
     def _lose(self, code: str, message: str) -> None:
-        self._reason = message
+        if self._outcome.is_welcome or code != "link-lost":
+            self._reason = message
+        else:
+            self._reason += f" ({message})"
         kind = Unavailable if code in TRANSIENT else Refused
         self._outcome.error = kind(code, message)
         self._link, self._socket = None, None
@@ -417,7 +429,10 @@ class Connection:
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def ask(self, verb: str, **arguments: Any) -> Any:
-        """The answer to one request. Raises `Refused`, or `Unavailable` when no node answers in time."""
+        """The answer to one request. Raises `Refused`, or `Unavailable` when no node answers in time.
+
+        Then it is `in-doubt` where the request was sent and may have changed something, else `no-answer`.
+        """
         if self.failure is not None:
             raise self.failure
         try:
@@ -434,7 +449,10 @@ class Connection:
             async with asyncio.timeout(self.settings.timeout_s):
                 return await asked.answer
         except TimeoutError:
-            raise Unavailable("no-answer", f"no node answered {verb} in {self.settings.timeout_s:g} s") from None
+            waited = f"no node answered {verb} in {self.settings.timeout_s:g} s"
+            if asked.is_sent and not verb.endswith((".list", ".show")):
+                raise Unavailable("in-doubt", f"{waited}: the node may have done it") from None
+            raise Unavailable("no-answer", f"{waited}") from None
         finally:
             self._asked.pop(asked.request.request, None)
 

@@ -25,6 +25,9 @@ Row: TypeAlias = tuple[AttributeValue | None, ...]
 Policy: TypeAlias = Literal["wait", "fail", "drop"]
 """What to do when no more can be held, or no node is there: wait, raise `Unavailable`, or drop and count."""
 POLICIES = ("wait", "fail", "drop")
+OCTET_KINDS: frozenset[object] = frozenset((bytes, str, bytearray, memoryview))
+OTHER_UNITS = ((10**9, 10**10, "seconds"), (10**12, 4 * 10**12, "milliseconds"))
+"""Numbers that are a time of these decades in another unit, and in microseconds one of early 1970."""
 PLAIN_KEY_SIZE = KEY_SIZE_MAX // 4
 """A key of so many characters fits, whatever they take in UTF-8."""
 
@@ -70,12 +73,20 @@ def getter_of(names: tuple[str, ...]) -> Callable[[Any], Row]:
     return lambda attributes: tuple([attributes[name] for name in names])
 
 
+def check_listed_kinds(keys: Iterable[object], bodies: Iterable[object]) -> None:
+    """As `check_kinds`, at once for all where nothing is to be said of them."""
+    if not {*map(type, keys), *map(type, bodies)} <= OCTET_KINDS:
+        check_kinds(keys, bodies)
+
+
 def check_kinds(keys: Iterable[object], bodies: Iterable[object]) -> None:
     """Raise `Misuse("bad-publication")` for a key that is no bytes or text, or a body that is neither."""
     for kind, values in (("key", keys), ("body", bodies)):
         for value in values:
             if not isinstance(value, str | bytes | bytearray | memoryview):
                 hint = "; for an empty one use b''" if value is None else ""
+                if isinstance(value, dict | list | tuple):
+                    hint = "; encode it first, for example with json.dumps"
                 raise Misuse("bad-publication", f"a {kind} must be bytes or text, not {shown(value)}{hint}")
 
 
@@ -101,11 +112,8 @@ def listed_of(
     mappings = None if attributes is None else [None if a is None else dict(a) for a in attributes]
     if len(keys) != count or any(column is not None and len(column) != count for column in (times, mappings)):
         raise Misuse("bad-lengths", "keys, bodies, attributes and event times must have the same length")
-    try:
-        size = check_sizes(keys, bodies, limits.body_size_max)
-    except TypeError:
-        check_kinds(keys, bodies)
-        raise
+    check_listed_kinds(keys, bodies)
+    size = check_sizes(keys, bodies, limits.body_size_max)
     for names in dict.fromkeys(map(tuple, filter(None, mappings or ()))):
         check_names(names, limits.attributes_max)
     return Listed(list(keys), list(bodies), times, mappings=mappings), size
@@ -126,4 +134,11 @@ def event_time_us(when: EventTime) -> int:
     if type(when) is not int or not EVENT_TIME_MIN_US <= when <= EVENT_TIME_MAX_US:
         message = f"an event time must be an aware datetime or whole microseconds, of the years 1 to 9999, not {when!r}"
         raise Misuse("bad-event-time", message)
+    for least, end, unit in OTHER_UNITS:
+        if least <= when < end:
+            message = (
+                f"{when} as an event time looks like {unit}: give microseconds since the Unix epoch, or an aware"
+                " datetime, which may also be one of early 1970"
+            )
+            raise Misuse("bad-event-time", message)
     return when

@@ -31,6 +31,7 @@ from veredus.kernel.octets import Octets
 
 from .arguments import check_octets, check_whole
 from .given import (
+    OCTET_KINDS,
     PLAIN_KEY_SIZE,
     Attributes,
     EventTime,
@@ -171,6 +172,8 @@ class Intake(Turns):
             # Both None is the one way in which attributes and event time are the same object.
             if (
                 attributes is not event_time  # type: ignore[comparison-overlap]
+                or body.__class__ not in OCTET_KINDS
+                or key.__class__ not in OCTET_KINDS
                 or len(key) > self._key_size
                 or len(body) > self._body_size
             ):
@@ -178,6 +181,8 @@ class Intake(Turns):
                 if (
                     values is None
                     or event_time is not None
+                    or body.__class__ not in OCTET_KINDS
+                    or key.__class__ not in OCTET_KINDS
                     or len(key) > self._key_limit
                     or len(body) > self._body_size
                 ):
@@ -195,9 +200,6 @@ class Intake(Turns):
             if number > self._number_end:
                 self._turn()
             return number
-        except TypeError:
-            check_kinds((key,), (body,))
-            raise
         finally:
             self._is_busy = False
 
@@ -205,6 +207,7 @@ class Intake(Turns):
         self, key: bytes | str, body: Octets | str, attributes: Attributes | None, event_time: EventTime | None
     ) -> int:
         """As `put`, whatever it takes."""
+        check_kinds((key,), (body,))
         if attributes is not None and type(attributes) is not dict:
             check_mapping(attributes)
         size = len(body)

@@ -194,12 +194,18 @@ async def open_node(
     check_seconds("refused_s", refused_s, may_be_none=False)
     if token is not None:
         check_text("token", token, TOKEN_SIZE_MAX)
+        token = token.strip()
     if tls is not None and not isinstance(tls, ssl.SSLContext):
         raise Misuse("bad-argument", f"tls is an ssl.SSLContext, not {shown(tls)}", argument="tls")
+    parsed = parse_addresses(addresses or (os.environ.get("VEREDUS_ADDRESS", "") or DEFAULT_ADDRESS,))
+    plain = [str(address) for address in parsed if not address.is_tls and not address.path]
+    if tls is not None and plain:
+        message = f"tls is given, and {plain[0]} is an address without TLS: write veredus+tls://host:port"
+        raise Misuse("bad-argument", message, argument="tls")
     settings = ConnectionSettings(
-        parse_addresses(addresses or (os.environ.get("VEREDUS_ADDRESS", "") or DEFAULT_ADDRESS,)),
+        parsed,
         client,
-        os.environ.get("VEREDUS_TOKEN", "") if token is None else token,
+        os.environ.get("VEREDUS_TOKEN", "").strip() if token is None else token,
         tls,
         timeout_s,
         refused_s,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from veredus.delivery.publication import microseconds_of
 from veredus.kernel.errors import Misuse
@@ -29,8 +29,19 @@ def at(sequence: int) -> Start:
     return Start(StartKind.SEQUENCE, _checked(sequence))
 
 
-def since(when: datetime | int) -> Start:
-    """At the first publication appended at `when` or later: an aware datetime, or microseconds since the Unix epoch."""
+def since(when: datetime | timedelta | int) -> Start:
+    """At the first publication appended at `when` or later.
+
+    An aware datetime, a timedelta before now, or microseconds since the Unix epoch. Raises `Misuse("bad-start")`.
+    """
+    if isinstance(when, timedelta):
+        try:
+            when = datetime.now(UTC) - when
+        except OverflowError:
+            raise Misuse("bad-start", f"{when} before now is not in the years 1 to 9999") from None
+    if not isinstance(when, datetime) and type(when) is not int:
+        message = f"since takes an aware datetime, a timedelta before now or microseconds since 1970, not {when!r}"
+        raise Misuse("bad-start", message)
     try:
         return Start(StartKind.TIME, max(0, when if isinstance(when, int) else microseconds_of(when)))
     except ValueError as error:

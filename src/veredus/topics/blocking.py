@@ -17,7 +17,7 @@ from veredus.protocols.topics.conversation import RETRIES_MAX
 from veredus.protocols.topics.many import COUNT_MAX
 
 from .client import ANSWER_S, BODY_SIZE_MAX, DIRECTORY, home_of_one
-from .operations import Message, Operations, checked_count, packed_of, pauses
+from .operations import Message, Operations, checked_count, octets_of, packed_of, pauses
 
 
 class Client:
@@ -41,10 +41,11 @@ class Client:
         self._hands: dict[str, Lock] = {}
         """One caller has to do with a topic at a time, until it was told what became of that."""
 
-    def open(self) -> None:
-        """Take the client's directory. Raises `Refused("client-in-use")` when another process has it."""
+    def open(self) -> Self:
+        """Take the client's directory; the client. Raises `Refused("client-in-use")` when another process has it."""
         self._thread.run(self._home.open())
         self._operations.open()
+        return self
 
     def close(self) -> None:
         """Bring to its end what is under way, and let go of the directory; what was got counts as handed over."""
@@ -62,13 +63,13 @@ class Client:
         """Forget which message of the topic came last; as `AsyncClient.forget_last`."""
         self._thread.run(self._operations.forget_last(topic))
 
-    def put(self, topic: str, body: Octets, *, key: bytes = b"") -> None:
+    def put(self, topic: str, body: Octets | str, *, key: bytes = b"") -> None:
         """Put a message; as `AsyncClient.put`."""
         with self._hands.setdefault(topic, Lock()):
-            self._thread.run(self._operations.put(topic, bytes(memoryview(body)), key=key))
+            self._thread.run(self._operations.put(topic, octets_of(body), key=key))
             self._thread.run(self._operations.told(topic))
 
-    def put_many(self, topic: str, bodies: Sequence[Octets], *, key: bytes = b"") -> None:
+    def put_many(self, topic: str, bodies: Sequence[Octets | str], *, key: bytes = b"") -> None:
         """Put some thousands of messages at once, all of them or none; as `AsyncClient.put_many`."""
         if not bodies:
             return

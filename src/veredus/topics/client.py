@@ -15,7 +15,7 @@ from veredus.protocols.topics.conversation import RETRIES_MAX
 from veredus.protocols.topics.many import COUNT_MAX
 
 from .home import Home, HomeSettings
-from .operations import Message, Operations, check_named, checked_count, packed_of, pauses
+from .operations import Message, Operations, check_named, checked_count, octets_of, packed_of, pauses
 from .states import directory_name
 
 ANSWER_S = 0.1
@@ -60,7 +60,7 @@ class GroupClient:
         """
         await self._operations.forget_last(topic)
 
-    async def put(self, topic: str, body: Octets, *, key: bytes = b"") -> None:
+    async def put(self, topic: str, body: Octets | str, *, key: bytes = b"") -> None:
         """Put a message: all who are subscribed get it, once.
 
         Raises `Misuse("too-large")`, `Refused`, or `Unavailable`: then nobody knows whether it was put, and the next
@@ -69,10 +69,10 @@ class GroupClient:
         killed as it is told, and tries again, puts once.
         """
         async with self._hands.setdefault(topic, asyncio.Lock()):
-            await self._operations.put(topic, bytes(memoryview(body)), key=key)
+            await self._operations.put(topic, octets_of(body), key=key)
             await self._operations.told(topic)
 
-    async def put_many(self, topic: str, bodies: Sequence[Octets], *, key: bytes = b"") -> None:
+    async def put_many(self, topic: str, bodies: Sequence[Octets | str], *, key: bytes = b"") -> None:
         """Put some thousands of messages at once, all of them or none; with 4 bytes each, at most `body_size_max`.
 
         Raises as `put` does; then the next put of the same messages is the same put, tried again.
@@ -154,10 +154,11 @@ class AsyncClient(GroupClient):
         self._home = home_of_one(client_id, proxies, directory, answer_s, retries_max, body_size_max)
         super().__init__(client_id, self._home)
 
-    async def open(self) -> None:
-        """Take the client's directory. Raises `Refused("client-in-use")` when another process has it."""
+    async def open(self) -> Self:
+        """Take the client's directory; the client. Raises `Refused("client-in-use")` when another process has it."""
         await self._home.open()
         self._operations.open()
+        return self
 
     async def close(self) -> None:
         """Bring to its end what is under way, and let go of the directory; what was got counts as handed over."""

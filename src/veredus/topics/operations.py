@@ -203,11 +203,14 @@ class Operations:
         check_named("topic", topic)
         return await self._run(self._take(topic, count_max))
 
-    async def done(self, message: Message) -> None:
+    async def done(self, message: object) -> None:
         """The caller is done with a message that it has, and with those that it got before.
 
         Raises `Unavailable` where that cannot be written.
         """
+        if not isinstance(message, Message):
+            said = f"done takes a message that get returned, not {message!r:.60}"
+            raise Misuse("bad-argument", said, argument="message")
         await self._run(self._done(message))
 
     async def _done(self, message: Message) -> None:
@@ -407,12 +410,22 @@ def check_named(kind: str, word: str) -> None:
         raise Refused("bad-word", said, kind=kind, word=word)
 
 
-def packed_of(bodies: Sequence[Octets]) -> bytes:
+def packed_of(bodies: Sequence[Octets | str]) -> bytes:
     """Many messages as one body. Raises `Misuse("too-many")`."""
     if len(bodies) > COUNT_MAX:
         said = f"one put_many may have at most {COUNT_MAX} messages, and these are {len(bodies)}: put them in parts"
         raise Misuse("too-many", said)
-    return pack([bytes(memoryview(body)) for body in bodies])
+    return pack([octets_of(body) for body in bodies])
+
+
+def octets_of(body: object) -> bytes:
+    """The bytes of a message: text as UTF-8. Raises `Misuse("bad-argument")` for what is neither."""
+    if isinstance(body, str):
+        return body.encode()
+    if not isinstance(body, bytes | bytearray | memoryview):
+        hint = ": encode it first, for example with json.dumps" if isinstance(body, dict | list | tuple) else ""
+        raise Misuse("bad-argument", f"a body must be bytes or text, not {body!r:.60}{hint}", argument="body")
+    return bytes(body)
 
 
 def checked_count(count_max: int) -> int:
