@@ -51,6 +51,10 @@ class Scene:
         is_odd = self.clients.index(client) % 2
         return self.proxies[::-1] if is_odd else self.proxies
 
+    def is_by_page(self, client: str) -> bool:
+        """Whether it knows the specification alone: half of the clients of each proxy do."""
+        return self.clients.index(client) // 2 % 2 == 1
+
 
 def load_scene(directory: Path) -> Scene:
     """What `Scene.store` wrote."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from accounts import FAILED, GOT, PUT, SUBSCRIBED, Account, body_of, digest_of, index_of, read_account
+from by_page import PageClient
 from scene import END, OPEN, Scene, load_scene, read_flights
 
 from veredus.kernel.errors import Refused, Unavailable
@@ -66,7 +67,13 @@ class Life:
             if scene.putter_of(index) == name and index not in put
         ]
         """What is still to be put, in order."""
-        self._client = AsyncClient(name, proxies=scene.proxies_of(name), directory=directory / "clients")
+        proxies = scene.proxies_of(name)
+        self._client: AsyncClient | PageClient
+        if scene.is_by_page(name):
+            last_ids = {line.topic: line.message_id for line in lines if line.kind == GOT}
+            self._client = PageClient(name, proxies=proxies, last_ids=last_ids)
+        else:
+            self._client = AsyncClient(name, proxies=proxies, directory=directory / "clients")
 
     async def live(self) -> None:
         """Do all that is left to do; ends when nothing more can come."""
