@@ -2,7 +2,7 @@
 
 There each player is a principal of its own; of some an *heir*, who may take names over, starts the later processes. A
 *usurper* may do all but that, and asks for everybody's names. `Owners` stands at the streams floor: whoever asks for a
-name that somebody else owns must hear `forbidden`, and nothing else; the owner never hears it.
+name that somebody else owns must hear `forbidden`, or that the disk is full, and nothing else; the owner never hears it.
 Source: the design, section 5; docs/how-to/secure.md.
 """
 
@@ -69,7 +69,8 @@ class Owners:
         """The floor said something. Raises `Violation` where the owner gets no name, or others get it."""
         key = getattr(effect, "session", -1), getattr(effect, "request", 0)
         asked, name, owner = self._asked.get(key, (None, (), ""))
-        is_forbidden = isinstance(effect, x.Refuse) and effect.code == "forbidden"
+        # A disk that takes nothing is said to all who have waited for it, before anybody is judged.
+        is_forbidden = isinstance(effect, x.Refuse) and effect.code in ("forbidden", "disk-full")
         if asked is None or not isinstance(effect, _ANSWERS):
             return
         principal, known = asked.principal, self._known.get(name, "")

@@ -38,7 +38,7 @@ from .world import MICROSECOND, MILLISECOND, Violation, World
 
 RUN_CHANNEL = 1
 OTHER = ("commit-other-rows", "commit-other-streams")
-LOST = ("unknown-stage", "commit-id-behind", "gap", "straddles", "unknown-run")
+LOST = ("unknown-stage", "bad-contents", "commit-id-behind", "gap", "straddles", "unknown-run")
 """What a sink is never told that does as it should, by a node that forgets nothing."""
 
 
@@ -136,11 +136,15 @@ class SinkProcess(Peer):
                     raise Violation("exchange", f"{self.name} is refused: {code}, {message}")
                 self.world.tell(self.name, f"is refused: {code}, {message}")
                 attempt = self._attempt
-                if attempt is not None and (code == "unknown-stage" or (code == "disk-full" and self.die.chance(0.5))):
+                is_given_up = code in ("unknown-stage", "bad-contents") or (
+                    code == "disk-full" and self.die.chance(0.5)
+                )
+                if attempt is not None and is_given_up:
                     # What is refused is visible nowhere: another attempt stages everything anew.
                     attempt.is_asked = False
-                if code == "too-many-stages":
-                    # Those whose grants were lost with a link: nobody knows their numbers, a newer run drops them.
+                if code in ("too-many-stages", "unknown-run"):
+                    # Stages whose grants were lost with a link: nobody knows their numbers, a newer run drops them. Or
+                    # the node has lost the run itself with its disk: whoever writes again does so under a new one.
                     self._sink.follow_later()
                     self.stop(f"begins anew: {code}")
                 else:
