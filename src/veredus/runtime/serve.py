@@ -447,9 +447,9 @@ class Node:
         if self._doors is not None:
             yield Reading("veredus_unwritten_bytes", self._doors.sending.size)
             yield Reading("veredus_unwritten_abandoned", self._doors.sending.abandoned_count)
-        if self._group is not None:
-            yield Reading("veredus_datagrams_sent", self._group.sent_count)
-            yield Reading("veredus_datagrams_dropped", self._group.dropped_count)
+        group = self._group
+        yield Reading("veredus_datagrams_sent", 0 if group is None else group.sent_count)
+        yield Reading("veredus_datagrams_dropped", 0 if group is None else group.dropped_count)
 
     def _why_not_audited(self) -> str:
         is_required = self._audit is not None and self.settings.audit.required
