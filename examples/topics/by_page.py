@@ -1,9 +1,9 @@
 """A client that knows the specification alone, over REQ sockets of its own: half of the clients of a run are like this.
 
-It keeps nothing beside its account, which is what the page has in its directory: the id that it was given last is in its
-last line of a topic, and the counter of a put is the place of its flight, which grows and is the same where it is tried
-again. What the page leaves open is done as its readers would: an answer is waited for half a second, a question asked
-four times on a new socket each, and then of the next proxy.
+It keeps nothing beside its account, which is what the page has in its directory: the id that it was given last is in
+its last line of a topic, and the counter of a put is the place of its flight, which grows and is the same where it is
+tried again. What the page leaves open is done as its readers would: an answer is waited for half a second, a question
+asked four times on a new socket each, and then of the next proxy.
 Source: seed 000, sections 3 to 5.
 """
 
