@@ -45,7 +45,7 @@ def test_faults_can_be_chosen_and_unknown_ones_are_refused(capsys: pytest.Captur
     assert "kill" not in "".join(said)
     with pytest.raises(SystemExit):
         campaign.main(["--faults", "meteor"], said.append)
-    assert "there is no 'meteor'" in capsys.readouterr().err
+    assert "there is no fault 'meteor'" in capsys.readouterr().err
 
 
 # ── planted bugs ─────────────────────────────────────────────────────────────────────────────────────────────────────
