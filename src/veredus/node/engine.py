@@ -99,6 +99,8 @@ class NodeEngine:
         self._wants_checkpoint = False
         self._link_timers: Deadlines[int] = Deadlines()
         self._queue: deque[object] = deque()
+        self._turns_given: deque[TurnGiven] = deque()
+        """Each is taken when nothing waits in the queue: what a link says of its turn overtakes nothing said to it."""
         self._out: list[object] = []
 
     def handle(self, event: object, now: Now) -> Sequence[object]:
@@ -133,9 +135,9 @@ class NodeEngine:
     # ── the chain ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _follow(self, now: Now) -> None:
-        queue = self._queue
-        while queue:
-            event = queue.popleft()
+        queue, turns = self._queue, self._turns_given
+        while queue or turns:
+            event = queue.popleft() if queue else turns.popleft()
             handler = self._routes.get(type(event))
             if handler is None:
                 self._out.append(event)
@@ -352,7 +354,7 @@ class NodeEngine:
             self._tell_floor(event, now)
         for rested in self.quotas.rested(now):
             self._tell_link(LinkDrained(rested), now)
-        self._queue.extend(self._pacing.due(now))
+        self._turns_given.extend(self._pacing.due(now))
         for number in self._link_timers.due(now.monotonic_ns):
             link = self.links[number]
             if _is_due(link.deadline(), now):
