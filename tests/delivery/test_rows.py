@@ -187,3 +187,29 @@ def test_an_event_time_of_64_bits_without_a_sign_is_refused_by_itself() -> None:
         else:
             with pytest.raises(PeerFault, match="64 bits"):
                 decode_rows(payload, 1, 1)
+
+
+BOMBS = {
+    "attributes of no row": [[b"k"], [b""], None, [{}] * 1_000_000, None],
+    "a list as an attribute": [[b"k"], [b""], None, [{"a": [[]] * 1_000_000}], None],
+    "a map as an attribute": [[b"k"], [b""], None, [{"a": {"b": [{}] * 1_000_000}}], None],
+    "keys of no row": [[b""] * 1_000_000, [b""], None, None, None],
+    "event times of no row": [[b"k"], [b""], [1 << 40] * 1_000_000, None, None],
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_octets_that_would_become_a_hundredfold_are_refused_before_anything_is_built(name: str) -> None:
+    payload = msgspec.msgpack.encode(BOMBS[name])
+    tracemalloc.start()
+    with pytest.raises(PeerFault):
+        decode_rows(payload, 1, 64)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * len(payload) + (1 << 16)
+
+
+def test_large_rows_with_attributes_of_each_kind_are_taken_as_small_ones_are() -> None:
+    attributes = {"a": True, "b": 1, "c": 1.5, "d": "x" * 300, "e": bytes(300), "f": datetime(2020, 1, 1, tzinfo=UTC)}
+    rows = Rows([b"k"] * 2, [bytes(100_000)] * 2, None, [attributes, None])
+    assert decode_rows(encode_rows(rows), 2, 64) == rows
