@@ -16,7 +16,7 @@ from veredus.matching import Filter
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps import native
 from veredus.protocols.zeps.native import Frame, Kind, Receipt
-from veredus.protocols.zeps.parsing import GROWTH_SIZE_MAX, READ_SIZE, FrameParser
+from veredus.protocols.zeps.parsing import GROWTH_SIZE_MAX, READ_SIZE, REQUEST_SIZE_MAX, FrameParser
 from veredus.streams.exchange import Durability, SettleMode, Start, StartKind
 
 from .place import batch
@@ -345,3 +345,11 @@ def test_a_header_that_is_signed_anew_is_still_an_offer() -> None:
     _, again = native.decode_offer(one(b"".join(native.encode_offer(3, record))), BatchLimits())
     check_header(again, BatchLimits())
     assert again.epoch == 9
+
+
+def test_a_request_is_too_large_from_its_head_on_where_other_frames_are_not() -> None:
+    for kind, is_taken in ((Kind.REQUEST, False), (Kind.OFFER, True)):
+        parser = FrameParser(SIZE_MAX)
+        assert parser.feed(native.HEAD.pack(REQUEST_SIZE_MAX + 1, kind, 0, 0)) == []
+        assert (parser.fault is None) == is_taken
+        assert is_taken or "at most 1048576 bytes" in str(parser.fault)

@@ -13,12 +13,15 @@ from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets
 from veredus.protocols.links import NOTHING, Unfinished
 
-from .native import HEAD, HEAD_SIZE, KNOWN_KINDS, OPTIONAL_KIND, REQUIRED_FLAGS, Frame
+from .native import HEAD, HEAD_SIZE, KNOWN_KINDS, OPTIONAL_KIND, REQUIRED_FLAGS, Frame, Kind
 
 READ_SIZE = 256 << 10
 """How much memory is offered to one read, in bytes, unless a larger frame is on its way."""
 GROWTH_SIZE_MAX = 1 << 20
 """A frame gets memory for what has arrived of it, twice, and this much more: a claimed size alone buys nothing."""
+REQUEST_SIZE_MAX = 1 << 20
+"""The largest body of a REQUEST: its arguments are any map, an octet of which can become an object of a hundred."""
+_REQUEST = int(Kind.REQUEST)
 
 
 class FrameParser:
@@ -82,7 +85,12 @@ class FrameParser:
             self._needed = HEAD_SIZE
             return None
         size, kind, flags, channel = HEAD.unpack_from(view, start)
-        if size > self.size_max or flags & REQUIRED_FLAGS or kind not in KNOWN_KINDS:
+        if (
+            size > self.size_max
+            or flags & REQUIRED_FLAGS
+            or kind not in KNOWN_KINDS
+            or (size > REQUEST_SIZE_MAX and kind == _REQUEST)
+        ):
             self.fault = _head_fault(size, kind, flags, self.size_max)
             if self.fault is not None:
                 return None
@@ -138,6 +146,8 @@ class FrameParser:
 
 
 def _head_fault(size: int, kind: int, flags: int, size_max: int) -> PeerFault | None:
+    if kind == _REQUEST:
+        size_max = min(size_max, REQUEST_SIZE_MAX)
     if size > size_max:
         return PeerFault("too-large", f"a frame may have at most {size_max} bytes, this one announces {size}")
     if flags & REQUIRED_FLAGS:
