@@ -11,7 +11,7 @@ Source: the design, section 4.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -35,6 +35,10 @@ _SHORT = msgspec.Meta(max_length=ROWS_COUNT_TAKEN_MAX)
 _FEW = msgspec.Meta(max_length=_ATTRIBUTES_MAX)
 
 
+RawAttributes: TypeAlias = Annotated[list[Annotated[dict[str, msgspec.Raw], _FEW] | None], _SHORT]
+"""The attributes of rows, no value of which is built yet."""
+
+
 class _RowsPayload(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     keys: Annotated[list[bytes], _SHORT]
     bodies: Annotated[list[bytes], _SHORT]
@@ -47,7 +51,7 @@ class _Outline(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=F
     keys: msgspec.Raw
     bodies: msgspec.Raw
     event_times_us: msgspec.Raw
-    attributes: Annotated[list[Annotated[dict[str, msgspec.Raw], _FEW] | None], _SHORT] | None
+    attributes: RawAttributes | None
     rows: msgspec.Raw
 
 
@@ -65,7 +69,7 @@ def decode_rows(payload: Octets, count: int, attributes_max: int) -> Rows:
     """The rows of a payload of `count` rows, validated. Raises `PeerFault`."""
     try:
         if len(payload) > _LOOKED_THROUGH_SIZE:
-            _check_flat(_outlined(payload))
+            check_flat(_outlined(payload).attributes)
         taken = _decode(payload)
     except (ValueError, RecursionError) as error:  # msgspec.DecodeError is one; bad text, dates, nesting raise others
         raise PeerFault("bad-batch", f"the row payload does not decode: {error}") from None
@@ -82,8 +86,9 @@ def decode_rows(payload: Octets, count: int, attributes_max: int) -> Rows:
     return Rows(keys, bodies, times, attributes, rows)
 
 
-def _check_flat(outline: _Outline) -> None:
-    for attributes in outline.attributes or ():
+def check_flat(rows: RawAttributes | None) -> None:
+    """Raise `PeerFault("bad-batch")` for an attribute that is an array or a map, whatever that holds."""
+    for attributes in rows or ():
         for name, value in (attributes or {}).items():
             if bytes(memoryview(value)[:1])[0] in _NESTED:
                 raise PeerFault(

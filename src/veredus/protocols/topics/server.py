@@ -54,6 +54,7 @@ from .messages import (
 )
 from .putting import PutEnded, Puts
 from .questions import Questions, Then
+from .transfer import PART_COUNT_MAX
 
 _OWN, _PUTS, _GETS, _MOVES = 0, 1, 2, 3
 _KINDS_COUNT = 4
@@ -82,7 +83,7 @@ class ServerSettings:
     requests_max: int = 10_000
     principal: str = LOCAL
     """Whom the streams floor takes everybody for who asks: nobody has proved anything here."""
-    part_count_max: int = 4096
+    part_count_max: int = PART_COUNT_MAX
     """So many rows of a topic that is given away are in one TRANSFER."""
 
 

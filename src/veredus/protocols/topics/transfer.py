@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import starmap
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,7 @@ from veredus.delivery.columns import encode_columns
 from veredus.delivery.payload import columns_of, read_rows
 from veredus.delivery.publication import AttributeValue, Rows
 from veredus.delivery.record import ENVELOPE_SIZE, records_in
+from veredus.delivery.rows import ROWS_COUNT_TAKEN_MAX, RawAttributes, check_flat
 from veredus.kernel.errors import InvariantBroken, PeerFault, Refused
 from veredus.kernel.names import U63_MAX, checked_name
 from veredus.kernel.octets import Octets
@@ -82,6 +83,11 @@ class Sources(msgspec.Struct, frozen=True, tag="sources"):
     sources: list[tuple[str, int, bytes]]
 
 
+PART_COUNT_MAX = ROWS_COUNT_TAKEN_MAX
+"""The most rows of a part."""
+_SHORT = msgspec.Meta(max_length=PART_COUNT_MAX)
+
+
 class RowsPart(msgspec.Struct, frozen=True, tag="rows"):
     """Rows of the giver's stream, in ascending sequences; a column each, the bodies in the messages.
 
@@ -89,15 +95,19 @@ class RowsPart(msgspec.Struct, frozen=True, tag="rows"):
     """
 
     incarnation: bytes
-    sequences: list[int]
-    times_us: list[int]
-    event_times_us: list[int]
-    keys: list[bytes]
-    attributes: list[dict[str, Any] | None]
-    clients: list[str]
+    sequences: Annotated[list[int], _SHORT]
+    times_us: Annotated[list[int], _SHORT]
+    event_times_us: Annotated[list[int], _SHORT]
+    keys: Annotated[list[bytes], _SHORT]
+    attributes: Annotated[list[dict[str, Any] | None], _SHORT]
+    clients: Annotated[list[str], _SHORT]
     """Who put a row, "" for one that was published otherwise."""
-    counters: list[int]
+    counters: Annotated[list[int], _SHORT]
     offset_us: Bounds
+
+
+class _Outline(msgspec.Struct):
+    attributes: RawAttributes | None = None
 
 
 class End(msgspec.Struct, frozen=True, tag="end"):
@@ -128,6 +138,7 @@ class Heard(msgspec.Struct, frozen=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_part = msgspec.msgpack.Decoder(Part).decode
+_decode_outline = msgspec.msgpack.Decoder(_Outline).decode
 _decode_heard = msgspec.msgpack.Decoder(Heard).decode
 
 
@@ -142,8 +153,9 @@ def decode_part(transfer: Transfer) -> Part:
         said = "these servers send an extended TRANSFER, and this one is not extended"
         raise PeerFault("bad-message", f"{said}: use the same kind of server on both sides")
     try:
+        check_flat(_decode_outline(transfer.beyond).attributes)
         part: Part = _decode_part(transfer.beyond)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, PeerFault) as error:
         raise PeerFault("bad-message", f"the extension of a TRANSFER does not decode: {error}") from None
     if isinstance(part, RowsPart):
         _check_rows(part, len(transfer.messages))
