@@ -166,7 +166,7 @@ def test_a_subscriber_that_does_not_follow_has_settled_what_it_printed(run_vered
 def test_a_gap_is_told_and_has_an_exit_code_of_its_own(run_veredus: Veredus, tmp_path: Path) -> None:
     run_veredus("pub", "trades", "--file", written(tmp_path, *map(str, range(1, 11))))
     run_veredus("sub", "trades", "--subscriber", "risk", "--count", "1")
-    assert run_veredus("stream", "trim", "trades", "--keep", "2").code == Exit.OK
+    assert run_veredus("stream", "trim", "trades", "--keep", "2", "--yes").code == Exit.OK
     read = run_veredus("sub", "trades", "--subscriber", "risk", "--count", "2")
     assert (read.code, read.lines) == (Exit.GAP, ["9", "10"])
     assert "gap: sequences 2 to 8 are not available" in read.err

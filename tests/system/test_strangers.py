@@ -120,6 +120,6 @@ def test_a_bad_certificate_is_turned_away_on_either_side_and_a_good_one_names_it
 def test_a_node_with_a_certificate_that_cannot_be_used_does_not_start_and_names_it(tmp_path: Path) -> None:
     settings = {"LISTEN_TCP": "", "LISTEN_TLS": "127.0.0.1:0", "TLS_CERTIFICATE": NODE, "TLS_KEY": DESK_KEY}
     served = ServedNode(tmp_path / "journal", settings)
-    assert served.spawn().wait(20) == 3
-    assert "[bad-certificate]" in served.said()
+    assert served.spawn().wait(20) == 2
+    assert "[bad-settings]" in served.said()
     assert "desk-1.key" in served.said()

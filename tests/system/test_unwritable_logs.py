@@ -19,6 +19,7 @@ from tests.processes import Child, free_port
 from tests.system.serving import ServedNode
 from veredus.cli.exits import Exit
 from veredus.client.blocking import connect
+from veredus.kernel.errors import Unavailable
 
 pytestmark = [
     pytest.mark.slow,
@@ -92,7 +93,8 @@ def test_a_node_that_fails_says_so_by_its_code_also_where_its_log_is_full(tmp_pa
     with unwritable("full disk") as descriptor:
         try:
             process = served.spawn(descriptor)
-            with connect(served.address, timeout_s=20) as node:
+            # The second publication is in doubt, and the connection says so when it is closed.
+            with pytest.raises(Unavailable, match="not confirmed 1"), connect(served.address, timeout_s=20) as node:
                 publisher = node.publisher("s", source="p")
                 publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
                 switch.write_text("sync")
