@@ -93,13 +93,14 @@ def test_a_node_that_fails_says_so_by_its_code_also_where_its_log_is_full(tmp_pa
     with unwritable("full disk") as descriptor:
         try:
             process = served.spawn(descriptor)
-            # The second publication is in doubt, and the connection says so when it is closed.
-            with pytest.raises(Unavailable, match="not confirmed 1"), connect(served.address, timeout_s=20) as node:
-                publisher = node.publisher("s", source="p")
-                publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
-                switch.write_text("sync")
-                publisher.publish("k", b"2")
-                assert process.wait(20) == Exit.UNAVAILABLE
+            node = connect(served.address, timeout_s=20)
+            publisher = node.publisher("s", source="p")
+            publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
+            switch.write_text("sync")
+            publisher.publish("k", b"2")
+            assert process.wait(20) == Exit.UNAVAILABLE
+            with pytest.raises(Unavailable, match="not confirmed 1"):
+                node.close()
         finally:
             served.kill()
 
