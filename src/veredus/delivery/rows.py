@@ -91,9 +91,7 @@ def check_flat(rows: RawAttributes | None) -> None:
     for attributes in rows or ():
         for name, value in (attributes or {}).items():
             if bytes(memoryview(value)[:1])[0] in _NESTED:
-                raise PeerFault(
-                    "bad-batch", f"attribute {name!r} is neither bool, integer, float, text, bytes nor timestamp"
-                )
+                raise _no_attribute(name)
 
 
 def _check_attributes(rows: list[dict[str, AttributeValue] | None], attributes_max: int) -> None:
@@ -108,9 +106,7 @@ def _check_attributes(rows: list[dict[str, AttributeValue] | None], attributes_m
             if known is None:
                 _check_name(name)
                 if kind not in _KINDS:
-                    raise PeerFault(
-                        "bad-batch", f"attribute {name!r} is neither bool, integer, float, text, bytes nor timestamp"
-                    )
+                    raise _no_attribute(name)
                 kinds[name] = kind
                 # Of all rows together: as columns, each name costs a place in every row.
                 if len(kinds) > attributes_max:
@@ -127,6 +123,11 @@ def _check_attributes(rows: list[dict[str, AttributeValue] | None], attributes_m
                 raise PeerFault("bad-batch", f"attribute {name!r}: a timestamp has no time zone")
     for name in mixed:
         _check_exact(name, rows)
+
+
+def _no_attribute(name: str) -> PeerFault:
+    what = "neither bool, integer, float, text, bytes nor timestamp"
+    return PeerFault("bad-batch", f"attribute {name!r} is {what}")
 
 
 def _check_name(name: str) -> None:
