@@ -2,10 +2,13 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.processes import Child
 
 ROOT = Path(__file__).parent.parent
 SPARK_TIMEOUT_SECONDS = 300
@@ -31,3 +34,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if not item.get_closest_marker("timeout"):
                 item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_SECONDS))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_child_is_left() -> Iterator[None]:
+    """Tests wait for the end of each process they began: one that is left fails another test, minutes later."""
+    before = set(Child.begun)
+    yield
+    left = [child.args for child in set(Child.begun) - before if child.returncode is None]
+    assert not left, f"nobody waited for the end of {left}"

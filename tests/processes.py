@@ -14,7 +14,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakSet
 
 LIFE_S = 45.0
 """Less than a test may take, so that the test itself says what did not end."""
@@ -26,9 +27,13 @@ _places = count(os.getpid() * 61)
 class Child(subprocess.Popen[bytes]):
     """A process in a group of its own, which is killed when its time is over or its `with` block is left."""
 
+    begun: ClassVar[WeakSet[Child]] = WeakSet()
+    """All of this process that somebody still holds."""
+
     def __init__(self, arguments: Sequence[str], *, life_s: float = LIFE_S, **options: Any) -> None:
         """Start it; `options` are those of `subprocess.Popen`."""
         super().__init__(arguments, start_new_session=True, **options)
+        Child.begun.add(self)
         self._watch = threading.Timer(life_s, self.kill)
         self._watch.daemon = True
         self._watch.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from uuid import uuid4
 
@@ -53,7 +54,10 @@ def test_killed_plain_writes_leave_a_bounded_number_of_stages_and_in_the_end_non
     limits |= dict.fromkeys(("STAGES_PER_PRINCIPAL_MAX", "SINKS_PER_PRINCIPAL_MAX"), str(most))
     served = ServedNode(tmp_path / "journal", {f"LIMITS_{name}": value for name, value in limits.items()}, life_s=300)
     attack, stages, sinks = f"{count:,} plain writes killed before their commit", 0, 0
-    with served.start() as node, neighbour(served.address) as felt:
+    with ExitStack() as ending:
+        ending.callback(served.kill)
+        node = ending.enter_context(served.start())
+        felt = ending.enter_context(neighbour(served.address))
         assert served.process is not None
         before = resident_size(served.process.pid)
         for number in range(0, count, PER_LINK):

@@ -62,7 +62,7 @@ class Guarded(ServedNode):
         self.topics = f"127.0.0.1:{free_port()}"
         super().__init__(directory / "journal", {"SETTINGS": str(settings), "TOPICS_LISTEN": self.topics})
         self.spawn()
-        self.owner = veredus.connect(self.address, token=self.tokens["owner"], timeout_s=20)
+        self.owner = veredus.connect(self.address, token=self.tokens["owner"], timeout_s=20, refused_s=20)
         self.owner.streams.create("s")
 
     def peer(self, who: str) -> Peer:

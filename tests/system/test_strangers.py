@@ -35,7 +35,7 @@ def guarded(tmp_path: Path) -> Iterator[ServedNode]:
 
 
 def connected(served: ServedNode, token: str) -> veredus.Node:
-    return veredus.connect(served.address, token=token, timeout_s=20)
+    return veredus.connect(served.address, token=token, timeout_s=20, refused_s=20)
 
 
 def test_a_bad_token_is_refused_at_once_and_a_good_one_is_let_in(guarded: ServedNode, tmp_path: Path) -> None:

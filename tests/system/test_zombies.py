@@ -101,8 +101,7 @@ def test_an_old_publisher_that_comes_back_over_a_killed_node_is_fenced_and_has_w
         served.kill()
         old.publish("k", b"in doubt")
         assert old.taken_number == 1
-        served.spawn()
-        with veredus.connect(served.address, timeout_s=20) as new_node, new_node.publisher("s", source="p") as new:
+        with served.start() as new_node, new_node.publisher("s", source="p") as new:
             restarted(served)
             new.wait(new.publish("k", b"new"), timeout_s=20)
             with pytest.raises(veredus.Fenced):
