@@ -22,7 +22,7 @@ def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, capsys: pytest.Cap
     arguments = ["chaos", "--plan", "--seed", "4", "--seconds", "20", "--faults", "kill,flip", "--directory"]
     assert run(veredus, [*arguments, str(tmp_path / "none")]) == Exit.OK
     said = capsys.readouterr().out
-    plan = draw(4, 20, ("kill", "flip"), page_count=2)
+    plan = draw(4, 20, ("kill", "flip"), page_count=2, topic_count=2)
     assert said.startswith(f"seed 4, 20 s, {len(plan.strikes)} strikes\n")
     assert all(f"  {strike}\n" in said for strike in plan.strikes)
     assert all(member.name in said for member in plan.members)

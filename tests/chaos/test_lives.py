@@ -14,7 +14,7 @@ from veredus.chaos import conductor
 from veredus.chaos import lives as lifes
 from veredus.chaos.conductor import Outcome
 from veredus.chaos.layout import Layout
-from veredus.chaos.lives import Life, Lives
+from veredus.chaos.lives import Life, Lives, Ports
 from veredus.chaos.plan import NODE, Member, draw
 
 ASLEEP = ["timeit", "-n1", "-r1", "import time; time.sleep(60)"]
@@ -29,7 +29,7 @@ def member(name: str, role: str = "source") -> Member:
 def lives(tmp_path: Path) -> Lives:
     layout = Layout(tmp_path)
     layout.make()
-    return Lives(layout, [member("one"), member("desk", "subscriber")], 1)
+    return Lives(layout, [member("one"), member("desk", "subscriber")], Ports(1))
 
 
 def begun(lives: Lives, name: str, arguments: list[str]) -> Life:
@@ -163,7 +163,7 @@ def test_a_source_that_cannot_reach_a_node_is_stuck_and_everybody_is_ended(
     layout = Layout(tmp_path)
     layout.make()
     plan = draw(1, 3, (), 1, 1, 0)
-    lives = Lives(layout, [member("source-1")], 1)
+    lives = Lives(layout, [member("source-1")], Ports(1))
     outcome = Outcome(plan)
 
     async def story() -> None:

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from veredus.chaos.content import body_of, identity_in, key_of
-from veredus.chaos.plan import FAULTS, NODE, SUNK, Plan, decoded, draw, encoded, faults_of
+from veredus.chaos.plan import FAULTS, NODE, SUNK, TOPIC, Plan, decoded, draw, encoded, faults_of
 from veredus.kernel.errors import Misuse
 
 
@@ -87,6 +87,17 @@ def test_clients_of_the_page_change_nobody_else_and_are_never_zombies() -> None:
         assert not [name for name in struck if name.startswith("page-")]
 
 
+def test_clients_of_the_topics_page_come_with_a_proxy_change_nobody_else_and_are_never_zombies() -> None:
+    plain, topical = draw(5, 60, FAULTS), draw(5, 60, FAULTS, topic_count=3)
+    added = topical.members[len(plain.members) :]
+    assert topical.members[: len(plain.members)] == plain.members
+    assert [member.role for member in added] == ["topic-proxy", "topic-subscriber", "topic-source", "topic-subscriber"]
+    assert set(topical.streams) - set(plain.streams) == {TOPIC}
+    for seed in range(20):
+        struck = [s.on for s in draw(seed, 60, ("zombie",), topic_count=8).strikes]
+        assert not [name for name in struck if name.startswith("topics-")]
+
+
 @pytest.mark.parametrize(
     ("what", "changed"),
     [
@@ -95,6 +106,7 @@ def test_clients_of_the_page_change_nobody_else_and_are_never_zombies() -> None:
         ("sources is 0: it may be 1 to 16", {"source_count": 0}),
         ("subscribers is 17", {"subscriber_count": 17}),
         ("sinks is -1", {"sink_count": -1}),
+        ("topics is 17", {"topic_count": 17}),
     ],
 )
 def test_what_cannot_be_run_is_refused_by_the_name_of_the_number(what: str, changed: dict[str, int]) -> None:

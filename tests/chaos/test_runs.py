@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from veredus.chaos.campaign import Judge, Judged, run_and_judge
-from veredus.chaos.evidence import sizes_of
 from veredus.chaos.layout import Layout
-from veredus.chaos.plan import FAULTS, PAGES, decoded, draw, faults_of
+from veredus.chaos.plan import FAULTS, PAGES, TOPICS, decoded, draw, faults_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(400), pytest.mark.xdist_group("chaos")]
 SECONDS = 8
@@ -53,22 +53,52 @@ def test_clients_of_the_page_get_what_was_confirmed_over_tcp_and_zeromq(tmp_path
     judged = run_and_judge(plan, tmp_path / "run", judge, lambda _: None)
     assert (judged.broken, judged.unproved, judged.summary()["verdict"]) == ([], [], "holds")
     evidence = Layout(tmp_path / "run").evidence
-    taken = [row for file in (evidence / "acknowledged").glob("*.parquet") for row in pq.read_table(file).to_pylist()]
+    taken = _rows(evidence / "acknowledged")
     assert sum(row["last_number"] - row["first_number"] + 1 for row in taken if row["source"][:5] == "page-") > 100
 
 
+def test_clients_of_the_topics_page_get_each_acknowledged_put_once_and_in_order_over_a_killed_proxy_and_node(
+    tmp_path: Path, judge: Judge
+) -> None:
+    plan = draw(25, SECONDS, faults_of("kill,pause,proxy"), 1, 1, 0, 0, 4)
+    topical = {member.name for member in plan.members if member.role in TOPICS}
+    assert {"proxy", "tcp"} == {member.door for member in plan.members if member.name in topical}
+    assert {strike.on for strike in plan.strikes if strike.fault == "kill"} == {"node", "topics-proxy", "topics-2"}
+    judged = run_and_judge(plan, tmp_path / "run", judge, lambda _: None)
+    assert (judged.broken, judged.unproved, judged.summary()["verdict"]) == ([], [], "holds")
+    evidence = Layout(tmp_path / "run").evidence
+    put = {(row["source"], row["first_number"]) for row in _rows(evidence / "acknowledged") if row["source"] in topical}
+    got = [(row["source"], row["number"]) for row in _rows(evidence / "pushed") if row["subscription"] in topical]
+    assert len(put) > 50
+    assert set(got) >= put
+    journal = _rows(evidence / "journal")
+    (place,) = [place for place, row in enumerate(journal) if (row["source"], row["number"]) == min(put)]
+    spoiled = _spoiled(tmp_path, judge, judged, lambda rows: [rows.slice(0, place), rows.slice(place + 1)])
+    assert spoiled["lost"] == 1
+
+
+def _rows(directory: Path) -> list[dict[str, Any]]:
+    return [row for file in directory.glob("*.parquet") for row in pq.read_table(file).to_pylist()]
+
+
 def _a_publication_that_is_taken_out_of_the_journal_is_found(tmp_path: Path, judge: Judge, judged: Judged) -> None:
+    summary = _spoiled(tmp_path, judge, judged, lambda rows: [rows.slice(0, 100), rows.slice(99, 1), rows.slice(101)])
+    assert summary["lost"]
+    assert summary["doubled"]
+
+
+def _spoiled(
+    tmp_path: Path, judge: Judge, judged: Judged, parts: Callable[[pa.Table], list[pa.Table]]
+) -> dict[str, Any]:
+    """The summary of the run, had the journal these parts of what it has."""
     layout = Layout(tmp_path / "spoiled")
     shutil.copytree(tmp_path / "run" / "evidence", layout.evidence)
     (file,) = (layout.evidence / "journal").glob("*.parquet")
     rows = pq.read_table(file)
-    pq.write_table(pa.concat_tables([rows.slice(0, 100), rows.slice(99, 1), rows.slice(101)]), file)
-    assert sizes_of(layout.evidence)["journal"] == len(rows)
-    spoiled = Judged(judged.outcome, judge.judge(judged.outcome.plan, layout, lambda _: None))
-    summary = spoiled.summary()
+    pq.write_table(pa.concat_tables(parts(rows)), file)
+    summary = Judged(judged.outcome, judge.judge(judged.outcome.plan, layout, lambda _: None)).summary()
     assert summary["verdict"] == "broken"
-    assert summary["lost"]
-    assert summary["doubled"]
+    return summary
 
 
 def test_nothing_is_lost_or_doubled_where_connections_fail_and_the_disk_is_full(tmp_path: Path, judge: Judge) -> None:

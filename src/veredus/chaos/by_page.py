@@ -5,15 +5,13 @@ an anonymous source can be asked of it: its publications are in order, each at m
 followed is there. What a lost attachment had published behind that is in doubt, and nobody publishes it again.
 
 A subscriber has no cursor at the node. It keeps what it has done with in a file, and names that as `latest`.
-Source: docs/reference/wire/zeps-1.md; ZMTP 3.0 (RFC 23) for the handshake.
+Source: docs/reference/wire/zeps-1.md.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import select
-import socket
 import struct
 import time
 from collections import deque
@@ -27,92 +25,42 @@ from veredus.sim.page_codec import Ear, Word
 from .content import body_of, identity_in, key_of
 from .layout import Layout
 from .plan import Member
+from .zmtp_by_hand import ANSWER_S, Framed, Lost, Stream
 
-ANSWER_S = 5.0
 AGAIN_S = 0.1
 CREDIT = 256 << 10
 UNCONFIRMED_MAX = 500
 """So many publications may be behind the last PING-OK before a source waits."""
-_READ_SIZE = 1 << 16
-_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
-_READY = b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
 _GAP = re.compile(r"gap: sequences (\d+) to (\d+) are not available: (\w+)")
 _STATE = struct.Struct(">QQ")
-
-
-class Lost(Exception):
-    """The attachment is over, by whoever's doing."""
 
 
 class Wire:
     """Owns a connection and what was heard of it: commands go out whole, words come in."""
 
     def __init__(self, address: str) -> None:
-        """Connect to `scheme://host:port`; over ZeroMQ where the scheme is `tcp`. Raises `OSError`."""
-        scheme, _, place = address.partition("://")
-        host, _, port = place.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), ANSWER_S)
+        """Connect to `scheme://host:port`; over ZeroMQ where the scheme is `tcp`. Raises `Lost` and `OSError`."""
+        self._stream = Stream(address)
+        self._framed = Framed(self._stream, b"DEALER") if address.startswith("tcp:") else None
         self._ear = Ear()
         self._words: deque[Word] = deque()
-        self._is_zeromq = scheme == "tcp"
-        self._octets = b""
-        if self._is_zeromq:
-            self._greet()
-
-    def _greet(self) -> None:
-        self._socket.sendall(_GREETING)
-        self._await(64)
-        self._octets = self._octets[64:]
-        self._socket.sendall(_READY)
-        self._await(2)
-        self._await(2 + self._octets[1])
-        self._octets = self._octets[2 + self._octets[1] :]
-
-    def _await(self, size: int) -> None:
-        while len(self._octets) < size:
-            self._octets += self._read(ANSWER_S)
-
-    def _read(self, timeout_s: float) -> bytes:
-        if not select.select([self._socket], [], [], timeout_s)[0]:
-            return b""
-        octets = self._socket.recv(_READ_SIZE)
-        if not octets:
-            raise Lost("closed")
-        return octets
 
     def say(self, *commands: bytes) -> None:
-        """Send commands: one behind the other, or each in a frame."""
-        if self._is_zeromq:
-            commands = tuple(_frame(command) for command in commands)
-        self._socket.sendall(b"".join(commands))
+        """Send commands: one behind the other, or each in a message."""
+        if self._framed is None:
+            self._stream.say(b"".join(commands))
+        else:
+            self._framed.say(*((command,) for command in commands))
 
     def hear(self, timeout_s: float) -> list[Word]:
         """What has come, after at most so long. PINGs are answered. Raises `Lost` for an end, and `OSError`."""
-        octets = self._read(0.0 if self._words else timeout_s)
-        if self._is_zeromq:
-            self._octets += octets
-            octets = b"".join(self._frames())
+        timeout_s = 0.0 if self._words else timeout_s
+        octets = self._stream.hear(timeout_s) if self._framed is None else b"".join(self._framed.hear(timeout_s))
         words = [*self._words, *self._ear.hear(octets)]
         self._words.clear()
         if any(word.name == "ping" for word in words):
             self.say(page.PING_OK)
         return [word for word in words if word.name != "ping"]
-
-    def _frames(self) -> list[bytes]:
-        frames = []
-        while len(self._octets) >= 2:
-            is_long = bool(self._octets[0] & 2)
-            start = 9 if is_long else 2
-            if len(self._octets) < start:
-                break
-            size = int.from_bytes(self._octets[1:start], "big")
-            if len(self._octets) < start + size:
-                break
-            # A frame with the command bit is ZeroMQ's own.
-            if not self._octets[0] & 4:
-                frames.append(self._octets[start : start + size])
-            self._octets = self._octets[start + size :]
-        return frames
 
     def wait_for(self, name: str) -> list[Word]:
         """Hear until such a word has come; what came before it. Raises `Lost` where it does not come in time."""
@@ -131,13 +79,7 @@ class Wire:
 
     def close(self) -> None:
         """Hang up."""
-        self._socket.close()
-
-
-def _frame(command: bytes) -> bytes:
-    if len(command) < 256:
-        return b"\x00" + bytes([len(command)]) + command
-    return b"\x02" + len(command).to_bytes(8, "big") + command
+        self._stream.close()
 
 
 def _lost(word: Word) -> Lost:

@@ -21,8 +21,8 @@ from veredus.recording import Recording
 from .disks import MountedDisk, mounted
 from .evidence import gather, unexplained_gaps
 from .layout import Layout
-from .lives import Life, Lives
-from .plan import NODE, SUBSCRIBERS, Member, Plan, encoded
+from .lives import Life, Lives, Ports
+from .plan import NODE, PROXY, SUBSCRIBERS, Member, Plan, encoded
 from .striking import Striker
 from .subscribing import NAME
 
@@ -60,9 +60,7 @@ async def run(plan: Plan, layout: Layout, tell: Callable[[str], None]) -> Outcom
         file.write(encoded(plan))
     outcome = Outcome(plan)
     disk = mounted(layout.disk, layout.filler) if "full" in plan.faults and plan.seed % 2 else None
-    port = _free_port(20_000)
-    has_zeromq = any(member.door == "zeromq" for member in plan.members)
-    lives = Lives(layout, plan.members, port, _free_port(port + 1) if has_zeromq else 0)
+    lives = Lives(layout, plan.members, _free_ports(plan))
     recording = Recording(layout.recordings, "striker")
     striker = Striker(plan, lives, disk, recording, tell)
     has_failed = True
@@ -89,6 +87,15 @@ def _unmount(disk: MountedDisk, layout: Layout, is_kept: bool) -> None:
     disk.end(layout.root / "disk-kept" if is_kept else None)
 
 
+def _free_ports(plan: Plan) -> Ports:
+    port = _free_port(20_000)
+    zeromq = _free_port(port + 1) if any(member.door == "zeromq" for member in plan.members) else 0
+    if not any(member.role == PROXY for member in plan.members):
+        return Ports(port, zeromq)
+    topics = _free_port(max(port, zeromq) + 1)
+    return Ports(port, zeromq, topics, _free_port(topics + 1))
+
+
 def _free_port(least: int) -> int:
     # Not one of those that the system gives to connections: another's could have it while the node is down.
     for port in range(least + time.time_ns() % (8_000 if least == 20_000 else 1), 32_000):
@@ -110,8 +117,7 @@ async def _live_through(plan: Plan, lives: Lives, striker: Striker) -> None:
                 await node.streams.create(stream)
     except veredus.Unavailable as error:
         raise veredus.Unavailable("unreachable", _why_no_node(lives.running[NODE], error)) from error
-    for member in plan.members:
-        lives.begin(member.name)
+    await _begin(plan, lives)
     await lives.wait_begun(START_S)
     began = time.monotonic()
     waiting = list(plan.strikes)
@@ -122,6 +128,21 @@ async def _live_through(plan: Plan, lives: Lives, striker: Striker) -> None:
         lives.look()
         await asyncio.sleep(0.02)
     await asyncio.gather(*striking)
+
+
+async def _begin(plan: Plan, lives: Lives) -> None:
+    """Begin all members: whoever gets a topic's messages is subscribed before the first is put."""
+    getting = [member.name for member in plan.members if member.role == "topic-subscriber"]
+    first = [member.name for member in plan.members if member.role == PROXY] + getting
+    for name in first:
+        lives.begin(name)
+    for name in getting:
+        if not await lives.wait_attached(name, START_S):
+            said = lives.running[name].said() or "it said nothing"
+            raise veredus.Unavailable("unreachable", f"{name} is not subscribed after {START_S:g} s: {said}")
+    for member in plan.members:
+        if member.name not in first:
+            lives.begin(member.name)
 
 
 def _why_no_node(node: Life, error: veredus.Unavailable) -> str:
@@ -136,7 +157,7 @@ async def _come_to_an_end(lives: Lives, striker: Striker, outcome: Outcome, tell
     tell("healed: what was published must be delivered now")
     outcome.surprises += await lives.end_zombies(FENCED_S)
     lives.layout.no_more.touch()
-    left = await lives.wait_over(("source", "sink", "page-source"), END_S)
+    left = await lives.wait_over(("source", "sink", "page-source", "topic-source"), END_S)
     outcome.stuck += [f"{name} still waits for the node: {lives.running[name].said()}" for name in left]
     async with veredus.connect_async(lives.node_address, timeout_s=START_S, refused_s=START_S) as node:
         outcome.stuck += await _wait_settled(lives, node)

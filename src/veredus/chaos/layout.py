@@ -48,7 +48,7 @@ class Layout:
         self._heads.write_text(json.dumps(dict(heads)))
 
     def known_by(self, name: str) -> Path:
-        """Where a subscriber without a cursor keeps what it has done with."""
+        """Where a client from a page keeps what it has done, or has done with."""
         return self.root / "known" / name
 
     @property

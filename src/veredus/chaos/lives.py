@@ -13,14 +13,15 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from .layout import Layout
 from .leash import PARENT
-from .plan import NODE, SUBSCRIBERS, Member
+from .plan import NODE, PROXY, SUBSCRIBERS, TOPICS, Member
 from .proxy import Proxy
-from .worker import EXIT_FENCED
+from .worker import EXIT_FENCED, TOPICS_PERIOD
 
 POLL_S = 0.05
 _SAID_LINES = 4
@@ -34,8 +35,19 @@ NODE_SETTINGS = {
     "LIMITS_SILENCE_MAX": "2s",
     "LIMITS_TAIL_SIZE_MAX": "256 KiB",
     "NODE_DRAIN_TIMEOUT": "1s",
+    "TOPICS_PERIOD": TOPICS_PERIOD,
 }
 """Small and impatient, so that a short run sees segments end, checkpoints, silence, and flow from the journal."""
+
+
+class Ports(NamedTuple):
+    """Where everybody listens on 127.0.0.1; 0 for what nobody needs."""
+
+    tcp: int
+    zeromq: int = 0
+    topics: int = 0
+    """Of the node, as a server of topics."""
+    topics_proxy: int = 0
 
 
 def _foreign(variables: Mapping[str, str]) -> dict[str, str]:
@@ -101,8 +113,8 @@ class Life:
 class Lives:
     """Owns all processes of a run, and the proxies before the node."""
 
-    def __init__(self, layout: Layout, members: Sequence[Member], port: int, zeromq_port: int = 0) -> None:
-        """Of these members, around a node on that port, and on that for ZeroMQ (0 for none); nobody lives yet."""
+    def __init__(self, layout: Layout, members: Sequence[Member], ports: Ports) -> None:
+        """Of these members, around a node on those ports; nobody lives yet."""
         self.layout = layout
         self.members = {member.name: member for member in members}
         self.running: dict[str, Life] = {}
@@ -112,16 +124,16 @@ class Lives:
         self.down: set[str] = set()
         """Who was struck, and is not expected to live until it begins again."""
         self.surprises: list[str] = []
-        self.node_address = f"veredus://127.0.0.1:{port}"
-        self._port = port
-        self._zeromq = f"tcp://127.0.0.1:{zeromq_port}" if zeromq_port else ""
+        self.node_address = f"veredus://127.0.0.1:{ports.tcp}"
+        self._ports = ports
         self._counts: dict[str, int] = {}
 
     async def open_proxies(self) -> None:
         """Have a proxy for each member that goes by one."""
         for member in self.members.values():
             if member.door == "proxy":
-                self.proxies[member.name] = Proxy("127.0.0.1", self._port)
+                port = self._ports.topics_proxy if member.role in TOPICS else self._ports.tcp
+                self.proxies[member.name] = Proxy("127.0.0.1", port)
                 await self.proxies[member.name].start()
 
     def begin(self, name: str) -> None:
@@ -144,11 +156,14 @@ class Lives:
         return sum(self._counts.values())
 
     def _node_environment(self) -> dict[str, str]:
+        ports = self._ports
         settings = {
             "NODE_DIRECTORY": str(self.layout.journal),
-            "LISTEN_TCP": f"127.0.0.1:{self._port}",
+            "LISTEN_TCP": f"127.0.0.1:{ports.tcp}",
             "LISTEN_UNIX": self.layout.socket,
-            "LISTEN_ZEROMQ": self._zeromq,
+            "LISTEN_ZEROMQ": f"tcp://127.0.0.1:{ports.zeromq}" if ports.zeromq else "",
+            "TOPICS_LISTEN": f"127.0.0.1:{ports.topics}" if ports.topics else "",
+            "TOPICS_PROXIES": f"127.0.0.1:{ports.topics_proxy}",
             "LISTEN_METRICS": "",
             "LOG_FORMAT": "json",
             **NODE_SETTINGS,
@@ -162,9 +177,10 @@ class Lives:
             case "unix":
                 return f"unix://{self.layout.socket}"
             case "zeromq":
-                return self._zeromq
+                return f"tcp://127.0.0.1:{self._ports.zeromq}"
             case _:
-                return self.node_address
+                is_of_topics = member.role in (PROXY, *TOPICS)
+                return f"tcp://127.0.0.1:{self._ports.topics_proxy}" if is_of_topics else self.node_address
 
     # ── watching ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -187,7 +203,7 @@ class Lives:
         until = asyncio.get_running_loop().time() + timeout_s
         while asyncio.get_running_loop().time() < until:
             try:
-                _, writer = await asyncio.open_connection("127.0.0.1", self._port)
+                _, writer = await asyncio.open_connection("127.0.0.1", self._ports.tcp)
             except OSError:
                 await asyncio.sleep(POLL_S)
                 continue

@@ -29,6 +29,8 @@ WEATHERS = ("delay", "throttle", "cut", "reset", "half-open", "one-way", "black-
 STREAMS = ("orders", "trades")
 SUNK = "sunk"
 """Where sinks commit; the other streams are published to."""
+TOPIC = "news"
+"""What clients of the topic service put to and get from."""
 NODE = "node"
 SECONDS_MIN, SECONDS_MAX = 3, 3600
 COUNT_MAX = 16
@@ -36,11 +38,17 @@ _GAP_MS = (250, 1_300)
 _CALM_MS = 1_000
 """Nothing happens so soon behind the beginning, nor so late before the end."""
 
-Role = Literal["source", "subscriber", "sink", "page-source", "page-subscriber"]
+Role = Literal[
+    "source", "subscriber", "sink", "page-source", "page-subscriber", "topic-proxy", "topic-source", "topic-subscriber"
+]
 Door = Literal["proxy", "tcp", "unix", "zeromq"]
-SUBSCRIBERS: tuple[Role, ...] = ("subscriber", "page-subscriber")
+SUBSCRIBERS: tuple[Role, ...] = ("subscriber", "page-subscriber", "topic-subscriber")
 PAGES: tuple[Role, ...] = ("page-source", "page-subscriber")
 """Who speaks ZEPS 1 by raw sockets: an anonymous source, and a subscriber without a cursor. Nobody fences them."""
+TOPICS: tuple[Role, ...] = ("topic-source", "topic-subscriber")
+"""Who speaks the topic service's page by raw sockets, through the proxy. Nobody fences them, nor that proxy."""
+PROXY: Role = "topic-proxy"
+_FENCED: tuple[Role, ...] = ("source", "subscriber", "sink")
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +120,7 @@ def draw(
     subscriber_count: int = 3,
     sink_count: int = 1,
     page_count: int = 0,
+    topic_count: int = 0,
 ) -> Plan:
     """The plan of `seed`. Raises `Misuse` for what cannot be run, and says which number it was."""
     _check("seconds", seconds, SECONDS_MIN, SECONDS_MAX)
@@ -119,12 +128,14 @@ def draw(
     _check("subscribers", subscriber_count, 1, COUNT_MAX)
     _check("sinks", sink_count, 0, COUNT_MAX)
     _check("pages", page_count, 0, COUNT_MAX)
+    _check("topics", topic_count, 0, COUNT_MAX)
     # A die for each concern: one more fault in the list changes nobody's nature.
     members = (
         *_sources(Random(f"{seed} sources"), source_count),
         *_subscribers(Random(f"{seed} subscribers"), subscriber_count, sink_count > 0),
         *_sinks(Random(f"{seed} sinks"), sink_count),
         *_pages(Random(f"{seed} pages"), page_count),
+        *_topics(Random(f"{seed} topics"), topic_count),
     )
     strikes = tuple(_strikes(Random(f"{seed} strikes"), seconds * 1_000, tuple(faults), members))
     return Plan(seed=seed, seconds=seconds, faults=tuple(faults), members=members, strikes=strikes)
@@ -197,6 +208,20 @@ def _pages(die: Random, count: int) -> Iterator[Member]:
         )
 
 
+def _topics(die: Random, count: int) -> Iterator[Member]:
+    """A proxy of the topic service, and by turns who gets and who puts."""
+    if count:
+        yield Member(name="topics-proxy", role=PROXY, stream=TOPIC, door="tcp")
+    for index in range(count):
+        yield Member(
+            name=f"topics-{index + 1}",
+            role=TOPICS[(index + 1) % 2],
+            stream=TOPIC,
+            door=die.choice(("proxy", "tcp")),
+            pause_ms=die.choice((0, 0, 20)) if index % 2 == 0 else die.choice((10, 20, 50)),
+        )
+
+
 def _strikes(die: Random, length_ms: int, faults: tuple[str, ...], members: tuple[Member, ...]) -> Iterator[Strike]:
     deck: list[str] = []
     at_ms = _CALM_MS + die.randint(0, _GAP_MS[0])
@@ -228,7 +253,7 @@ def _strike(die: Random, at_ms: int, fault: str, members: tuple[Member, ...]) ->
         case "unsynced":
             amount = die.choice((0, 50, 90))
         case "zombie":
-            named = [member.name for member in members if member.role not in PAGES]
+            named = [member.name for member in members if member.role in _FENCED]
             on, lasts_ms = die.choice(named), die.randint(300, 3_000)
         case "clock":
             amount = die.choice((-1, 1)) * die.choice((1, 60, 86_400)) * 1_000

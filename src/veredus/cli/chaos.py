@@ -37,6 +37,7 @@ ALL = "all"
 @click.option("--subscribers", type=int, default=3, show_default=True)
 @click.option("--sinks", type=int, default=1, show_default=True)
 @click.option("--pages", type=int, default=2, show_default=True, help="Clients of ZEPS 1 by raw sockets.")
+@click.option("--topics", type=int, default=2, show_default=True, help="Clients of the topic service by raw sockets.")
 @click.option("--directory", type=click.Path(path_type=Path), help="The parent directory of the runs' directories.")
 @click.option("--keep", is_flag=True, help="Keep the directory of a successful run, too.")
 @click.option("--plan", "is_only_planned", is_flag=True, help="Print the plan only.")
@@ -51,6 +52,7 @@ def chaos(
     subscribers: int,
     sinks: int,
     pages: int,
+    topics: int,
     directory: Path | None,
     keep: bool,
     is_only_planned: bool,
@@ -66,7 +68,8 @@ def chaos(
     from veredus.chaos.plan import FAULTS, draw, faults_of
 
     chosen = FAULTS if faults == ALL else faults_of(faults)
-    plans = [draw(number, seconds, chosen, sources, subscribers, sinks, pages) for number in range(seed, seed + runs)]
+    counts = (sources, subscribers, sinks, pages, topics)
+    plans = [draw(number, seconds, chosen, *counts) for number in range(seed, seed + runs)]
     if is_only_planned:
         for plan in plans:
             say_plan(plan, click.echo)
