@@ -73,8 +73,8 @@ def test_clients_of_the_topics_page_get_each_acknowledged_put_once_and_in_order_
     assert set(got) >= put
     journal = _rows(evidence / "journal")
     (place,) = [place for place, row in enumerate(journal) if (row["source"], row["number"]) == min(put)]
-    spoiled = _spoiled(tmp_path, judge, judged, lambda rows: [rows.slice(0, place), rows.slice(place + 1)])
-    assert spoiled["lost"] == 1
+    spoiled = _spoiled(tmp_path, judge, judged, lambda rows: _without(rows, place))
+    assert spoiled["lost"]
 
 
 def _rows(directory: Path) -> list[dict[str, Any]]:
@@ -82,9 +82,14 @@ def _rows(directory: Path) -> list[dict[str, Any]]:
 
 
 def _a_publication_that_is_taken_out_of_the_journal_is_found(tmp_path: Path, judge: Judge, judged: Judged) -> None:
-    summary = _spoiled(tmp_path, judge, judged, lambda rows: [rows.slice(0, 100), rows.slice(99, 1), rows.slice(101)])
+    summary = _spoiled(tmp_path, judge, judged, lambda rows: _without(rows, 100))
     assert summary["lost"]
     assert summary["doubled"]
+
+
+def _without(rows: pa.Table, place: int) -> list[pa.Table]:
+    """As many rows, with another one twice in its place: what is short of rows proves nothing."""
+    return [rows.slice(0, place), rows.slice(place + 1, 1), rows.slice(place + 1)]
 
 
 def _spoiled(

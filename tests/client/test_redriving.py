@@ -1,12 +1,15 @@
 """Dead letters go back to the streams that they came from, each once, however often that is asked for."""
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from veredus.client import redriving
 from veredus.client.embedded import Embedded
+from veredus.client.subscribing import Gap
 from veredus.kernel.errors import Refused
 
 
@@ -27,10 +30,15 @@ def fail(node: Embedded, streams: list[str], letters: str, count: int, first: in
                     subscription.settle(publication)
 
 
+def source(node: Embedded, letters: str) -> str:
+    """Who moves them."""
+    return f"redrive/{letters}/{node.streams.show(letters)['incarnation'][:8].hex()}"
+
+
 def moved(node: Embedded, stream: str, letters: str) -> list[tuple[bytes, bytes, dict[str, Any]]]:
     """What was published again, in order."""
     with node.subscribe(stream, until=node.streams.show(stream)["head"] + 1) as subscription:
-        found = [p for p in subscription if p.source == f"redrive/{letters}"]
+        found = [p for p in subscription if p.source == source(node, letters)]
     assert [p.number for p in found] == list(range(1, len(found) + 1))
     return [(p.key, p.body, p.attributes) for p in found]
 
@@ -57,23 +65,78 @@ def test_whoever_comes_after_a_crash_moves_what_is_missing(
     node: Embedded, stream: str, letters: str, is_stored: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail(node, [stream], letters, 9)
-    monkeypatch.setattr(redriving, "FLUSH_COUNT", 2)
-    publish, calls = redriving._Target.move, itertools.count(1)
+    begin_and_die(node, letters, 6, monkeypatch, is_stored)
+    node.redrive(letters)
+    assert [body for _, body, _ in moved(node, stream, letters)] == [b"%d" % n for n in range(1, 10)]
+
+
+def begin_and_die(
+    node: Embedded, letters: str, at: int, monkeypatch: pytest.MonkeyPatch, is_stored: bool = False
+) -> None:
+    """A run that ends before it moves that letter: the ones before are taken, those behind the last token in doubt."""
+    move, calls = redriving._Target.move, itertools.count(1)
 
     def die(target: Any, letter: Any) -> None:
-        if next(calls) == 6:
+        if next(calls) == at:
             if not is_stored:
                 target._publisher.close_run(b"")
             target._publisher.wait(target._publisher.number, timeout_s=10)
             raise KeyboardInterrupt
-        publish(target, letter)
+        move(target, letter)
 
     with monkeypatch.context() as context:
+        context.setattr(redriving, "FLUSH_COUNT", 2)
         context.setattr(redriving._Target, "move", die)
         with pytest.raises(KeyboardInterrupt):
             node.redrive(letters)
-    node.redrive(letters)
-    assert [body for _, body, _ in moved(node, stream, letters)] == [b"%d" % n for n in range(1, 10)]
+
+
+def test_letters_of_a_stream_that_was_made_anew_are_moved_though_a_run_before_was_interrupted(
+    node: Embedded, stream: str, letters: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(node, [stream], letters, 4)
+    begin_and_die(node, letters, 4, monkeypatch)
+    node.subscriptions.remove(stream, "worker")
+    node.streams.delete(letters)
+    node.streams.create(letters)
+    fail(node, [stream], letters, 3, first=10)
+    assert node.redrive(letters) == {stream: 3}
+    bodies = [body for _, body, _ in moved(node, stream, letters)]
+    assert bodies == [b"10", b"11", b"12"]
+
+
+@pytest.mark.parametrize(("gone", "is_refused"), [(2, False), (3, True), (4, False)])
+def test_a_letter_that_is_damaged_while_it_may_have_been_moved_is_refused_and_others_are_not_lost_for_it(
+    node: Embedded, stream: str, letters: str, monkeypatch: pytest.MonkeyPatch, gone: int, is_refused: bool
+) -> None:
+    fail(node, [stream], letters, 6)
+    begin_and_die(node, letters, 4, monkeypatch)
+    subscribe = node.subscribe
+
+    def subscribe_to_the_damaged(name: str, until: int, on_gap: Any) -> Any:
+        @contextmanager
+        def damaged() -> Iterator[Iterator[Any]]:
+            with subscribe(name, until=until) as subscription:
+                yield undamaged(subscription)
+
+        def undamaged(subscription: Any) -> Iterator[Any]:
+            for letter in subscription:
+                if letter.sequence == gone:
+                    on_gap(Gap(gone, gone + 1, "damaged"))
+                else:
+                    yield letter
+
+        return damaged()
+
+    monkeypatch.setattr(node, "subscribe", subscribe_to_the_damaged)
+    if is_refused:
+        with pytest.raises(Refused, match=f"{gone} to {gone} of .*damaged.*letters-lost"):
+            node.redrive(letters)
+    else:
+        node.redrive(letters)
+    monkeypatch.undo()
+    bodies = [int(body) for _, body, _ in moved(node, stream, letters)]
+    assert bodies == [1, 2, 3] if is_refused else [n for n in range(1, 7) if n != gone or gone < 4]
 
 
 def test_what_is_no_dead_letter_is_passed_over(node: Embedded, stream: str, letters: str) -> None:
@@ -84,11 +147,11 @@ def test_what_is_no_dead_letter_is_passed_over(node: Embedded, stream: str, lett
 
 def test_letters_that_were_trimmed_while_in_doubt_are_refused(node: Embedded, stream: str, letters: str) -> None:
     fail(node, [stream], letters, 4)
-    with node.publisher(stream, source=f"redrive/{letters}", resume="token") as publisher:
+    with node.publisher(stream, source=source(node, letters), resume="token") as publisher:
         publisher.publish("k1", b"1")
         publisher.flush()
     node.streams.trim(letters, 3)
-    with pytest.raises(Refused, match="letters-trimmed"):
+    with pytest.raises(Refused, match=r"1 to 2.*trimmed.*letters-lost"):
         node.redrive(letters)
 
 

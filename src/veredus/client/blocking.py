@@ -130,7 +130,7 @@ class Node:
     def redrive(self, letters: str) -> dict[str, int]:
         """Move the dead letters in the stream `letters` back to where they came from, each once; how many went where.
 
-        Raises `Refused("letters-trimmed")` where it cannot be known any more what was moved.
+        Raises `Refused("letters-lost")` where it cannot be known any more what was moved.
         """
         from .redriving import redrive
 

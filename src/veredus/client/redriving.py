@@ -9,58 +9,47 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from veredus.kernel.errors import Refused
+from veredus.delivery.redriving import PREFIX, Return, source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from .blocking import Node
     from .publication import Publication
+    from .subscribing import Gap
 
-PREFIX = "veredus."
-SOURCE_PREFIX = "redrive/"
 FLUSH_COUNT = 500
 """After so many of one stream a resume token is stored."""
-
-
-class Place(msgspec.Struct, frozen=True):
-    """A resume token: the dead letter that was moved last, and the incarnation of their stream."""
-
-    incarnation: bytes
-    sequence: int
 
 
 class _Target:
     """Owns the way back to one stream."""
 
-    def __init__(self, node: Node, stream: str, letters: Mapping[str, Any]) -> None:
-        name, floor = str(letters["name"]), int(letters["floor"])
-        self._incarnation: bytes = letters["incarnation"]
-        self._publisher = node.publisher(stream, source=SOURCE_PREFIX + name, resume="token")
-        token = self._publisher.resume_token
-        place = msgspec.msgpack.decode(token, type=Place) if token else Place(b"", 0)
-        self._moved_to = place.sequence if place.incarnation == self._incarnation else 0
-        self.count = 0
-        self._last = 0
+    def __init__(self, node: Node, stream: str, letters: Mapping[str, Any], gaps: Sequence[Gap]) -> None:
+        name = str(letters["name"])
+        self._publisher = node.publisher(stream, source=source_of(name, letters["incarnation"]), resume="token")
+        publisher = self._publisher
+        self._return = Return(name, stream, publisher.resume_token, publisher.resume_number, publisher.last_number)
         self._open_count = 0
-        if self._publisher.last_number > self._publisher.resume_number and floor > self._moved_to + 1:
-            self._publisher.close()
-            message = (
-                f"some dead letters of {name!r} may have been moved to {stream!r} and then trimmed:"
-                f" letters above {self._moved_to} can no longer be moved exactly once"
-            )
-            raise Refused("letters-trimmed", message, moved_to=self._moved_to, floor=floor)
+        self._return.miss(1, int(letters["floor"]) - 1, "trimmed")
+        for gap in gaps:
+            self.miss(gap)
+
+    @property
+    def count(self) -> int:
+        """How many were moved."""
+        return self._return.count
+
+    def miss(self, gap: Gap) -> None:
+        """Letters are gone. Raises `Refused("letters-lost")` where it cannot be known any more what was moved."""
+        self._return.miss(gap.first_sequence, gap.next_sequence - 1, gap.code)
 
     def move(self, letter: Publication) -> None:
         """Publish it, unless it was moved before."""
-        if letter.sequence <= self._moved_to:
+        if not self._return.is_due(letter.sequence):
             return
         own = {name: value for name, value in letter.attributes.items() if not name.startswith(PREFIX)}
         self._publisher.publish(letter.key, letter.body, own or None, letter.event_time)
-        self._last = letter.sequence
-        self.count += 1
         self._open_count += 1
         if self._open_count >= FLUSH_COUNT:
             self._store_place()
@@ -68,8 +57,7 @@ class _Target:
     def _store_place(self) -> None:
         if self._open_count:
             self._open_count = 0
-            place = Place(self._incarnation, self._last)
-            self._publisher.flush(msgspec.msgpack.encode(place), wait=False)
+            self._publisher.flush(self._return.token, wait=False)
 
     def close(self) -> None:
         """Wait until all is moved."""
@@ -81,15 +69,23 @@ def redrive(node: Node, name: str) -> dict[str, int]:
     """Move the dead letters in the stream `name`, up to its present end, back; how many went to which stream.
 
     What is no dead letter is passed over. Raises what publishing and subscribing raise, and
-    `Refused("letters-trimmed")` where it cannot be known any more what was moved.
+    `Refused("letters-lost")` where it cannot be known any more what was moved.
     """
     letters = node.streams.show(name)
     targets: dict[str, _Target] = {}
-    with node.subscribe(name, until=int(letters["head"]) + 1, on_gap=lambda _: None) as subscription:
+    gaps: list[Gap] = []
+    known = 0
+    with node.subscribe(name, until=int(letters["head"]) + 1, on_gap=gaps.append) as subscription:
         for letter in subscription if letters["head"] else ():
+            while known < len(gaps) and gaps[known].first_sequence < letter.sequence:
+                for target in targets.values():
+                    target.miss(gaps[known])
+                known += 1
             stream = letter.attributes.get(f"{PREFIX}stream")
             if isinstance(stream, str) and stream:
-                target = targets.get(stream) or targets.setdefault(stream, _Target(node, stream, letters))
+                target = targets.get(stream)
+                if target is None:
+                    target = targets[stream] = _Target(node, stream, letters, gaps[:known])
                 target.move(letter)
     for target in targets.values():
         target.close()
