@@ -78,8 +78,8 @@ def redrive(node: Node, name: str) -> dict[str, int]:
     with node.subscribe(name, until=int(letters["head"]) + 1, on_gap=gaps.append) as subscription:
         for letter in subscription if letters["head"] else ():
             while known < len(gaps) and gaps[known].first_sequence < letter.sequence:
-                for target in targets.values():
-                    target.miss(gaps[known])
+                for begun in targets.values():
+                    begun.miss(gaps[known])
                 known += 1
             stream = letter.attributes.get(f"{PREFIX}stream")
             if isinstance(stream, str) and stream:
@@ -87,6 +87,6 @@ def redrive(node: Node, name: str) -> dict[str, int]:
                 if target is None:
                     target = targets[stream] = _Target(node, stream, letters, gaps[:known])
                 target.move(letter)
-    for target in targets.values():
-        target.close()
+    for begun in targets.values():
+        begun.close()
     return {stream: target.count for stream, target in targets.items()}
