@@ -333,8 +333,20 @@ def test_sources_are_listed_page_by_page_with_where_they_stand() -> None:
     (answer,) = rig.do(x.AdminRequested(9, 1, "local", "source.list", {"stream": "s"}))
     told = [(one["name"], one["is_sparse"], one["last_number"], one["token"]) for one in answer.result]
     assert told == [("alpha", False, 2, b"two"), ("carol", True, 7, b"seven")]
-    (answer,) = rig.do(x.AdminRequested(9, 1, "local", "source.list", {"stream": "s", "after": 1}))
-    assert [one["name"] for one in answer.result] == ["carol"]
+    raise_sources(rig, *((f"source-{number}", 1, b"") for number in range(9, 0, -1)))
+    counts, names, after = [], [], None
+    while after is not None or not counts:
+        arguments = {"stream": "s", "limit": 4, "after": after}
+        (answer,) = rig.do(x.AdminRequested(9, 1, "local", "source.list", arguments))
+        names += [one["name"] for one in answer.result["rows"]]
+        counts.append(len(answer.result["rows"]))
+        after = answer.result["next"]
+        if len(counts) == 1:
+            raise_sources(rig, ("a-late-one", 1, b""))
+    assert counts == [4, 4, 4]
+    assert names == ["alpha", "carol", *(f"source-{number}" for number in range(9, 0, -1)), "a-late-one"]
+    (refused,) = rig.do(x.AdminRequested(9, 1, "local", "source.list", {"stream": "s", "limit": 4, "after": 1}))
+    assert refused.code == "bad-request"
 
 
 def test_a_source_without_a_number_or_too_many_of_them_are_refused() -> None:

@@ -38,9 +38,9 @@ PAGE_COUNT = 200
 """Rows that a peer is given of a list at a time."""
 LOOKED_AT_MAX = 4000
 """Rows that are looked at for a page, most of which the principal may not see."""
-PAGED_VERBS = frozenset(
-    {"stream.list", "stream.names", "subscription.list", "subscription.left", "sink.list", "stage.list"}
-)
+PAGED_VERBS = frozenset({
+    "stream.list", "stream.names", "source.list", "subscription.list", "subscription.left", "sink.list", "stage.list",
+})  # fmt: skip
 _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=U63_MAX)]
 
 Verb = Callable[["Administration", AdminRequested, Now], None]
@@ -215,24 +215,24 @@ class Administration:
     # ── sources ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def list_sources(self, event: AdminRequested, now: Now) -> None:
-        """`source.list` {stream, after?}: up to 1,000 sources with ids above `after`: where each stands."""
+        """`source.list` {stream}: where each source stands, by id: one that comes meanwhile is behind the others."""
         name = _text(event, "stream")
         self._check(event, DESCRIBE, on_stream(name))
         stream = self._tables.existing(name)
-        after = _number(event, "after") if "after" in event.arguments else 0
-        found = sorted((s.source_id, s) for s in stream.sources.values() if s.source_id > after and s.granted[0])
-        shown = [
-            {
-                "source_id": source_id,
-                "name": s.name,
-                "owner": s.owner,
-                "is_sparse": s.is_sparse,
-                "last_number": s.last_durable,
-                "token": s.token if s.token_number == s.last_durable else b"",
+        sources = {f"{s.source_id:019}": s for s in stream.sources.values() if s.granted[0]}
+
+        def row(place: Place) -> object:
+            source = sources[place[0]]
+            return {
+                "source_id": source.source_id,
+                "name": source.name,
+                "owner": source.owner,
+                "is_sparse": source.is_sparse,
+                "last_number": source.last_durable,
+                "token": source.token if source.token_number == source.last_durable else b"",
             }
-            for source_id, s in found[:SHOWN_MAX]
-        ]
-        self._answer(event, shown)
+
+        self._answer_rows(event, zip(sources), lambda _: (on_stream(name),), row)
 
     def raise_sources(self, event: AdminRequested, now: Now) -> None:
         """`source.raise` {stream, sources}: each of (name, number, token) has published so far elsewhere; {head}."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import msgspec
 import pytest
 
+from veredus.protocols.topics import giving
 from veredus.protocols.topics import transfer as t
-from veredus.protocols.topics.exchange import Ask
+from veredus.protocols.topics.exchange import Answered, Ask
 from veredus.protocols.topics.giving import address_of, name_of
 from veredus.protocols.topics.many import pack
 from veredus.protocols.topics.merging import GIVINGS_MAX
@@ -18,6 +20,7 @@ from veredus.protocols.topics.messages import (
     Merge,
     Put,
     PutMany,
+    Status,
     Subscribe,
     Transfer,
     Unsubscribe,
@@ -27,7 +30,7 @@ from veredus.protocols.topics.messages import (
 from veredus.protocols.topics.putting import digest_of
 from veredus.streams import exchange as x
 
-from .floor import MS, PROXY, SERVER, SETTINGS, ServerScene
+from .floor import LINK, MS, PROXY, SERVER, SETTINGS, ServerScene
 
 TOPIC = "prices"
 LOWER, HIGHER = "127.0.0.1:8999", "127.0.0.1:9002"
@@ -357,6 +360,27 @@ def test_a_topic_that_is_given_away_takes_none_and_few_are_given_at_once() -> No
     assert said.body.decode() == f"{names[0]} is moving from {SERVER} to {LOWER}: try again"
     asked = [decode_message(order.data) for order in scene.take(Ask) if order.address == LOWER]
     assert {message.topic for message in asked if isinstance(message, Transfer)} == set(names[:-1])
+
+
+@pytest.mark.parametrize("count", [4, 5])
+def test_the_sources_of_a_topic_are_given_in_parts_and_each_once(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(giving, "SOURCES_COUNT", 2)
+    scene = ServerScene()
+    for number in range(count):
+        scene.say(Put(f"client-{number}", TOPIC, number, b"x"))
+    scene.say(Merge(PROXY, TOPIC, LOWER))
+    answer = encode_message(Status(LOWER, "OK", "", t.encode_beyond(t.Heard(-1, -1, 0))))
+    given: list[Any] = []
+    while not isinstance(given[-1] if given else None, t.RowsPart):
+        (asked,) = scene.take(Ask)
+        message = decode_message(asked.data)
+        assert isinstance(message, Transfer)
+        given.append(t.decode_part(message))
+        scene.tell(Answered(asked.token, answer, LINK))
+        scene.sync()
+    parts = [[(name, number) for name, number, _ in part.sources] for part in given if isinstance(part, t.Sources)]
+    assert [len(part) for part in parts] == [2, 2, 1][: len(parts)]
+    assert list(chain(*parts)) == [(f"client-{number}", number + 1) for number in range(count)]
 
 
 def test_a_giver_that_hears_nothing_serves_the_topic_on() -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from veredus.kernel.engine import Now
 from veredus.streams import exchange as x
@@ -31,6 +32,8 @@ from .transfer import Begin, End, Heard, Part, Row, Sources, Standing, decode_he
 
 PART_SIZE = 256 << 10
 """A part has at most so many bytes, or one row."""
+SOURCES_COUNT = 1000
+"""A part has at most so many sources."""
 RETRY_NS = 1_000_000_000
 _ROW_SIZE = 64
 _CREDIT = 2 * PART_SIZE
@@ -97,21 +100,22 @@ class Giving:
 
     def _begun(self, heard: Heard, now: Now) -> None:
         self._position = max(heard.committed, heard.staged, 0) + 1
-        self._administer("source.list", {"stream": self.topic, "after": 0}, self._listed)
+        self._list_sources(None)
 
-    def _listed(self, listed: list[dict[str, object]], now: Now) -> None:
-        if not listed:
-            self._subscribe()
-            return
+    def _list_sources(self, after: object) -> None:
+        arguments = {"stream": self.topic, "limit": SOURCES_COUNT, "after": after}
+        self._administer("source.list", arguments, self._listed)
+
+    def _listed(self, page: dict[str, Any], now: Now) -> None:
         sources = [
-            (str(s["name"]), s["last_number"], s["token"]) for s in listed if s["is_sparse"] and s["last_number"]
+            (s["name"], s["last_number"], s["token"]) for s in page["rows"] if s["is_sparse"] and s["last_number"]
         ]
-        after = listed[-1]["source_id"]
 
-        def go_on(_heard: Heard, _at: Now) -> None:
-            self._administer("source.list", {"stream": self.topic, "after": after}, self._listed)
-
-        self._ask(Sources(self._incarnation, sources), go_on, now)  # type: ignore[arg-type]
+        go_on = self._subscribe if page["next"] is None else partial(self._list_sources, page["next"])
+        if sources:
+            self._ask(Sources(self._incarnation, sources), lambda _heard, _at: go_on(), now)
+        else:
+            go_on()
 
     # ── copying ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
