@@ -5,9 +5,11 @@ import json
 import pickle
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from pyspark import TaskContext
@@ -20,6 +22,7 @@ from veredus import Embedded
 from veredus.kernel.errors import Refused
 from veredus.node.rules import Rule
 from veredus.runtime.security import add_token
+from veredus.spark import blocks
 from veredus.spark.offsets import offsets_of
 from veredus.spark.reader import BlockPartition, BlockReader, BlockStreamReader
 from veredus.spark.source import VeredusDataSource
@@ -210,6 +213,50 @@ def test_rows_that_are_gone_before_they_were_planned_are_refused_or_passed_over(
     assert sequences(lenient, start, end) == [6, 7, 8, 9, 10]
 
 
+def test_a_stream_that_is_deleted_meanwhile_is_missed_or_gone_on_without(
+    node: Embedded, stream: str, reader: Open
+) -> None:
+    publish(node, stream, 10)
+    strict = reader()
+    start = strict.initialOffset()
+    end = strict.latestOffset(start, ReadAllAvailable())
+    (partition,) = strict.partitions(start, end)
+    node.streams.delete(stream)
+    for ask in (
+        lambda: strict.latestOffset(end, ReadAllAvailable()),
+        lambda: strict.partitions(start, end),
+        lambda: list(strict.read(partition)),
+    ):
+        with pytest.raises(Refused, match="no longer exists") as caught:
+            ask()
+        assert caught.value.code == "data-loss"
+    lenient = reader(failOnDataLoss="false", subscriber="risk")
+    assert lenient.latestOffset(end, ReadAllAvailable()) is end
+    assert sequences(lenient, start, end) == []
+    assert list(lenient.read(partition)) == []
+    lenient.commit(end)
+    lenient.prepareForTriggerAvailableNow()
+    assert lenient.latestOffset(end, ReadAllAvailable()) is end
+
+
+def test_a_stream_that_is_deleted_while_it_is_read_is_missed_or_gone_on_without(own_node: Embedded) -> None:
+    for is_lenient in (False, True):
+        publish(own_node, "trades", 50_000)
+        options = {"address": own_node.served.address, "stream": "trades"}
+        one = VeredusDataSource(options | {"failondataloss": str(not is_lenient)}).streamReader(SCHEMA)
+        start = one.initialOffset()
+        (partition,) = one.partitions(start, one.latestOffset(start, ReadAllAvailable()))
+        with patch.object(blocks, "WINDOW_SIZE", 64 << 10):
+            batches = one.read(partition)
+            found = next(batches)["sequence"].to_pylist()
+            own_node.streams.delete("trades")
+            with nullcontext() if is_lenient else pytest.raises(Refused, match="no longer exists"):
+                for batch in batches:
+                    found += batch["sequence"].to_pylist()
+        assert found == list(range(1, len(found) + 1))
+        assert len(found) < 50_000
+
+
 def test_a_reader_travels_without_its_connection(node: Embedded, stream: str, reader: Open) -> None:
     publish(node, stream, 3)
     one = reader()
@@ -383,12 +430,15 @@ def test_several_streams_are_read_as_one_and_a_new_one_from_its_beginning(node: 
     one = several(node, stream)
     more = one.latestOffset(end, ReadAllAvailable())
     assert rows_of(one, end, more) == [(a, 4), (c, 1), (c, 2)]
-    node.streams.delete(b)
-    with pytest.raises(Refused) as caught:
-        several(node, stream).latestOffset(more, ReadAllAvailable())
-    assert caught.value.code == "data-loss"
     lenient = several(node, stream, failOnDataLoss="false")
     assert lenient.latestOffset(more, ReadAllAvailable()) is more
+    node.streams.delete(b)
+    for strict in (one, several(node, stream)):
+        with pytest.raises(Refused) as caught:
+            strict.latestOffset(more, ReadAllAvailable())
+        assert caught.value.code == "data-loss"
+    assert lenient.latestOffset(more, ReadAllAvailable()) is more
+    assert rows_of(lenient, start, more) == [*((a, number) for number in (1, 2, 3, 4)), (c, 1), (c, 2)]
 
 
 def test_a_batch_takes_of_each_stream_by_what_it_has_waiting(node: Embedded, stream: str) -> None:
@@ -425,6 +475,7 @@ def test_few_rows_are_waited_for_but_not_for_ever(node: Embedded, stream: str, r
     finishing = reader(minRowsPerTrigger=50)
     finishing.prepareForTriggerAvailableNow()
     assert place(finishing.latestOffset(start, ReadMaxRows(100))) == 6
+    assert place(reader(minRowsPerTrigger=50).latestOffset(start, ReadAllAvailable())) == 6, "asked only once"
 
 
 RULES = tuple(Rule(principal=who, may=("*",)) for who in ("spark", LOCAL))

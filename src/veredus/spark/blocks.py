@@ -11,14 +11,15 @@ import numpy as np
 import veredus
 from veredus.delivery.joining import joined_columns
 from veredus.delivery.publication import Columns
-from veredus.kernel.errors import InvariantBroken, PeerFault, Unavailable
+from veredus.kernel.errors import InvariantBroken, PeerFault, Refused, Unavailable
 
 from .connections import patiently, view_of
 from .offsets import Block, StreamOffset, check_range
 from .options import ReadOptions
-from .places import lost
+from .places import check_gone, lost
 from .schema import ROWS_COUNT_MIN, ROWS_SIZE_MIN, Origin, Taken
 
+_GONE = ("unknown-stream", "stream-deleted")
 WINDOW_SIZE = 16 << 20
 """Bytes on their way from the node ahead of Spark."""
 
@@ -33,6 +34,17 @@ def read_block(
     Raises `Refused`: `stream-replaced`, or `data-loss` when a part of it cannot be had and the reader minds;
     `Unavailable` when the node stays away for `timeoutSeconds`.
     """
+    try:
+        yield from _read(options, block, incarnation, is_fitting)
+    except Refused as refused:
+        if refused.code not in _GONE:
+            raise
+        check_gone(options)
+
+
+def _read(
+    options: ReadOptions, block: Block, incarnation: str, is_fitting: Callable[[Columns], bool]
+) -> Iterator[Taken]:
     missing: list[veredus.Gap] = []
     row_count = 0
     with patiently(options.node, lambda node: _subscribed(node, options, block, incarnation, missing)) as subscription:

@@ -10,7 +10,7 @@ import gc
 import os
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -118,6 +118,18 @@ def view_of(node: veredus.Node, stream: str) -> StreamView:
     """The stream as it is now. Raises `Refused("unknown-stream")`."""
     shown = node.streams.show(stream)
     return StreamView(shown["incarnation"].hex(), shown["floor"], shown["head"], shown["size"])
+
+
+def views_of(node: veredus.Node, streams: Iterable[str]) -> dict[str, StreamView]:
+    """The streams as they are now, those left out that do not exist."""
+    views: dict[str, StreamView] = {}
+    for stream in streams:
+        try:
+            views[stream] = view_of(node, stream)
+        except Refused as refused:
+            if refused.code != "unknown-stream":
+                raise
+    return views
 
 
 def streams_of(node: veredus.Node, patterns: Sequence[str]) -> list[str]:

@@ -67,15 +67,16 @@ def started_late(node: veredus.Node, options: ReadOptions, begun: Offsets, views
     return moved
 
 
-def gone(stream: str) -> Refused:
-    """What is said when a stream that was read is no longer there, nor to be seen by this reader."""
-    return Refused(
-        "data-loss",
-        f"stream {stream!r}, which this query has read, no longer exists, or a rule does not allow to describe it: to"
-        " go on without it,"
-        " set failOnDataLoss = false",
-        stream=stream,
-    )
+def check_gone(options: ReadOptions) -> None:
+    """Raise `Refused("data-loss")` for a stream that was read and does not exist any more, if the reader minds."""
+    if options.fails_on_data_loss:
+        stream = options.node.stream
+        raise Refused(
+            "data-loss",
+            f"stream {stream!r}, which this query has read, no longer exists, or a rule does not allow to describe it:"
+            " to go on without it, set failOnDataLoss = false",
+            stream=stream,
+        )
 
 
 def check_kept(options: ReadOptions, first: int, view: StreamView) -> None:
@@ -128,7 +129,9 @@ class Pin:
         return max(first, position)
 
     def settle(self, end: StreamOffset) -> None:
-        """Let go of what lies before `end`; a subscription that is not there begins there."""
+        """Let go of what lies before `end`; a subscription that is not there begins there. A stream that is not there
+        holds nothing.
+        """
         if self._options.subscriber and end.sequence > 1:
             patiently(self._options.node, lambda node: self._advance(node, end.sequence))
 
@@ -137,9 +140,10 @@ class Pin:
         try:
             node.subscriptions.advance(options.node.stream, options.subscriber, SUBSCRIPTION_NAME, position - 1)
         except Refused as refused:
-            if refused.code != "unknown-subscription":
+            if refused.code == "unknown-subscription":
+                self._opened(node, position)
+            elif refused.code != "unknown-stream":
                 raise
-            self._opened(node, position)
 
     def _opened(self, node: veredus.Node, first: int) -> int:
         """Where the subscription stands, made at `first` if it is not there. Nobody stays attached to it."""

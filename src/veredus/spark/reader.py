@@ -23,7 +23,7 @@ import veredus
 from veredus.kernel.errors import Refused
 
 from .blocks import read_block
-from .connections import StreamView, freeze_imports, patiently, streams_of, view_of
+from .connections import StreamView, freeze_imports, patiently, streams_of, view_of, views_of
 from .offsets import (
     Block,
     Offsets,
@@ -39,7 +39,7 @@ from .offsets import (
     stored_of,
 )
 from .options import ReadOptions
-from .places import Pin, check_kept, end_of, gone, start_of, started_late
+from .places import Pin, check_gone, check_kept, end_of, start_of, started_late
 from .schema import Projection
 
 IDLE_SECONDS = 0.2
@@ -74,11 +74,9 @@ class BlockReader(DataSourceReader):
         return _rows(self._options, self._projection, partition)
 
     def _planned(self, node: veredus.Node) -> list[InputPartition]:
-        names = streams_of(node, self._options.streams) if self._options.streams else [self._options.node.stream]
         planned: list[InputPartition] = []
-        for name in names:
+        for name, view in _views_to_begin(node, self._options).items():
             options = self._options.of_stream(name)
-            view = view_of(node, name)
             first = start_of(node, options, view)
             until = max(first, end_of(node, options, view))
             planned += _partitions(name, first, until, options, view.incarnation)
@@ -103,7 +101,9 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         With a `subscriber` the node remembers it; without, the end of the first batch does (`started_as`).
         """
         if self._initial is None:
-            self._initial = self._begun(self._viewed())
+            self._initial = self._begun(
+                patiently(self._options.node, lambda node: _views_to_begin(node, self._options))
+            )
         return stored_of(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -123,7 +123,7 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begun = self._checked(begin, views)
             ends = {name: self._until(name, views[name]) for name in begun}
             backlogs = {name: ends[name] - at.sequence for name, at in begun.items() if ends[name] > at.sequence}
-            if self._is_enough(sum(backlogs.values())):
+            if self._is_enough(sum(backlogs.values()), limit):
                 break
             if self._target is not None or time.monotonic() > deadline:
                 return start
@@ -153,7 +153,10 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if name in begin and first.sequence == last.sequence:
                 continue
             options = self._options.of_stream(self._known(name))
-            view = patiently(options.node, lambda node, name=name: view_of(node, name))  # type: ignore[misc]
+            view = patiently(options.node, lambda node, name=name: views_of(node, [name])).get(name)  # type: ignore[misc]
+            if view is None:
+                check_gone(options)
+                continue
             check_range(first, last, name, view.incarnation, view.head)
             check_kept(options, first.sequence, view)
             planned += _partitions(name, first.sequence, last.sequence, options, view.incarnation)
@@ -174,14 +177,14 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ── how the streams stand ────────────────────────────────────────────────────────────────────────────────────────
 
     def _viewed(self) -> dict[str, StreamView]:
-        """Each stream that is read, as it is now."""
+        """Each stream that is read and still there, as it is now."""
 
         def viewed(node: veredus.Node) -> dict[str, StreamView]:
             if not self._options.streams:
                 self._names = [self._options.node.stream]
             elif not self._names or time.monotonic() > self._looked_s + LOOK_SECONDS:
                 self._names, self._looked_s = streams_of(node, self._options.streams), time.monotonic()
-            return {name: view_of(node, name) for name in self._names}
+            return views_of(node, self._names)
 
         return patiently(self._options.node, viewed)
 
@@ -206,8 +209,8 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _checked(self, begin: Offsets, views: Mapping[str, StreamView]) -> Offsets:
         """Where the streams stand that are there, each of them the one of the checkpoint; new ones where they begin."""
         for name in begin:
-            if name not in views and self._options.fails_on_data_loss:
-                raise gone(self._known(name))
+            if name not in views:
+                check_gone(self._options.of_stream(self._known(name)))
         begun = {name: at for name, at in begin.items() if name in views}
         begun |= self._begun({name: view for name, view in views.items() if name not in begin})
         for name, at in begun.items():
@@ -227,9 +230,12 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ── how much of them ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _is_enough(self, waiting: int) -> bool:
-        """Whether a batch is worth it: there is something, and what is waited for, or that has lasted too long."""
-        if not waiting or self._target is not None or waiting >= self._options.rows_per_trigger_min:
+    def _is_enough(self, waiting: int, limit: ReadLimit) -> bool:
+        """Whether a batch is worth it: there is something, and what is waited for, or that has lasted too long, or
+        nobody will ask again: all that there is now is wanted.
+        """
+        is_last = self._target is not None or isinstance(limit, ReadAllAvailable)
+        if not waiting or is_last or waiting >= self._options.rows_per_trigger_min:
             return bool(waiting)
         return time.monotonic() - self._planned_s > self._options.trigger_delay_seconds_max
 
@@ -257,6 +263,13 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, count in shares.items():
             taken[name] = limited_end(begun[name].sequence, ends[name], count, options.rows_per_partition)
         return taken
+
+
+def _views_to_begin(node: veredus.Node, options: ReadOptions) -> dict[str, StreamView]:
+    """The streams that are there to be read. Raises `Refused("unknown-stream")` where the only one is not."""
+    if not options.streams:
+        return {options.node.stream: view_of(node, options.node.stream)}
+    return views_of(node, streams_of(node, options.streams))
 
 
 def _partitions(name: str, first: int, until: int, options: ReadOptions, incarnation: str) -> list[InputPartition]:
