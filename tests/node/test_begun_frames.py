@@ -163,3 +163,20 @@ def test_a_link_is_read_from_again_when_the_last_reason_is_gone() -> None:
     assert node.tell(LinkCongested(2)) == []
     assert ResumeReading(2) not in node.tell(LinkClosed(1, "gone"))
     assert node.tell(LinkDrained(2)) == [ResumeReading(2)]
+
+
+def test_silence_is_judged_as_of_when_what_had_come_was_read() -> None:
+    node = Node()
+    node.greeted(1)
+    node.time_ns += 29 * SECOND
+    node.tell(DeadlineReached())
+    heard_ns = node.time_ns
+    node.time_ns += 100 * SECOND
+    assert node.tell(DeadlineReached(heard_ns)) == []
+    due = node.engine.deadline()
+    assert due is not None
+    assert due > node.time_ns, "a due deadline is followed by one in the future"
+    node.tell(Received(1, native.encode_frame(native.Kind.PONG, 0)))
+    assert node.tell(DeadlineReached(node.time_ns)) == []
+    node.time_ns += 35 * SECOND
+    assert closings(node.pass_time(SECOND)) == []

@@ -54,3 +54,17 @@ def test_nothing_is_due_before_it_begins_and_after_it_ended() -> None:
     liveness.begin(0)
     liveness.end()
     assert (liveness.deadline(), liveness.look(99 * SECOND)) == (None, Verdict.WELL)
+
+
+def test_for_how_long_the_node_comes_late_to_look_is_not_silence() -> None:
+    liveness = begun()
+    assert liveness.look(500 * SECOND) is Verdict.PING
+    assert [at for at, _ in verdicts(liveness, 1000)] == [510, 520]
+    assert liveness.deadline() is None
+
+
+def test_late_or_not_a_peer_that_was_heard_meanwhile_is_not_pinged() -> None:
+    liveness = begun()
+    liveness.hear(500 * SECOND)
+    assert liveness.look(500 * SECOND) is Verdict.WELL
+    assert liveness.deadline() == 510 * SECOND

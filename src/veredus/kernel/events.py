@@ -58,4 +58,10 @@ class LinkCongested:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineReached:
-    """The engine's own `deadline()` is due. Harmless when it is not."""
+    """The engine's own `deadline()` is due. Harmless when it is not.
+
+    What peers said until `heard_ns`, in monotonic nanoseconds, was told before: silence is judged as of then. None for
+    now: nothing waits unread.
+    """
+
+    heard_ns: int | None = None

@@ -52,6 +52,9 @@ from .quotas import Quotas
 from .receiving import DEFAULT_LIMITS, ReceiveBudget, ReceiveLimits
 from .retention import Retention
 
+UNHEARD_NS = 20_000_000
+"""How soon a link is looked at again that would be late, had all been read that it may have said."""
+
 
 class NodeEngine:
     """Owns the links' engines, the streams floor and the journal's log; see the module for the picture.
@@ -355,18 +358,24 @@ class NodeEngine:
         for rested in self.quotas.rested(now):
             self._tell_link(LinkDrained(rested), now)
         self._turns_given.extend(self._pacing.due(now))
-        for number in self._link_timers.due(now.monotonic_ns):
-            link = self.links[number]
-            if _is_due(link.deadline(), now):
-                self._do_next(link.handle(event, now))
-            at = link.deadline()
-            if at is not None:
-                self._link_timers.set(number, at)
-        if _is_due(self.receiving.deadline(), now):
-            self._budget(self.receiving.look(now.monotonic_ns), now)
+        heard = now if event.heard_ns is None else now._replace(monotonic_ns=min(now.monotonic_ns, event.heard_ns))
+        self._judge_peers(event, now, heard)
         if self.log.phase is not Phase.FAILED:
             for stream, first in self._retention.due(self.floor, self.log, now):
                 self._do_next(self.floor.trim(stream, first, now))
+
+    def _judge_peers(self, event: DeadlineReached, now: Now, heard: Now) -> None:
+        """Who is late or silent as of `heard`; who is as of now only is looked at again soon."""
+        for number in self._link_timers.due(now.monotonic_ns):
+            link = self.links[number]
+            if _is_due(link.deadline(), heard):
+                self._do_next(link.handle(event, heard))
+            at = link.deadline()
+            if at is not None:
+                is_unheard = heard.monotonic_ns < at <= now.monotonic_ns
+                self._link_timers.set(number, now.monotonic_ns + UNHEARD_NS if is_unheard else at)
+        if _is_due(self.receiving.deadline(), heard):
+            self._budget(self.receiving.look(heard.monotonic_ns), heard)
 
     # ── the disk's pace ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -8,6 +8,7 @@ Invariants
     (1) A peer is pinged once in each interval of its silence, and never while it talks.
     (2) A peer from which the node does not read is not silent.
     (3) A due deadline, once looked at, is followed by one in the future.
+    (4) For how long the node comes late to look is not silence: it has pinged nobody meanwhile.
 Source: the design, section 3 ("Every listener has bounds": silence).
 """
 
@@ -67,6 +68,7 @@ class Liveness:
         """What is to be done now; harmless when nothing is due."""
         if self._due_ns is None or now_ns < self._due_ns:
             return Verdict.WELL
+        self._heard_ns = min(now_ns, self._heard_ns + now_ns - self._due_ns)
         silent_ns = self.silent_ns(now_ns)
         if silent_ns >= self._silence_max_ns:
             self._due_ns = None

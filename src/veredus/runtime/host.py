@@ -22,6 +22,7 @@ from veredus.kernel.engine import Engine, Now
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
 from veredus.kernel.octets import Octets
 
+from .hearing import once_read
 from .logs import Logger, say_held_back
 
 INBOX_SIZE_MAX = 64 << 20
@@ -72,6 +73,8 @@ class Host:
         self._is_stopped = False
         self._next_link = 1
         self._tick: asyncio.TimerHandle | None = None
+        self._heard_ns = time.monotonic_ns()
+        """What had arrived by then was handed to the engine."""
         self.log = Logger()
         """What notes are said with."""
         self._peers: dict[int, tuple[str, str, str]] = {}
@@ -138,9 +141,13 @@ class Host:
     def _on_tick(self) -> None:
         self._tick = self._loop.call_later(TICK_S, self._on_tick)
         say_held_back()
+        once_read(self._loop, self._judge)
+
+    def _judge(self, heard_ns: int) -> None:
+        self._heard_ns = heard_ns
         due = self.engine.deadline()
         if due is not None and due <= time.monotonic_ns():
-            self.post(DeadlineReached())
+            self.post(DeadlineReached(heard_ns))
 
     def _run(self) -> None:
         self._is_scheduled, self._is_running = False, True
@@ -153,7 +160,7 @@ class Host:
                     self._do(effect, sends)
             due = self.engine.deadline()
             if due is not None and due <= now.monotonic_ns:
-                for effect in self.engine.handle(DeadlineReached(), now):
+                for effect in self.engine.handle(DeadlineReached(self._heard_ns), now):
                     self._do(effect, sends)
         except BaseException as error:
             self.stop()

@@ -28,6 +28,8 @@ from veredus.node.admission import Admission, AdmissionLimits
 from veredus.node.specs import split_address
 from veredus.streams.rights import LOCAL
 
+from .hearing import once_read
+
 BACKLOG = 4096
 ACCEPT_COUNT_MAX = 32
 """Connections accepted in one turn of the loop: those that are there already are heard in between."""
@@ -129,7 +131,10 @@ class Arrivals:
 
     def _sweep(self) -> None:
         self._timer = self.loop.call_later(SWEEP_S, self._sweep)
-        for key in self.admission.take_late(time.monotonic_ns() - LATE_NS):
+        once_read(self.loop, self._turn_out_late)
+
+    def _turn_out_late(self, heard_ns: int) -> None:
+        for key in self.admission.take_late(heard_ns - LATE_NS):
             self._turn_out(key)
 
     def _turn_out(self, key: int) -> None:

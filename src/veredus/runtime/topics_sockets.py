@@ -30,6 +30,7 @@ from veredus.protocols.zmtp.connection import Bounds, Connection, Message
 from veredus.protocols.zmtp.link import Timing, ZmtpLink
 from veredus.protocols.zmtp.mechanisms import Local, Null
 
+from .hearing import once_read
 from .listeners import NO_DESCRIPTOR, Arrivals, Listener, Peer, Place, bind_tcp_nowait, tcp_peer_of
 from .logs import Logger
 from .zmtp_links import Links, MessageLink
@@ -225,11 +226,13 @@ class TopicsSockets:
 
     def _look(self) -> None:
         self._looking = self._loop.call_later(_LOOK_S, self._look)
-        now_ns = time.monotonic_ns()
+        once_read(self._loop, self._judge)
+
+    def _judge(self, heard_ns: int) -> None:
         due_ns = self.receiving.deadline()
         # While no question is taken, it is not the peers who are slow.
-        if due_ns is not None and due_ns <= now_ns and not self._is_paused:
-            self._budget(self.receiving.look(now_ns))
+        if due_ns is not None and due_ns <= heard_ns and not self._is_paused:
+            self._budget(self.receiving.look(heard_ns))
 
     def _budget(self, orders: Sequence[receiving.Order]) -> None:
         """Do what the budget of unfinished messages asks for."""

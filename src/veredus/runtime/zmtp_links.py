@@ -19,6 +19,7 @@ from veredus.protocols.links import Unfinished
 from veredus.protocols.zmtp.connection import Message
 from veredus.protocols.zmtp.link import ZmtpLink
 
+from .hearing import once_read
 from .listeners import Place
 from .sockets import ReadMemory
 
@@ -85,11 +86,14 @@ class Links:
 
     def _wake_all(self) -> None:
         self._tick = self.loop.call_later(TICK_S, self._wake_all)
-        now_ns = time.monotonic_ns()
+        once_read(self.loop, self._wake_due)
+
+    def _wake_due(self, heard_ns: int) -> None:
+        heard = Now(heard_ns, time.time_ns())
         for link in list(self._links):
             due = link.wire.deadline()
-            if due is not None and due <= now_ns:
-                link.wake()
+            if due is not None and due <= heard_ns:
+                link.wake(heard)
 
 
 class MessageLink(asyncio.BufferedProtocol):
@@ -201,9 +205,9 @@ class MessageLink(asyncio.BufferedProtocol):
         self.wire.connection.fail(fault)
         self._end_if_faulty()
 
-    def wake(self) -> None:
-        """A deadline is due."""
-        self.wire.wake(_now())
+    def wake(self, heard: Now) -> None:
+        """A deadline is due, and what had arrived by then was read."""
+        self.wire.wake(heard)
         self._end_if_faulty()
         self.write()
 

@@ -249,6 +249,18 @@ def test_a_peer_is_not_silent_while_nobody_reads_from_it() -> None:
     assert [order.reason for order in peer.closed] == ["silent"]
 
 
+def test_for_how_long_the_node_comes_late_is_not_the_peers_silence() -> None:
+    peer = Peer()
+    peer.say(OPENING)
+    peer.now_ns, peer.heard = 500 * SECOND_NS, b""
+    peer.tell(DeadlineReached())
+    assert peer.heard == command(b"PING", bytes(2))
+    peer.wait(20 * SECOND_NS - 1)
+    assert peer.closed == []
+    peer.wait(1)
+    assert [order.reason for order in peer.closed] == ["silent"]
+
+
 def test_a_new_link_with_the_identity_of_another_replaces_it() -> None:
     identities = Identities()
     former, latter = Peer(identities, 1), Peer(identities, 2)

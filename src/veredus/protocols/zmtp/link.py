@@ -87,7 +87,10 @@ class ZmtpLink:
         self._received_ns = now.monotonic_ns
 
     def wake(self, now: Now) -> None:
-        """A deadline may be due."""
+        """A deadline may be due. For how long the node comes late is not silence: it has pinged nobody meanwhile."""
+        due_ns = self._deadlines.next_ns()
+        if due_ns is not None and due_ns < now.monotonic_ns:
+            self._received_ns = min(now.monotonic_ns, self._received_ns + now.monotonic_ns - due_ns)
         for name in self._deadlines.due(now.monotonic_ns):
             silent_ns = 0 if self._is_paused else now.monotonic_ns - self._received_ns
             if name == "greeting":
