@@ -59,7 +59,7 @@ CALLS: list[tuple[str, str, Call]] = [
     ("bad-name", "sink", lambda node, _: node.sink("a b")),
     ("bad-argument", "incarnation must have 16 bytes", lambda node, _: node.sink("k").open_run(b"short")),
     ("bad-argument", "epoch", lambda node, _: node.sink("k").join_run("1")),
-    ("bad-argument", "cannot be sent", lambda node, stream: node.streams.create(stream, retention_age_s=object())),
+    ("bad-argument", "cannot be sent", lambda node, stream: node.streams.show(object())),
 ]
 
 

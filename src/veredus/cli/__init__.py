@@ -42,6 +42,25 @@ VERBS = {
 }
 
 
+_ENDS = """\b
+Exit codes:
+  0    success                     5    no node could be reached
+  1    another failure             6    the journal is damaged
+  2    bad options or settings     7    some publications are gone
+  3    the node refused            8    in doubt
+  4    fenced                      9    a guarantee was violated
+  130  interrupted
+
+\b
+Variables:
+  VEREDUS_ADDRESS      the address of the node
+  VEREDUS_TOKEN        the access token
+  VEREDUS_AUTHORITIES  certificate authorities to trust, PEM
+  VEREDUS_SETTINGS     the settings file of `serve` and of the topic service
+  VEREDUS_SECTION_NAME any setting of `serve`: `veredus serve --check` lists them
+"""
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called; their help is known before."""
 
@@ -86,7 +105,7 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     verbs=VERBS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes and environment variables: docs/reference/cli.md.",
+    epilog=_ENDS,
 )
 @click.version_option(package_name="veredus", message="veredus %(version)s")
 def veredus() -> None:

@@ -39,7 +39,7 @@ class Target(NamedTuple):
         import veredus
 
         where = ", ".join(self.addresses)
-        waiting = threading.Timer(SILENCE_S, note, (f"no node has answered at {where} yet: trying again",))
+        waiting = threading.Timer(SILENCE_S, note, (f"no answer from {where} yet: still trying",))
         waiting.daemon = True
         waiting.start()
         try:

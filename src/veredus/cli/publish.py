@@ -23,13 +23,29 @@ _DECIMAL = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?", r
 FORMATS = ("lines", "prefixed", "json")
 
 
-@click.command()
+class _PublishCommand(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As of any command; what stands where `echo` has its text is told where records come from."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if "extra argument" not in error.message:
+                raise
+            advice = "records come from standard input or --file: echo hello | veredus pub STREAM"
+            raise click.UsageError(f"{error.message}; {advice}", ctx) from None
+
+
+@click.command(cls=_PublishCommand)
 @click.argument("stream")
 @click.option("--source", default="", help="The durable name of the publisher. Without it, nothing is deduplicated.")
 @click.option("--file", "file", type=click.File("rb"), default="-", help="Read this file instead of standard input.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="lines", show_default=True)
-@click.option("--key", default="", help="The key of every publication without a key of its own.")
-@click.option("--key-separator", default="", help="In lines, the text between key and body: '\\t'.")
+@click.option("--key", help="The key of every publication without a key of its own.")
+@click.option(
+    "--key-separator",
+    default="",
+    help="In lines, the text between key and body: '\\t'. A line without it is refused, unless there is --key.",
+)
 @click.option(
     "--attribute", "attributes", multiple=True, metavar="NAME=VALUE", help="Set on all publications; repeatable."
 )
@@ -50,7 +66,7 @@ def publish(
     source: str,
     file: BinaryIO,
     form: str,
-    key: str,
+    key: str | None,
     key_separator: str,
     attributes: tuple[str, ...],
     first: int,
@@ -68,10 +84,13 @@ def publish(
     from veredus.cli.records import read_chunks, separator_of
     from veredus.cli.resumption import RememberingInput
 
+    if key_separator and form != "lines":
+        raise click.UsageError(f"--key-separator needs --format lines, not {form}")
     if resume is None:
         resume = bool(source) and file.seekable() and first == 1
     if resume and (not source or first != 1):
-        raise click.UsageError("--resume needs --source, and cannot be used with --from")
+        missing = "needs --source" if not source else "cannot be used with --from"
+        raise click.UsageError(f"--resume {missing}")
     constant = _attributes_of(attributes)
     remembering = RememberingInput(file)
     with (
@@ -81,11 +100,13 @@ def publish(
             stream, source=source, resume="token" if resume else "number", compression=compression
         ) as publisher,
     ):
-        session = _Publishing(publisher, remembering, resume, key.encode(), constant, first)
+        session = _Publishing(publisher, remembering, resume, (key or "").encode(), constant, first)
         offset = session.begin()
         separator = separator_of(key_separator)
         last = None if count is None else first - 1 + count
-        chunks = read_chunks(remembering, form, separator, offset, last)
+        if file.isatty():
+            note("reading records from the terminal: one a line, Ctrl-D at the end")
+        chunks = read_chunks(remembering, form, separator, offset, last, needs_keys=key is None)
         session.run(chunks, interrupts, seconds_of(patience, "--patience"))
 
 
@@ -187,9 +208,13 @@ class _Publishing:
         return [{**self._attributes, **(own or {})} for own in chunk.attributes]
 
     def _say_what_became(self, ending: BaseException | None) -> None:
+        from veredus.kernel.errors import Misuse
+
         in_doubt, publisher = self._in_doubt_count, self._publisher
         taken = self._published_count - in_doubt
-        if sys.stderr.isatty() or ending is not None:
+        if ending is not None and not self._published_count:
+            note("nothing was published")
+        elif sys.stderr.isatty() or ending is not None:
             where = f"up to number {publisher.taken_number}"
             note(f"{taken} of {self._published_count} publications were acknowledged, {where}")
         if ending is None and not self._resumes and publisher.settings.source and not self._source.seekable():
@@ -200,8 +225,9 @@ class _Publishing:
         if in_doubt:
             note(f"{in_doubt} are in doubt: numbers {publisher.taken_number + 1} to {publisher.number}")
         if ending is not None and self._resumes:
-            note("run the same command again to continue")
-        elif ending is not None:
+            correct = "correct the record, then " if isinstance(ending, Misuse) else ""
+            note(f"{correct}run the same command again to continue")
+        elif ending is not None and self._published_count:
             note(f"continue with --from {max(self._first - 1, 0) + taken + 1}")
 
 

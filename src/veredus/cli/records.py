@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from veredus.delivery.publication import Attributes, AttributeValue
-from veredus.kernel.errors import Misuse
+from veredus.kernel.errors import Misuse, field_fault
 
 LINES, PREFIXED, JSON = "lines", "prefixed", "json"
 FORMATS = (LINES, PREFIXED, JSON)
@@ -83,11 +83,17 @@ def separator_of(text: str) -> bytes:
 
 
 def read_chunks(
-    source: Input, form: str, key_separator: bytes = b"", offset: int = 0, count_max: int | None = None
+    source: Input,
+    form: str,
+    key_separator: bytes = b"",
+    offset: int = 0,
+    count_max: int | None = None,
+    needs_keys: bool = False,
 ) -> Iterator[Chunk]:
     """The first `count_max` records of `source`, as they arrive; `offset` is where it stands at the beginning.
 
-    Raises `Misuse("bad-record")` with the record's place, behind the last chunk that was right.
+    `needs_keys`: a line without the separator is a fault; otherwise it has no key. Raises `Misuse("bad-record")` with
+    the record's place, behind the last chunk that was right.
     """
     split, overhead_size = _SPLITTERS[form]
     waiting, is_end, count_left = b"", False, count_max
@@ -100,7 +106,7 @@ def read_chunks(
             bodies = bodies[:fitting_count]
             taken = sum(map(len, bodies)) + overhead_size * len(bodies)
         if bodies:
-            for chunk in _chunks_of(bodies, form, key_separator, offset, offset + taken):
+            for chunk in _chunks_of(bodies, form, key_separator, offset, offset + taken, needs_keys):
                 count_left = None if count_left is None else count_left - len(chunk.bodies)
                 yield chunk
             offset += taken
@@ -131,15 +137,32 @@ def _fitting_count(bodies: list[bytes], size: int) -> int:
     return min(len(bodies), CHUNK_COUNT_MAX)
 
 
-def _chunks_of(bodies: list[bytes], form: str, key_separator: bytes, offset: int, end: int) -> Iterator[Chunk]:
+def _chunks_of(
+    bodies: list[bytes], form: str, key_separator: bytes, offset: int, end: int, needs_keys: bool
+) -> Iterator[Chunk]:
     if form == JSON:
         yield from _json_chunks(bodies, offset, end)
     elif key_separator:
-        pairs = [body.partition(key_separator) for body in bodies]
-        keys = [key if found else b"" for key, found, _ in pairs]
-        yield Chunk([body if found else key for key, found, body in pairs], keys, None, None, end)
+        yield from _keyed_chunks(bodies, key_separator, offset, end, needs_keys)
     else:
         yield Chunk(bodies, None, None, None, end)
+
+
+def _keyed_chunks(lines: list[bytes], key_separator: bytes, offset: int, end: int, needs_keys: bool) -> Iterator[Chunk]:
+    fault: Misuse | None = None
+    without = next((index for index, line in enumerate(lines) if key_separator not in line), None)
+    if needs_keys and without is not None:
+        lines = lines[:without]
+        end = offset + sum(map(len, lines)) + len(lines)
+        advice = "--key gives a key to lines without one"
+        said = f"the line at byte {end} does not contain the key separator {key_separator.decode()!r}: {advice}"
+        fault = Misuse("bad-record", said, offset=end)
+    if lines:
+        pairs = [line.partition(key_separator) for line in lines]
+        keys = [key if found else b"" for key, found, _ in pairs]
+        yield Chunk([body if found else key for key, found, body in pairs], keys, None, None, end)
+    if fault is not None:
+        raise fault
 
 
 def _json_chunks(lines: list[bytes], offset: int, end: int) -> Iterator[Chunk]:
@@ -158,7 +181,8 @@ def _json_chunks(lines: list[bytes], offset: int, end: int) -> Iterator[Chunk]:
                 )
                 given, when = _attributes_of(record.attributes), _aware(record.event_time)
             except (msgspec.MsgspecError, ValueError) as error:
-                fault = Misuse("bad-record", f"the record at byte {offset} is not valid: {error}", offset=offset)
+                said = f"the record at byte {offset} is not valid: {field_fault(error)}"
+                fault = Misuse("bad-record", said, offset=offset)
                 end = offset
                 break
             keys.append(key)

@@ -34,4 +34,4 @@ def drop(sink: str, yes: bool, target: Target) -> None:
     confirm(f"drop what sink {sink} has written and not committed?", yes)
     with target.connect() as node:
         dropped = node.sinks.drop_stages(sink)
-    note(f"{len(dropped)} stages of sink {sink} were dropped")
+    note(f"stages of sink {sink} dropped: {len(dropped)}" if dropped else f"sink {sink} has no open stages")

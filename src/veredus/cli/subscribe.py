@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, NoReturn
 
@@ -96,6 +98,8 @@ def subscribe(
     """
     from veredus.cli.records import separator_of
 
+    if key_separator and form != "lines":
+        raise click.UsageError(f"--key-separator needs --format lines, not {form}")
     begin = start_of(start)
     separator = separator_of(key_separator)
     gaps: list[Gap] = []
@@ -119,6 +123,7 @@ def subscribe(
     with (
         Interrupts() as interrupts,
         target.connect() as node,
+        _warnings_noted(),
         node.subscribe(
             stream,
             subscriber=subscriber,
@@ -134,6 +139,15 @@ def subscribe(
     ):
         _print_publications(subscription, interrupts, stream, subscriber, count, form, separator)
     _end_with(gaps)
+
+
+@contextmanager
+def _warnings_noted() -> Iterator[None]:
+    """What the library warns of is said as any other message."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *_: note(f"warning: {message}")
+        yield
 
 
 def _print_publications(
@@ -208,7 +222,7 @@ def start_of(text: str) -> Start:
             param_hint="--from",
         ) from None
     if when.tzinfo is None:
-        raise click.BadParameter(f"{text!r} has no time zone: write {text}Z for UTC", param_hint="--from")
+        raise click.BadParameter(f"{text!r} has no time zone: write {when.isoformat()}Z for UTC", param_hint="--from")
     return starts.since(when)
 
 

@@ -29,11 +29,14 @@ def list_(stream: str | None, target: Target, output: str) -> None:
 @subscriptions.command("show")
 @click.argument("stream")
 @click.argument("subscriber")
-@click.argument("name")
+@click.argument("name", default="main")
 @output_option
 @node_options
 def show(stream: str, subscriber: str, name: str, target: Target, output: str) -> None:
-    """Show the position of a subscription: its cursor, flow, credit, lag, and what it waits for."""
+    """Show the position of a subscription: its cursor, flow, credit, lag, and what it waits for.
+
+    NAME is needed if the subscriber has several subscriptions. The default is main.
+    """
     with target.connect() as node:
         write_one(node.subscriptions.show(stream, subscriber, name), output)
 
@@ -41,11 +44,14 @@ def show(stream: str, subscriber: str, name: str, target: Target, output: str) -
 @subscriptions.command("rm")
 @click.argument("stream")
 @click.argument("subscriber")
-@click.argument("name")
+@click.argument("name", default="main")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @node_options
 def remove(stream: str, subscriber: str, name: str, yes: bool, target: Target) -> None:
-    """Remove a subscription and its cursor. The node informs its subscriber."""
+    """Remove a subscription and its cursor. The node informs its subscriber.
+
+    NAME is needed if the subscriber has several subscriptions. The default is main.
+    """
     confirm(f"remove subscription {subscriber}/{name} of {stream}, and forget what it has settled?", yes)
     with target.connect() as node:
         node.subscriptions.remove(stream, subscriber, name)

@@ -5,6 +5,7 @@ The node looks again, and refuses the one request; but a caller learns here whic
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from veredus.kernel.errors import Misuse, Refused
 from veredus.kernel.names import INCARNATION_SIZE, NAME_SIZE_MAX, U63_MAX, checked_name
 from veredus.matching.filters import compile_filter
+from veredus.matching.hints import hints_of
 from veredus.matching.patterns import has_bare_wildcards
 from veredus.matching.wanted import Filter
 from veredus.streams.exchange import Start
@@ -22,6 +24,8 @@ _STARTS = {
     "last": "tail(1)", "tail": "tail(count)",
 }  # fmt: skip
 """What people say elsewhere, and what it is here."""
+_CALLER_LEVEL = 4
+"""Where the application is, seen from `filter_of`: behind `wanted_of` and `subscribe`."""
 
 
 def check_name(kind: str, name: object, *, may_be_empty: bool = False) -> None:
@@ -104,7 +108,8 @@ def check_start(start: object) -> None:
 def filter_of(keys: str | Iterable[str] | None, where: str | None) -> Filter | None:
     """The filter that these words make, None where there are none.
 
-    Raises `Misuse` for what is no text, and what `compile_filter` raises where they do not parse.
+    Warns of what is probably not meant. Raises `Misuse` for what is no text, and what `compile_filter` raises where
+    they do not parse.
     """
     if keys is None and where is None:
         return None
@@ -120,6 +125,8 @@ def filter_of(keys: str | Iterable[str] | None, where: str | None) -> Filter | N
         _check_wildcards(pattern)
     wanted = Filter(patterns, where)
     compile_filter(wanted)
+    for hint in hints_of(where) if where is not None else ():
+        warnings.warn(f"where: {hint}", stacklevel=_CALLER_LEVEL)
     return wanted
 
 

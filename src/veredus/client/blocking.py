@@ -164,7 +164,7 @@ class Streams:
         self._streams = node.streams
 
     def create(self, name: str, **config: Any) -> dict[str, Any]:
-        """Create a stream, unless it is there with the same configuration; its description."""
+        """Create a stream, unless it is there with the same configuration; as `AsyncStreams.create`."""
         return self._thread.run(self._streams.create(name, **config))
 
     def list(self) -> list[dict[str, Any]]:
@@ -176,7 +176,7 @@ class Streams:
         return self._thread.run(self._streams.show(name))
 
     def trim(self, name: str, floor: int) -> dict[str, Any]:
-        """Keep nothing below the sequence `floor`; its description afterwards."""
+        """Keep nothing below the sequence `floor`; as `AsyncStreams.trim`."""
         return self._thread.run(self._streams.trim(name, floor))
 
     def alter(self, name: str, **config: Any) -> dict[str, Any]:

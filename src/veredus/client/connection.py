@@ -63,6 +63,7 @@ FINISH_TIMEOUT_S = 5.0
 FINISH_STEP_S = 0.01
 REFUSED_S = 2.0
 """So long the first link is tried where every address refuses it at once: no process listens there."""
+NOBODY_THERE = "no process listens there"
 PROVED_NO_MORE = frozenset(("revoked", "unauthenticated"))
 """Codes that end a connection for good, whenever they come: the same proof proves nothing at the next one either."""
 TRANSIENT = frozenset(
@@ -143,7 +144,9 @@ def _said_of(error: OSError | TimeoutError) -> str:
     """Why an address cannot be connected to, and what to do where that is known."""
     if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
         return "the node does not answer with TLS there: use its listener for TLS, or write veredus://"
-    return str(error) or type(error).__name__
+    if isinstance(error, ConnectionRefusedError):
+        return NOBODY_THERE
+    return (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
 
 
 def error_of(cause: m.Refusal | m.Fencing) -> VeredusError:
@@ -272,7 +275,7 @@ class Connection:
             tried += 1
             refused_since = self._refused_since(refused_since, outcome)
             if refused_since is not None and time.monotonic() - refused_since >= self.settings.refused_s:
-                self._end(self._unreachable(f"no process listens there, for {self.settings.refused_s:g} s"))
+                self._end(self._unreachable(f"{NOBODY_THERE}, {self.settings.refused_s:g} s long"))
                 return
             if tried % len(self.settings.addresses) == 0:
                 await asyncio.sleep(delay_s * _dice.uniform(0.5, 1.0))

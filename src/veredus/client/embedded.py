@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,10 +15,11 @@ import msgspec
 import structlog
 
 from veredus.kernel.errors import Misuse
-from veredus.node.settings import NodeSettings
+from veredus.node.settings import SECTIONS, SETTINGS, NodeSettings
 from veredus.runtime.logs import set_up_logs
 from veredus.runtime.serve import Node as ServedNode
 
+from .arguments import shown
 from .blocking import Node
 from .connection import Connection
 from .loops import LoopThread, shared_loop
@@ -46,18 +48,16 @@ class EmbeddedNode:
 
     def _settings_of(self, settings: NodeSettings, options: dict[str, Any]) -> NodeSettings:
         doors = {"tcp": "", "tls": "", "zeromq": "", "metrics": "", "unix": f"{self._socket_directory}/{SOCKET_NAME}"}
-        changes: dict[str, dict[str, Any]] = {name: dict(section) for name, section in options.items()}
+        changes = {name: _checked(name, section) for name, section in options.items()}
         changes["listen"] = doors | changes.get("listen", {})
         changes["node"] = {"directory": str(self.directory)} | changes.get("node", {})
         changed: dict[str, object] = {}
         for name, section in changes.items():
             before = getattr(settings, name, None)
             if not isinstance(before, msgspec.Struct):
-                raise Misuse("bad-settings", f"a node has no section {name!r} of settings")
-            try:
-                changed[name] = msgspec.structs.replace(before, **section)
-            except TypeError as error:
-                raise Misuse("bad-settings", f"section {name!r}: {error}") from None
+                known = ", ".join(SECTIONS)
+                raise Misuse("bad-settings", f"a node has no section {name!r} of settings; there are {known}")
+            changed[name] = msgspec.structs.replace(before, **_read(name, section))
         return msgspec.structs.replace(settings, **changed)
 
     def start(self) -> None:
@@ -103,6 +103,46 @@ class EmbeddedNode:
         self.close()
 
 
+def _checked(name: str, section: object) -> dict[str, Any]:
+    if not isinstance(section, Mapping):
+        raise Misuse("bad-settings", f"section {name!r} must be a dict of settings, not {shown(section)}")
+    return dict(section)
+
+
+def _read(name: str, section: dict[str, Any]) -> dict[str, object]:
+    """Settings as a file writes them, or by their fields, as fields. Raises `Misuse("bad-settings")`."""
+    known = {setting.name: setting for setting in SETTINGS if setting.section == name}
+    read: dict[str, object] = {}
+    for given, value in section.items():
+        setting = known.get(given.removesuffix("_ns"))
+        if setting is None:
+            if given not in SECTIONS[name].__struct_fields__:
+                names = ", ".join(known)
+                raise Misuse("bad-settings", f"section {name!r} has no setting {given!r}; there are {names}")
+            read[given] = value
+        elif given != setting.name and isinstance(value, int):
+            read[given] = value
+        else:
+            try:
+                read[setting.field] = setting.parse(_written(value))
+            except ValueError as error:
+                raise Misuse("bad-settings", f"{setting.path}: {error}") from None
+    return read
+
+
+def _written(value: object) -> object:
+    """A value as a settings file holds it."""
+    match value:
+        case timedelta():
+            return f"{value // timedelta(microseconds=1)}us"
+        case Path():
+            return str(value)
+        case tuple():
+            return list(value)
+        case _:
+            return value
+
+
 class Embedded(Node):
     """A connection to a node of this process's own; closing it stops the node."""
 
@@ -139,8 +179,9 @@ class AsyncEmbedded(AsyncNode):
 def embedded(directory: str | Path | None = None, settings: NodeSettings | None = None, **options: Any) -> Embedded:
     """A node inside this process, and a connection to it; closed together. The same API as `connect`.
 
-    `directory`: where its journal lies, a temporary one unless given. `options` change sections of the settings, e.g.
-    `embedded(journal={"sync": "none"}, listen={"tcp": "127.0.0.1:0"})`; it listens on a Unix socket alone unless told.
+    `directory`: where its journal lies, a temporary one unless given. `options` change sections of the settings, as a
+    settings file writes them: `embedded(journal={"sync": "none"}, streams={"retention_age": "7d"})`. It listens on a
+    Unix socket alone unless told. Raises `Misuse("bad-settings")`.
     """
     served = EmbeddedNode(directory, settings, options)
     try:

@@ -162,7 +162,8 @@ class SourceChannel:
         except TimeoutError:
             self.detach()
             reason = f": {self.delay.message}" if self.delay is not None else ""
-            raise Unavailable("no-answer", f"the node did not attach the source in time{reason}") from None
+            waited_s = self._connection.settings.timeout_s
+            raise Unavailable("no-answer", f"the node did not attach the source in {waited_s:g} s{reason}") from None
 
     def begin(self) -> None:
         """A link is open: attach, under the epoch that is known."""

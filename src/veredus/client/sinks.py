@@ -67,7 +67,8 @@ class RunChannel:
                 await asyncio.shield(self._opened)
         except TimeoutError:
             self.detach()
-            raise Unavailable("no-answer", "the node did not grant the run in time") from None
+            waited_s = self._connection.settings.timeout_s
+            raise Unavailable("no-answer", f"the node did not grant the run in {waited_s:g} s") from None
 
     def begin(self) -> None:
         """A link is open: open the run, or join it again."""
@@ -176,8 +177,9 @@ class RunChannel:
             async with asyncio.timeout(self._connection.settings.timeout_s):
                 return await answer
         except TimeoutError:
+            waited_s = self._connection.settings.timeout_s
             raise Unavailable(
-                "in-doubt", "the node did not answer in time: retry the commit, it is idempotent"
+                "in-doubt", f"the node did not answer in {waited_s:g} s: retry the commit, it is idempotent"
             ) from None
         finally:
             self._asked.pop(message.request, None)

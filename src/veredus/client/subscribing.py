@@ -161,7 +161,8 @@ class SubscriptionChannel:
                 await asyncio.shield(self._attached)
         except TimeoutError:
             self.detach()
-            raise Unavailable("no-answer", "the node did not grant the subscription in time") from None
+            waited_s = self._connection.settings.timeout_s
+            raise Unavailable("no-answer", f"the node did not grant the subscription in {waited_s:g} s") from None
 
     def begin(self) -> None:
         """A link is open: subscribe, from the start the first time, then from where the subscriber is."""

@@ -66,3 +66,10 @@ class PeerFault(VeredusError):
 
 class InvariantBroken(Exception):
     """We are wrong. Never caught: the process dies and recovers from its journal."""
+
+
+def field_fault(error: Exception) -> str:
+    """What a decoder has found wrong, behind the field's name: "key: Expected `str`, got `int`"."""
+    fault, _, path = str(error).partition(" - at ")
+    field = path.strip("`").lstrip("$.")
+    return f"{field}: {fault}" if field else fault

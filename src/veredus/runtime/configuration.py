@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from veredus.kernel.errors import Refused
+from veredus.kernel.errors import Refused, field_fault
 from veredus.kernel.names import checked_name
 from veredus.kernel.toml_places import key_places
 from veredus.node.exposure import Fault, faults_of
@@ -136,6 +136,10 @@ class _Reading:
             path = (section,)
             if section == "stream" and isinstance(table, dict):
                 self._read_streams(document, table)
+            elif section not in SECTIONS and not isinstance(table, dict):
+                places = [setting.section for setting in SETTINGS if setting.name == section]
+                near = f"it belongs in [{places[0]}]" if places else "write the section above it, such as [listen]"
+                self._faults.append(f"{document.place(path)}: {section!r} is in no section: {near}")
             elif section not in SECTIONS:
                 near = _nearest(section, [*SECTIONS, "stream"])
                 self._faults.append(f"{document.place(path)}: there is no section [{section}]{near}")
@@ -242,7 +246,9 @@ class _Reading:
                 rule = msgspec.convert(wanted, Rule)
                 CompiledRule(rule)
             except msgspec.ValidationError as error:
-                self._faults.append(f"{place}: a rule needs a principal, lists of verbs and lists of names: {error}")
+                self._faults.append(
+                    f"{place}: a rule needs a principal, lists of verbs and lists of names: {field_fault(error)}"
+                )
             except Refused as refused:
                 self._faults.extend(f"{place}: {fault}" for fault in refused.message.split("\n"))
             else:

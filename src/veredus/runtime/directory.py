@@ -140,6 +140,11 @@ def open_directory(path: Path) -> Directory:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    except (FileExistsError, NotADirectoryError) as error:
+        message = (
+            f"the journal's directory {str(path)!r} cannot be made, a file is in its place: name another directory"
+        )
+        raise Refused("journal-directory", message, path=str(path)) from error
     except OSError as error:
         message = (
             f"the journal's directory {str(path)!r} cannot be used ({error.strerror}): repair it, or name another"

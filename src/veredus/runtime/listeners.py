@@ -356,7 +356,7 @@ def _bind_all(address: str, places: list[tuple[int, tuple[Any, ...]]], setting: 
 def _unbound(address: str, error: OSError, setting: str) -> Unavailable:
     return Unavailable(
         "port-in-use",
-        f"cannot listen on {address} ({error.strerror or error}): is another node running? see {setting}",
+        f"cannot listen on {address} ({error.strerror or error}): is another node running? If so, change {setting}",
     )
 
 

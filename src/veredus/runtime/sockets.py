@@ -237,7 +237,7 @@ class StreamDoors:
 
         Raises `Unavailable("port-in-use")`.
         """
-        sockets = await bind_tcp(address, "[listen]")
+        sockets = await bind_tcp(address, f"listen.{name}")
         return Listener(name, sockets, self.arrivals, tcp_peer_of(name, principal), self._open_link, tls)
 
     def listen_unix(self, path: str, mode: int) -> Listener:

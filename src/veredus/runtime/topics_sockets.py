@@ -109,7 +109,7 @@ class TopicsSockets:
         self._limits = limits = limits or TopicsLimits()
         self._bounds = Bounds(message_size_max, PARTS_MAX)
         self._is_closed = False
-        sockets = bind_tcp_nowait(address, "[topics]")
+        sockets = bind_tcp_nowait(address, "topics.listen")
         self._own_arrivals = Arrivals(self._loop, limits.admission) if arrivals is None else None
         self._links = Links(limits.send_buffer_size_max)
         self._fronts: dict[MessageLink, _Front] = {}

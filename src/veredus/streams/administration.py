@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from veredus.kernel.engine import Now
-from veredus.kernel.errors import Refused
+from veredus.kernel.errors import Refused, field_fault
 from veredus.kernel.names import U63_MAX
 
 from .advancing import Advancing
@@ -240,7 +240,7 @@ class Administration:
         try:
             wanted = msgspec.convert(event.arguments.get("sources"), list[tuple[str, _Number, bytes]])
         except msgspec.ValidationError as error:
-            said = f"{event.verb} needs `sources` with a name, a number and a token each: {error}"
+            said = f"{event.verb} needs `sources` with a name, a number and a token each: {field_fault(error)}"
             raise Refused("bad-request", said) from None
         for source in dict.fromkeys(source for source, _, _ in wanted) or (None,):
             self._check(event, RAISE, on_stream(name, source))
@@ -437,7 +437,7 @@ def _config(stream: str, given: object) -> StreamConfig:
         else:
             fault = f"unknown setting {unknown[0]!r}; known: {', '.join(known)}"
     except msgspec.ValidationError as error:
-        fault = str(error)
+        fault = field_fault(error)
     raise Refused("bad-config", f"the configuration of stream {stream!r} is not valid: {fault}")
 
 

@@ -39,7 +39,11 @@ class Creating:
         if stream is not None:
             then(stream, now)
         elif not self._tables.limits.creates_on_use:
-            self._tables.existing(name)
+            message = (
+                f"there is no stream {name!r}, and this node creates none on first use:"
+                f" create it with `veredus stream create {name}`"
+            )
+            raise Refused("unknown-stream", message, stream=name)
         else:
             self._tables.rights.check(session, principal, CREATE, on_stream(name))
             self.create(session, principal, name, self._tables.limits.config, then, now, request)
@@ -163,9 +167,20 @@ class Creating:
 
 def _check_equal(name: str, there: StreamConfig, wanted: StreamConfig) -> None:
     if there != wanted:
-        raise Refused(
-            "exists-otherwise", f"stream {name!r} exists with another configuration: {there}; requested: {wanted}"
+        differences = [
+            f"{field} is {_shown(given)}, and {_shown(asked)} was requested"
+            for field in wanted.__struct_fields__
+            if (given := getattr(there, field)) != (asked := getattr(wanted, field))
+        ]
+        message = (
+            f"stream {name!r} exists with another configuration: {'; '.join(differences)};"
+            " `veredus stream alter` changes it"
         )
+        raise Refused("exists-otherwise", message)
+
+
+def _shown(value: float) -> str:
+    return f"{value:.16g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(slots=True)

@@ -188,6 +188,17 @@ def check_parking(tables: Tables, event: SubscribeRequested) -> None:
     if not (event.attempts_max or event.parked_to):
         return
     tables.rights.check(event.session, event.principal, PUBLISH, on_stream(event.parked_to, source=""))
-    if not event.subscriber or event.parked_to not in tables.streams or event.parked_to == event.stream:
-        message = "dead letters need a durable subscription, and a parked_to that names another stream that exists"
-        raise Refused("bad-parking", message, parked_to=event.parked_to)
+    if not event.subscriber:
+        message = "dead letters need a durable subscription: give it a subscriber"
+    elif not event.parked_to:
+        message = "a limit of attempts needs a stream for dead letters: name one"
+    elif event.parked_to == event.stream:
+        message = f"the dead letters of stream {event.stream!r} need another stream: name one"
+    elif event.parked_to not in tables.streams:
+        message = (
+            f"there is no stream {event.parked_to!r} for dead letters: create it first,"
+            f" with `veredus stream create {event.parked_to}`"
+        )
+    else:
+        return
+    raise Refused("bad-parking", message, parked_to=event.parked_to)

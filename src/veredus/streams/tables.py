@@ -176,7 +176,7 @@ class Tables:
         if stream is None:
             raise Refused(
                 "unknown-stream",
-                f"there is no stream {name!r}: create it with `veredus stream create {name}`",
+                f"there is no stream {name!r}: `veredus stream ls` lists the streams that you may describe",
                 stream=name,
             )
         return stream

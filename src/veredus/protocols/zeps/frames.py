@@ -21,6 +21,12 @@ from veredus.kernel.octets import Octets
 from veredus.protocols.links import NOTHING, Unfinished
 
 SIGNATURE = b"\xaa\xa5"
+_FOREIGN = {
+    0x16: ": this looks like TLS, and the listener expects none",
+    ord("G"): ": this looks like HTTP",
+    0xFF: ": this looks like ZeroMQ, which has a listener of its own",
+}
+"""What a peer speaks that begins like this, where that is known."""
 PROTOCOL = "ZEPS"
 VERSION = 1
 STRING_SIZE_MAX = 255
@@ -311,7 +317,8 @@ def command_at(octets: bytes, start: int, size_max: int) -> tuple[Command, int]:
     head = octets[start : start + HEAD_SIZE]
     if not head.startswith(SIGNATURE[: len(head)]):
         wrong = head[0] if head[0] != SIGNATURE[0] else head[1]
-        raise PeerFault("bad-frame", f"a command must start with AA A5, not with {wrong:02X}")
+        hint = _FOREIGN.get(wrong, "") if start == 0 else ""
+        raise PeerFault("bad-frame", f"a command must start with AA A5, not with {wrong:02X}{hint}")
     if len(head) < HEAD_SIZE:
         raise _Short(start + HEAD_SIZE)
     command_id = head[2]

@@ -1,0 +1,157 @@
+"""What is often done wrong is answered with what is wrong, in the words in which it was written, and what to do."""
+
+import io
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Veredus
+from veredus.cli.exits import Exit
+from veredus.client.embedded import Embedded
+
+
+def publish(node: Embedded, stream: str, count: int) -> None:
+    with node.publisher(stream) as publisher:
+        for index in range(count):
+            publisher.publish("a", b"%d" % index)
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("Key = 'a'", "write $key for the publication's own"),
+        ("body LIKE 'a%'", "cannot read the body"),
+        ("$key = 1", "cannot be compared"),
+        ("$event_time > '2013-07-01'", "TIMESTAMP"),
+    ],
+)
+def test_a_condition_that_is_hardly_meant_is_warned_of_and_tried(
+    run_veredus: Veredus, node: Embedded, where: str, said: str
+) -> None:
+    publish(node, "trades", 1)
+    read = run_veredus("sub", "trades", "--no-follow", "--where", where)
+    assert (read.code, read.out, said in read.err) == (Exit.OK, "", True)
+    assert run_veredus("sub", "trades", "--no-follow", "--where", "\"key\" = 'a'").err == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("stream", "rm", "nope", "--yes"),
+        ("stream", "trim", "nope", "--keep", "1", "--yes"),
+        ("stream", "alter", "nope", "--retention-age", "7d"),
+        ("subscription", "rm", "nope", "risk", "--yes"),
+        ("subscription", "redrive", "nope"),
+    ],
+)
+def test_nobody_is_told_to_create_what_they_want_to_remove(run_veredus: Veredus, command: tuple[str, ...]) -> None:
+    refused = run_veredus(*command)
+    assert (refused.code, "create" in refused.err) == (Exit.REFUSED, False)
+    assert "there is no stream 'nope'" in refused.err
+
+
+def test_of_a_stream_that_exists_otherwise_the_difference_is_shown(run_veredus: Veredus) -> None:
+    run_veredus("stream", "create", "trades", "--retention-count", "10")
+    refused = run_veredus("stream", "create", "trades", "--retention-count", "10", "--retention-age", "7d")
+    assert "retention_age_s is 0, and 604800 was requested;" in refused.err
+    assert "retention_count" not in refused.err
+
+
+def test_a_stream_for_dead_letters_that_does_not_exist_is_to_be_created(run_veredus: Veredus, node: Embedded) -> None:
+    node.streams.create("trades")
+    durable = ("sub", "trades", "--no-follow", "--subscriber", "risk", "--attempts-max", "3", "--park-to")
+    assert "veredus stream create dead" in run_veredus(*durable, "dead").err
+    assert "need another stream" in run_veredus(*durable, "trades").err
+
+
+def test_a_line_without_the_key_separator_is_refused_unless_there_is_a_key_for_it(
+    run_veredus: Veredus, tmp_path: Path
+) -> None:
+    file = tmp_path / "input"
+    file.write_text("a:1\nb2\nc:3\n")
+    refused = run_veredus("pub", "trades", "--key-separator", ":", "--file", file)
+    assert (refused.code, "line at byte 4" in refused.err) == (Exit.USAGE, True)
+    assert run_veredus("pub", "trades", "--key-separator", ":", "--key", "x", "--file", file).code == Exit.OK
+    read = run_veredus("sub", "trades", "--no-follow", "--key-separator", ":")
+    assert read.lines == ["a:1", "a:1", "x:b2", "c:3"]
+
+
+def test_a_key_separator_is_for_lines_alone(run_veredus: Veredus) -> None:
+    for verb in ("pub", "sub"):
+        refused = run_veredus(verb, "trades", "--format", "json", "--key-separator", ":")
+        assert (refused.code, "--format lines" in refused.err) == (Exit.USAGE, True)
+
+
+def test_who_publishes_nothing_is_not_told_of_0_of_0(run_veredus: Veredus, tmp_path: Path) -> None:
+    file = tmp_path / "input"
+    file.write_text("no json\n")
+    refused = run_veredus("pub", "trades", "--format", "json", "--file", file)
+    assert (refused.code, "0 of 0" in refused.err, "--from" in refused.err) == (Exit.USAGE, False, False)
+    assert "nothing was published" in refused.err
+
+
+def test_a_field_of_a_record_is_named_without_a_path(run_veredus: Veredus, tmp_path: Path) -> None:
+    file = tmp_path / "input"
+    file.write_text('{"key": 5}\n')
+    refused = run_veredus("pub", "trades", "--format", "json", "--file", file)
+    assert ("not valid: key: " in refused.err, "$." in refused.err) == (True, False)
+
+
+def test_a_record_on_the_command_line_is_told_where_records_come_from(run_veredus: Veredus) -> None:
+    refused = run_veredus("pub", "trades", "hello")
+    assert (refused.code, "standard input or --file" in refused.err) == (Exit.USAGE, True)
+
+
+def test_a_time_without_a_zone_is_written_out_with_one_that_works(run_veredus: Veredus, node: Embedded) -> None:
+    publish(node, "trades", 1)
+    said = run_veredus("sub", "trades", "--from", "2013-07-01").err
+    assert "write 2013-07-01T00:00:00Z" in said
+    assert run_veredus("sub", "trades", "--from", "2013-07-01T00:00:00Z", "--count", "1").lines == ["0"]
+
+
+def test_the_subscription_main_needs_no_name(run_veredus: Veredus, node: Embedded) -> None:
+    publish(node, "trades", 1)
+    run_veredus("sub", "trades", "--subscriber", "risk", "--no-follow")
+    assert run_veredus("subscription", "show", "trades", "risk").code == Exit.OK
+    assert run_veredus("subscription", "rm", "trades", "risk", "--yes").code == Exit.OK
+
+
+def test_a_sink_without_open_stages_is_said_to_have_none(run_veredus: Veredus) -> None:
+    assert "has no open stages" in run_veredus("stage", "drop", "nightly", "--yes").err
+
+
+def test_a_file_in_the_place_of_the_journal_is_called_a_file(run_veredus: Veredus, tmp_path: Path) -> None:
+    file = tmp_path / "taken"
+    file.touch()
+    refused = run_veredus("serve", "--directory", file, "--tcp", "127.0.0.1:0")
+    assert (refused.code, "a file is in its place" in refused.err) == (Exit.REFUSED, True)
+
+
+def test_a_port_in_use_is_told_with_its_setting(run_veredus: Veredus, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        refused = run_veredus("serve", "--directory", tmp_path / "journal", "--tcp", address)
+    assert (refused.code, "change listen.tcp" in refused.err) == (Exit.UNAVAILABLE, True)
+
+
+def test_a_setting_outside_a_section_is_told_its_section(run_veredus: Veredus, tmp_path: Path) -> None:
+    file = tmp_path / "veredus.toml"
+    file.write_text('tcp = "127.0.0.1:0"\nfoo = 1\n')
+    said = run_veredus("serve", "--settings", file, "--check").err
+    assert "'tcp' is in no section: it belongs in [listen]" in said
+    assert "'foo' is in no section: write the section above it" in said
+
+
+def test_a_terminal_that_is_read_is_told_so(run_veredus: Veredus, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.BytesIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Terminal(b"one\n")))
+    assert "Ctrl-D" in run_veredus("pub", "trades").err
+
+
+def test_help_says_the_exit_codes_and_variables_and_names_no_file(run_veredus: Veredus) -> None:
+    shown = run_veredus("--help").out
+    assert ("docs/" in shown, "VEREDUS_ADDRESS" in shown, "130" in shown) == (False, True, True)
