@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
 import time
@@ -69,6 +70,32 @@ def test_filters_of_very_many_terms_leave_the_neighbour_its_turn(
     attack = f"{subscriptions} subscriptions of {terms} terms"
     figures.record(attack, "neighbour p50", felt.p50_ms, "ms")
     figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+
+
+@pytest.mark.parametrize(
+    ("what", "where"),
+    [
+        ("180 patterns of LIKE", " or ".join(f"a like '%x{number}y%z%'" for number in range(180))),
+        ("LIKE with 200 `_` behind a `%`", f"a like '%a{'_' * 200}c%'"),
+        ("60 patterns with 60 `_`", " or ".join(f"a like '%b{number}{'_' * 60}c%'" for number in range(60))),
+    ],
+)
+@pytest.mark.parametrize("rows", [1, 1000])
+def test_a_costly_filter_on_a_long_text_leaves_the_neighbour_its_turn(
+    served: ServedNode, figures: Figures, is_full: bool, what: str, where: str, rows: int
+) -> None:
+    text = "".join(random.Random(1).choices("ab", k=1 << 18)) * (60 if is_full and rows == 1 else 4)
+    size = min(len(text), 900 << 10) // rows if rows > 1 else len(text)
+    with served.start() as node, node.publisher("wide", source="s") as publisher:
+        subscription = node.subscribe("wide", subscriber="costly", where=where)
+        with neighbour(served.address) as felt:
+            for row in range(rows):
+                publisher.publish("k", b"", {"a": text[row * size :][:size]})
+            wait_for(felt, len(felt.trips_ms) + 100)
+        subscription.close()
+    attack = f"{what}, {rows:,} texts of {size >> 10:,} KiB" if rows > 1 else f"{what}, one text of {size >> 20} MiB"
+    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
 
 
 def test_small_frames_that_unpack_to_much_leave_the_neighbour_its_turn(

@@ -1,8 +1,14 @@
 """Feeding: what a flow may examine now, how a reading becomes frames, and who is fed when room comes free."""
 
+from functools import partial
+
+import pytest
+
 from tests.streams.rig import Rig, incarnation
 from veredus.journal.exchange import ReadRequested
+from veredus.kernel.turns import Turns
 from veredus.matching import Filter
+from veredus.streams import examine, feeding
 from veredus.streams import exchange as x
 from veredus.streams.examine import wanted_by
 from veredus.streams.facts import StreamConfig, StreamCreated
@@ -76,19 +82,20 @@ COSTLY = Filter(where=" or ".join(f"even and n > {number}" for number in range(-
 def test_subscribers_with_costly_filters_are_fed_in_turns_and_one_without_a_filter_at_once() -> None:
     rig = Rig()
     grant = rig.attach(1)
-    for session in (5, 6, 7):
+    costly = (5, 6, 7, 9, 10)
+    for session in costly:
         rig.subscribe(session, filter=Filter(where=f"{COSTLY.where} or n > {session + 100}"))
     rig.subscribe(8)
     rig.publish(grant, 1, 4)
     assert rig.pushed(8) == [1, 2, 3, 4]
-    assert [session for session in (5, 6, 7) if rig.pushed(session)] == [5], "the others wait for their turns"
+    assert [session for session in costly if rig.pushed(session)] == [5, 6], "the others wait for their turns"
     turns = 0
     while (due := rig.floor.deadline()) is not None and due <= rig.time_ns + 1:
         turns += 1
         rig.time_ns += 1
         rig.carry_out()
     assert turns > 2
-    assert [rig.pushed(session) for session in (5, 6, 7)] == [[2, 4]] * 3
+    assert [rig.pushed(session) for session in costly] == [[2, 4]] * len(costly)
 
 
 def test_a_costly_filter_that_matches_nothing_leaves_off_in_the_middle_of_what_it_reads() -> None:
@@ -96,7 +103,7 @@ def test_a_costly_filter_that_matches_nothing_leaves_off_in_the_middle_of_what_i
     grant = rig.attach(1)
     for number in range(1, 21):
         rig.publish(grant, number)
-    rig.subscribe(5, filter=Filter(where=f"({COSTLY.where}) and n < 0"))
+    rig.subscribe(5, filter=Filter(where=" or ".join(f"n = {number}" for number in range(-50, 0))))
     position = rig.floor.flows[5].position
     assert 1 < position < 20
     while rig.floor.flows[5].position <= 20:
@@ -104,6 +111,31 @@ def test_a_costly_filter_that_matches_nothing_leaves_off_in_the_middle_of_what_i
         rig.carry_out()
         assert position <= rig.floor.flows[5].position
         position = rig.floor.flows[5].position
+
+
+@pytest.mark.parametrize("tail_size", [1, 1 << 20])
+@pytest.mark.parametrize("where", ["even", " and ".join(f"n > {number}" for number in range(-40, 0)) + " and even"])
+def test_one_record_that_asks_for_more_than_a_turn_is_examined_in_several(
+    monkeypatch: pytest.MonkeyPatch, tail_size: int, where: str
+) -> None:
+    monkeypatch.setattr(examine, "QUANTUM_NS", 20_000)
+    monkeypatch.setattr(examine, "ROW_NS", 10_000)
+    monkeypatch.setattr(feeding, "Turns", partial(Turns, 20_000))
+    rig = Rig(StreamsLimits(tail_size_max=tail_size))
+    grant = rig.attach(1)
+    rig.publish(grant, 1, 40)
+    rig.publish(grant, 41, 3)
+    rig.subscribe(5, filter=Filter(where=where))
+    position = rig.floor.flows[5].position
+    assert position < 40, "it leaves off within the record"
+    turns = 0
+    while rig.floor.flows[5].position < 44:
+        rig.time_ns += 1
+        rig.carry_out()
+        turns += 1
+        assert turns < 5000
+    assert turns > 3
+    assert rig.pushed(5) == list(range(2, 43, 2))
 
 
 def test_the_filters_of_one_principal_have_so_many_terms_together_and_no_more() -> None:

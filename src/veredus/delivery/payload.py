@@ -73,12 +73,14 @@ class Unpacked:
     Most filters look at keys and at one attribute, most batches of rows are small, and a column costs more than a row.
     """
 
-    __slots__ = ("_attributes", "_columns", "_rows", "header")
+    __slots__ = ("_attributes", "_columns", "_rows", "header", "size")
 
     def __init__(self, batch: Octets, header: BatchHeader) -> None:
         """Raises `PeerFault`."""
         payload = payload_of(batch, header, _READ_LIMITS)
         self.header = header
+        self.size = len(payload)
+        """Of the payload, in bytes, decompressed."""
         self._rows: Rows | None = None
         self._columns: Columns | None = None
         self._attributes: dict[str, pa.Array | None] = {}
@@ -91,6 +93,12 @@ class Unpacked:
     def keys(self) -> pa.Array | list[bytes]:
         """The keys: a column, or a list where the batch is laid out so."""
         return self.columns.keys if self._rows is None else self._rows.keys
+
+    @property
+    def key_column(self) -> pa.Array:
+        """The keys as a column."""
+        keys = self.keys
+        return octets_array(keys) if isinstance(keys, list) else keys
 
     @property
     def columns(self) -> Columns:

@@ -9,10 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from veredus.matching.evaluation import ROW_NS
     from veredus.matching.filters import (
         PATTERN_COUNT_MAX,
         CompiledFilter,
         KeyUnion,
+        Trial,
         compile_filter,
         union_of,
     )
@@ -45,6 +47,8 @@ _HOME_OF = {
     "Predicate": "predicate",
     "REGEX_PROGRAM_SIZE_MAX": "patterns",
     "TERM_COUNT_MAX": "parser",
+    "ROW_NS": "evaluation",
+    "Trial": "filters",
     "compile_filter": "filters",
     "compile_pattern": "patterns",
     "compile_predicate": "predicate",
@@ -59,6 +63,7 @@ __all__ = [
     "PATTERN_SIZE_MAX",
     "PREDICATE_SIZE_MAX",
     "REGEX_PROGRAM_SIZE_MAX",
+    "ROW_NS",
     "TERM_COUNT_MAX",
     "CompiledFilter",
     "Filter",
@@ -67,6 +72,7 @@ __all__ = [
     "Pattern",
     "PatternTable",
     "Predicate",
+    "Trial",
     "compile_filter",
     "compile_pattern",
     "compile_predicate",

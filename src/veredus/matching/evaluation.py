@@ -6,8 +6,8 @@ condition after which nothing can change any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import re2
 from veredus.delivery.arrays import constant_octets, octets_array, octets_scalar
 from veredus.kernel.arrow import pc
 from veredus.kernel.errors import InvariantBroken
+from veredus.matching.likeness import SEARCHED_SIZE_MIN, Search, like_parts
 from veredus.matching.operands import (
     DTYPES,
     NUMBERS,
@@ -32,7 +33,7 @@ from veredus.matching.operands import (
     verdict_of,
 )
 from veredus.matching.operators import COMPARISONS, FUNCTIONS, JOINS, join, signed
-from veredus.matching.selection import as_text, is_worth_spreading, mask_of, spread
+from veredus.matching.selection import Mask, as_text, has_octets, is_worth_spreading, mask_of, sizes_of, spread
 from veredus.matching.syntax import (
     Arithmetic,
     Between,
@@ -52,6 +53,7 @@ from veredus.matching.syntax import (
     Truth,
     Value,
     names_of,
+    operation_count_of,
 )
 
 _UNKNOWN, _TRUE, _FALSE = np.uint8(0), np.uint8(1), np.uint8(2)
@@ -152,7 +154,10 @@ class _Batch:
             return unknown(self._count)
         if operand.is_single:
             operand = Operand(operand.kind, constant_octets(operand.values, self._count))
-        return verdict_of(mask_of(_likeness_of(operand.values, condition.pattern, condition.escape)), operand.valid)
+        return verdict_of(self._like(operand.values, condition), operand.valid)
+
+    def _like(self, values: pa.BinaryArray, condition: Likeness) -> Mask:
+        return mask_of(_likeness_of(values, condition.pattern, condition.escape))
 
     def _nullness(self, condition: Nullness) -> Verdict:
         operand = self.operand(condition.value)
@@ -192,6 +197,148 @@ _TESTS: Final[dict[type, Callable[[Any, Any], Verdict]]] = {
 }
 
 
+class _Pause(Exception):  # nothing is wrong
+    """The budget is spent."""
+
+
+class Piecemeal:
+    """A condition tried on a few rows, some terms at a time: what they answered is kept, and nothing of the rows."""
+
+    def __init__(self, condition: Condition) -> None:
+        """Nothing was tried yet."""
+        self._condition = condition
+        self._answers: dict[Condition, Verdict] = {}
+        self._searches: dict[Condition, Search] = {}
+
+    def go_on(self, columns: Mapping[str, pa.Array], count: int, budget_ns: int) -> tuple[Mask | None, int]:
+        """Try further terms on the rows, the same at each call, at least one: where the condition is true, None where
+        that is not known yet, and what was spent, in estimated nanoseconds.
+        """
+        rows = _Rows(columns, count, self._answers, self._searches, budget_ns)
+        try:
+            return rows.verdict(self._condition).true, rows.spent_ns
+        except _Pause:
+            return None, rows.spent_ns
+
+
+class _Rows(_Batch):
+    """A batch whose terms are tried while a budget lasts."""
+
+    def __init__(
+        self,
+        columns: Mapping[str, pa.Array],
+        count: int,
+        answers: dict[Condition, Verdict],
+        searches: dict[Condition, Search],
+        budget_ns: int,
+    ) -> None:
+        super().__init__(columns, count)
+        self._answers = answers
+        self._searches = searches
+        self._budget_ns = budget_ns
+        self.spent_ns = 0
+
+    def _test_by_value(self, condition: Condition) -> Verdict:
+        answer = self._answers.get(condition)
+        if answer is None:
+            if self.spent_ns and self.spent_ns >= self._budget_ns:
+                raise _Pause
+            self.spent_ns += operation_count_of(condition) * TERM_NS + ROW_NS * self._count
+            size = sum(octets_in(self._columns.get(name)) for name in names_of(condition))
+            if not isinstance(condition, Likeness):
+                self.spent_ns += size * OCTET_NS
+            elif not self._is_long(size):
+                self.spent_ns += like_compiling_cost(condition) + size * like_cost(condition)
+            answer = self._answers[condition] = super()._test_by_value(condition)
+        return answer
+
+    def _is_long(self, size: int) -> bool:
+        return self._count == 1 and size >= SEARCHED_SIZE_MIN
+
+    def _like(self, values: pa.BinaryArray, condition: Likeness) -> Mask:
+        if not self._is_long(octets_in(values)):
+            return super()._like(values, condition)
+        search = self._searches.get(condition)
+        if search is None:
+            search = self._searches[condition] = Search(condition.pattern, condition.escape)
+        answer, spent_ns = search.go_on(memoryview(values[0].as_buffer()), self._budget_ns)
+        self.spent_ns += spent_ns
+        if answer is None:
+            raise _Pause
+        del self._searches[condition]
+        return np.full(1, answer, np.bool_)
+
+
+TERM_NS: Final = 8_000
+"""What it costs to try one term of a filter on a batch, however few rows it has; measured, roughly."""
+ROW_NS: Final = 5
+"""What each row adds to that."""
+OCTET_NS: Final = 1
+"""What each octet of text costs that a term compares."""
+_LIKE_CHARACTER_NS = 10_000
+"""What each character of a pattern adds to a term with LIKE: Arrow compiles it at each call."""
+_LIKE_OCTET_NS = 3
+_LIKE_BLANKS_MAX = 8
+_LIKE_BLANK_NS = 50
+
+
+def like_compiling_cost(condition: Condition) -> int:
+    """What it costs to make a pattern of LIKE ready to be tried, in nanoseconds; 0 for any other test."""
+    return len(condition.pattern) * _LIKE_CHARACTER_NS if isinstance(condition, Likeness) else 0
+
+
+def like_cost(condition: Likeness) -> int:
+    """What each octet of a text costs RE2 that is tried with this pattern, in nanoseconds.
+
+    RE2's automaton has a state for each set of places of the pattern that may be reached together: `_` behind a `%`
+    doubles them, and where they are too many it goes on by trying all these places at each octet.
+    """
+    _, wildcard, rest = condition.pattern.partition("%")
+    count = rest.count("_") if wildcard else 0
+    return _LIKE_OCTET_NS if count <= _LIKE_BLANKS_MAX else _LIKE_BLANK_NS * count
+
+
+def octets_in(column: pa.Array | None) -> int:
+    """How many octets the texts of a column have that are tried: each of a dictionary once, where that pays."""
+    if column is None or not has_octets(column.type):
+        return 0
+    return int(sizes_of(column.dictionary if is_worth_spreading(column) else column).sum())
+
+
+def tests_of(condition: Condition) -> Iterator[Condition]:
+    """The tests that a condition joins."""
+    pending: list[Condition] = [condition]
+    while pending:
+        match pending.pop():
+            case Conjunction(conditions) | Disjunction(conditions):
+                pending += conditions
+            case Negation(inner):
+                pending.append(inner)
+            case test:
+                yield test
+
+
+class OctetCost(NamedTuple):
+    """What the texts of a column cost that a filter reads."""
+
+    octet_ns: int
+    """For each octet, in nanoseconds."""
+    is_beside_others: bool
+    """Whether a term reads it beside another column: a dictionary is written out for that."""
+
+
+def octet_costs(condition: Condition) -> dict[str, OctetCost]:
+    """By column what its texts cost."""
+    costs: dict[str, OctetCost] = {}
+    for test in tests_of(condition):
+        names = names_of(test)
+        octet_ns = like_cost(test) if isinstance(test, Likeness) else OCTET_NS
+        for name in names:
+            before, is_beside_others = costs.get(name, (0, False))
+            costs[name] = OctetCost(before + octet_ns, is_beside_others or len(names) > 1)
+    return costs
+
+
 def _is_any_of(operand: Operand, choices: list[Literal]) -> Any:
     """Where `operand` equals one of `choices`, all of which compare with it."""
     if operand.kind in OCTETS:
@@ -207,7 +354,7 @@ def _is_any_of(operand: Operand, choices: list[Literal]) -> Any:
 
 
 def _likeness_of(values: pa.BinaryArray, pattern: str, escape: str | None) -> pa.BooleanArray:
-    parts = _like_parts(pattern, escape)
+    parts = like_parts(pattern, escape)
     literals = [part for part in parts if isinstance(part, bytes)]
     match [part if isinstance(part, str) else "" for part in parts]:
         case []:
@@ -228,25 +375,3 @@ def _likeness_of(values: pa.BinaryArray, pattern: str, escape: str | None) -> pa
 
 # `%` takes any octets, also those that are no UTF-8; `_` takes one character of UTF-8.
 _LIKE_REGEX: Final = {"%": r"\C*", "_": "(?s:.)"}
-
-
-def _like_parts(pattern: str, escape: str | None) -> list[bytes | str]:
-    """The pattern as literal runs (bytes) and wildcards (`%` once for any number in a row, or `_`)."""
-    parts: list[bytes | str] = []
-    literal = ""
-    index = 0
-    while index < len(pattern):
-        character = pattern[index]
-        if character == escape:
-            index += 1
-            literal += pattern[index]
-        elif character in "%_":
-            if literal:
-                parts.append(literal.encode())
-                literal = ""
-            if not (character == "%" and parts and parts[-1] == "%"):
-                parts.append(character)
-        else:
-            literal += character
-        index += 1
-    return [*parts, literal.encode()] if literal else parts

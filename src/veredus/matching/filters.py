@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,7 +12,24 @@ import pyarrow as pa
 from veredus.delivery.arrays import octets_array
 from veredus.kernel.arrow import pc
 from veredus.kernel.errors import Refused
-from veredus.matching.patterns import EVERY_KEY, LiteralPattern, Pattern, PrefixPattern, compile_pattern
+from veredus.matching.evaluation import (
+    OCTET_NS,
+    TERM_NS,
+    OctetCost,
+    Piecemeal,
+    like_compiling_cost,
+    octet_costs,
+    octets_in,
+    tests_of,
+)
+from veredus.matching.patterns import (
+    EVERY_KEY,
+    LiteralPattern,
+    Pattern,
+    PrefixPattern,
+    RegexPattern,
+    compile_pattern,
+)
 from veredus.matching.predicate import Predicate, compile_predicate
 from veredus.matching.selection import Mask, binary_of, is_worth_spreading, mask_of, spread
 from veredus.matching.syntax import operation_count_of
@@ -81,6 +98,22 @@ class CompiledFilter:
         patterns = 0 if self.keys.is_everything else len(self.keys.patterns)
         return patterns + (0 if self.predicate is None else operation_count_of(self.predicate.condition))
 
+    @cached_property
+    def trying_ns(self) -> int:
+        """What it costs to try it on no rows, in estimated nanoseconds."""
+        keys = 0 if self.keys.is_everything else sum(map(compiling_cost, self.keys.patterns))
+        tests = () if self.predicate is None else tests_of(self.predicate.condition)
+        return self.term_count * TERM_NS + keys + sum(map(like_compiling_cost, tests))
+
+    @cached_property
+    def octet_costs(self) -> dict[str, OctetCost]:
+        """By column what its texts cost, `$key` for the keys."""
+        costs = {} if self.predicate is None else octet_costs(self.predicate.condition)
+        if not self.keys.is_everything:
+            before, is_beside_others = costs.get("$key", (0, False))
+            costs["$key"] = OctetCost(before + sum(map(octet_cost, self.keys.patterns)), is_beside_others)
+        return costs
+
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that `select` reads besides the keys."""
@@ -101,6 +134,63 @@ class CompiledFilter:
         if "$key" in self.predicate.names:
             columns["$key"] = keys if isinstance(keys, pa.Array) else octets_array(keys)
         return wanted & self.predicate.select(columns, count)
+
+
+class Trial:
+    """A filter tried on a few rows, some of it at a time; nothing of the rows is kept."""
+
+    __slots__ = ("_condition", "_keys", "_pattern_index", "_wanted", "answer")
+
+    def __init__(self, compiled: CompiledFilter) -> None:
+        """Nothing was tried yet."""
+        self._keys = compiled.keys
+        self._pattern_index = 0
+        self._wanted: Mask | None = None
+        """Of the rows those whose keys match a pattern that was tried."""
+        self._condition = None if compiled.predicate is None else Piecemeal(compiled.predicate.condition)
+        self.answer: Mask | None = None
+        """Which rows are wanted; None while that is not known."""
+
+    def go_on(self, keys: pa.Array, columns_of: Callable[[], Mapping[str, pa.Array]], budget_ns: int) -> int:
+        """Go on with the rows, which are the same each time: what was spent, in estimated nanoseconds."""
+        spent_ns = 0
+        while self._pattern_index < len(self._keys.patterns):
+            if spent_ns >= budget_ns:
+                return spent_ns
+            pattern = self._keys.patterns[self._pattern_index]
+            self._pattern_index += 1
+            spent_ns += TERM_NS + compiling_cost(pattern) + octets_in(keys) * octet_cost(pattern)
+            found = pattern.select(keys)
+            self._wanted = found if self._wanted is None else self._wanted | found
+        assert self._wanted is not None
+        if self._condition is None or not self._wanted.any():
+            self.answer = self._wanted
+        elif spent_ns < budget_ns:
+            found_or_none, more_ns = self._condition.go_on(columns_of(), len(keys), budget_ns - spent_ns)
+            spent_ns += more_ns
+            if found_or_none is not None:
+                self.answer = self._wanted & found_or_none
+        return spent_ns
+
+
+_SMALL_PROGRAM_SIZE = 32
+_INSTRUCTION_OCTET_NS = 10
+_INSTRUCTION_NS = 5_000
+"""What each instruction of a regular expression adds to a term: Arrow compiles it at each call."""
+
+
+def compiling_cost(pattern: Pattern) -> int:
+    """What it costs to make a pattern ready to be tried, in nanoseconds."""
+    return pattern.program_size * _INSTRUCTION_NS if isinstance(pattern, RegexPattern) else 0
+
+
+def octet_cost(pattern: Pattern) -> int:
+    """What each octet of a key costs; of a regular expression by the instructions of its program, as RE2 may have to
+    try as many at each octet where its automaton has too many states.
+    """
+    if isinstance(pattern, RegexPattern) and pattern.program_size > _SMALL_PROGRAM_SIZE:
+        return _INSTRUCTION_OCTET_NS * pattern.program_size
+    return OCTET_NS
 
 
 def compile_filter(wanted: Filter) -> CompiledFilter:

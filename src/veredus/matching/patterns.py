@@ -171,6 +171,11 @@ class RegexPattern(Pattern):
     def __str__(self) -> str:
         return "regex:" + self.source
 
+    @property
+    def program_size(self) -> int:
+        """How many instructions it was compiled to."""
+        return int(self._program.programsize)
+
     def matches(self, key: bytes) -> bool:
         """Whether the expression matches the whole of `key`."""
         return self._program.fullmatch(key) is not None

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from veredus.delivery.arrays import filled_numbers_of
+from veredus.kernel.arrow import pc
 from veredus.kernel.errors import Misuse
 
 T = TypeVar("T", bound=np.generic)
@@ -81,6 +82,20 @@ def spread(array: pa.DictionaryArray, test: Callable[[pa.Array], npt.NDArray[T]]
         codes = fixed_width(indices, indices.type.to_pandas_dtype())
     spread_answers: npt.NDArray[T] = test(values).take(codes)
     return spread_answers
+
+
+def has_octets(kind: pa.DataType) -> bool:
+    """Whether values of this type are text or bytes, also those of a dictionary."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_binary(kind)) or _is_textual(kind)
+
+
+def sizes_of(array: pa.Array) -> npt.NDArray[np.int64]:
+    """How many octets each row of text or bytes has; any number where it is null."""
+    if pa.types.is_dictionary(array.type):
+        return spread(array, sizes_of)
+    return fixed_width(pc.binary_length(binary_of(array)), np.int32).astype(np.int64)
 
 
 def _is_textual(kind: pa.DataType) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,16 +24,17 @@ from veredus.delivery.record import ENVELOPE_SIZE, Envelope, RecordKind, read_en
 from veredus.journal.exchange import PlacedRecord
 from veredus.kernel.errors import InvariantBroken
 from veredus.kernel.octets import Octets
-from veredus.matching import CompiledFilter, Filter, compile_filter
+from veredus.kernel.turns import QUANTUM_NS
+from veredus.matching import ROW_NS, CompiledFilter, Filter, Trial, compile_filter
+from veredus.matching.evaluation import octets_in
+from veredus.matching.selection import has_octets, is_worth_spreading, sizes_of
 
 from .stream import Stream
 
 _SOURCE_ID = struct.Struct("<I")
 _SOURCE_ID_OFFSET = ENVELOPE_SIZE + 28
-TERM_NS = 8_000
-"""What it costs to try one term of a filter on a record, however few rows it has; measured, roughly."""
-ROW_NS = 5
-"""What each row adds to that."""
+_ATTEMPT_ROWS_MAX = 1024
+"""Of so many rows at most what each term answers is kept from turn to turn."""
 _KEPT_SIZE_MAX = 16 << 20
 _OUTCOME_SIZE = 512
 """What an outcome takes besides the memory of its excerpt, in bytes, roughly."""
@@ -59,6 +61,36 @@ class Excerpt(NamedTuple):
     runs: tuple[tuple[int, int], ...]
 
 
+class Attempt:
+    """A filter that is tried on rows for which one turn is not enough: some of it in each."""
+
+    __slots__ = ("_trial", "filter", "first", "last")
+
+    def __init__(self, first: int, last: int, wanted: Wanted) -> None:
+        """Nothing was tried yet on the rows from `first` to `last`, which are in one record."""
+        self.first = first
+        self.last = last
+        self.filter = wanted.filter
+        self._trial = Trial(wanted.compiled)
+
+    @property
+    def answer(self) -> Selection | None:
+        """Which of the rows are wanted; None while that is not known."""
+        return self._trial.answer
+
+    def go_on(self, stream: Stream, record: PlacedRecord, opened: Unpacked, names: Sequence[str]) -> int:
+        """Go on for a quantum: what was spent, in estimated nanoseconds."""
+        start, count = self.first - record.first_sequence, self.last - self.first + 1
+        keys = opened.key_column.slice(start, count)
+
+        def columns() -> dict[str, pa.Array]:
+            found = {name: _column(name, stream, record, opened) for name in names}
+            there = {name: column.slice(start, count) for name, column in found.items() if column is not None}
+            return {**there, "$key": keys}
+
+        return self._trial.go_on(keys, columns, QUANTUM_NS)
+
+
 def source_id_of(record: PlacedRecord) -> int:
     """The id of the source that signed the record's batch."""
     source_id: int = _SOURCE_ID.unpack_from(record.memory, _SOURCE_ID_OFFSET)[0]
@@ -75,7 +107,7 @@ class Examiner:
     def __init__(self) -> None:
         self._unpacked_of: PlacedRecord | None = None
         self._unpacked: Unpacked | None = None
-        self._outcomes: OrderedDict[tuple[int, int, Filter], Excerpt | None] = OrderedDict()
+        self._outcomes: OrderedDict[tuple[int, int, int, Filter], Excerpt | None] = OrderedDict()
         self._kept_size = 0
         self.cost_ns = 0
         """What trying filters on records has cost since it was taken last, in estimated nanoseconds."""
@@ -93,30 +125,74 @@ class Examiner:
         first: int,
         last: int,
         excluded: tuple[tuple[int, int], ...],
+        attempt: Attempt | None = None,
     ) -> Excerpt | None:
-        """What of `record` lies in `first` to `last`, outside the `excluded` ranges, and matches; None for nothing."""
+        """What of `record` lies in `first` to `last`, outside the `excluded` ranges, and matches; None for nothing.
+
+        Where an `attempt` has found out what matches, that is what does.
+        """
         record_last = record.first_sequence + record.count - 1
         first, last = max(first, record.first_sequence), min(last, record_last)
         is_whole = first == record.first_sequence and last == record_last
         overlaps = [(a, b) for a, b in excluded if a <= last and b >= first]
-        if is_whole and not overlaps:
-            if wanted.compiled.is_everything:
-                return Excerpt(record.memory, ((first, last),))
-            return self._whole(stream, record, wanted)
+        if is_whole and wanted.compiled.is_everything and not overlaps:
+            return Excerpt(record.memory, ((first, last),))
+        if not wanted.compiled.is_everything and not overlaps:
+            return self._outcome(stream, record, wanted, first, last, attempt)
         selection = np.zeros(record.count, np.bool_)
         base = record.first_sequence
         selection[first - base : last - base + 1] = True
         for a, b in overlaps:
             selection[max(a, first) - base : min(b, last) - base + 1] = False
         if not wanted.compiled.is_everything:
-            selection &= self._matches(stream, record, wanted.compiled)
+            selection &= self._matches(stream, record, wanted.compiled, first, last, attempt)
         return self._cut(record, selection)
 
-    def _whole(self, stream: Stream, record: PlacedRecord, wanted: Wanted) -> Excerpt | None:
-        place = (stream.stream_id, record.first_sequence, wanted.filter)
+    def reach(self, stream: Stream, record: PlacedRecord, wanted: Wanted, first: int, last: int) -> tuple[int, bool]:
+        """The last of the rows of `record` from `first` to `last` that one turn is about enough for, at least one; and
+        whether these are to be attempted in several.
+        """
+        compiled = wanted.compiled
+        if compiled.is_everything or (stream.stream_id, first, last, wanted.filter) in self._outcomes:
+            return last, False
+        count, row_ns = last - first + 1, compiled.term_count * ROW_NS
+        left_ns = QUANTUM_NS - compiled.trying_ns
+        opened = self._opened(record)
+        octet_ns = sum(cost.octet_ns for cost in compiled.octet_costs.values())
+        is_bounded = not any(cost.is_beside_others for cost in compiled.octet_costs.values())
+        if is_bounded and count * row_ns + opened.size * octet_ns <= left_ns:
+            return last, False
+        costs = np.full(count, row_ns, np.int64)
+        at_once_ns = count * row_ns
+        for name, cost in compiled.octet_costs.items():
+            column = opened.key_column if name == "$key" else _column(name, stream, record, opened)
+            if column is None or not has_octets(column.type):
+                continue
+            by_row = sizes_of(column.slice(first - record.first_sequence, count)) * cost.octet_ns
+            is_by_word = is_worth_spreading(column) and not cost.is_beside_others
+            at_once_ns += octets_in(column) * cost.octet_ns if is_by_word else int(by_row.sum())
+            costs += by_row
+        if at_once_ns <= left_ns:
+            return last, False
+        # Where trying alone takes a turn or more, as many rows as cost the same again.
+        reached = int(np.searchsorted(costs.cumsum(), max(QUANTUM_NS, compiled.trying_ns), "right"))
+        is_long = left_ns <= 0 or reached == 0
+        reached = min(max(reached, 1), _ATTEMPT_ROWS_MAX) if is_long else reached
+        last = min(last, first + reached - 1)
+        return last, is_long and (stream.stream_id, first, last, wanted.filter) not in self._outcomes
+
+    def try_on(self, stream: Stream, record: PlacedRecord, wanted: Wanted, attempt: Attempt) -> bool:
+        """Go on with an attempt at rows of a record: whether it has found out which are wanted."""
+        self.cost_ns += attempt.go_on(stream, record, self._opened(record), wanted.compiled.names)
+        return attempt.answer is not None
+
+    def _outcome(
+        self, stream: Stream, record: PlacedRecord, wanted: Wanted, first: int, last: int, attempt: Attempt | None
+    ) -> Excerpt | None:
+        place = (stream.stream_id, first, last, wanted.filter)
         if place in self._outcomes:
             return self._outcomes[place]
-        outcome = self._cut(record, self._matches(stream, record, wanted.compiled))
+        outcome = self._cut(record, self._matches(stream, record, wanted.compiled, first, last, attempt))
         self._outcomes[place] = outcome
         self._kept_size += _size_of(outcome)
         while self._kept_size > _KEPT_SIZE_MAX:
@@ -140,10 +216,38 @@ class Examiner:
         self._unpacked_of, self._unpacked = record, Unpacked(batch, header)
         return self._unpacked
 
-    def _matches(self, stream: Stream, record: PlacedRecord, filter_: CompiledFilter) -> Selection:
+    def _matches(
+        self,
+        stream: Stream,
+        record: PlacedRecord,
+        filter_: CompiledFilter,
+        first: int,
+        last: int,
+        attempt: Attempt | None,
+    ) -> Selection:
+        """Which rows of the whole record match; those outside `first` to `last` do not."""
+        selection = np.zeros(record.count, np.bool_)
+        start, count = first - record.first_sequence, last - first + 1
+        if attempt is not None:
+            assert attempt.answer is not None
+            selection[start : start + count] = attempt.answer[first - attempt.first : last - attempt.first + 1]
+            return selection
         opened = self._opened(record)
-        self.cost_ns += filter_.term_count * (TERM_NS + ROW_NS * record.count)
-        return filter_.select(opened.keys, lambda name: _column(name, stream, record, opened), record.count)
+        self.cost_ns += filter_.trying_ns + filter_.term_count * ROW_NS * count
+
+        def column_of(name: str) -> pa.Array | None:
+            column = _column(name, stream, record, opened)
+            if column is not None:
+                column = column.slice(start, count)
+                self.cost_ns += octets_in(column) * filter_.octet_costs[name].octet_ns
+            return column
+
+        keys = opened.keys if count == record.count else opened.keys[start : start + count]
+        if "$key" in filter_.octet_costs:
+            size = sum(map(len, keys)) if isinstance(keys, list) else octets_in(keys)
+            self.cost_ns += size * filter_.octet_costs["$key"].octet_ns
+        selection[start : start + count] = filter_.select(keys, column_of, count)
+        return selection
 
     def _cut(self, record: PlacedRecord, selection: Selection) -> Excerpt | None:
         (chosen,) = selection.nonzero()

@@ -154,14 +154,17 @@ class Feeding:
             # It was durable and the journal has nothing there: damage took the end of the stream.
             self._skip(flow, flow.stream.head_durable + 1, "damaged")
         rest, leg_count = records, len(flow.legs)
-        while rest and not flow.waits_for and (examined := self._push(flow, rest, now)):
+        while rest and not flow.waits_for:
+            before = flow.position
+            rest = rest[self._push(flow, rest, now) :]
             if len(flow.legs) != leg_count:
                 # It goes on elsewhere.
                 break
-            rest = rest[examined:]
             if rest and self._must_wait(flow, now):
                 # What is left is read once more: a flow that waits holds no records.
                 return
+            if flow.position == before:
+                break
         self.pump(flow, now)
 
     def miss_range(self, flow: Flow, code: str, next_sequence: int, now: Now) -> None:

@@ -14,7 +14,7 @@ Invariants
     (1) Rows are examined in order and once; `position` never falls, but from one leg of a weave to the next.
     (2) Sending goes on while credit is positive, and overdraws it by at most one frame.
     (3) At most one read is under way.
-    (4) A flow holds no records of its own between two events.
+    (4) A flow holds no records of its own between two events: of rows that it is examining, what terms answered.
     (5) Nothing is examined while another filter, or another owner, is on its way to the journal.
 Source: seed 004, "Overall Design"; the design, section 4 ("Flow").
 """
@@ -30,7 +30,7 @@ from veredus.journal.exchange import PlacedRecord
 from veredus.kernel.octets import Octets
 from veredus.kernel.turns import QUANTUM_NS
 
-from .examine import Examiner, Wanted, source_id_of
+from .examine import Attempt, Examiner, Wanted, source_id_of
 from .exchange import PUSH_OVERHEAD, Push
 from .ranges import between
 from .stream import Stream
@@ -59,6 +59,7 @@ class Flow:
 
     __slots__ = (
         "_announced",
+        "_attempt",
         "credit",
         "is_congested",
         "is_end_told",
@@ -95,6 +96,7 @@ class Flow:
         self.legs: deque[Range] = deque()
         """What is pushed before what comes by its sequence; the position is in the first one."""
         self._announced: dict[int, None] = {0: None}
+        self._attempt: Attempt | None = None
 
     @property
     def end(self) -> int:
@@ -156,15 +158,21 @@ class Flow:
             last = min(record_end, self.end) - 1
             if last < self.position:
                 break
+            first = max(self.position, record.first_sequence)
+            last, is_long = examiner.reach(self.stream, record, self.wanted, first, last)
+            attempt = self._attempt_at(first, last) if is_long else None
+            if attempt is not None and not examiner.try_on(self.stream, record, self.wanted, attempt):
+                break
             exhausted = () if self.subscription is None else self.subscription.exhausted(self.position, last)
             for first, end in exhausted:
-                exhausted_rows = examiner.examine(self.stream, record, self.wanted, first, end, excluded)
+                exhausted_rows = examiner.examine(self.stream, record, self.wanted, first, end, excluded, attempt)
                 if exhausted_rows is not None:
                     parcels.append(Parcel(record, exhausted_rows.runs))
             outside = (*excluded, *exhausted)
-            excerpt = examiner.examine(self.stream, record, self.wanted, self.position, last, outside)
+            excerpt = examiner.examine(self.stream, record, self.wanted, self.position, last, outside, attempt)
             self.position = last + 1
-            examined += 1
+            is_cut = self.position < min(record_end, self.end)
+            examined += not is_cut
             if excerpt is not None:
                 buffers.append(excerpt.memory)
                 size += len(excerpt.memory)
@@ -173,7 +181,7 @@ class Flow:
                 self._announce(record, names)
                 if ledger is not None and not self.legs:
                     self._note(excerpt.runs)
-            if size >= size_max or size >= self.credit:
+            if is_cut or size >= size_max or size >= self.credit:
                 break
             if ledger is not None and ledger.is_full and not self.legs:
                 break
@@ -188,6 +196,17 @@ class Flow:
         self.credit -= size + PUSH_OVERHEAD
         push = Push(self.session, buffers, size, first_pushed, last_pushed, self.redelivered_to, names)
         return Taken(push, examined, parcels)
+
+    def _attempt_at(self, first: int, last: int) -> Attempt:
+        """The attempt at these rows, which goes on where it has begun already."""
+        attempt = self._attempt
+        if (
+            attempt is None
+            or (attempt.first, attempt.last) != (first, last)
+            or attempt.filter is not self.wanted.filter
+        ):
+            attempt = self._attempt = Attempt(first, last, self.wanted)
+        return attempt
 
     def _note(self, runs: tuple[tuple[int, int], ...]) -> None:
         subscription = self.subscription
