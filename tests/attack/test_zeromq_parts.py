@@ -57,7 +57,9 @@ def test_a_message_without_an_end_takes_no_memory(
 ) -> None:
     port, tokens, settings = free_port(), tmp_path / "tokens", tmp_path / "veredus.toml"
     token, _ = add_token(tokens, "neighbour")
-    settings.write_text(f'[security]\ntokens = "{tokens}"\n[[security.rules]]\nprincipal = "neighbour"\nmay = ["*"]\n')
+    # Where a rule names `anonymous`, topics are open to peers that prove nothing.
+    rules = "".join(f'[[security.rules]]\nprincipal = "{who}"\nmay = ["*"]\n' for who in ("neighbour", "anonymous"))
+    settings.write_text(f'[security]\ntokens = "{tokens}"\n{rules}')
     address = f"127.0.0.1:{port}"
     listen = {"LISTEN_ZEROMQ": f"tcp://{address}"} if listener == "ZEPS" else {"TOPICS_LISTEN": address}
     served = ServedNode(tmp_path / "journal", {**listen, "SETTINGS": str(settings)})

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from veredus.kernel.errors import Refused
-from veredus.node.exposure import access_of, check_settings, faults_of, is_loopback, mechanisms_of
+from veredus.node.exposure import access_of, check_settings, faults_of, is_loopback, mechanisms_of, topics_mechanisms_of
 from veredus.node.rules import Rule
 from veredus.node.settings import (
     JournalSection,
@@ -14,6 +14,7 @@ from veredus.node.settings import (
     NodeSettings,
     SecuritySection,
     TlsSection,
+    TopicsSection,
 )
 from veredus.streams.rights import ANONYMOUS, LOCAL, NOBODY, on_stream
 
@@ -103,6 +104,40 @@ def test_a_zeromq_listener_that_speaks_curve_may_be_open_and_speaks_nothing_else
     assert mechanisms_of(NodeSettings()) == ("NULL",)
     insecure = msgspec.structs.replace(security, insecure=True)
     assert mechanisms_of(NodeSettings(listen=outside, security=insecure)) == ("NULL", "PLAIN", "CURVE")
+
+
+def test_topics_take_who_proves_nothing_only_where_that_is_somebody() -> None:
+    security = SecuritySection(tokens="tokens", rules=RULES, zeromq_key="key")
+    outside = NodeSettings(topics=TopicsSection(listen="0.0.0.0:7091"), security=security)
+    assert paths_of(outside) == []
+    assert topics_mechanisms_of(outside, NOBODY) == ("CURVE",)
+    assert topics_mechanisms_of(outside, ANONYMOUS) == ("CURVE",)
+    inside = NodeSettings(topics=TopicsSection(listen="127.0.0.1:7091"), security=security)
+    assert topics_mechanisms_of(inside, NOBODY) == ("PLAIN", "CURVE")
+    assert topics_mechanisms_of(inside, ANONYMOUS) == ("NULL", "PLAIN", "CURVE")
+    assert topics_mechanisms_of(NodeSettings(), LOCAL) == ("NULL",)
+    rules_alone = NodeSettings(security=SecuritySection(rules=RULES))
+    assert topics_mechanisms_of(rules_alone, NOBODY) == ("NULL",), "nobody could come by anything else"
+
+
+def test_topics_open_to_other_machines_need_keys_of_clients() -> None:
+    topics = TopicsSection(listen="0.0.0.0:7091")
+    assert paths_of(NodeSettings(topics=topics)) == ["topics.listen"]
+    keys_alone = SecuritySection(rules=RULES, zeromq_key="key")
+    assert paths_of(NodeSettings(topics=topics, security=keys_alone)) == ["topics.listen"]
+
+
+@pytest.mark.parametrize(
+    ("topics", "path"),
+    [
+        (TopicsSection(token="t", key="k", server_key="s"), "topics.token"),
+        (TopicsSection(key="k"), "topics.server_key"),
+        (TopicsSection(server_key="s"), "topics.key"),
+        (TopicsSection(listen="127.0.0.1:7091", members="proxy"), "topics.members"),
+    ],
+)
+def test_what_topics_show_and_whom_they_trust_must_go_together(topics: TopicsSection, path: str) -> None:
+    assert paths_of(NodeSettings(topics=topics)) == [path]
 
 
 @pytest.mark.parametrize(

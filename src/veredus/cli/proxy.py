@@ -92,7 +92,7 @@ def _run(settings: NodeSettings) -> None:
     async def live() -> None:
         log = Logger()
         limits = topics_limits_of(settings, admission_limits_of(settings))
-        running = TopicsProxy(proxy_settings(settings.topics), settings.topics.listen, limits)
+        running = TopicsProxy(proxy_settings(settings.topics), settings.topics.listen, limits, settings)
         # As for a node: what is there now stays, and what comes makes no cycles.
         gc.collect()
         gc.freeze()

@@ -49,7 +49,10 @@ class _Given(NamedTuple):
 
         if self.id is None:
             raise click.UsageError("the client has no id: give --id before the operation")
+        from veredus.runtime.topics_credentials import read_credentials
+
         section = self.section()
+        shown = read_credentials(section)
         return Client(
             self.id,
             proxies=section.proxies,
@@ -57,6 +60,9 @@ class _Given(NamedTuple):
             answer_s=section.answer_ns / 1e9,
             retries_max=section.retries_max,
             body_size_max=section.body_size_max,
+            token=shown.token,
+            server_key=shown.server_key,
+            secret_key=shown.secret_key,
         )
 
 

@@ -87,6 +87,7 @@ def _quarrels(settings: NodeSettings) -> Iterator[Fault]:
             ("tls.client_authorities",),
         )
     yield from _wrong_multicast(settings.multicast)
+    yield from _wrong_topics(settings)
     if tls.revoked and not tls.client_authorities:
         yield Fault(
             "tls.revoked",
@@ -105,6 +106,18 @@ def _quarrels(settings: NodeSettings) -> Iterator[Fault]:
         access_of(settings)
     except Refused as refused:
         yield Fault("security.rules", refused.message)
+
+
+def _wrong_topics(settings: NodeSettings) -> Iterator[Fault]:
+    topics = settings.topics
+    if topics.token and (topics.key or topics.server_key):
+        yield Fault("topics.token", "a token goes with PLAIN, and a key with CURVE: set one of them", ("topics.key",))
+    if bool(topics.key) != bool(topics.server_key):
+        missing = "topics.server_key" if topics.key else "topics.key"
+        yield Fault(missing, "CURVE needs both topics.key and topics.server_key: set it")
+    if topics.listen and topics.member_names and not settings.security.tokens:
+        advice = "set security.tokens"
+        yield Fault("topics.members", f"no peer can prove to be one of these: {advice}", ("security.tokens",))
 
 
 def _wrong_multicast(multicast: MulticastSection) -> Iterator[Fault]:
@@ -145,7 +158,7 @@ def _open_doors(settings: NodeSettings) -> Iterator[Fault]:
         )
     doors = (("listen.tcp", listen.tcp), ("listen.zeromq", listen.zeromq), ("topics.listen", topics.listen))
     for path, address in doors:
-        if path == "listen.zeromq" and security.zeromq_key:
+        if path != "listen.tcp" and security.zeromq_key:
             continue
         if _is_open(address):
             advice = (
@@ -154,13 +167,14 @@ def _open_doors(settings: NodeSettings) -> Iterator[Fault]:
             yield Fault(
                 path, f"{address} is open to other machines and not encrypted: {advice}", ("security.insecure",)
             )
-    if _is_open(listen.zeromq) and security.zeromq_key and not security.tokens:
-        advice = "set security.tokens (see `veredus token add-key`), and [[security.rules]]"
-        yield Fault(
-            "listen.zeromq",
-            f"{listen.zeromq} is open to other machines, and has no client keys: {advice}",
-            ("security.tokens", "security.insecure"),
-        )
+    for path, address in doors[1:]:
+        if _is_open(address) and security.zeromq_key and not security.tokens:
+            advice = "set security.tokens (see `veredus token add-key`), and [[security.rules]]"
+            yield Fault(
+                path,
+                f"{address} is open to other machines, and has no client keys: {advice}",
+                ("security.tokens", "security.insecure"),
+            )
     if _is_open(listen.tls) and not security.tokens and not settings.tls.client_authorities:
         advice = "set security.tokens (see `veredus token add`) or tls.client_authorities, and [[security.rules]]"
         yield Fault(
@@ -177,6 +191,18 @@ def mechanisms_of(settings: NodeSettings) -> tuple[str, ...]:
     if _is_open(settings.listen.zeromq) and curve and not security.insecure:
         return curve
     return ("NULL", *(("PLAIN",) if security.tokens else ()), *curve)
+
+
+def topics_mechanisms_of(settings: NodeSettings, unproven: str) -> tuple[str, ...]:
+    """By which mechanisms of ZMTP a peer may come to the listener of topics; where others could listen in, by CURVE
+    alone. By NULL only where who proves nothing is somebody, or where nobody could prove anything.
+    """
+    security = settings.security
+    curve = ("CURVE",) if security.zeromq_key else ()
+    if _is_open(settings.topics.listen) and curve and not security.insecure:
+        return curve
+    proving = (*(("PLAIN",) if security.tokens else ()), *curve)
+    return proving if proving and unproven == NOBODY else ("NULL", *proving)
 
 
 def _is_open(address: str) -> bool:

@@ -61,6 +61,10 @@ _AGE = "Publications older than this may be deleted; 0 for no limit"
 _KEPT_SIZE = "When a stream holds more than this, the oldest publications are deleted; 0 for no limit"
 _KEPT_COUNT = "When a stream holds more publications than this, the oldest are deleted; 0 for no limit"
 _LAG = "A durable cursor keeps at most this much from deletion. Farther behind, it gets a gap; 0 for no limit"
+_MEMBERS = (
+    "The principals of the proxies and servers, separated by commas. Only they may announce and merge topics, and pass"
+    " on the requests of other principals. If empty, every unauthenticated peer may announce and merge"
+)
 _SOURCES = "Sources that a stream can have; the node refuses more"
 
 
@@ -244,6 +248,19 @@ class TopicsSection(msgspec.Struct, frozen=True, kw_only=True):
         _duration("`veredus topics serve`: what every subscriber has got may go at this age; 0 keeps it for ever"),
     ] = 24 * 3600 * SECOND
     directory: Annotated[str, Spec(Unit.PATH, "Where clients store their last put and get")] = "veredus-topics"
+    members: Annotated[str, Spec(Unit.TEXT, _MEMBERS)] = ""
+    token: Annotated[str, Spec(Unit.PATH, "A file with the token that is shown to proxies and servers, by PLAIN")] = ""
+    key: Annotated[
+        str, Spec(Unit.PATH, "A file with the secret key that is shown to proxies and servers, by CURVE (mode 0600)")
+    ] = ""
+    server_key: Annotated[
+        str, Spec(Unit.TEXT, "The public key of the proxies and servers, for CURVE: what `token node-key` prints")
+    ] = ""
+
+    @property
+    def member_names(self) -> tuple[str, ...]:
+        """The members by name."""
+        return tuple(dict.fromkeys(name.strip() for name in self.members.split(",") if name.strip()))
 
 
 class MulticastSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,7 +291,10 @@ class SecuritySection(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Annotated[str, Spec(Unit.PATH, "The file of salted token hashes that `veredus token` keeps")] = ""
     zeromq_key: Annotated[
         str,
-        Spec(Unit.PATH, "The ZeroMQ listener's secret key, made by `veredus token node-key`; with it CURVE is spoken"),
+        Spec(
+            Unit.PATH,
+            "The secret key of the ZeroMQ and topics listeners, made by `veredus token node-key`; enables CURVE",
+        ),
     ] = ""
     insecure: Annotated[
         bool,

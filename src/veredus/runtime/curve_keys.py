@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-import stat
 from pathlib import Path
 
 from veredus.kernel.errors import Refused
 from veredus.protocols.zmtp.curve import KeyPair
-from veredus.protocols.zmtp.z85 import KEY_SIZE, decode_z85, encode_z85
+from veredus.protocols.zmtp.z85 import KEY_SIZE, encode_z85
+
+from .key_files import read_secret
 
 
 def make_server_key(path: Path) -> KeyPair:
@@ -26,14 +27,5 @@ def make_server_key(path: Path) -> KeyPair:
 
 
 def read_server_key(path: Path) -> KeyPair:
-    """The key of a node's ZeroMQ listener. Raises `Refused("bad-key")`, also when others than its owner may read it."""
-    try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        secret = decode_z85(path.read_text(encoding="ascii").strip())
-    except (OSError, ValueError) as error:
-        raise Refused("bad-key", f"{path}: not a secret key in Z85: {error}") from None
-    if mode & 0o077:
-        raise Refused("bad-key", f"{path}: other users may use it (mode {mode:04o}): chmod 600 {path}")
-    if len(secret) != KEY_SIZE:
-        raise Refused("bad-key", f"{path}: a secret key must have 40 characters")
-    return KeyPair(secret)
+    """The key of a node's ZeroMQ listeners. Raises `Refused("bad-key")`, also when others may read it."""
+    return KeyPair(read_secret(path))

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from veredus.kernel.errors import Refused
 from veredus.node.exposure import Fault
-from veredus.node.settings import NodeSettings
+from veredus.node.settings import NodeSettings, TopicsSection
 
 from .certificates import revoked_in
-from .curve_keys import read_server_key
+from .key_files import read_secret
 from .security import load_authorities, load_certificate, read_tokens
+from .topics_credentials import read_credentials
 
 
 def check_tokens(file: str) -> None:
@@ -44,8 +45,12 @@ def _looks(settings: NodeSettings) -> Iterator[tuple[str, Callable[[], object]]]
     security, listen, tls = settings.security, settings.listen, settings.tls
     if security.tokens:
         yield "security.tokens", partial(check_tokens, security.tokens)
-    if security.zeromq_key and listen.zeromq:
-        yield "security.zeromq_key", partial(read_server_key, Path(security.zeromq_key))
+    if security.zeromq_key and (listen.zeromq or settings.topics.listen):
+        yield "security.zeromq_key", partial(read_secret, Path(security.zeromq_key))
+    if settings.topics.token:
+        yield "topics.token", partial(read_credentials, TopicsSection(token=settings.topics.token))
+    if settings.topics.key:
+        yield "topics.key", partial(read_secret, Path(settings.topics.key))
     if not listen.tls:
         return
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

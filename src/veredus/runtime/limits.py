@@ -15,7 +15,7 @@ from veredus.protocols.topics.server import ServerSettings
 from veredus.protocols.zeps.orders import LinkLimits
 from veredus.streams.exchange import Durability
 from veredus.streams.facts import StreamConfig
-from veredus.streams.rights import ANONYMOUS
+from veredus.streams.rights import ANONYMOUS, LOCAL
 from veredus.streams.tables import StreamsLimits
 
 from .telemetry import CONNECTIONS_MAX as METRICS_CONNECTIONS_MAX
@@ -81,6 +81,7 @@ def server_settings_of(settings: NodeSettings, address: str) -> ServerSettings:
         topics.sessions_max,
         topics.requests_max,
         access_of(settings).unproven or ANONYMOUS,
+        LOCAL if topics.members else "",
     )
 
 

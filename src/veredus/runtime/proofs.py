@@ -58,6 +58,11 @@ class Proofs:
         if link not in self._lines:
             self._certificates[link] = certificate
 
+    def forget(self, link: int) -> None:
+        """A link is gone, and needs no proof."""
+        self._lines.pop(link, None)
+        self._certificates.pop(link, None)
+
     def forget_all_but(self, links: Mapping[int, object]) -> None:
         """Links that are gone need no proof."""
         for known in (self._lines, self._certificates):

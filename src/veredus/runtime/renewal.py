@@ -29,7 +29,7 @@ from .host import Host
 from .logs import Logger
 from .proofs import Proofs
 from .reloads import Outcome
-from .security import TokenFile, server_context
+from .security import server_context, tokens_of
 
 LOOK_S = 0.25
 _RENEWED = ("security.rules", "security.tokens", "tls")
@@ -43,7 +43,7 @@ class Renewal:
         """What `settings` say; `reread` gives those of a reload. Raises `Refused`: `bad-rule`, `bad-certificate`."""
         self.settings = settings
         self.access = access_of(settings)
-        self.tokens = _tokens_of(settings)
+        self.tokens = tokens_of(settings)
         self.proofs = Proofs(self.tokens, settings.tls.revoked if settings.listen.tls else "")
         self._reread = reread
         self._authorities = _digest_of(settings)
@@ -121,7 +121,7 @@ class Renewal:
         changed = sorted(_changed(before, wanted))
         self.settings = wanted
         if "security.tokens" in changed:
-            self.tokens = _tokens_of(wanted)
+            self.tokens = tokens_of(wanted)
             self.proofs.use_tokens(self.tokens)
         if "security.rules" in changed:
             self.access = access
@@ -149,10 +149,6 @@ class Renewal:
                 self._host.post(
                     PrincipalRevoked(link, "draining", "the certificate authorities have changed: connect again")
                 )
-
-
-def _tokens_of(settings: NodeSettings) -> TokenFile | None:
-    return TokenFile(Path(settings.security.tokens)) if settings.security.tokens else None
 
 
 def _digest_of(settings: NodeSettings) -> bytes:

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 
 from veredus.kernel.errors import Refused
 from veredus.node.rules import PRINCIPAL_SIZE_MAX
-from veredus.node.settings import TlsSection
+from veredus.node.settings import NodeSettings, TlsSection
 from veredus.protocols.zmtp.z85 import KEY_SIZE, decode_z85, encode_z85
 from veredus.streams.rights import ANONYMOUS, LOCAL
 
@@ -152,6 +152,11 @@ class TokenFile:
         with self._lock:
             self._lines, self._seen = lines, seen
             self._remembered.clear()
+
+
+def tokens_of(settings: NodeSettings) -> TokenFile | None:
+    """The tokens in the file that settings name, None where they name none."""
+    return TokenFile(Path(settings.security.tokens)) if settings.security.tokens else None
 
 
 def read_tokens(path: Path) -> list[TokenLine]:

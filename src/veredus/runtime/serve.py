@@ -70,6 +70,7 @@ from .security import server_context
 from .sockets import StreamDoors
 from .stopping import stop_asked
 from .telemetry import TelemetryServer
+from .topics_gate import TopicsGate
 from .topics_sockets import TopicsSockets, topics_limits_of
 from .zmtp_sockets import ZeroMqDoor
 
@@ -229,7 +230,10 @@ class Node:
 
         limits = topics_limits_of(self.settings, self._admission_limits)
         size_max = message_size_max(topics.body_size_max)
-        sockets = TopicsSockets(topics.listen, size_max, self.host.post, closed, limits, self._arrivals)
+        gate = TopicsGate(
+            self.settings, self._askers, lambda: self._renewal.tokens, lambda: self._renewal.access.unproven
+        )
+        sockets = TopicsSockets(topics.listen, size_max, self.host.post, closed, limits, self._arrivals, gate)
         self._topics = sockets
         self.addresses["topics"] = sockets.address
         sockets.number = self.host.open_link(sockets, TOPICS_DOOR, topics.id or sockets.address)

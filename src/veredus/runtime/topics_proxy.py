@@ -9,11 +9,15 @@ from dataclasses import replace
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached
+from veredus.node.settings import NodeSettings
 from veredus.protocols.topics.messages import message_size_max
 from veredus.protocols.topics.proxy import Event, Proxy, ProxySettings
 
+from .askers import Askers
 from .logs import Logger, log_loop_failures, say_held_back
+from .security import tokens_of
 from .stopping import stop_asked
+from .topics_gate import TopicsGate
 from .topics_sockets import TopicsLimits, TopicsSockets
 
 _LOOK_S = 0.01
@@ -23,10 +27,17 @@ _TELL_S = 1.0
 class TopicsProxy:
     """Owns a proxy's sockets, and drives its engine on the running loop; made and closed on that loop."""
 
-    def __init__(self, settings: ProxySettings, address: str, limits: TopicsLimits | None = None) -> None:
+    def __init__(
+        self,
+        settings: ProxySettings,
+        address: str,
+        limits: TopicsLimits | None = None,
+        node: NodeSettings | None = None,
+    ) -> None:
         """Listen at `address` ("127.0.0.1:5551"; port 0 takes any), which is the proxy's id where it has none.
 
-        Raises `Unavailable("port-in-use")`.
+        Who may come is as the settings `node` say, or everybody. Raises `Unavailable("port-in-use")`, and `Refused`:
+        `bad-key`, `bad-tokens`.
         """
         self._log = Logger()
         self._loop = asyncio.get_running_loop()
@@ -35,7 +46,11 @@ class TopicsProxy:
         self._timer: asyncio.TimerHandle | None = None
         self._telling = self._loop.call_later(_TELL_S, self._tell_held_back)
         self._is_hurried = False
-        self._sockets = TopicsSockets(address, message_size_max(settings.body_size_max), self._tell, limits=limits)
+        tokens = None if node is None else tokens_of(node)
+        self._askers = Askers(self._loop, lambda: tokens)
+        self._gate = None if node is None else TopicsGate(node, self._askers, lambda: tokens)
+        size_max = message_size_max(settings.body_size_max)
+        self._sockets = TopicsSockets(address, size_max, self._tell, limits=limits, gate=self._gate)
         self.address = self._sockets.address
         self.engine = Proxy(settings if settings.proxy_id else replace(settings, proxy_id=self.address))
 
@@ -75,9 +90,13 @@ class TopicsProxy:
             self._timer.cancel()
         self._telling.cancel()
         self._sockets.close()
+        self._askers.close()
 
     def _tell_held_back(self) -> None:
         say_held_back()
+        fault = "" if self._gate is None else self._gate.fault()
+        if fault:
+            self._log.error("tokens-not-read", reason=fault)
         self._telling = self._loop.call_later(_TELL_S, self._tell_held_back)
 
     def _tell(self, event: Event) -> None:

@@ -6,7 +6,10 @@
 Whoever asks may be a REQ, as the page has it, or anything that sends an envelope and takes it back. A DEALER takes
 nothing while the other is not connected: what nobody waits for any more is not said when it comes back. Both are played
 by the engine of ZMTP, so what a peer may send is bounded before memory is taken for it; what all who ask have begun to
-send is bounded together, with shares by address.
+send is bounded together, with shares by principal, or else by address.
+
+A proxy that has proved who it is says for whom it asks, in a frame of the envelope: token, "for PRINCIPAL", "". What is
+no member there may not say that; a server from the page returns it like the rest of the envelope.
 Source: seed 000, section 3.
 """
 
@@ -28,17 +31,22 @@ from veredus.node.specs import split_address
 from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
 from veredus.protocols.zmtp.connection import Bounds, Connection, Message
 from veredus.protocols.zmtp.link import Timing, ZmtpLink
-from veredus.protocols.zmtp.mechanisms import Local, Null
+from veredus.protocols.zmtp.mechanisms import Credential, Local, Mechanism, Null
+from veredus.streams.rights import ANONYMOUS
 
+from .askers import Known
 from .hearing import once_read
 from .listeners import NO_DESCRIPTOR, Arrivals, Listener, Peer, Place, bind_tcp_nowait, tcp_peer_of
 from .logs import Logger
+from .topics_gate import TopicsGate
 from .zmtp_links import Links, MessageLink
 
 ENVELOPE_SIZE_MAX = 4096
 """What is kept of a question's way until it is answered: a few bytes for each hop."""
 PARTS_MAX = 1100
 LISTENER = "topics"
+FOR = b"for "
+"""Begins the frame of an envelope that says for whom something is asked."""
 _TOKEN_SIZE = 8
 _RECONNECT_S = 0.1
 _REST_S = 1.0
@@ -64,11 +72,14 @@ def topics_limits_of(settings: NodeSettings, admission: AdmissionLimits) -> Topi
     return TopicsLimits(admission, timing, limits.send_buffer_size_max, receive)
 
 
-class _Front(NamedTuple):
+@dataclass(eq=False, slots=True)
+class _Front:
     """One who asks."""
 
     number: int
     address: str
+    principal: str = ""
+    """Who it has proved to be, "" for nobody."""
 
     @property
     def origin(self) -> bytes:
@@ -82,6 +93,8 @@ class _Back:
 
     address: str
     link: MessageLink | None = None
+    refusal: str = ""
+    """Why it did not let us in the last time."""
 
 
 class TopicsSockets:
@@ -95,10 +108,12 @@ class TopicsSockets:
         on_closed: Callable[[], None] = lambda: None,
         limits: TopicsLimits | None = None,
         arrivals: Arrivals | None = None,
+        gate: TopicsGate | None = None,
     ) -> None:
         """Listen at `address` ("127.0.0.1:5551"; port 0 takes any), and `tell` what comes.
 
-        Connections are counted by `arrivals`, or by `limits` alone. Raises `Unavailable("port-in-use")`.
+        Connections are counted by `arrivals`, or by `limits` alone. Without a `gate` nobody proves who he is. Raises
+        `Unavailable("port-in-use")`.
         """
         self.number = 0
         """The link that this is to a node."""
@@ -107,6 +122,7 @@ class TopicsSockets:
         self._log = Logger()
         self._loop = asyncio.get_running_loop()
         self._limits = limits = limits or TopicsLimits()
+        self._gate = gate
         self._bounds = Bounds(message_size_max, PARTS_MAX)
         self._is_closed = False
         sockets = bind_tcp_nowait(address, "topics.listen")
@@ -153,7 +169,7 @@ class TopicsSockets:
             back = self._meet(order.address)
             # Who is not there, or takes no more, is asked again.
             if back is not None and back.link is not None and back.link.is_open:
-                back.link.send((order.token.to_bytes(_TOKEN_SIZE), b"", order.data))
+                back.link.send((order.token.to_bytes(_TOKEN_SIZE), *self._said_of(order.principal), b"", order.data))
         else:
             self._meet(order.address)
 
@@ -185,7 +201,21 @@ class TopicsSockets:
         if front is None:
             self._take_answer(message)
         else:
-            self._take_question(link, front.origin, message)
+            self._take_question(link, front, message)
+
+    def asked(self, link: MessageLink, shown: Credential) -> None:
+        """Find out who a peer is that asks."""
+        front = self._fronts[link]
+        assert self._gate is not None
+
+        def take(known: Known) -> None:
+            if known.principal is None:
+                link.fail(PeerFault(known.code, known.reason))
+            else:
+                front.principal = known.principal
+                link.admit()
+
+        self._gate.judge(front.number, shown, front.address, take, lambda: link in self._fronts)
 
     def kept(self, link: MessageLink) -> None:
         """Count what a peer that asks has begun to send."""
@@ -194,14 +224,16 @@ class TopicsSockets:
             return
         unfinished = link.unfinished
         if unfinished.frame_size or front.number in self.receiving:
-            # Nobody proves here who he is.
-            self._budget(self.receiving.note(front.number, front.address, False, unfinished, time.monotonic_ns()))
+            who, now_ns = front.principal or front.address, time.monotonic_ns()
+            self._budget(self.receiving.note(front.number, who, bool(front.principal), unfinished, now_ns))
 
     def lost(self, link: MessageLink, reason: str) -> None:
         """A connection is gone; to whom we ask another is made."""
         front = self._fronts.pop(link, None)
         if front is not None:
             del self._front_links[front.number]
+            if self._gate is not None:
+                self._gate.forget(front.number)
             self._budget(self.receiving.forget(front.number, time.monotonic_ns()))
             if link.wire.fault is not None:
                 self._log.warning("topics-peer-let-go", reason=reason)
@@ -209,15 +241,19 @@ class TopicsSockets:
         back = self._back_links.pop(link, None)
         if back is not None and not self._is_closed:
             back.link = None
+            is_refused = link.wire.fault is not None and not link.wire.has_greeted
+            if is_refused and back.refusal != reason:
+                self._log.warning("topics-not-let-in", address=back.address, reason=reason)
+            back.refusal = reason if is_refused else ""
             self._log.debug("topics-connection-lost", address=back.address, reason=reason)
-            self._loop.call_later(_RECONNECT_S, self._connect, back)
+            self._loop.call_later(_REST_S if is_refused else _RECONNECT_S, self._connect, back)
 
-    def _wire(self, socket_type: bytes, is_server: bool) -> ZmtpLink:
-        null = Null(Local(socket_type), is_server)
-        return ZmtpLink(Connection({null.name: null}, self._bounds, is_server), self._limits.timing)
+    def _wire(self, mechanisms: dict[bytes, Mechanism], is_server: bool) -> ZmtpLink:
+        return ZmtpLink(Connection(mechanisms, self._bounds, is_server), self._limits.timing)
 
     def _open_front(self, peer: Peer, place: Place) -> MessageLink:
-        link = MessageLink(self._links, self._wire(b"ROUTER", True), self, place)
+        mechanisms = _null(b"ROUTER", True) if self._gate is None else self._gate.mechanisms()
+        link = MessageLink(self._links, self._wire(mechanisms, True), self, place)
         self._last_front += 1
         self._fronts[link] = _Front(self._last_front, peer.address)
         self._front_links[self._last_front] = link
@@ -233,6 +269,10 @@ class TopicsSockets:
         # While no question is taken, it is not the peers who are slow.
         if due_ns is not None and due_ns <= heard_ns and not self._is_paused:
             self._budget(self.receiving.look(heard_ns))
+        for lost in () if self._gate is None else self._gate.lost():
+            link = self._front_links.get(lost.link)
+            if link is not None:
+                link.fail(PeerFault(lost.code, lost.message))
 
     def _budget(self, orders: Sequence[receiving.Order]) -> None:
         """Do what the budget of unfinished messages asks for."""
@@ -249,20 +289,30 @@ class TopicsSockets:
                     link.fail(PeerFault("too-slow", message))
                     self._budget(self.receiving.forget(order.link, time.monotonic_ns()))
 
-    def _take_question(self, link: MessageLink, origin: bytes, parts: Message) -> None:
+    def _take_question(self, link: MessageLink, front: _Front, parts: Message) -> None:
         envelope = tuple(map(bytes, parts[:-1]))
         if sum(map(len, envelope)) + len(envelope) > ENVELOPE_SIZE_MAX:
             self._log.warning("envelope-too-large", sizes=[len(part) for part in envelope[:8]], count=len(envelope))
             return
         self._last_peer += 1
         self._waiting[self._last_peer] = link, envelope
-        self._tell(Asked(self._last_peer, bytes(parts[-1]), self.number, origin))
+        principal = front.principal
+        is_member = self._gate is None or self._gate.is_member(principal)
+        speaks_for = _spoken_for(envelope) if principal else ""
+        asked = Asked(self._last_peer, bytes(parts[-1]), self.number, front.origin, principal, speaks_for, is_member)
+        self._tell(asked)
 
     def _take_answer(self, parts: Message) -> None:
-        if len(parts) == 3 and len(parts[0]) == _TOKEN_SIZE:
-            self._tell(Answered(int.from_bytes(parts[0]), bytes(parts[2]), self.number))
+        if len(parts) == 3 + len(self._said_of("")) and len(parts[0]) == _TOKEN_SIZE:
+            self._tell(Answered(int.from_bytes(parts[0]), bytes(parts[-1]), self.number))
         else:
             self._log.warning("answer-without-token", sizes=[len(part) for part in parts])
+
+    def _said_of(self, principal: str) -> tuple[bytes, ...]:
+        """The frame that says for whom we ask, where we have proved who we are."""
+        if self._gate is None or not self._gate.shows_who_it_is:
+            return ()
+        return (FOR + (principal or ANONYMOUS).encode(),)
 
     # ── whom we ask ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -288,7 +338,8 @@ class TopicsSockets:
         host, port = split_address(back.address)
 
         def open_back() -> MessageLink:
-            link = MessageLink(self._links, self._wire(b"DEALER", False), self)
+            mechanisms = _null(b"DEALER", False) if self._gate is None else self._gate.way_in()
+            link = MessageLink(self._links, self._wire(mechanisms, False), self)
             self._back_links[link] = back
             back.link = link
             return link
@@ -301,3 +352,14 @@ class TopicsSockets:
             if is_short:
                 self._log.error("socket-not-opened", address=back.address, error=str(error))
             self._loop.call_later(_REST_S if is_short else _RECONNECT_S, self._connect, back)
+
+
+def _null(socket_type: bytes, is_server: bool) -> dict[bytes, Mechanism]:
+    null = Null(Local(socket_type), is_server)
+    return {null.name: null}
+
+
+def _spoken_for(envelope: Sequence[bytes]) -> str:
+    """For whom a question is asked, as its envelope says, "" where it does not."""
+    said = envelope[-2] if len(envelope) > 1 else b""
+    return said.removeprefix(FOR).decode(errors="backslashreplace") if said.startswith(FOR) else ""

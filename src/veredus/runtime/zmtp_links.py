@@ -18,6 +18,7 @@ from veredus.kernel.octets import Octets
 from veredus.protocols.links import Unfinished
 from veredus.protocols.zmtp.connection import Message
 from veredus.protocols.zmtp.link import ZmtpLink
+from veredus.protocols.zmtp.mechanisms import Credential
 
 from .hearing import once_read
 from .listeners import Place
@@ -38,6 +39,10 @@ class Owner(Protocol):
 
     def kept(self, link: MessageLink) -> None:
         """What came was taken, but for `link.unfinished`."""
+        ...
+
+    def asked(self, link: MessageLink, shown: Credential) -> None:
+        """The peer shows who it is: it waits for `link.admit` or `link.fail`."""
         ...
 
     def lost(self, link: MessageLink, reason: str) -> None:
@@ -111,6 +116,7 @@ class MessageLink(asyncio.BufferedProtocol):
         self._is_held = False
         self._is_held_back = False
         self._is_reading_on = False
+        self._is_asking = False
 
     @property
     def is_open(self) -> bool:
@@ -200,6 +206,12 @@ class MessageLink(asyncio.BufferedProtocol):
         self._is_held_back = is_held_back
         self._set_reading()
 
+    def admit(self) -> None:
+        """The peer is who it has shown to be."""
+        self.wire.admit()
+        self._is_asking = False
+        self._read()
+
     def fail(self, fault: PeerFault) -> None:
         """End the link for this reason; what it has of a message that is not whole is dropped."""
         self.wire.connection.fail(fault)
@@ -246,6 +258,10 @@ class MessageLink(asyncio.BufferedProtocol):
                 self._set_reading()
                 self._links.loop.call_soon(self._read_on)
                 break
+        shown = self.wire.connection.asked
+        if shown is not None and not self._is_asking:
+            self._is_asking = True
+            self._owner.asked(self, shown)
         self._owner.kept(self)
         self.write()
 

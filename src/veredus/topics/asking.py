@@ -20,6 +20,7 @@ from veredus.protocols.topics.conversation import (
     Tell,
 )
 from veredus.protocols.topics.messages import HEADER_SIZE_MAX, Status
+from veredus.runtime.topics_credentials import Credentials
 
 from .sockets import ProxySockets
 
@@ -36,13 +37,15 @@ class _Question:
 class Questions:
     """Owns the questions that are not answered yet, and the sockets; made, used and closed on the running loop."""
 
-    def __init__(self, proxies: Sequence[str], answer_ns: int, retries_max: int, body_size_max: int) -> None:
+    def __init__(
+        self, proxies: Sequence[str], answer_ns: int, retries_max: int, body_size_max: int, shown: Credentials
+    ) -> None:
         """Ask `proxies`, by their addresses, in this order."""
         self._proxies = proxies
         self._answer_ns = answer_ns
         self._retries_max = retries_max
         self._loop = asyncio.get_running_loop()
-        self._sockets = ProxySockets(HEADER_SIZE_MAX + body_size_max, self._answered, self._unreachable)
+        self._sockets = ProxySockets(HEADER_SIZE_MAX + body_size_max, shown, self._answered, self._unreachable)
         self._by_token: dict[int, _Question] = {}
         self._last_token = 0
 

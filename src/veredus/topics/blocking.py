@@ -15,6 +15,7 @@ from veredus.client.loops import shared_loop
 from veredus.kernel.octets import Octets
 from veredus.protocols.topics.conversation import RETRIES_MAX
 from veredus.protocols.topics.many import COUNT_MAX
+from veredus.runtime.topics_credentials import Credentials
 
 from .client import ANSWER_S, BODY_SIZE_MAX, DIRECTORY, home_of_one
 from .operations import Message, Operations, checked_count, octets_of, packed_of, pauses
@@ -32,10 +33,21 @@ class Client:
         answer_s: float = ANSWER_S,
         retries_max: int = RETRIES_MAX,
         body_size_max: int = BODY_SIZE_MAX,
+        token: str = "",
+        server_key: str = "",
+        secret_key: str = "",
     ) -> None:
         """As `AsyncClient`; to be opened and closed, or entered."""
         self.id = client_id
-        self._home = home_of_one(client_id, proxies, directory, answer_s, retries_max, body_size_max)
+        self._home = home_of_one(
+            client_id,
+            proxies,
+            directory,
+            answer_s,
+            retries_max,
+            body_size_max,
+            Credentials(token, server_key, secret_key),
+        )
         self._operations = Operations(client_id, self._home)
         self._thread = shared_loop()
         self._hands: dict[str, Lock] = {}

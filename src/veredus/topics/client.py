@@ -13,6 +13,7 @@ from typing import Self
 from veredus.kernel.octets import Octets
 from veredus.protocols.topics.conversation import RETRIES_MAX
 from veredus.protocols.topics.many import COUNT_MAX
+from veredus.runtime.topics_credentials import Credentials
 
 from .home import Home, HomeSettings
 from .operations import Message, Operations, check_named, checked_count, octets_of, packed_of, pauses
@@ -145,13 +146,27 @@ class AsyncClient(GroupClient):
         answer_s: float = ANSWER_S,
         retries_max: int = RETRIES_MAX,
         body_size_max: int = BODY_SIZE_MAX,
+        token: str = "",
+        server_key: str = "",
+        secret_key: str = "",
     ) -> None:
         """A client that asks `proxies` ("host:port"), in this order, and remembers what it must below `directory`.
 
         A proxy is asked `retries_max` times more if it does not answer in `answer_s`, then the next one is. Raises
         `Refused("bad-word")` for an id that no header can carry, and `Misuse("no-proxies")`.
+
+        Where proxies want to know who it is, it shows a `token` (PLAIN), or its `secret_key` (CURVE; then `server_key`
+        is the public key of all its proxies, both in Z85). Raises `Refused`: `bad-token`, `bad-key`.
         """
-        self._home = home_of_one(client_id, proxies, directory, answer_s, retries_max, body_size_max)
+        self._home = home_of_one(
+            client_id,
+            proxies,
+            directory,
+            answer_s,
+            retries_max,
+            body_size_max,
+            Credentials(token, server_key, secret_key),
+        )
         super().__init__(client_id, self._home)
 
     async def open(self) -> Self:
@@ -194,10 +209,14 @@ class AsyncClientGroup:
         answer_s: float = ANSWER_S,
         retries_max: int = RETRIES_MAX,
         body_size_max: int = BODY_SIZE_MAX,
+        token: str = "",
+        server_key: str = "",
+        secret_key: str = "",
     ) -> None:
         """As for `AsyncClient`. Raises `Misuse("no-proxies")`."""
         path = Path(directory) / GROUP_DIRECTORY
-        settings = _settings_of("the group of clients", path, proxies, answer_s, retries_max, body_size_max)
+        shown = Credentials(token, server_key, secret_key)
+        settings = _settings_of("the group of clients", path, proxies, answer_s, retries_max, body_size_max, shown)
         self._home = Home(settings)
         self._clients: dict[str, GroupClient] = {}
 
@@ -228,16 +247,23 @@ def home_of_one(
     answer_s: float,
     retries_max: int,
     body_size_max: int,
+    shown: Credentials,
 ) -> Home:
     """The home of a client that shares it with nobody."""
     check_named("id", client_id)
     path = Path(directory) / directory_name(client_id)
-    return Home(_settings_of(f"client {client_id}", path, proxies, answer_s, retries_max, body_size_max))
+    return Home(_settings_of(f"client {client_id}", path, proxies, answer_s, retries_max, body_size_max, shown))
 
 
 def _settings_of(
-    owner: str, path: Path, proxies: Sequence[str], answer_s: float, retries_max: int, body_size_max: int
+    owner: str,
+    path: Path,
+    proxies: Sequence[str],
+    answer_s: float,
+    retries_max: int,
+    body_size_max: int,
+    shown: Credentials,
 ) -> HomeSettings:
     # A single proxy may be given as it is.
     listed = (proxies,) if isinstance(proxies, str) else tuple(proxies)
-    return HomeSettings(owner, path, listed, round(answer_s * 1e9), retries_max, body_size_max)
+    return HomeSettings(owner, path, listed, round(answer_s * 1e9), retries_max, body_size_max, shown)

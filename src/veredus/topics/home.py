@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from veredus.kernel.errors import Misuse
+from veredus.runtime.topics_credentials import NOTHING_TO_SHOW, Credentials, check_credentials
 
 from .asking import Questions
 from .states import States
@@ -21,15 +22,17 @@ class HomeSettings(NamedTuple):
     answer_ns: int
     retries_max: int
     body_size_max: int
+    shown: Credentials = NOTHING_TO_SHOW
 
 
 class Home:
     """Owns what clients remember, and their questions; opened, used and closed on one loop."""
 
     def __init__(self, settings: HomeSettings) -> None:
-        """Nothing is opened yet. Raises `Misuse("no-proxies")`."""
+        """Nothing is opened yet. Raises `Misuse("no-proxies")`, and `Refused`: `bad-token`, `bad-key`."""
         if not settings.proxies:
             raise Misuse("no-proxies", "no proxy is configured: list at least one address in `proxies`")
+        check_credentials(settings.shown)
         self.settings = settings
         self.states = States(settings.path, settings.owner)
         self._questions: Questions | None = None
@@ -56,7 +59,9 @@ class Home:
             raise Misuse("not-open", f"{settings.owner} was already opened before: create a new one")
         await self.states.open()
         self._is_open = True
-        self._questions = Questions(settings.proxies, settings.answer_ns, settings.retries_max, settings.body_size_max)
+        self._questions = Questions(
+            settings.proxies, settings.answer_ns, settings.retries_max, settings.body_size_max, settings.shown
+        )
 
     async def close(self) -> None:
         """Let go of what was opened; no client uses it any more."""

@@ -18,12 +18,21 @@ from functools import partial
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from veredus.runtime.topics_credentials import Credentials
 from veredus.runtime.zeromq_io import SocketReader, receive, send
 
 _TOKEN_SIZE = 8
 _UNANSWERED_MAX = 3
 _GONE = zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
-_WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | _GONE
+_REFUSED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | _REFUSED | _GONE
+_SAID = {
+    (False, True): "closed the connection",
+    (False, False): "does not accept the connection",
+    (True, True): "does not let this client in any more: check its token or key",
+    (True, False): "does not let this client in: check its token or key",
+}
+"""Why nothing will come: by whether the client was refused, and whether it was connected."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +45,8 @@ class _Link:
     readers: tuple[SocketReader, ...] = ()
     """Of the socket and of its monitor, once it is connecting."""
     is_connected: bool = False
+    is_refused: bool = False
+    """Whether the proxy did not take the client for somebody whom it lets in."""
     has_answered: bool = False
     counted_token: int = 0
     """The newest question when `unanswered_count` was counted last."""
@@ -48,10 +59,15 @@ class ProxySockets:
     """Owns the connections to the proxies; made, used and closed on the running loop."""
 
     def __init__(
-        self, message_size_max: int, answered: Callable[[int, bytes], None], unreachable: Callable[[int, str], None]
+        self,
+        message_size_max: int,
+        shown: Credentials,
+        answered: Callable[[int, bytes], None],
+        unreachable: Callable[[int, str], None],
     ) -> None:
         """Tell `answered` what came, and `unreachable` why nothing will come, by the question's token."""
         self._message_size_max = message_size_max
+        self._shown = shown
         self._answered = answered
         self._unreachable = unreachable
         self._loop = asyncio.get_running_loop()
@@ -113,6 +129,7 @@ class ProxySockets:
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RECONNECT_IVL, -1)
         socket.setsockopt(zmq.MAXMSGSIZE, self._message_size_max)
+        self._show(socket)
         link = _Link(address, socket, socket.get_monitor_socket(_WATCHED), counted_token=self._newest_token)
         try:
             socket.connect(f"tcp://{address}")
@@ -125,6 +142,19 @@ class ProxySockets:
             SocketReader(link.monitor, partial(self._read_monitor, link)),
         )
         return link
+
+    def _show(self, socket: zmq.Socket[bytes]) -> None:
+        """Prove who the client is by this socket, if it can."""
+        shown = self._shown
+        if shown.token:
+            # Nobody looks at the name, but libzmq wants one.
+            socket.setsockopt(zmq.PLAIN_USERNAME, b"veredus")
+            socket.setsockopt(zmq.PLAIN_PASSWORD, shown.token.encode())
+        elif shown.server_key:
+            secret = shown.secret_key.encode()
+            socket.setsockopt(zmq.CURVE_SERVERKEY, shown.server_key.encode())
+            socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
+            socket.setsockopt(zmq.CURVE_PUBLICKEY, zmq.curve_public(secret))
 
     def _replace(self, link: _Link) -> _Link | str:
         """A new connection, on which all is asked again that was asked on this one."""
@@ -168,10 +198,14 @@ class ProxySockets:
         parts = receive(link.monitor)
         if parts is None:
             return False
-        if parse_monitor_message(parts)["event"] & _GONE:
+        event = parse_monitor_message(parts)["event"]
+        if event & _REFUSED:
+            link.is_refused = True
+        elif event & _GONE:
             self._be_gone(link)
             return False
-        link.is_connected = True
+        else:
+            link.is_connected = True
         return True
 
     def _be_gone(self, link: _Link) -> None:
@@ -182,6 +216,6 @@ class ProxySockets:
             self._replace(link)
             return
         self._drop(link)
-        reason = "closed the connection" if link.is_connected else "does not accept the connection"
+        reason = _SAID[link.is_refused, link.is_connected]
         for token in link.asked:
             self._unreachable(token, reason)

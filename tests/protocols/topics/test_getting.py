@@ -26,7 +26,7 @@ class Scene(Floor[GetEnded]):
         self.boot()
 
     def boot(self) -> None:
-        self.gets = Gets("local", self.next_id, lambda: incarnation(self.next_id()), self._getters_max, ANSWER_SIZE_MAX)
+        self.gets = Gets(self.next_id, lambda: incarnation(self.next_id()), self._getters_max, ANSWER_SIZE_MAX)
         self.join(self.gets.handle, self.gets.check)
         self.grant = self.rig.attach(10_000)
 
@@ -43,7 +43,7 @@ class Scene(Floor[GetEnded]):
 
     def ask(self, question: Subscribe | Unsubscribe | Get, peer: int = 1) -> GetEnded | None:
         """Ask, and carry everything out; the answer to this peer."""
-        self.follow(self.gets.ask(peer, question))
+        self.follow(self.gets.ask(peer, question, "local"))
         self.sync()
         mine = [end for end in self.ended if end.peer == peer]
         self.ended = [end for end in self.ended if end.peer != peer]
@@ -185,7 +185,7 @@ def test_questions_of_one_client_are_answered_one_after_the_other() -> None:
     scene = Scene()
     questions: list[Subscribe | Unsubscribe | Get] = [SUBSCRIBE, Get("alice", "s", "-1"), UNSUBSCRIBE, SUBSCRIBE]
     for peer, question in enumerate(questions):
-        scene.follow(scene.gets.ask(peer, question))
+        scene.follow(scene.gets.ask(peer, question, "local"))
     scene.sync()
     assert [(end.peer, end.status.value) for end in scene.ended] == [
         (0, "OK"),
@@ -200,7 +200,7 @@ def test_a_thousand_questions_that_waited_for_one_are_answered_as_one_is() -> No
     scene.status(SUBSCRIBE)
     scene.publish(2)
     first, _ = scene.get()
-    again = [effect for peer in range(1000) for effect in scene.gets.ask(peer, Get("alice", "s", first))]
+    again = [effect for peer in range(1000) for effect in scene.gets.ask(peer, Get("alice", "s", first), "local")]
     scene.follow(again)
     scene.sync()
     assert [end.peer for end in scene.ended] == list(range(1000))
@@ -212,8 +212,8 @@ def test_nothing_is_ordered_for_a_question_while_another_one_is_worked_on() -> N
     scene.status(SUBSCRIBE)
     scene.publish(2)
     first, _ = scene.get()
-    scene.follow(scene.gets.ask(1, Get("alice", "s", first)))
-    assert scene.gets.ask(2, Get("alice", "s", first)) == []
+    scene.follow(scene.gets.ask(1, Get("alice", "s", first), "local"))
+    assert scene.gets.ask(2, Get("alice", "s", first), "local") == []
     scene.sync()
     assert [(end.peer, end.message_id.partition("-")[2]) for end in scene.ended] == [(1, "2"), (2, "2")]
 
@@ -425,8 +425,8 @@ def test_what_was_settled_before_it_was_pushed_keeps_nobody_waiting() -> None:
 
 @pytest.mark.parametrize(("settled", "is_answered"), [(((5, 9),), True), (((5, 8),), False), (((5, 6), (8, 9)), False)])
 def test_nobody_waits_for_what_will_be_passed_over(settled: tuple[tuple[int, int], ...], is_answered: bool) -> None:
-    gets = Gets("local", lambda: 7, lambda: incarnation(1), 10, ANSWER_SIZE_MAX)
-    gets.ask(1, Get("alice", "s", "-1"))
+    gets = Gets(lambda: 7, lambda: incarnation(1), 10, ANSWER_SIZE_MAX)
+    gets.ask(1, Get("alice", "s", "-1"), "local")
     gets.handle(x.AnswerAdmin(7, 1, {"origins": (), "floor": 4, "settled": settled}))
     (look,) = gets.handle(x.GrantSubscription(7, 1, incarnation(2), 1, 1, 5, 1, 9, 0))
     assert isinstance(look, x.AdminRequested)

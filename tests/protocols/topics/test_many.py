@@ -19,7 +19,7 @@ from veredus.streams import exchange as x
 
 class Puts(putting.Scene):
     def put_many(self, peer: int, counter: int, *bodies: bytes) -> None:
-        self.follow(self.puts.ask(peer, PutMany("bob", "s", counter, pack(bodies)), self.rig.now))
+        self.follow(self.puts.ask(peer, PutMany("bob", "s", counter, pack(bodies)), "local", self.rig.now))
 
 
 class Gets(getting.Scene):

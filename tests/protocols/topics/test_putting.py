@@ -26,7 +26,7 @@ class Scene(Floor[PutEnded]):
         self.boot()
 
     def boot(self) -> None:
-        self.puts = Puts("local", self.next_id, lambda: incarnation(self.next_id()), BODY_SIZE_MAX, self._putters_max)
+        self.puts = Puts(self.next_id, lambda: incarnation(self.next_id()), BODY_SIZE_MAX, self._putters_max)
         self.join(lambda event: self.puts.handle(event, self.rig.now), self.puts.check)
 
     def restart(self) -> None:
@@ -35,7 +35,7 @@ class Scene(Floor[PutEnded]):
 
     def put(self, peer: int, counter: int, body: bytes = b"x", client: str = "bob", topic: str = "s") -> None:
         """Ask, and leave what is ordered of the disk undone."""
-        self.follow(self.puts.ask(peer, Put(client, topic, counter, body), self.rig.now))
+        self.follow(self.puts.ask(peer, Put(client, topic, counter, body), "local", self.rig.now))
 
     def done(self) -> list[tuple[int, str]]:
         """Who was answered with what since the last time."""

@@ -21,7 +21,7 @@ class Desk(Protocol):
 
     server_id: str
     principal: str
-    """Whom the streams floor takes everybody for who asks: nobody has proved anything here."""
+    """As whom the server moves topics."""
     part_count_max: int
     """So many rows of a topic that is given away are in one TRANSFER."""
 

@@ -16,6 +16,12 @@ class Asked(NamedTuple):
     data: bytes
     link: int = 0
     origin: bytes = b""
+    principal: str = ""
+    """Who the connection has proved to be, "" for nobody."""
+    speaks_for: str = ""
+    """Whom a peer that has proved who it is asks this for, "" for itself."""
+    is_member: bool = True
+    """Whether the peer is trusted as a proxy or a server: to speak for others, to announce topics, to merge them."""
 
 
 class Answered(NamedTuple):
@@ -39,9 +45,17 @@ class Ask(NamedTuple):
     address: str
     token: int
     data: bytes
+    principal: str = ""
+    """Who had asked us this, "" for somebody who has proved nothing; of no matter for questions of our own."""
 
 
 class Meet(NamedTuple):
     """Connect to this address: it will be asked."""
 
     address: str
+
+
+def no_member(principal: str) -> str:
+    """Why a peer is refused what proxies and servers alone may do."""
+    who = principal or "an unauthenticated peer"
+    return f"{who} is not a proxy or a server of this service: list its principal under topics.members"

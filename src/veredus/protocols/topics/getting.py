@@ -87,11 +87,12 @@ class _Gap(NamedTuple):
 
 @dataclass(slots=True)
 class _Getter:
-    """One client on one topic."""
+    """One client on one topic, as one principal."""
 
     session: int
     topic: str
     client: str
+    principal: str
     asked: deque[_Asked] = field(default_factory=deque)
     """The first one is being worked on."""
     is_beginning: bool = False
@@ -127,7 +128,6 @@ class Gets:
 
     def __init__(
         self,
-        principal: str,
         open_session: Callable[[], int],
         new_incarnation: Callable[[], bytes],
         getters_max: int,
@@ -136,7 +136,6 @@ class Gets:
         is_paged: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """Nobody has asked yet. `open_session` gives sessions of the streams floor that nobody has."""
-        self._principal = principal
         self._open_session = open_session
         self._new_incarnation = new_incarnation
         self._getters_max = getters_max
@@ -147,19 +146,19 @@ class Gets:
         self._is_paged = is_paged
         """Whether a topic has messages of a server from the page."""
         self._wide_count = 0
-        self._getters: dict[tuple[str, str], _Getter] = {}
-        """By topic and client; who asked last stands last."""
+        self._getters: dict[tuple[str, str, str], _Getter] = {}
+        """By topic, client and principal; who asked last stands last."""
         self._by_session: dict[int, _Getter] = {}
         self._effects: list[Effect] = []
 
-    def ask(self, peer: int, question: Question) -> Sequence[Effect]:
-        """A client subscribes, unsubscribes or gets."""
+    def ask(self, peer: int, question: Question, principal: str) -> Sequence[Effect]:
+        """A client subscribes, unsubscribes or gets, as `principal`."""
         effects: list[Effect] = []
         self._effects = effects
-        key = (question.topic, question.sender)
+        key = (question.topic, question.sender, principal)
         getter = self._getters.pop(key, None)
         if getter is None:
-            getter = _Getter(self._open_session(), question.topic, question.sender)
+            getter = _Getter(self._open_session(), question.topic, question.sender, principal)
             self._by_session[getter.session] = getter
             self._make_room()
         self._getters[key] = getter
@@ -242,7 +241,7 @@ class Gets:
 
     def _administer(self, getter: _Getter, verb: str, request: int = _ADMIN, **more: object) -> None:
         arguments = {"stream": getter.topic, "subscriber": getter.client, "name": SUBSCRIPTION, **more}
-        self._effects.append(x.AdminRequested(getter.session, request, self._principal, verb, arguments))
+        self._effects.append(x.AdminRequested(getter.session, request, getter.principal, verb, arguments))
 
     def _administered(self, getter: _Getter, said: x.AnswerAdmin) -> None:
         result = said.result
@@ -294,7 +293,7 @@ class Gets:
         """Be the subscription's owner, whoever was it before; without one it begins behind what is there."""
         self._effects.append(
             x.SubscribeRequested(
-                getter.session, self._principal, getter.topic, getter.client, SUBSCRIPTION,
+                getter.session, getter.principal, getter.topic, getter.client, SUBSCRIPTION,
                 start=x.Start(x.StartKind.HEAD), mode=x.SettleMode.INDIVIDUAL, incarnation=self._new_incarnation(),
                 credit=getter.credit_size, wish=wish, is_woven=True,
             )
@@ -328,7 +327,8 @@ class Gets:
 
     def _forget(self, getter: _Getter) -> None:
         self._by_session.pop(getter.session, None)
-        if self._getters.pop((getter.topic, getter.client), None) is not None and getter.credit_size > CREDIT_SIZE:
+        key = (getter.topic, getter.client, getter.principal)
+        if self._getters.pop(key, None) is not None and getter.credit_size > CREDIT_SIZE:
             self._wide_count -= 1
 
     def _make_room(self) -> None:

@@ -194,6 +194,15 @@ def name_of(message: Message) -> str:
     return _NAMES[type(message)]
 
 
+def status_word_of(data: bytes) -> str:
+    """The word of an answer, "" where it is none."""
+    try:
+        answer = decode_message(data)
+    except PeerFault:
+        return ""
+    return answer.status if isinstance(answer, Status) else ""
+
+
 # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -25,7 +25,7 @@ Invariants
     (3) At most `requests_max` peers wait, and `MERGES_MAX` requests to merge are on their way.
     (4) Questions stand in the order in which their answers are due: every answer is waited for equally long.
     (5) Of what one sender wishes of one topic, to be subscribed or not, only the newest is asked again.
-    (6) What is like the newest question of its kind, sender and topic is not asked beside it.
+    (6) What is like the newest question of its kind, sender, topic and principal is not asked beside it.
 Source: seed 000, sections 3 ("Communication Protocol"), 3.1.5, 3.1.6 and 4; docs/decisions/0012.
 """
 
@@ -41,7 +41,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault, Refused
 from veredus.kernel.events import DeadlineReached
 
-from .exchange import Answer, Answered, Ask, Asked, Meet
+from .exchange import Answer, Answered, Ask, Asked, Meet, no_member
 from .mapping import Conflict, TopicMap
 from .messages import (
     END_OF_HEADER,
@@ -59,6 +59,7 @@ from .messages import (
     decode_message,
     encode_message,
     name_of,
+    status_word_of,
 )
 from .plain import plainly_asked
 
@@ -99,6 +100,7 @@ class ProxySettings:
 
 Event: TypeAlias = Asked | Answered | DeadlineReached
 Effect: TypeAlias = Answer | Ask | Meet | Note
+_Key: TypeAlias = tuple[str, str, str, str]
 
 
 @dataclass(slots=True)
@@ -112,6 +114,7 @@ class _Question:
     topic: str
     data: bytes
     server: str
+    principal: str = ""
     rivals: Sequence[str] = ()
     """Who else claims the topic and was not asked yet."""
     others_asked: tuple[str, ...] = ()
@@ -134,8 +137,8 @@ class Proxy:
         self.topics = TopicMap()
         self._questions: OrderedDict[int, _Question] = OrderedDict()
         """By token."""
-        self._newest: dict[tuple[str, str, str], _Question] = {}
-        """By what it is, sender and topic, the newest one that is on its way; to subscribe or not to is one `_WISH`."""
+        self._newest: dict[_Key, _Question] = {}
+        """By what it is, sender, topic and principal, the newest one on its way; to subscribe or not is one `_WISH`."""
         self.peer_count = 0
         """How many peers wait for an answer."""
         self._last_token = 0
@@ -163,7 +166,7 @@ class Proxy:
         if self._began_ns is None:
             self._began_ns = now.monotonic_ns
         if isinstance(event, Asked):
-            self._asked(event.peer, event.data, event.origin)
+            self._asked(event)
         elif isinstance(event, Answered):
             self._answered(event.token, event.data)
         else:
@@ -183,10 +186,15 @@ class Proxy:
 
     # ── what peers say ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _asked(self, peer: int, data: bytes, origin: bytes) -> None:
+    def _asked(self, event: Asked) -> None:
+        peer, data = event.peer, event.data
+        principal = event.speaks_for or event.principal
+        if event.speaks_for and not event.is_member:
+            self._say(peer, StatusWord.REFUSED, no_member(event.principal))
+            return
         asked = plainly_asked(data)
         if asked is not None and len(data) <= _HEADER_SIZE_MAX + self.settings.body_size_max:
-            self._dispatch(peer, *asked, data)
+            self._dispatch(peer, *asked, data, principal)
             return
         try:
             message = decode_message(data)
@@ -195,7 +203,7 @@ class Proxy:
             return
         name = name_of(message)
         if isinstance(message, Periodic):
-            self._learn(peer, message, origin)
+            self._learn(peer, message, event)
         elif isinstance(message, Put | PutMany) and len(message.body) > self.settings.body_size_max:
             said = (
                 f"this proxy accepts bodies of at most {self.settings.body_size_max} bytes, this one has"
@@ -203,20 +211,23 @@ class Proxy:
             )
             self._say(peer, StatusWord.BAD_MESSAGE, said)
         elif isinstance(message, Subscribe | Unsubscribe | Get | GetMany | Put | PutMany):
-            self._dispatch(peer, name, message.sender, message.topic, data)
+            self._dispatch(peer, name, message.sender, message.topic, data, principal)
         else:
             takes = "SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY and PERIODIC"
             said = f"a proxy accepts {takes}; {name} is for servers"
             self._say(peer, StatusWord.BAD_MESSAGE, said)
 
-    def _learn(self, peer: int, message: Periodic, origin: bytes) -> None:
+    def _learn(self, peer: int, message: Periodic, event: Asked) -> None:
         server, servers = message.sender, self.settings.servers
+        if not event.is_member:
+            self._say(peer, StatusWord.REFUSED, no_member(event.principal))
+            return
         is_new = server not in self.topics
         if (servers and server not in servers) or (is_new and len(self.topics.servers) >= SERVERS_MAX):
             said = f"{server} is not one of the {len(servers)} servers of this proxy: list it under `servers`"
             self._say(peer, StatusWord.REFUSED, said)
             return
-        if self._is_second(server, origin):
+        if self._is_second(server, event.origin):
             said = (
                 f"two servers have the id {server}: give each server the address at which others reach it (topics.id)"
             )
@@ -243,12 +254,12 @@ class Proxy:
         self._origins[server] = (origin, current, now_ns + _REPLACED_PERIODS * self.settings.learning_ns)
         return False
 
-    def _dispatch(self, peer: int, name: str, sender: str, topic: str, data: bytes) -> None:
+    def _dispatch(self, peer: int, name: str, sender: str, topic: str, data: bytes, principal: str) -> None:
         if self.peer_count >= self.settings.requests_max:
             said = f"{self.peer_count} requests are being handled, and this is the limit: try again"
             self._say(peer, StatusWord.SERVER_UNAVAILABLE, said)
             return
-        key = _key(name, sender, topic)
+        key = _key(name, sender, topic, principal)
         before = self._newest.get(key)
         if before is not None and before.data == data:
             before.peers.append(peer)
@@ -266,7 +277,7 @@ class Proxy:
                 self._say(peer, StatusWord.PROXY_DOES_NOT_KNOW_ANY_SERVER, refusal.message)
                 return
         rivals = self.topics.rivals_of(topic) if name in _IN_CONFLICT else ()
-        question = _Question([peer], name, sender, topic, data, server, rivals)
+        question = _Question([peer], name, sender, topic, data, server, principal, rivals)
         if before is not None and name in _WISHES:
             # It would come behind this one.
             before.is_outdated = True
@@ -310,7 +321,7 @@ class Proxy:
     def _send(self, token: int, question: _Question) -> None:
         self._questions[token] = question
         question.due_ns = self._now.monotonic_ns + self.settings.answer_ns
-        self._effects.append(Ask(question.server, token, question.data))
+        self._effects.append(Ask(question.server, token, question.data, question.principal))
 
     def _ask_what_is_due(self) -> None:
         while self._questions:
@@ -364,7 +375,7 @@ class Proxy:
 
     def _answered_in_conflict(self, question: _Question, data: bytes) -> None:
         """One of several servers that claim the topic, or may have it, has answered."""
-        status = _status_of(data)
+        status = status_word_of(data)
         is_done = status == StatusWord.OK and question.name == "UNSUBSCRIBE"
         if is_done and not question.done:
             question.done = data
@@ -432,7 +443,7 @@ class Proxy:
     def _answer(self, question: _Question, data: bytes) -> None:
         self._effects += [Answer(peer, data) for peer in question.peers]
         self.peer_count -= len(question.peers)
-        key = _key(question.name, question.sender, question.topic)
+        key = _key(question.name, question.sender, question.topic, question.principal)
         if self._newest.get(key) is question:
             del self._newest[key]
 
@@ -478,20 +489,11 @@ class Proxy:
         assert due_ns == sorted(due_ns), "(4)"
 
 
-def _key(name: str, sender: str, topic: str) -> tuple[str, str, str]:
+def _key(name: str, sender: str, topic: str, principal: str) -> _Key:
     """Under which the newest question of its kind is found."""
-    return _WISH if name in _WISHES else name, sender, topic
+    return _WISH if name in _WISHES else name, sender, topic, principal
 
 
 def _may_be_elsewhere(question: _Question, data: bytes) -> bool:
     """Whether this may be the answer of a server that does not know of a subscription."""
     return question.name in _IN_CONFLICT and _NOT_SUBSCRIBED in data[:_HEADER_SIZE_MAX]
-
-
-def _status_of(data: bytes) -> str:
-    """The word of an answer, "" where it is none."""
-    try:
-        answer = decode_message(data)
-    except PeerFault:
-        return ""
-    return answer.status if isinstance(answer, Status) else ""

@@ -69,11 +69,12 @@ class _OnItsWay:
 
 @dataclass(slots=True)
 class _Putter:
-    """One client on one topic."""
+    """One client on one topic, as one principal."""
 
     session: int
     topic: str
     client: str
+    principal: str
     grant: x.GrantSource | None = None
     last: int = 0
     digest: bytes = b""
@@ -94,34 +95,34 @@ class Puts:
 
     def __init__(
         self,
-        principal: str,
         open_session: Callable[[], int],
         new_incarnation: Callable[[], bytes],
         body_size_max: int,
         putters_max: int,
     ) -> None:
         """Nobody has put yet. `open_session` gives sessions of the streams floor that nobody has."""
-        self._principal = principal
         self._open_session = open_session
         self._new_incarnation = new_incarnation
         self._body_size_max = body_size_max
         self._putters_max = putters_max
-        self._putters: dict[tuple[str, str], _Putter] = {}
-        """By topic and client; who asked last stands last."""
+        self._putters: dict[tuple[str, str, str], _Putter] = {}
+        """By topic, client and principal; who asked last stands last."""
+        self._granted_last: dict[tuple[str, str], _Putter] = {}
+        """By topic and client, who became the source last: one principal at a time is."""
         self._by_session: dict[int, _Putter] = {}
         self._effects: list[Effect] = []
 
-    def ask(self, peer: int, put: Put | PutMany, now: Now) -> Sequence[Effect]:
-        """A client puts."""
+    def ask(self, peer: int, put: Put | PutMany, principal: str, now: Now) -> Sequence[Effect]:
+        """A client puts, as `principal`."""
         effects: list[Effect] = []
         self._effects = effects
         if len(put.body) > self._body_size_max:
             said = f"the body has {len(put.body)} bytes, and the limit is {self._body_size_max}: put it in parts"
             return [PutEnded(peer, StatusWord.REFUSED, said)]
-        key = (put.topic, put.sender)
+        key = (put.topic, put.sender, principal)
         putter = self._putters.pop(key, None)
         if putter is None:
-            putter = _Putter(0, put.topic, put.sender)
+            putter = _Putter(0, put.topic, put.sender, principal)
             self._make_room()
             self._attach(putter)
         self._putters[key] = putter
@@ -168,7 +169,7 @@ class Puts:
 
     def learn(self, topic: str, client: str, counter: int, digest: bytes) -> None:
         """A client has put up to this counter, elsewhere: that holds for what it asks from now on."""
-        putter = self._putters.get((topic, client))
+        putter = self._granted_last.get((topic, client))
         if putter is not None and putter.grant is not None and counter > putter.last:
             putter.last, putter.digest = counter, digest
 
@@ -187,9 +188,10 @@ class Puts:
         self._by_session[putter.session] = putter
         self._effects.append(
             x.SourceAttachRequested(
-                putter.session, self._principal, putter.topic, putter.client, self._new_incarnation(), 0, is_sparse=True
+                putter.session, putter.principal, putter.topic, putter.client, self._new_incarnation(), 0,
+                is_sparse=True,
             )
-        )
+        )  # fmt: skip
 
     def _make_room(self) -> None:
         """Let go whoever asked the longest ago and waits for nothing."""
@@ -201,10 +203,13 @@ class Puts:
 
     def _forget(self, putter: _Putter) -> None:
         self._by_session.pop(putter.session, None)
-        self._putters.pop((putter.topic, putter.client), None)
+        self._putters.pop((putter.topic, putter.client, putter.principal), None)
+        if self._granted_last.get((putter.topic, putter.client)) is putter:
+            del self._granted_last[putter.topic, putter.client]
 
     def _granted(self, putter: _Putter, grant: x.GrantSource, now: Now) -> None:
         putter.grant, putter.last = grant, grant.last_number
+        self._granted_last[putter.topic, putter.client] = putter
         putter.digest = grant.token if grant.token_number == grant.last_number else b""
         waiting, putter.waiting = putter.waiting, []
         for asked in waiting:
@@ -212,6 +217,9 @@ class Puts:
 
     def _fenced(self, putter: _Putter, fence: x.Fence) -> None:
         """Take the source back; what was on its way is judged anew by what the next grant says of it."""
+        if putter.is_idle:
+            self._forget(putter)
+            return
         del self._by_session[putter.session]
         putter.fence_count += 1
         if putter.fence_count > FENCES_MAX:

@@ -24,6 +24,7 @@ class _Question:
     then: Then
     answer_ns: int
     asked_again_max: int
+    principal: str
     count: int = 1
 
 
@@ -37,10 +38,12 @@ class Questions:
         self._deadlines: Deadlines[int] = Deadlines()
         self._last_token = 0
 
-    def ask(self, address: str, data: bytes, then: Then, now: Now, answer_ns: int, retries_max: int) -> None:
-        """Ask, and again after each `answer_ns` without an answer, `retries_max` times."""
+    def ask(
+        self, address: str, data: bytes, then: Then, now: Now, answer_ns: int, retries_max: int, principal: str = ""
+    ) -> None:
+        """Ask, and again after each `answer_ns` without an answer, `retries_max` times; for `principal`."""
         self._last_token += 1
-        self._asked[self._last_token] = _Question(address, data, then, answer_ns, retries_max)
+        self._asked[self._last_token] = _Question(address, data, then, answer_ns, retries_max, principal)
         self._send(self._last_token, now)
 
     def answer(self, token: int, data: bytes, now: Now) -> None:
@@ -74,5 +77,5 @@ class Questions:
 
     def _send(self, token: int, now: Now) -> None:
         question = self._asked[token]
-        self._order(Ask(question.address, token, question.data))
+        self._order(Ask(question.address, token, question.data, question.principal))
         self._deadlines.set(token, now.monotonic_ns + question.answer_ns)

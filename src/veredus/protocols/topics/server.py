@@ -32,7 +32,7 @@ from veredus.streams import exchange as x
 from veredus.streams.rights import LOCAL
 
 from .desk import AdminThen, Part
-from .exchange import Answer, Answered, Asked, Meet
+from .exchange import Answer, Answered, Asked, Meet, no_member
 from .getting import GetEnded, Gets
 from .merging import Merging
 from .messages import (
@@ -82,7 +82,9 @@ class ServerSettings:
     sessions_max: int = 20_000
     requests_max: int = 10_000
     principal: str = LOCAL
-    """Whom the streams floor takes everybody for who asks: nobody has proved anything here."""
+    """Whom the streams floor takes those for who have proved nothing."""
+    own_principal: str = ""
+    """As whom the server announces and merges topics, "" for the same."""
     part_count_max: int = PART_COUNT_MAX
     """So many rows of a topic that is given away are in one TRANSFER."""
 
@@ -92,6 +94,8 @@ class _InHand:
     topic: str
     message: Message
     data: bytes
+    principal: str
+    """"" for somebody who has proved nothing."""
 
 
 @dataclass(slots=True)
@@ -116,14 +120,15 @@ class Server:
         self.link = link
         self.settings = settings
         self.server_id = settings.server_id
-        self.principal, self.part_count_max = settings.principal, settings.part_count_max
+        self.principal = settings.own_principal or settings.principal
+        self.part_count_max = settings.part_count_max
         self.new_incarnation = new_incarnation
         most = settings.sessions_max
-        self.puts = Puts(self.principal, partial(self._open, _PUTS), new_incarnation, settings.body_size_max, most)
+        self.puts = Puts(partial(self._open, _PUTS), new_incarnation, settings.body_size_max, most)
         self._questions = Questions(self.order)
         self._merging = Merging(self, settings.servers)
         self.gets = Gets(
-            self.principal, partial(self._open, _GETS), new_incarnation, most, settings.body_size_max,
+            partial(self._open, _GETS), new_incarnation, most, settings.body_size_max,
             self._merging.is_merged, self._merging.is_paged,
         )  # fmt: skip
         self._parts: dict[int, Part] = {}
@@ -221,14 +226,19 @@ class Server:
         except PeerFault as fault:
             self.answer(peer, StatusWord.BAD_MESSAGE, fault.message.encode(errors="backslashreplace"))
             return
+        if not event.is_member and (event.speaks_for or isinstance(message, Merge | Transfer)):
+            self.answer(peer, StatusWord.REFUSED, no_member(event.principal).encode())
+            return
         if self._is_draining:
             self.answer(peer, StatusWord.SERVER_UNAVAILABLE, f"{self.server_id} is stopping: try again".encode())
         elif len(self._in_hand) >= self.settings.requests_max:
             said = f"{len(self._in_hand)} requests are being handled, and this is the limit: try again"
             self.answer(peer, StatusWord.SERVER_UNAVAILABLE, said.encode())
         elif isinstance(message, Put | PutMany | Get | GetMany | Subscribe | Unsubscribe):
-            self._in_hand[peer] = _InHand(message.topic, message, event.data)
-            self._take(peer, message, event.data, now)
+            in_hand = self._in_hand[peer] = _InHand(
+                message.topic, message, event.data, event.speaks_for or event.principal
+            )
+            self._take(peer, in_hand, now)
         elif isinstance(message, Merge):
             self._merging.merge(peer, message, now)
         elif isinstance(message, Transfer):
@@ -244,19 +254,20 @@ class Server:
             said = "STATUS is an answer, but there was no request"
         self.answer(peer, StatusWord.BAD_MESSAGE, said.encode())
 
-    def _take(self, peer: int, message: Message, data: bytes, now: Now) -> None:
+    def _take(self, peer: int, in_hand: _InHand, now: Now) -> None:
         """Hand a question on, unless its topic is on its way."""
-        topic: str = message.topic  # type: ignore[union-attr]
+        topic, message = in_hand.topic, in_hand.message
+        principal = in_hand.principal or self.settings.principal
         held = self._held.get(topic)
         if held is not None:
             held.waiting[peer] = None
             self._waits.set(peer, now.monotonic_ns + HELD_NS)
         elif topic in self._passed_on:
-            self._pass_on(peer, topic, data, now)
+            self._pass_on(peer, in_hand, now)
         elif isinstance(message, Put | PutMany):
-            self._follow(self.puts.ask(peer, message, now), now)
+            self._follow(self.puts.ask(peer, message, principal, now), now)
         else:
-            self._follow(self.gets.ask(peer, message), now)  # type: ignore[arg-type]
+            self._follow(self.gets.ask(peer, message, principal), now)  # type: ignore[arg-type]
 
     def _told(self, event: Any, now: Now) -> None:
         """The streams floor says something to one of the sessions."""
@@ -319,8 +330,7 @@ class Server:
         """Take what is asked of the topic again, first what has waited."""
         for peer in self._held.pop(topic).waiting:
             self._waits.clear(peer)
-            in_hand = self._in_hand[peer]
-            self._take(peer, in_hand.message, in_hand.data, now)
+            self._take(peer, self._in_hand[peer], now)
 
     def _wait_no_longer(self, peer: int, now: Now) -> None:
         """Whoever asked would take the server for silent: say why there is no answer yet."""
@@ -336,10 +346,13 @@ class Server:
         self._passed_on[topic] = (address, until_ns)
         self.release(topic, now)
 
-    def _pass_on(self, peer: int, topic: str, data: bytes, now: Now) -> None:
-        address, _ = self._passed_on[topic]
-        then = partial(self._passed, peer, topic, address)
-        self._questions.ask(address, data, then, now, self.settings.answer_ns, self.settings.retries_max)
+    def _pass_on(self, peer: int, in_hand: _InHand, now: Now) -> None:
+        address, _ = self._passed_on[in_hand.topic]
+        then = partial(self._passed, peer, in_hand.topic, address)
+        settings = self.settings
+        self._questions.ask(
+            address, in_hand.data, then, now, settings.answer_ns, settings.retries_max, in_hand.principal
+        )
 
     def _passed(self, peer: int, topic: str, address: str, status: Status | None, now: Now) -> None:
         if status is None:
