@@ -34,7 +34,7 @@ def journal() -> None:
     """Verify and dump the journal of a stopped node, or of topic clients."""
 
 
-@journal.command("verify")
+@journal.command("verify", short_help="Report all damage in a journal.")
 @_directory_argument
 @output_option
 def verify(directory: Path, output: str) -> None:
@@ -65,7 +65,7 @@ def verify(directory: Path, output: str) -> None:
         raise Ended(Exit.DAMAGED)
 
 
-@journal.command("dump")
+@journal.command("dump", short_help="List the records of a journal.")
 @_directory_argument
 @click.option("--stream", help="Only records of this stream.")
 @click.option("--segment", "segments", type=int, multiple=True, help="Only records of this segment; repeatable.")

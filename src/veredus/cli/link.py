@@ -78,9 +78,10 @@ def node_options(command: F) -> F:
         "-a",
         "--address",
         "addresses",
+        metavar="ADDRESS",
         multiple=True,
         envvar="VEREDUS_ADDRESS",
-        help=f"The address of the node; repeatable, any one is enough.  [default: {DEFAULT_ADDRESS}]",
+        help=f"The address of the node. With several, the command uses one that answers.  [default: {DEFAULT_ADDRESS}]",
     )
     @click.option(
         "--token-file",
@@ -88,11 +89,23 @@ def node_options(command: F) -> F:
         help="A file with the token. The variable VEREDUS_TOKEN holds the token itself.",
     )
     @click.option(
-        "--authorities", envvar="VEREDUS_AUTHORITIES", default="", help="Certificate authorities to trust, PEM."
+        "--authorities",
+        metavar="FILE",
+        envvar="VEREDUS_AUTHORITIES",
+        default="",
+        help="Certificate authorities to trust, PEM.",
     )
-    @click.option("--certificate", default="", help="The client's certificate, PEM.")
-    @click.option("--certificate-key", default="", help="The private key of the client's certificate, PEM.")
-    @click.option("--timeout", default="10s", show_default=True, help="How long to wait for the node's answers.")
+    @click.option("--certificate", metavar="FILE", default="", help="The client's certificate, PEM.")
+    @click.option(
+        "--certificate-key", metavar="FILE", default="", help="The private key of the client's certificate, PEM."
+    )
+    @click.option(
+        "--timeout",
+        metavar="DURATION",
+        default="10s",
+        show_default=True,
+        help="How long to wait for each answer of the node.",
+    )
     @wraps(command)
     def with_target(
         *arguments: Any,

@@ -14,7 +14,7 @@ def node() -> None:
     """Make a node that runs on this machine read its changed settings."""
 
 
-@node.command("reload")
+@node.command("reload", short_help="Read settings and certificates again.")
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def reload(directory: Path) -> None:
     """Make the node that uses DIRECTORY read its settings, certificates and revocation lists again, like SIGHUP.

@@ -37,9 +37,16 @@ class _PublishCommand(click.Command):
 
 @click.command(cls=_PublishCommand)
 @click.argument("stream")
-@click.option("--source", default="", help="The durable name of the publisher. Without it, nothing is deduplicated.")
+@click.option(
+    "--source",
+    metavar="NAME",
+    default="",
+    help="The durable name of the publisher. Without it, the node recognises no duplicates.",
+)
 @click.option("--file", "file", type=click.File("rb"), default="-", help="Read this file instead of standard input.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="lines", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="lines", show_default=True, help="The form of the records."
+)
 @click.option("--key", help="The key of every publication without a key of its own.")
 @click.option(
     "--key-separator",
@@ -50,7 +57,7 @@ class _PublishCommand(click.Command):
     "--attribute", "attributes", multiple=True, metavar="NAME=VALUE", help="Set on all publications; repeatable."
 )
 @click.option(
-    "--from", "first", type=click.IntRange(1), default=1, help="Begin with the record of this number, counted from 1."
+    "--from", "first", metavar="N", type=click.IntRange(1), default=1, help="Begin with the N-th record of the input."
 )
 @click.option("--count", type=click.IntRange(1), help="Publish this many records, then stop.")
 @click.option(
@@ -59,7 +66,13 @@ class _PublishCommand(click.Command):
     help="Continue after the last record that the source published.  [default: for a file with --source]",
 )
 @click.option("--compression", type=click.Choice(("zstd", "lz4")), help="Compress batches.")
-@click.option("--patience", default="30s", show_default=True, help="How long to wait at the end for acknowledgements.")
+@click.option(
+    "--patience",
+    metavar="DURATION",
+    default="30s",
+    show_default=True,
+    help="How long to wait at the end for acknowledgements.",
+)
 @node_options
 def publish(
     stream: str,

@@ -27,10 +27,14 @@ _SHORT_FLAGS = {"directory": "node.directory", "tcp": "listen.tcp", "sync": "jou
     envvar="VEREDUS_SETTINGS",
     help="A TOML file of settings.",
 )
-@click.option("--directory", help="The directory of the journal: node.directory.")
+@click.option("--directory", metavar="DIR", help="The directory of the journal: node.directory.")
 @click.option("--tcp", metavar="HOST:PORT", help="Where to listen: listen.tcp.")
-@click.option("--sync", help="When a publication is acknowledged: journal.sync.")
-@click.option("--log", help="The lowest level that is logged: log.level.")
+@click.option(
+    "--sync", metavar="MODE", help="When a publication is acknowledged, group, interval or none: journal.sync."
+)
+@click.option(
+    "--log", metavar="LEVEL", help="The lowest level that is logged, debug, info, warning or error: log.level."
+)
 @click.option("--set", "others", multiple=True, metavar="SECTION.NAME=VALUE", help="Any other setting; repeatable.")
 @click.option("--check", is_flag=True, help="Check and explain the settings without starting the node.")
 @output_option

@@ -16,7 +16,7 @@ def stages() -> None:
     """List and drop the open stages of sinks."""
 
 
-@stages.command("ls")
+@stages.command("ls", short_help="List the open stages.")
 @output_option
 @node_options
 def list_(target: Target, output: str) -> None:

@@ -22,11 +22,16 @@ def streams() -> None:
 
 
 _CONFIG = (
-    ("--retention-age", "parse_duration", "Publications older than this may be deleted: 7d."),
-    ("--retention-size", "parse_size", "Above this size, the oldest are deleted: 10 GiB."),
-    ("--retention-count", "parse_count", "Above this number, the oldest are deleted."),
-    ("--lag-size-max", "parse_size", "A subscription that is farther behind gets a gap: 1 GiB."),
-    ("--sources-max", "parse_count", "The most sources that the stream can have."),
+    ("--retention-age", "parse_duration", "DURATION", "Publications older than this may be deleted: 7d."),
+    ("--retention-size", "parse_size", "SIZE", "Above this size, the oldest publications are deleted: 10 GiB."),
+    ("--retention-count", "parse_count", "COUNT", "Above this number, the oldest publications are deleted."),
+    (
+        "--lag-size-max",
+        "parse_size",
+        "SIZE",
+        "A durable subscription keeps at most this much from deletion: 1 GiB. Farther behind, it gets a gap.",
+    ),
+    ("--sources-max", "parse_count", "COUNT", "The most sources that the stream can have."),
 )
 
 
@@ -65,8 +70,8 @@ def quantity(parse: str) -> Callable[[click.Context, click.Parameter, str | None
 
 def configured(command: F) -> F:
     """Give a command the options that say how a stream is kept."""
-    for name, parse, means in reversed(_CONFIG):
-        command = click.option(name, callback=quantity(parse), help=means)(command)
+    for name, parse, metavar, means in reversed(_CONFIG):
+        command = click.option(name, callback=quantity(parse), metavar=metavar, help=means)(command)
     return command
 
 
@@ -103,7 +108,7 @@ def _config_of(options: dict[str, int | None]) -> dict[str, Any]:
     return given
 
 
-@streams.command("rm")
+@streams.command("rm", short_help="Remove the stream NAME with everything in it.")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @node_options

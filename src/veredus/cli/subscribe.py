@@ -31,9 +31,11 @@ FORMATS = ("lines", "prefixed", "json")
 @click.option(
     "--from",
     "start",
+    metavar="PLACE",
     default="start",
     show_default=True,
-    help="start, head, tail:COUNT, a sequence, a time (2013-07-01T00:00:00Z), or after:SOURCE.",
+    help="Where to begin: start, head (after the newest), tail:COUNT, a sequence, a time (2013-07-01T00:00:00Z), or"
+    " after:SOURCE (after its last publication).",
 )
 @click.option("--count", type=click.IntRange(1), help="Print this many publications, then stop.")
 @click.option(
@@ -46,17 +48,24 @@ FORMATS = ("lines", "prefixed", "json")
     metavar="PATTERN",
     help="Only publications whose key matches one of these; repeatable.",
 )
-@click.option("--where", help="Only publications for which this condition is true: \"quote > 30 AND carrier = 'UA'\".")
 @click.option(
-    "--subscriber", default="", help="A durable name: the node stores its position, and the next run continues there."
+    "--where",
+    metavar="CONDITION",
+    help="Only publications for which this condition is true: \"quote > 30 AND carrier = 'UA'\".",
+)
+@click.option(
+    "--subscriber",
+    metavar="NAME",
+    default="",
+    help="A durable name: the node stores its position, and the next run continues there.",
 )
 @click.option(
     "--name", default="", help="The name of the subscription, if the subscriber has several.  [default: main]"
 )
 @click.option(
-    "--attempts-max", type=click.IntRange(1), help="Move a publication to the dead letters after this many attempts."
+    "--attempts-max", type=click.IntRange(1), help="After this many attempts, move a publication to the dead letters."
 )
-@click.option("--park-to", default="", metavar="STREAM", help="The stream for dead letters.")
+@click.option("--park-to", default="", metavar="STREAM", help="The stream for dead letters; it must exist.")
 @click.option(
     "--multicast",
     "group",
@@ -66,11 +75,14 @@ FORMATS = ("lines", "prefixed", "json")
 )
 @click.option(
     "--interface",
+    metavar="ADDRESS",
     default="127.0.0.1",
     show_default=True,
     help="The IPv4 address of the interface that joins the multicast group.",
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), default="lines", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="lines", show_default=True, help="The form of the output."
+)
 @click.option("--key-separator", default="", help="In lines, print the key, this text ('\\t'), then the body.")
 @node_options
 def subscribe(

@@ -16,7 +16,7 @@ def subscriptions() -> None:
     """List, show and remove durable subscriptions, and move dead letters back."""
 
 
-@subscriptions.command("ls")
+@subscriptions.command("ls", short_help="List the durable subscriptions.")
 @click.argument("stream", required=False)
 @output_option
 @node_options
@@ -26,7 +26,7 @@ def list_(stream: str | None, target: Target, output: str) -> None:
         write_rows(node.subscriptions.list(stream), output, COLUMNS)
 
 
-@subscriptions.command("show")
+@subscriptions.command("show", short_help="Show where a subscription stands.")
 @click.argument("stream")
 @click.argument("subscriber")
 @click.argument("name", default="main")
@@ -58,7 +58,7 @@ def remove(stream: str, subscriber: str, name: str, yes: bool, target: Target) -
     note(f"subscription {subscriber}/{name} of {stream} was removed")
 
 
-@subscriptions.command("redrive")
+@subscriptions.command("redrive", short_help="Move dead letters back to their streams.")
 @click.argument("letters")
 @output_option
 @node_options

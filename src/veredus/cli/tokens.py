@@ -55,7 +55,7 @@ def add(principal: str, expires: str | None, file: Path, output: str) -> None:
     )
 
 
-@tokens.command("add-key")
+@tokens.command("add-key", short_help="Let a client with a CURVE key authenticate.")
 @click.argument("principal")
 @click.argument("public", required=False)
 @click.option("--expires", metavar="DURATION", help="How long the key is valid: 90d, 12h.  [default: without end]")
@@ -96,7 +96,7 @@ def add_key(principal: str, public: str | None, expires: str | None, file: Path,
     note(f"key {line.id} of {principal}; `veredus token rm {line.id}` revokes it")
 
 
-@tokens.command("node-key")
+@tokens.command("node-key", short_help="Make the key of a node's ZeroMQ listener.")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def node_key(file: Path) -> None:
     """Make the secret key of a node's ZeroMQ listener, store it in FILE, and print the public key for its clients."""
@@ -107,7 +107,7 @@ def node_key(file: Path) -> None:
     note(f"set security.zeromq_key in the node's settings to {file}; clients need the public key above")
 
 
-@tokens.command("ls")
+@tokens.command("ls", short_help="List the tokens.")
 @_file_option
 @output_option
 def list_(file: Path, output: str) -> None:

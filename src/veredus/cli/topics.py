@@ -91,7 +91,7 @@ topics.add_command(serve)
 topics.add_command(show)
 
 
-@topics.command("subscribe")
+@topics.command("subscribe", short_help="Subscribe this client to TOPIC.")
 @click.argument("topic")
 @click.pass_obj
 def subscribe(given: _Given, topic: str) -> None:
@@ -102,7 +102,7 @@ def subscribe(given: _Given, topic: str) -> None:
         client.subscribe(topic)
 
 
-@topics.command("unsubscribe")
+@topics.command("unsubscribe", short_help="Unsubscribe this client from TOPIC.")
 @click.argument("topic")
 @click.pass_obj
 def unsubscribe(given: _Given, topic: str) -> None:
@@ -113,7 +113,7 @@ def unsubscribe(given: _Given, topic: str) -> None:
         client.unsubscribe(topic)
 
 
-@topics.command("forget")
+@topics.command("forget", short_help="Forget the last message that was got.")
 @click.argument("topic")
 @click.pass_obj
 def forget(given: _Given, topic: str) -> None:
@@ -128,7 +128,7 @@ def forget(given: _Given, topic: str) -> None:
         client.forget_last(topic)
 
 
-@topics.command("put")
+@topics.command("put", short_help="Put a message, or lines, into TOPIC.")
 @click.argument("topic")
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--lines", "is_lines", is_flag=True, help="Put each line as a message of its own.")
@@ -205,7 +205,7 @@ def _bundles(file: BinaryIO, size_max: int) -> Iterator[list[bytes]]:
         yield lines
 
 
-@topics.command("get")
+@topics.command("get", short_help="Write the next messages of TOPIC.")
 @click.argument("topic")
 @click.option("--wait", default="0s", show_default=True, help="How long to wait if there is no message yet.")
 @click.option("-n", "--count", type=click.IntRange(1), default=1, show_default=True, help="Get this many messages.")

@@ -23,7 +23,7 @@ SUBSCRIBER_COLUMNS = ("server", "topic", "subscriber", "waiting", "received_to",
 MERGE_COLUMNS = ("server", "topic", "first", "count", "giver")
 
 
-@click.command()
+@click.command(short_help="Run a server of topics.")
 @click.argument("id", metavar="ID")
 @click.option("--set", "others", multiple=True, metavar="SECTION.NAME=VALUE", help="Any other setting; repeatable.")
 @click.pass_obj
@@ -64,7 +64,7 @@ def _defaults(server_id: str, origin: Any, retention_age: str) -> list[Flag]:
     ]
 
 
-@click.command()
+@click.command(short_help="Show the topics of the servers.")
 @click.option("--subscribers", "form", flag_value="subscribers", help="A row for each subscriber of each topic.")
 @click.option("--merges", "form", flag_value="merges", help="A row for each topic that came from another server.")
 @output_option

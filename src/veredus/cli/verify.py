@@ -68,7 +68,14 @@ class _Published:
 
 
 @click.command()
-@click.option("--sources", "source_count", type=click.IntRange(1, 64), default=4, show_default=True)
+@click.option(
+    "--sources",
+    "source_count",
+    type=click.IntRange(1, 64),
+    default=4,
+    show_default=True,
+    help="The number of sources that publish at the same time.",
+)
 @click.option(
     "--count", type=click.IntRange(1), default=100_000, show_default=True, help="Publications of all sources together."
 )
