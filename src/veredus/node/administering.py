@@ -41,7 +41,8 @@ class Administering:
         if not reason:
             return None
         message = (
-            f"the audit log cannot be written ({reason}), and audit.required allows no change without it: see [audit]"
+            f"the audit log cannot be written ({reason}), and audit.required allows no change without it:"
+            " free its disk, or set another audit.file"
         )
         return Refuse(event.session, "not-audited", message, {}, event.request, is_final=False)
 

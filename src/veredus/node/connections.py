@@ -90,7 +90,10 @@ class Connections:
         orders: tuple[Admit | Note, ...] = ()
         if self._principals.get(event.link) != event.principal:
             if self._counts.get(event.principal, 0) >= self.count_max:
-                reason = f"{event.principal} has reached its limit of {self.count_max} connections: close some"
+                reason = (
+                    f"{event.principal} has reached its limit of {self.count_max} connections: close some, or raise"
+                    " limits.connections_per_principal_max"
+                )
                 return Judged(PrincipalKnown(event.link, None, reason, "too-many-connections"), ())
             self._release(event.link)
             self._counts[event.principal] = self._counts.get(event.principal, 0) + 1

@@ -75,7 +75,8 @@ class Creating:
         count = len(self._tables.streams) + len(self._coming)
         if count >= self._tables.limits.streams_max:
             raise Refused(
-                "too-many-streams", f"this node has {count} streams, its limit: delete some, or raise streams_max"
+                "too-many-streams",
+                f"this node has {count} streams, its limit: delete some, or raise limits.streams_max",
             )
         fact = StreamCreated(self._tables.next_stream_id, name, self._tables.ids(), config, now.wall_us, principal)
         self._tables.next_stream_id += 1
@@ -88,7 +89,8 @@ class Creating:
         count += sum(coming.fact.creator == principal for coming in self._coming.values())
         if principal and count >= most:
             message = (
-                f"{principal} has created {count} streams, its limit: delete some, or raise streams_per_principal_max"
+                f"{principal} has created {count} streams, its limit: delete some, or raise"
+                " limits.streams_per_principal_max"
             )
             raise Refused("too-many-streams", message, streams_max=most)
 

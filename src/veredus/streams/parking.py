@@ -77,7 +77,10 @@ class Parking:
         target = self._tables.streams.get(subscription.parked_to)
         runs = tuple(run for parcel in parcels for run in parcel.runs)
         if target is None:
-            message = f"the stream {subscription.parked_to!r} for dead letters of {len(runs)} ranges no longer exists"
+            message = (
+                f"the stream {subscription.parked_to!r} for dead letters no longer exists:"
+                " create it again, then subscribe again"
+            )
             self._reopen(subscription, runs)
             if outcome is None:
                 self._orders.refuse(flow.session, "unknown-stream", message, stream=subscription.parked_to)

@@ -113,7 +113,8 @@ class Publishing:
         count = self._attached.get(principal, 0)
         if count >= most:
             message = (
-                f"{principal} has {count} attached sources, its limit: detach some, or raise sources_per_principal_max"
+                f"{principal} has {count} attached sources, its limit: detach some, or raise"
+                " limits.sources_per_principal_max"
             )
             raise Refused("too-many-sources", message, sources_max=most)
 
@@ -149,7 +150,8 @@ class Publishing:
         if more and len(stream.sources) + more > stream.config.sources_max:
             raise Refused(
                 "too-many-sources",
-                f"stream {stream.name!r} has {len(stream.sources)} sources, its limit: raise sources_max",
+                f"stream {stream.name!r} has {len(stream.sources)} sources, its limit: raise its sources_max"
+                " with `veredus stream alter`",
                 sources_max=stream.config.sources_max,
             )
 

@@ -95,13 +95,15 @@ class Runs:
     def _check_room(self, principal: str, now: Now) -> None:
         limits, runs, owner = self._tables.limits, self._tables.runs, next_owner(principal, "")
         if len(runs) >= limits.sinks_max and not self._make_room(None, now):
-            message = f"this node has {len(runs)} sinks, its limit: remove some, or raise sinks_max"
+            message = f"this node has {len(runs)} sinks, its limit: remove some, or raise limits.sinks_max"
             raise Refused("too-many-sinks", message, sinks_max=limits.sinks_max)
         most = limits.sinks_per_principal_max
         if len(runs) < most or sum(run.owner == owner for run in runs.values()) < most:
             return
         if not self._make_room(owner, now):
-            message = f"{_whose(owner)} has {most} sinks, its limit: remove some, or raise sinks_per_principal_max"
+            message = (
+                f"{_whose(owner)} has {most} sinks, its limit: remove some, or raise limits.sinks_per_principal_max"
+            )
             raise Refused("too-many-sinks", message, sinks_max=most)
 
     def check_room_for_stage(self, run: Run, now: Now) -> None:

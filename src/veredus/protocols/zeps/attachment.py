@@ -102,7 +102,7 @@ class NodeLink:
             case FrameRefused() if self._phase is _Phase.LISTENING:
                 self._reject(event.code, event.message)
             case DeadlineReached() if self._deadlines.due(now.monotonic_ns):
-                self._reject("greeting-timeout", "no ATTACH arrived in time")
+                self._reject("greeting-timeout", "no ATTACH arrived within limits.greeting_timeout")
             case LinkClosed():
                 self._become_closed()
             case _:

@@ -217,7 +217,7 @@ class Version2:
 
     def _watch(self, event: DeadlineReached, now: Now) -> None:
         if self._deadlines.due(now.monotonic_ns):
-            self._say_goodbye("greeting-timeout", "no HELLO arrived in time")
+            self._say_goodbye("greeting-timeout", "no HELLO arrived within limits.greeting_timeout")
             return
         verdict = self._liveness.look(now.monotonic_ns)
         if verdict is Verdict.PING:

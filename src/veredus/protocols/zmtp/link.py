@@ -94,7 +94,9 @@ class ZmtpLink:
         for name in self._deadlines.due(now.monotonic_ns):
             silent_ns = 0 if self._is_paused else now.monotonic_ns - self._received_ns
             if name == "greeting":
-                self.connection.fail(PeerFault("greeting-timeout", "the handshake was not complete in time"))
+                self.connection.fail(
+                    PeerFault("greeting-timeout", "the handshake was not complete within limits.greeting_timeout")
+                )
             elif name == "silence":
                 self._judge_silence(silent_ns, now)
             elif silent_ns >= self.timing.heartbeat_interval_ns:
