@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Veredus
+from tests.cli.test_pipes import started
 from veredus.cli.exits import Exit
 from veredus.client.embedded import Embedded
 
@@ -155,3 +156,34 @@ def test_a_terminal_that_is_read_is_told_so(run_veredus: Veredus, monkeypatch: p
 def test_help_says_the_exit_codes_and_variables_and_names_no_file(run_veredus: Veredus) -> None:
     shown = run_veredus("--help").out
     assert ("docs/" in shown, "VEREDUS_ADDRESS" in shown, "130" in shown) == (False, True, True)
+
+
+def test_an_unknown_command_of_a_group_is_answered_with_those_there_are(run_veredus: Veredus) -> None:
+    refused = run_veredus("stream", "delete", "trades")
+    assert (refused.code, "use alter, create, ls, rm, show, trim" in refused.err) == (Exit.USAGE, True)
+
+
+def test_who_begins_elsewhere_than_asked_for_is_told(run_veredus: Veredus, node: Embedded) -> None:
+    publish(node, "trades", 3)
+    durable = ("sub", "trades", "--subscriber", "risk", "--count", "1", "--from")
+    assert run_veredus(*durable, "2").err == ""
+    again = run_veredus(*durable, "1")
+    assert (again.lines, "continues with sequence 3" in again.err) == (["2"], True)
+
+
+def test_who_waits_at_an_empty_stream_is_told_so(node: Embedded) -> None:
+    with started("sub", "trads", "--address", node.served.address) as watching:
+        assert watching.stderr is not None
+        assert any(b"stream trads is empty" in line for line in watching.stderr)
+
+
+def test_a_shorter_input_is_called_shorter(run_veredus: Veredus, tmp_path: Path) -> None:
+    file = tmp_path / "input"
+    file.write_text("1\n2\n3\n")
+    run_veredus("pub", "trades", "--source", "desk", "--file", file)
+    file.write_text("1\n2\n")
+    refused = run_veredus("pub", "trades", "--source", "desk", "--file", file)
+    assert (refused.code, "this input has 4 bytes, and the source has already published 6" in refused.err) == (
+        Exit.REFUSED,
+        True,
+    )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from veredus.cli.exits import Ended, Exit
-from veredus.cli.terminal import JSON, TABLE, note, output_option, time_text, write_one, write_rows
+from veredus.cli.terminal import JSON, TABLE, CommandGroup, note, output_option, time_text, write_one, write_rows
 
 if TYPE_CHECKING:
     from veredus.journal.verify import DumpedRecord, Report
@@ -29,7 +29,7 @@ _WHICH = "the directory of a node, or of a client of topics"
 _directory_argument = click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def journal() -> None:
     """Verify and dump the journal of a stopped node, or of topic clients."""
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from veredus.cli.terminal import note
+from veredus.cli.terminal import CommandGroup, note
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def node() -> None:
     """Make a node that runs on this machine read its changed settings."""
 

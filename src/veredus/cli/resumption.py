@@ -17,6 +17,7 @@ from veredus.kernel.octets import crc32c
 CHECKED_SIZE_MAX = 4096
 """How much of the input before the place is compared."""
 _SKIP_SIZE = 1 << 20
+_ADVICE = "give the same input to continue, use another --source, or use --no-resume to publish the whole input"
 
 
 class InputPlace(msgspec.Struct, frozen=True, tag="veredus.cli", tag_field="by"):
@@ -72,18 +73,22 @@ class RememberingInput(io.RawIOBase):
         place = place_of(token)
         if self._file.seekable():
             start = place.offset - place.checked_size
+            size = self._file.seek(0, io.SEEK_END)
             self._file.seek(start)
             self._kept_offset = start
             self._kept += self._file.read(place.checked_size)
         else:
             self._skip(place.offset)
+            size = self._kept_offset + len(self._kept)
+        if size < place.offset:
+            said = f"this input has {size} bytes, and the source has already published {place.offset} bytes: {_ADVICE}"
+            raise Refused("other-input", said, offset=place.offset)
         found = bytes(self._kept[-place.checked_size :]) if place.checked_size else b""
         read_offset = self._kept_offset + len(self._kept)
         if read_offset != place.offset or len(found) != place.checked_size or crc32c(found) != place.crc:
             raise Refused(
                 "other-input",
-                f"the source has published {place.offset} bytes of another input:"
-                " give the same input to continue, use another --source, or use --no-resume to publish the whole input",
+                f"the source has published {place.offset} bytes of another input: {_ADVICE}",
                 offset=place.offset,
             )
         return place.offset

@@ -6,12 +6,12 @@ import click
 
 from veredus.cli.link import Target, node_options
 from veredus.cli.streams import confirm
-from veredus.cli.terminal import note, output_option, write_rows
+from veredus.cli.terminal import CommandGroup, note, output_option, write_rows
 
 COLUMNS = ("stage", "sink", "epoch", "stream", "count", "is_attached")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def stages() -> None:
     """List and drop the open stages of sinks."""
 

@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 import click
 
 from veredus.cli.link import Target, node_options
-from veredus.cli.terminal import note, output_option, time_text, write_one, write_rows
+from veredus.cli.terminal import CommandGroup, note, output_option, time_text, write_one, write_rows
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 COLUMNS = ("name", "floor", "head", "size", "sources", "subscriptions", "last")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def streams() -> None:
     """List, show, create, alter, trim and remove streams."""
 

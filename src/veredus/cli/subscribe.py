@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from veredus.cli.interrupts import Interrupts
 from veredus.cli.link import Target, node_options
@@ -149,8 +150,20 @@ def subscribe(
             parked_to=park_to,
         ) as subscription,
     ):
+        _note_begin(subscription, stream, follow)
         _print_publications(subscription, interrupts, stream, subscriber, count, form, separator)
     _end_with(gaps)
+
+
+def _note_begin(subscription: Subscription, stream: str, follow: bool) -> None:
+    """Say why nothing may come, or why it comes from elsewhere than was asked for."""
+    grant = subscription.channel.grant
+    assert grant is not None
+    given = click.get_current_context().get_parameter_source("start")
+    if grant.epoch > 1 and given is ParameterSource.COMMANDLINE:
+        note(f"--from has no effect: the subscription exists, and continues with sequence {grant.position}")
+    if follow and not grant.head:
+        note(f"stream {stream} is empty: waiting for its first publication")
 
 
 @contextmanager

@@ -6,12 +6,12 @@ import click
 
 from veredus.cli.link import Target, node_options
 from veredus.cli.streams import confirm
-from veredus.cli.terminal import note, output_option, write_one, write_rows
+from veredus.cli.terminal import CommandGroup, note, output_option, write_one, write_rows
 
 COLUMNS = ("stream", "subscriber", "name", "floor", "lag", "unsettled", "flow", "credit", "waits_for")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def subscriptions() -> None:
     """List, show and remove durable subscriptions, and move dead letters back."""
 

@@ -32,6 +32,19 @@ def output_option(command: F) -> F:
     return option(command)
 
 
+class CommandGroup(click.Group):
+    """A group whose error for an unknown command lists those that there are."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that `args` name."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            ctx.fail(f"There is no command {name!r} in {ctx.command_path!r}: use {', '.join(self.list_commands(ctx))}.")
+        return super().resolve_command(ctx, args)
+
+
 def note(text: str) -> None:
     """Say something to a person: on standard error."""
     click.echo(text, err=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from veredus.cli.terminal import TABLE, note, output_option, write_one, write_rows
+from veredus.cli.terminal import TABLE, CommandGroup, note, output_option, write_one, write_rows
 
 if TYPE_CHECKING:
     from veredus.runtime.security import TokenLine
@@ -22,7 +22,7 @@ _file_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def tokens() -> None:
     """Make, list and remove access tokens, which authenticate peers."""
 

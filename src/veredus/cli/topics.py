@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import click
 
-from veredus.cli.terminal import note
+from veredus.cli.terminal import CommandGroup, note
 from veredus.cli.topics_servers import serve, show
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class _Given(NamedTuple):
         )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 @click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
