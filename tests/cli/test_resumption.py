@@ -50,7 +50,7 @@ def test_an_input_that_has_grown_goes_on_where_it_ended() -> None:
 @pytest.mark.parametrize("kind", [io.BytesIO, Pipe])
 @pytest.mark.parametrize("other", [b"", b"one\n", b"one\ntwX\nthree\n"])
 def test_another_input_is_refused_before_anything_is_published(kind: type[io.BytesIO], other: bytes) -> None:
-    with pytest.raises(Refused, match="another input|this input has") as caught:
+    with pytest.raises(Refused, match=r"another input|this input has") as caught:
         rest_after(kind(other), token_after(b"one\ntwo\n", 8))
     assert caught.value.code == "other-input"
 
