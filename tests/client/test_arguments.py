@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import veredus
@@ -46,7 +47,7 @@ CALLS: list[tuple[str, str, Call]] = [
     ("bad-window", "window_size", subscribe(window_size="8 MiB")),
     ("bad-argument", "on_gap", subscribe(on_gap="ignore")),
     ("bad-argument", "attempts_max", subscribe(subscriber="a", attempts_max=True, parked_to="b")),
-    ("bad-name", "to park in", subscribe(subscriber="a", attempts_max=1, parked_to=7)),
+    ("bad-name", "for dead letters", subscribe(subscriber="a", attempts_max=1, parked_to=7)),
     ("bad-name", "stream", lambda node, _: node.publisher(b"s")),
     ("bad-name", "source", publisher(source="a b")),
     ("bad-argument", "did you mean 'token'", publisher(source="a", resume="tokens")),
@@ -59,6 +60,18 @@ CALLS: list[tuple[str, str, Call]] = [
     ("bad-name", "sink", lambda node, _: node.sink("a b")),
     ("bad-argument", "incarnation must have 16 bytes", lambda node, _: node.sink("k").open_run(b"short")),
     ("bad-argument", "epoch", lambda node, _: node.sink("k").join_run("1")),
+    ("bad-table", "must be a pyarrow.Table", lambda node, stream: node.publisher(stream).publish_table([1], "k", "b")),
+    (
+        "bad-table",
+        "must be a list of columns",
+        lambda node, stream: node.publisher(stream).publish_table(pa.table({"k": ["a"]}), "k", "k", attributes="n"),
+    ),
+    ("bad-argument", "group must be a multicast address", lambda node, stream: node.receive(stream, "10.0.0.1:5")),
+    (
+        "bad-argument",
+        "interface must be the IPv4 address",
+        lambda node, stream: node.receive(stream, "239.195.0.1:7074", interface="eth0"),
+    ),
     ("bad-argument", "cannot be sent", lambda node, stream: node.streams.show(object())),
 ]
 

@@ -71,3 +71,5 @@ def redrive(letters: str, target: Target, output: str) -> None:
     with target.connect() as node:
         moved = node.redrive(letters)
     write_rows([{"stream": stream, "moved": count} for stream, count in moved.items()], output, ("stream", "moved"))
+    if not moved:
+        note(f"stream {letters} has no dead letters")

@@ -249,11 +249,15 @@ def _joined(group: str, interface: str) -> socket.socket:
     try:
         host, port = split_address(group)
         if not IPv4Address(host).is_multicast:
-            raise ValueError(f"{host} is no multicast address")
-        joined = IPv4Address(host).packed + IPv4Address(interface).packed
+            raise ValueError(f"{host} is not a multicast address (224.0.0.0 to 239.255.255.255)")
     except ValueError as error:
-        message = f"a group is such as 239.195.0.1:7074, an interface the IPv4 address of one: {error}"
+        message = f"group must be a multicast address and a port, such as 239.195.0.1:7074: {error}"
         raise Misuse("bad-argument", message, argument="group") from None
+    try:
+        joined = IPv4Address(host).packed + IPv4Address(interface).packed
+    except ValueError:
+        message = f"interface must be the IPv4 address of an interface of this machine, not {interface!r}"
+        raise Misuse("bad-argument", message, argument="interface") from None
     receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

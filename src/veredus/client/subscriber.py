@@ -50,7 +50,7 @@ def wanted_of(
     check_choice("mode", mode, MODES, code="bad-mode")
     check_whole("window_size", window_size, 1, code="bad-window")
     check_whole("attempts_max", attempts_max)
-    check_name("stream to park in", parked_to, may_be_empty=True)
+    check_name("stream for dead letters", parked_to, may_be_empty=True)
     check_gap_policy(on_gap)
     if bool(subscriber) != bool(name):
         name = name or "main"

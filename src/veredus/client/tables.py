@@ -14,6 +14,7 @@ from veredus.kernel.arrow import pc
 from veredus.kernel.errors import Misuse
 from veredus.kernel.names import KEY_SIZE_MAX
 
+from .arguments import shown
 from .given import check_names
 
 _TIMES = pa.timestamp("us", tz="UTC")
@@ -32,6 +33,11 @@ def tables_of(
     `key`, `body`: columns of text or bytes, without nulls. `event_time`: a column of timestamps, or of whole
     microseconds. `attributes`: columns, or attribute names by column. Raises `Misuse("bad-table")` before the first.
     """
+    if not isinstance(table, pa.Table | pa.RecordBatch):
+        advice = "pyarrow.table(…) or pyarrow.Table.from_pandas(…) makes one"
+        raise Misuse("bad-table", f"a table must be a pyarrow.Table or RecordBatch, not {shown(table)}: {advice}")
+    if isinstance(attributes, str):
+        raise Misuse("bad-table", f"attributes must be a list of columns: [{attributes!r}]")
     batches = [table] if isinstance(table, pa.RecordBatch) else table.combine_chunks().to_batches()
     names = dict(attributes) if isinstance(attributes, Mapping) else {name: name for name in attributes or ()}
     check_names(names.values(), limits.attributes_max)
