@@ -187,3 +187,17 @@ def test_a_shorter_input_is_called_shorter(run_veredus: Veredus, tmp_path: Path)
         Exit.REFUSED,
         True,
     )
+
+
+def test_the_nodes_file_of_hashes_is_not_taken_for_a_token(run_veredus: Veredus, tmp_path: Path) -> None:
+    run_veredus("token", "add", "desk", "--file", tmp_path / "tokens")
+    refused = run_veredus("stream", "ls", "--token-file", tmp_path / "tokens")
+    assert (refused.code, "must hold one token" in refused.err) == (Exit.USAGE, True)
+
+
+def test_one_address_that_nobody_answers_at_is_said_once(run_veredus: Veredus) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        refused = run_veredus("stream", "ls", "--address", address, "--timeout", "1s")
+    told = next(line for line in refused.err.splitlines() if line.startswith("veredus: "))
+    assert (refused.code, told.count(address)) == (Exit.UNAVAILABLE, 1)

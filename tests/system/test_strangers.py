@@ -105,7 +105,7 @@ def test_a_bad_certificate_is_turned_away_on_either_side_and_a_good_one_names_it
     encrypted: ServedNode,
 ) -> None:
     def attempt(tls: ssl.SSLContext, timeout_s: float) -> str:
-        with veredus.connect(encrypted.address, tls=tls, timeout_s=timeout_s) as node:
+        with veredus.connect(encrypted.address, tls=tls, timeout_s=timeout_s, refused_s=timeout_s) as node:
             return node.principal
 
     assert attempt(client_context(AUTHORITY, DESK, DESK_KEY), 20) == "desk-1"

@@ -38,12 +38,12 @@ class Target(NamedTuple):
         """A connection, closed at the end of its block. Raises `Unavailable`, `Refused` or `Misuse`."""
         import veredus
 
-        where = ", ".join(self.addresses)
+        where, connect = ", ".join(self.addresses), veredus.connect
         waiting = threading.Timer(SILENCE_S, note, (f"no answer from {where} yet: still trying",))
         waiting.daemon = True
         waiting.start()
         try:
-            return veredus.connect(
+            return connect(
                 *self.addresses,
                 token=self.token or None,
                 tls=self._tls(),
@@ -69,6 +69,14 @@ def seconds_of(text: str, option: str = "--timeout") -> float:
         return parse_duration(text) / 1e9
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=option) from None
+
+
+def _token_in(file: Path) -> str:
+    """The token in a file. Raises `click.BadParameter` for what is no token, such as the node's file of hashes."""
+    words = file.read_text(encoding="utf-8", errors="replace").split()
+    if len(words) != 1:
+        raise click.BadParameter(f"{file} must hold one token and nothing else: veredus_…", param_hint="--token-file")
+    return words[0]
 
 
 def node_options(command: F) -> F:
@@ -117,7 +125,7 @@ def node_options(command: F) -> F:
         timeout: str,
         **options: Any,
     ) -> Any:
-        token = token_file.read_text(encoding="ascii").strip() if token_file else os.environ.get("VEREDUS_TOKEN", "")
+        token = os.environ.get("VEREDUS_TOKEN", "").strip() if token_file is None else _token_in(token_file)
         target = Target(
             addresses or (DEFAULT_ADDRESS,), token, authorities, certificate, certificate_key, seconds_of(timeout)
         )

@@ -144,6 +144,11 @@ def _said_of(error: OSError | TimeoutError) -> str:
     """Why an address cannot be connected to, and what to do where that is known."""
     if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
         return "the node does not answer with TLS there: use its listener for TLS, or write veredus://"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"the node's certificate is not accepted, certificate verify failed ({error.verify_message}): name the"
+            " authority that has signed it (--authorities, or tls=…), and the host as the certificate does"
+        )
     if isinstance(error, ConnectionRefusedError):
         return NOBODY_THERE
     return (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
@@ -275,7 +280,7 @@ class Connection:
             tried += 1
             refused_since = self._refused_since(refused_since, outcome)
             if refused_since is not None and time.monotonic() - refused_since >= self.settings.refused_s:
-                self._end(self._unreachable(f"{NOBODY_THERE}, {self.settings.refused_s:g} s long"))
+                self._end(self._unreachable(f"{NOBODY_THERE} (tried for {self.settings.refused_s:g} s)"))
                 return
             if tried % len(self.settings.addresses) == 0:
                 await asyncio.sleep(delay_s * _dice.uniform(0.5, 1.0))
@@ -289,6 +294,7 @@ class Connection:
 
     def _unreachable(self, reason: str) -> Unavailable:
         where = ", ".join(map(str, self.settings.addresses))
+        reason = reason.removeprefix(f"{where}: ")
         return Unavailable("unreachable", f"no node answered at {where}: {reason}", addresses=where)
 
     async def _live(self, address: Address) -> Outcome:

@@ -123,12 +123,11 @@ class _Reading:
     def read_flags(self, flags: Sequence[Flag]) -> None:
         for flag in flags:
             setting = _BY_PATH.get(flag.path)
+            origin = f"{'flag' if flag.name.startswith('-') else 'argument'} {flag.name}"
             if setting is None:
-                self._faults.append(
-                    f"flag {flag.name}: there is no setting {flag.path!r}{_nearest(flag.path, _BY_PATH)}"
-                )
+                self._faults.append(f"{origin}: there is no setting {flag.path!r}{_nearest(flag.path, _BY_PATH)}")
             else:
-                self._take(setting, flag.text, f"flag {flag.name}")
+                self._take(setting, flag.text, origin)
 
     def read_file(self, file: Path) -> None:
         document = _Document(file)

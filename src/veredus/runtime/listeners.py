@@ -354,9 +354,9 @@ def _bind_all(address: str, places: list[tuple[int, tuple[Any, ...]]], setting: 
 
 
 def _unbound(address: str, error: OSError, setting: str) -> Unavailable:
+    other = "stop the process that uses it, or " if error.errno == errno.EADDRINUSE else ""
     return Unavailable(
-        "port-in-use",
-        f"cannot listen on {address} ({error.strerror or error}): is another node running? If so, change {setting}",
+        "port-in-use", f"cannot listen on {address} ({error.strerror or error}): {other}change {setting}"
     )
 
 
