@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import Veredus
 from tests.cli.test_pipes import started
 from veredus.cli.exits import Exit
-from veredus.client.embedded import Embedded
+from veredus.client.embedded import Embedded, embedded
 
 
 def publish(node: Embedded, stream: str, count: int) -> None:
@@ -201,3 +201,10 @@ def test_one_address_that_nobody_answers_at_is_said_once(run_veredus: Veredus) -
         refused = run_veredus("stream", "ls", "--address", address, "--timeout", "1s")
     told = next(line for line in refused.err.splitlines() if line.startswith("veredus: "))
     assert (refused.code, told.count(address)) == (Exit.UNAVAILABLE, 1)
+
+
+def test_records_of_a_stream_that_is_not_there_are_said_not_to_be(run_veredus: Veredus, tmp_path: Path) -> None:
+    with embedded(tmp_path) as node:
+        publish(node, "trades", 1)
+    dumped = run_veredus("journal", "dump", tmp_path, "--stream", "trads")
+    assert "there are no records of stream 'trads'; streams: trades" in dumped.err

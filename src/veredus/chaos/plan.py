@@ -70,6 +70,18 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     burst_max: int = 1
     """How many publications it offers at once, at most."""
 
+    def __str__(self) -> str:
+        told = {
+            "asyncio": self.is_async,
+            "resume token": self.has_token,
+            "settles individually": self.is_individual,
+            f"keys {self.covers}…": self.covers,
+            f"pauses {self.pause_ms} ms": self.pause_ms,
+            f"up to {self.burst_max} at once": self.burst_max > 1,
+        }
+        how = ", ".join(words for words, is_so in told.items() if is_so)
+        return f"{self.name:<14} {self.role:<16} {self.stream:<8} by {self.door:<6} {how}".rstrip()
+
 
 class Strike(msgspec.Struct, frozen=True, kw_only=True):
     """One fault: when it comes, whom it meets, how long it lasts; `detail` and `amount` as the fault has it."""

@@ -82,7 +82,7 @@ def chaos(
 
 def say_plan(plan: Plan, say: Callable[[str], object]) -> None:
     """Say who takes part and what will happen."""
-    say(f"seed {plan.seed}, {plan.seconds} s, {len(plan.strikes)} strikes")
+    say(f"seed {plan.seed}, {plan.seconds} s, {len(plan.strikes)} faults")
     for member in plan.members:
         say(f"  {member}")
     for strike in plan.strikes:

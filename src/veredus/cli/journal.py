@@ -94,6 +94,8 @@ def dump(
             listing.close()
     if output in (TABLE, JSON):
         write_rows(rows, output, RECORD_COLUMNS)
+    if stream is not None and stream not in dumping.streams:
+        note(f"there are no records of stream {stream!r}; streams: {', '.join(sorted(dumping.streams)) or 'none'}")
 
 
 class _Enough(Exception):
@@ -116,6 +118,11 @@ class _Dumping:
         self._first = first
         self._count = count
         self._write = write
+
+    @property
+    def streams(self) -> set[str]:
+        """The names of the streams that were met so far."""
+        return set(self._names.values())
 
     def take(self, found: Any) -> None:
         """A record, or a note about what is not sound."""

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from veredus.client.subscribing import Gap
     from veredus.streams.exchange import Start
 
+_MULTICAST_ONLY = (
+    "--multicast goes with --from, --count, --key, --format and --key-separator only: it has no cursor, no attributes"
+    " and no end"
+)
 FORMATS = ("lines", "prefixed", "json")
 
 
@@ -123,10 +127,7 @@ def subscribe(
 
     if group:
         if where or subscriber or attempts_max or park_to or not follow:
-            raise click.UsageError(
-                "--multicast goes with --from, --count, --key, --format and --key-separator only: it has no cursor,"
-                " no attributes and no end"
-            )
+            raise click.UsageError(_MULTICAST_ONLY)
         with target.connect() as node:
             opening = node.receive(stream, group, interface=interface, keys=keys or None, start=begin, on_gap=tell_gap)
             with opening as reception:
