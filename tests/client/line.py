@@ -13,9 +13,11 @@ class Line:
 
     def __init__(self) -> None:
         self.said: list[object] = []
+        self.opened: list[object] = []
         self.timers: list[Callable[[], None]] = []
 
     def open_channel(self, channel: object, message: object) -> int:
+        self.opened.append(message)
         return 1
 
     def handle(self, request: object) -> None:

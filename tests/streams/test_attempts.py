@@ -94,7 +94,7 @@ def test_what_another_filter_passed_over_was_handed_to_nobody() -> None:
     rig = rig_of(4)
     rig.subscribe(5, "bob", who=5, filter=ENDS, **PARKING)
     rig.do(x.HandedOut(5, 4), x.FilterChangeRequested(5, ALL), x.SessionClosed(5))
-    rig.subscribe(6, "bob", who=5, filter=None, **PARKING)
+    rig.subscribe(6, "bob", who=6, filter=ALL, **PARKING)
     rig.do(x.SessionClosed(6))
     assert (rig.pushed(5), rig.pushed(6)) == ([1, 4], [1, 2, 3, 4])
     live(rig, 7, handed_to=4)

@@ -8,6 +8,7 @@ from tests.streams.rig import Rig, incarnation
 from veredus.matching import Filter
 from veredus.streams import exchange as x
 from veredus.streams.replay import snapshot
+from veredus.streams.subscribing import FILTERS_MAX
 from veredus.streams.subscription import Subscription
 
 EVEN = Filter(where="even")
@@ -116,8 +117,8 @@ def test_a_newer_owner_that_keeps_the_filter_gets_the_one_that_was_on_its_way() 
     rig.tell(x.FilterChangeRequested(5, EVEN), ask(6, 2), x.FilterChangeRequested(5, ODD))
     rig.carry_out()
     assert [type(said) for said in rig.said if said.session == 5][-2:] == [x.ConfirmFilter, x.Fence]
-    assert rig.pushed(6) == [2, 4, 6]
-    assert bob(rig).filter == EVEN
+    assert rig.pushed(6) == [1, 2, 3, 4, 5, 6], "the filter counts from 7 on"
+    assert (bob(rig).filter, bob(rig).filter_sequence) == (EVEN, 7)
 
 
 @pytest.mark.parametrize("verb", ["subscription.remove", "stream.delete"])
@@ -325,10 +326,85 @@ def test_what_was_passed_before_another_filter_came_to_an_ordered_cursor_was_not
         rig.do(x.FilterChangeRequested(session, Filter()), x.CreditGranted(session, ALL))
         assert rig.pushed(session) == [2, 4, 5, 6]
         rig.hand_out(session)
+    rig.subscribe(7, "bob", who=7, attempts_max=1, parked_to="parked", credit=0)
+    rig.do(x.SessionClosed(7))
+    rig.subscribe(8, "bob", who=8, attempts_max=1, parked_to="parked", filter=Filter())
+    assert rig.pushed(8) == [2, 3, 4, 5, 6], "what counts from the floor on was tried by nobody"
+
+
+def test_what_the_filter_of_before_selected_was_tried_and_what_it_rejected_was_not() -> None:
+    rig = parking_rig()
+    rig.subscribe(5, "bob", who=5, filter=EVEN, credit=1, attempts_max=1, parked_to="parked")
+    rig.do(x.CreditGranted(5, rig.pushes(5)[0].size + x.PUSH_OVERHEAD))
+    rig.do(x.FilterChangeRequested(5, Filter()), x.CreditGranted(5, ALL))
+    rig.hand_out(5)
     rig.subscribe(7, "bob", who=7, attempts_max=1, parked_to="parked")
-    assert rig.pushed(7) == [2, 3, 4, 5, 6]
     rig.subscribe(90, stream="parked")
-    assert rig.pushed(90) == []
+    assert [row.number for _, row in rig.rows(90)] == [2, 4, 5, 6]
+
+
+MODES = pytest.mark.parametrize("mode", list(x.SettleMode))
+KILLS = pytest.mark.parametrize("kill", [False, True])
+
+
+@MODES
+@KILLS
+def test_each_filter_counts_for_its_own_sequences_for_whoever_keeps_them(mode: x.SettleMode, kill: bool) -> None:
+    rig = published(8)
+    rig.subscribe(5, "bob", filter=EVEN, credit=1, mode=mode)
+    assert rig.do(x.FilterChangeRequested(5, ODD)) == [x.ConfirmFilter(5, 3)]
+    assert rig.do(x.FilterChangeRequested(5, Filter(), position=7)) == [x.ConfirmFilter(5, 7)]
+    rig.do(x.CreditGranted(5, ALL))
+    assert rig.pushed(5) == [2, 3, 5, 7, 8]
+    if kill:
+        rig.restart()
+    rig.subscribe(6, "bob", who=1, filter=Filter(), mode=mode)
+    rig.subscribe(7, "bob", who=7, mode=mode)
+    assert rig.pushed(6) == rig.pushed(7) == [2, 3, 5, 7, 8], "the same owner says its filter once more; another none"
+    rig.subscribe(8, "bob", who=8, filter=Filter(), mode=mode)
+    assert rig.pushed(8) == ([2, 3, 4, 5, 6, 7, 8] if mode is x.SettleMode.IN_ORDER else [2, 3, 5, 7, 8])
+    assert bob(rig).before == ()
+
+
+@MODES
+def test_a_filter_counts_behind_all_that_any_session_has_examined_and_its_subscriber_taken(mode: x.SettleMode) -> None:
+    rig = published(8)
+    rig.subscribe(5, "bob", filter=EVEN, mode=mode)
+    rig.do(x.SessionClosed(5))
+    rig.subscribe(6, "bob", filter=EVEN, mode=mode, credit=1)
+    rig.do(x.FilterChangeRequested(6, ODD, position=5))
+    position = rig.said_to(6, x.ConfirmFilter)[-1].position
+    assert position == (5 if mode is x.SettleMode.IN_ORDER else 8), "it has rejected 7, where each is settled by itself"
+    rig.do(x.CreditGranted(6, ALL))
+    assert rig.pushed(6) == ([2, 4, 5, 7] if mode is x.SettleMode.IN_ORDER else [2, 4, 6])
+
+
+def test_filters_of_a_subscription_that_are_settled_are_let_go_and_too_many_are_refused() -> None:
+    rig = published(40)
+    rig.subscribe(5, "bob", credit=1)
+    for position in range(2, FILTERS_MAX + 2):
+        wanted = (EVEN, ODD)[position % 2]
+        assert rig.do(x.FilterChangeRequested(5, wanted, position=position)) == [x.ConfirmFilter(5, position)]
+    (refusal,) = rig.do(x.FilterChangeRequested(5, Filter(), position=30))
+    assert (refusal.code, refusal.is_final) == ("too-many-filters", False)
+    rig.do(x.CreditGranted(5, ALL))
+    rig.settle(5, (1, 10))
+    assert rig.do(x.FilterChangeRequested(5, Filter())) == [x.ConfirmFilter(5, 41)]
+    rig.do(x.FilterChangeRequested(5, Filter(), position=1 << 60))
+    assert rig.said_to(5, x.ConfirmFilter)[-1].position == 41, "nobody has taken what is not there"
+    rig.subscribe(6, credit=1)
+    answers = [rig.do(x.FilterChangeRequested(6, Filter(), position=position))[0] for position in range(3, 30)]
+    assert [answer.code for answer in answers[FILTERS_MAX:]] == ["too-many-filters"] * (27 - FILTERS_MAX)
+
+
+def test_a_filter_whose_place_was_lost_counts_from_where_the_stream_goes_on() -> None:
+    rig = published(8)
+    rig.subscribe(5, "bob", filter=EVEN)
+    rig.do(x.FilterChangeRequested(5, ODD))
+    rig.floor.tables.streams["s"].raise_term(2, 5)
+    assert (bob(rig).before, bob(rig).filter_sequence) == (((EVEN, 4),), 5)
+    rig.floor.tables.streams["s"].raise_term(3, 2)
+    assert (bob(rig).before, bob(rig).filter_sequence) == (((EVEN, 1),), 2)
 
 
 def test_what_is_pushed_again_and_again_under_its_new_filter_is_parked() -> None:

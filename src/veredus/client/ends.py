@@ -328,7 +328,7 @@ class Subscription:
         """Take another filter; the sequence from which on it counts."""
         filter_ = filter_of(keys, where) or filter_of((), None)
         assert filter_ is not None
-        return self._thread.run(self.channel.change_filter(filter_))
+        return self._thread.run(self._feed.change_filter(filter_))
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Wait for the settlements, and let go; a durable cursor stays where it is."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from veredus.kernel.errors import Misuse, PeerFault, Refused, Unavailable, VeredusError
+from veredus.matching.wanted import Filter
 from veredus.protocols.zeps import messages as m
 from veredus.streams.exchange import SettleMode
 
@@ -194,6 +195,17 @@ class Feed:
             size, link = self._owed_size, self._owed_link
             self._owed_size = 0
             self._call(lambda: self.channel.grant_credit(size, link))
+
+    async def change_filter(self, filter_: Filter) -> int:
+        """Ask for another filter, in the loop, while the subscriber waits; the sequence from which on it counts.
+
+        What is left of a link that is gone comes once more over this one: let go of it, so that what the subscriber
+        has taken is all before its position.
+        """
+        delivery = self._delivery
+        if delivery is not None and delivery.link_count != self.channel.link_count:
+            self._batches = self._delivery = None
+        return await self.channel.change_filter(filter_)
 
     # ── give back ────────────────────────────────────────────────────────────────────────────────────────────────────
 

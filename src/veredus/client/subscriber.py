@@ -185,7 +185,7 @@ class AsyncSubscription:
 
     async def change_filter(self, keys: str | Iterable[str] | None = None, where: str | None = None) -> int:
         """Take another filter; the sequence from which on it counts."""
-        return await self.channel.change_filter(filter_of(keys, where) or Filter())
+        return await self._feed.change_filter(filter_of(keys, where) or Filter())
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Wait for the settlements, and let go; a durable cursor stays where it is."""

@@ -37,6 +37,7 @@ from veredus.protocols.zeps.client_exchange import (
 from veredus.streams.exchange import SettleMode, Start, StartKind
 
 from .connection import TRANSIENT, Connection, Told, error_of
+from .filters import Filters
 from .publication import Batch, Publication
 from .publishing import RETRY_S, Waiter, new_incarnation
 from .ranges import Range, joined, without
@@ -148,8 +149,10 @@ class SubscriptionChannel:
         self._handed_said = 0
         self._handed_waiters: list[tuple[int, Waiter]] = []
         self._floor = 0
-        self._filter = wanted.filter
-        self._filter_change: asyncio.Future[int] | None = None
+        self._filters = Filters(wanted.filter, wanted.is_durable, wanted.until)
+        self._part_end = wanted.until
+        self._next = 0
+        """Where it goes on behind the part that has ended, while this link lasts."""
 
     # ── attach ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -172,17 +175,18 @@ class SubscriptionChannel:
         incarnation, term = wanted.stream_incarnation, wanted.term
         self._granted = 0
         if self.grant is not None:
-            start = Start(StartKind.SEQUENCE, max(self.position, self._floor))
+            start = Start(StartKind.SEQUENCE, max(self.position, self._floor, self._next))
             incarnation, term = self.grant.stream_incarnation, self.grant.term
+        filter_, self._part_end = self._filters.part_at(start.value)
         self._channel = self._connection.open_channel(
             self,
             m.Subscribe(
                 wanted.stream,
                 wanted.subscriber,
                 wanted.name,
-                self._filter,
+                filter_,
                 start,
-                wanted.until,
+                self._part_end,
                 wanted.mode,
                 self._incarnation if wanted.is_durable else b"",
                 self._epoch,
@@ -212,15 +216,19 @@ class SubscriptionChannel:
                 self._tell_settled()
                 self._tell_arrived()
             case TellMessage(_, m.FilterChanged(position)):
-                self._be_filtered(position)
+                self._filters.confirm(position, self.position)
             case TellMessage(_, m.Refusal() as refusal):
                 self._be_refused_settlement(error_of(refusal))
             case TellOpened(_, m.Subscribed() as grant):
                 self._become_attached(grant)
             case TellClosed(_, m.End() as end):
                 self._channel = 0
-                self._queue(end)
-                self._connection.detach(self, 0)
+                if self._part_end == self.wanted.until:
+                    self._queue(end)
+                    self._connection.detach(self, 0)
+                else:
+                    self._next = self._part_end
+                    self._begin_again()
             case TellClosed(_, m.Refusal() | m.Fencing() as cause):
                 self._channel = 0
                 self._be_refused(error_of(cause))
@@ -303,9 +311,9 @@ class SubscriptionChannel:
         """The link is gone; what the subscriber has not taken will be pushed again."""
         self._channel = 0
         self._sent = ()
+        self._next = 0
         self.queue.clear()
-        if self._filter_change is not None and not self._filter_change.done():
-            self._filter_change.set_exception(Unavailable("in-doubt", "the link was lost: change the filter again"))
+        self._filters.lose()
 
     def fail(self, error: VeredusError) -> None:
         """It is over, and the subscriber hears why: at once when it was fenced, else behind what is queued."""
@@ -318,6 +326,7 @@ class SubscriptionChannel:
         if not self._attached.done():
             self._attached.set_exception(error)
             self._attached.exception()
+        self._filters.fail(error)
         waiters, self._settle_waiters = self._settle_waiters, []
         handed, self._handed_waiters = self._handed_waiters, []
         for _, tell in (*waiters, *handed):
@@ -455,8 +464,8 @@ class SubscriptionChannel:
             raise type(failure)(failure.code, failure.message, **failure.details)
 
     def _be_refused_settlement(self, error: VeredusError) -> None:
-        if self._filter_change is not None and not self._filter_change.done():
-            self._filter_change.set_exception(error)
+        if self._filters.refuse(error):
+            pass
         elif isinstance(returned := error.details.get("returned"), int) and error.code in TRANSIENT:
             self.returns.be_refused(returned, RETRY_S)
         elif error.code in TRANSIENT:
@@ -476,18 +485,16 @@ class SubscriptionChannel:
     # ── filter ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def change_filter(self, filter_: Filter) -> int:
-        """Ask for another filter; the sequence from which on it counts. Raises `Refused` where it does not parse."""
+        """Ask for another filter; the sequence from which on it counts. Raises `Refused`, and `Unavailable`."""
         if self.failure is not None:
             raise self.failure
         if not self._is_granted():
             raise Unavailable("link-lost", "no node can be reached: change the filter later")
-        change: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._filter_change = change
-        self._connection.handle(MessageRequested(self._channel, m.ChangeFilter(filter_)))
-        position = await change
-        self._filter = filter_
-        return position
-
-    def _be_filtered(self, position: int) -> None:
-        if self._filter_change is not None and not self._filter_change.done():
-            self._filter_change.set_result(position)
+        answer = self._filters.ask(filter_)
+        self._connection.handle(MessageRequested(self._channel, m.ChangeFilter(filter_, self.position)))
+        try:
+            async with asyncio.timeout(self._connection.settings.timeout_s):
+                return await answer
+        except TimeoutError:
+            message = "the node has not answered in time and may have changed the filter: change it again"
+            raise Unavailable("in-doubt", message) from None

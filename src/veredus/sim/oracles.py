@@ -142,10 +142,10 @@ class Oracles(WayIn):
                 given_back[sequence] = given_back.get(sequence, 0) + 1
             case SettleRequested(session, ranges):
                 self._hear_settle(session, ranges)
-            case FilterChangeRequested(session, wanted) if session in self._views:
+            case FilterChangeRequested(session, wanted, position) if session in self._views:
                 view, current = self._views[session]
                 view.ask_taste(taste_of(wanted))
-                current.asked.append(taste_of(wanted))
+                current.asked.append((taste_of(wanted), position))
             case RunOpenRequested(session):
                 self._runs[session] = fact
             case CommitRequested():
@@ -177,7 +177,7 @@ class Oracles(WayIn):
                 self._see_gap(session, first, next_sequence, code)
             case ConfirmFilter(session, position) if session in self._views:
                 view, current = self._views[session]
-                view.confirm_taste(current.confirm_taste(position))
+                view.change(position, current.confirm_taste(position))
             case Refuse(session) if session in self._views:
                 current = self._views[session][1]
                 current.may_be_refused = current.may_be_refused or bool(current.asked)
@@ -299,7 +299,7 @@ class Oracles(WayIn):
                 del self.subscriptions[key]
             else:
                 view.forget(known.floor, known.settled_ranges(), stream.head_durable)
-                view.know_taste(taste_of(known.filter))
+                view.know_taste(taste_of(known.filter), is_sure=False)
                 view.epoch = known.epoch
             return
         if known is None:
@@ -308,7 +308,7 @@ class Oracles(WayIn):
         taste = taste_of(known.filter)
         if taste not in view.candidates:
             raise Violation("recovered", f"{view.name} has a filter again that was changed: {known.filter}")
-        view.know_taste(taste)
+        view.know_taste(taste, is_sure=True)
         if known.epoch < view.epoch:
             raise Violation("recovered", f"{view.name} forgot epoch {view.epoch} of its owner")
         if known.floor < view.floor:
@@ -386,7 +386,7 @@ class Oracles(WayIn):
         view = self.subscriptions.get(key)
         if view is None:
             taste = asked_taste or EVERY_TASTE
-            view = SubscriptionView(stream, "/".join(key[1:]), [taste], (taste,))
+            view = SubscriptionView(stream, "/".join(key[1:]), [taste], (taste,), course=[(0, (taste,))])
             view.start, view.is_durable = grant.position, bool(asked.subscriber)
             self.subscriptions[key] = view
             for wish in self._wishes.pop((asked.stream, asked.subscriber, asked.name), ()):
@@ -397,12 +397,8 @@ class Oracles(WayIn):
             raise Violation("fenced", f"{view.name} has epoch {view.epoch}: {presented}")
         view.epoch = grant.epoch
         view.attempts_max, view.parked_to = asked.attempts_max, asked.parked_to
-        if asked_taste is not None:
-            view.confirm_taste((asked_taste,))
         is_ordered = asked.mode == SettleMode.IN_ORDER
-        first = SessionView(
-            grant.position, [(0, view.candidates if asked_taste is None else (asked_taste,))], is_ordered
-        )
+        first = SessionView(grant.position, view.hand_on(asked.incarnation, asked_taste), is_ordered)
         first.excused = dict.fromkeys(view.settled)
         view.sessions.append(first)
         view.floor = max(view.floor, grant.position - 1)
@@ -431,12 +427,12 @@ class Oracles(WayIn):
         if stream.is_gone:
             raise Violation("deleted", f"{view.name} was pushed something of {stream.name}, which was deleted")
         last = current.pushed[-1] if current.pushed else current.position - 1
-        may_want_all = EVERY_TASTE in current.tastes[-1][1]
+        may_want_all = all(EVERY_TASTE in tastes for _, tastes in current.tastes)
         for sequence, row in rows:
             stream.learn(sequence, row)
             if sequence <= last:
                 raise Violation("delivered", f"{view.name} was pushed {at_place(stream, sequence, row)} out of order")
-            if not may_want_all and not current.may_want(row.identity):
+            if not may_want_all and not current.may_want(sequence, row.identity):
                 raise Violation("matching", f"{view.name} was pushed {at_place(stream, sequence, row)}, unwanted")
             if view.is_durable:
                 if view.is_settled(sequence):

@@ -249,7 +249,8 @@ class SubscriberProcess(Peer):
         if self.die.chance(temper.changes_taste) and not self.network.is_calm:
             self._subscriber.taste = self.die.between(0, len(TASTES) - 1)
             self.world.counts["filter changes"] += 1
-            self.ask(FilterChangeRequested(CHANNEL, TASTES[self._subscriber.taste].filter))
+            taken_to = max(self._seen, default=0)
+            self.ask(FilterChangeRequested(CHANNEL, TASTES[self._subscriber.taste].filter, taken_to + 1))
 
     def _give_back(self, sequences: list[int]) -> None:
         """Where each is settled by itself, the application may want one of them again, or never."""

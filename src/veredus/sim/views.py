@@ -97,6 +97,13 @@ class StreamView:
 
 Candidates = tuple[Taste, ...]
 """The tastes of which one is in force: several where it is not known which of them was journaled."""
+Course = list[tuple[int, Candidates]]
+"""From which sequence on which tastes count."""
+
+
+def in_force(course: Course, sequence: int) -> Candidates:
+    """The tastes of which one counts there."""
+    return next(candidates for first, candidates in reversed(course) if sequence >= first)
 
 
 @dataclass(slots=True)
@@ -104,11 +111,13 @@ class SessionView:
     """One session of a subscriber: where it began, and what it was pushed."""
 
     position: int
-    tastes: list[tuple[int, Candidates]]
-    """From which sequence on which taste counts; one that was not confirmed counts nowhere."""
+    tastes: Course
+    """One that was not confirmed counts nowhere."""
     is_ordered: bool = True
-    asked: list[Taste] = field(default_factory=list)
-    """Changes of taste that were not answered yet, in order."""
+    asked: list[tuple[Taste, int]] = field(default_factory=list)
+    """Changes of taste that were not answered yet, in order, and behind what each was asked for."""
+    changed_from: int = 1 << 62
+    """From where on a taste counts that this session has changed to: nobody has passed anything there."""
     may_be_refused: bool = False
     """Whether something was refused while a change of taste was not answered: it may have been that."""
     pushed: list[int] = field(default_factory=list)
@@ -118,14 +127,13 @@ class SessionView:
     excused: dict[int, None] = field(default_factory=dict)
     """Sequences that it need not have been pushed, since they were settled by then."""
 
-    def may_want(self, identity: Identity) -> bool:
-        """Whether the taste in force now matches."""
-        return any(taste.wants(identity) for taste in self.tastes[-1][1])
+    def may_want(self, sequence: int, identity: Identity) -> bool:
+        """Whether a taste that may count there matches."""
+        return any(taste.wants(identity) for taste in in_force(self.tastes, sequence))
 
     def must_want(self, sequence: int, identity: Identity) -> bool:
-        """Whether every taste that may have been in force when the flow passed this matches."""
-        in_force = next(candidates for first, candidates in reversed(self.tastes) if sequence >= first)
-        return all(taste.wants(identity) for taste in in_force)
+        """Whether every taste that may count there matches."""
+        return all(taste.wants(identity) for taste in in_force(self.tastes, sequence))
 
     def may_have_passed(self, sequence: int, identity: Identity) -> bool:
         """Whether it may have settled this by rejecting it, as it does where each is settled by itself."""
@@ -133,8 +141,13 @@ class SessionView:
 
     def confirm_taste(self, position: int) -> Candidates:
         """A change counts from there on: the oldest one, or one of all, if others were perhaps refused."""
-        confirmed = tuple(self.asked) if self.may_be_refused else (self.asked.pop(0),)
+        asked = tuple(self.asked) if self.may_be_refused else (self.asked.pop(0),)
+        if position < min(taken_to for _, taken_to in asked):
+            raise Violation("delivered", f"a filter counts from {position} on, behind that its subscriber was: {asked}")
+        confirmed = tuple(taste for taste, _ in asked)
         self.tastes.append((position, confirmed))
+        self.changed_from = min(self.changed_from, position)
+        self.excused = {sequence: None for sequence in self.excused if sequence < position}
         return confirmed
 
 
@@ -150,6 +163,10 @@ class SubscriptionView:
     """Which one is in the journal."""
     doubtful: list[Taste] = field(default_factory=list)
     """Those that were asked for since the node last knew its journal, and were not answered."""
+    course: Course = field(default_factory=list)
+    """Which of them count where, for whoever keeps them."""
+    owner: bytes = b""
+    """The incarnation of the owner that was granted it last."""
     epoch: int = 0
     """The newest epoch granted to an owner."""
     start: int = 0
@@ -194,6 +211,35 @@ class SubscriptionView:
         if taste not in self.tastes:
             self.tastes.append(taste)
 
+    def hand_on(self, incarnation: bytes, asked: Taste | None) -> Course:
+        """Which tastes count where for an owner that was granted it, and asked for this one, or for those there are.
+
+        Of an owner that was there before, the taste that it has anyway changes nothing.
+        """
+        is_same, self.owner = incarnation == self.owner, incarnation
+        others = list(self.doubtful)
+        if asked in others:
+            others.remove(asked)
+        prior = {*self.journaled, *others}
+        if asked is None or (is_same and asked in prior):
+            if others or len(prior) > 1:
+                self._blur()
+        else:
+            self.course = [(0, (asked,))]
+        if asked is not None:
+            self.confirm_taste((asked,))
+        return list(self.course)
+
+    def change(self, position: int, candidates: Candidates) -> None:
+        """One of these counts from there on."""
+        self.course.append((position, candidates))
+        self.confirm_taste(candidates)
+
+    def _blur(self) -> None:
+        """Which of all these counts where is not known."""
+        known = (*self.candidates, *(taste for _, tastes in self.course for taste in tastes))
+        self.course = [(0, tuple(dict.fromkeys(known)))]
+
     def confirm_taste(self, candidates: Candidates) -> None:
         """One of these is in the journal."""
         self.journaled = candidates
@@ -209,8 +255,10 @@ class SubscriptionView:
         """The tastes of which one is in the journal."""
         return (*self.journaled, *self.doubtful)
 
-    def know_taste(self, taste: Taste) -> None:
-        """The node read its journal: there is this one."""
+    def know_taste(self, taste: Taste, is_sure: bool) -> None:
+        """The node read its journal: there is this one. `is_sure`: all is there that was in it."""
+        if not is_sure or self.candidates != (taste,):
+            self._blur()
         self.journaled = (taste,)
         self.doubtful.clear()
         if taste not in self.tastes:

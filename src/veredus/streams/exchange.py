@@ -293,10 +293,14 @@ class ConfirmSettled:
 
 @dataclass(frozen=True, slots=True)
 class FilterChangeRequested:
-    """From the next unexamined sequence on, another filter; answered by `ConfirmFilter`."""
+    """From the next unexamined sequence on, another filter; answered by `ConfirmFilter`.
+
+    `position`: the sequence behind what the subscriber has taken, over whichever link; it counts from there or later.
+    """
 
     session: int
     filter: Filter
+    position: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,6 +171,8 @@ class SubscriptionOpened(msgspec.Struct, frozen=True, tag="subscription"):
     """The highest number under which it was asked for; 0 for none."""
     owner: str = ""
     """The principal whose subscription it is, "" for nobody in particular."""
+    before: tuple[tuple[Filter, int], ...] = ()
+    """The filters of before, each with the last sequence that it counts for, as far as that is above the floor."""
 
 
 class SubscriptionSettled(msgspec.Struct, frozen=True, tag="settled"):

@@ -51,22 +51,22 @@ class Feeding:
         """A session begins; `pump` feeds it."""
         self.flows[flow.session] = flow
         flow.stream.flows[flow.session] = flow
-        self._count_terms(flow, 1)
+        self._count_terms(flow, flow.term_count)
 
     def drop(self, session: int) -> Flow | None:
         """A session is over; its flow, if it had one."""
         flow = self.flows.pop(session, None)
         if flow is not None:
             self.turns.forget(session)
-            self._count_terms(flow, -1)
+            self._count_terms(flow, 0)
             flow.stream.flows.pop(session, None)
         return flow
 
-    def refilter(self, flow: Flow, wanted: Wanted) -> None:
-        """The flow has another filter from now on."""
-        self._count_terms(flow, -1)
-        flow.wanted = wanted
-        self._count_terms(flow, 1)
+    def refilter(self, flow: Flow, sequence: int, wanted: Wanted) -> None:
+        """The flow has another filter from `sequence` on."""
+        flow.filter_from(sequence, wanted)
+        if self.flows.get(flow.session) is flow:
+            self._count_terms(flow, flow.term_count)
 
     def check_terms(self, principal: str, wanted: Wanted) -> None:
         """Raise `Refused("too-many-terms")` where a principal's filters have no room for this one."""
@@ -79,9 +79,10 @@ class Feeding:
                 count_max=count_max,
             )
 
-    def _count_terms(self, flow: Flow, sign: int) -> None:
-        if flow.wanted.compiled.term_count:
-            left = self._terms.get(flow.payer, 0) + sign * flow.wanted.compiled.term_count
+    def _count_terms(self, flow: Flow, count: int) -> None:
+        if count != flow.terms_counted:
+            left = self._terms.get(flow.payer, 0) + count - flow.terms_counted
+            flow.terms_counted = count
             self._terms[flow.payer] = left
             if not left:
                 del self._terms[flow.payer]
@@ -132,6 +133,8 @@ class Feeding:
 
     def _push(self, flow: Flow, records: Sequence[PlacedRecord], now: Now) -> int:
         push, examined_count, parcels = flow.take(records, self._examiner, self._size_max)
+        if flow.terms_counted:
+            self._count_terms(flow, flow.term_count)
         self.turns.charge(flow.payer, self._examiner.take_cost(), now)
         if parcels:
             self._parking.park(flow, parcels, self._examiner, now)

@@ -11,7 +11,8 @@ is the
 durable head + 1; what is at the position comes from memory where the tail still has it, and from the journal where not.
 
 Invariants
-    (1) Rows are examined in order and once; `position` never falls, but from one leg of a weave to the next.
+    (1) Rows are examined in order and once, each by the filter that counts there; `position` never falls, but from one
+        leg of a weave to the next.
     (2) Sending goes on while credit is positive, and overdraws it by at most one frame.
     (3) At most one read is under way.
     (4) A flow holds no records of its own between two events: of rows that it is examining, what terms answered.
@@ -29,8 +30,9 @@ from veredus.delivery.settlement import Range
 from veredus.journal.exchange import PlacedRecord
 from veredus.kernel.octets import Octets
 from veredus.kernel.turns import QUANTUM_NS
+from veredus.matching import Filter
 
-from .examine import Attempt, Examiner, Wanted, source_id_of
+from .examine import Attempt, Examiner, Wanted, source_id_of, wanted_by
 from .exchange import PUSH_OVERHEAD, Push
 from .ranges import between
 from .stream import Stream
@@ -64,6 +66,7 @@ class Flow:
         "is_congested",
         "is_end_told",
         "is_reading",
+        "later",
         "legs",
         "payer",
         "position",
@@ -72,6 +75,7 @@ class Flow:
         "session",
         "stream",
         "subscription",
+        "terms_counted",
         "until",
         "wanted",
     )
@@ -84,6 +88,11 @@ class Flow:
         self.payer = payer
         self.stream = stream
         self.wanted = wanted
+        """What counts at the position."""
+        self.later: deque[tuple[int, Wanted]] = deque()
+        """What counts behind it, each from its sequence on."""
+        self.terms_counted = 0
+        """How many terms of its filters its payer was charged with."""
         self.position = position
         self.until = until
         self.credit = credit
@@ -136,6 +145,35 @@ class Flow:
         self.subscription.expect(max(last for _, last in way))
         self.position = way[0][0]
 
+    @property
+    def term_count(self) -> int:
+        """How many terms its filters have, those that are still to come among them."""
+        return self.wanted.compiled.term_count + sum(wanted.compiled.term_count for _, wanted in self.later)
+
+    @property
+    def unexamined(self) -> int:
+        """The first sequence that no filter which it has, or is to have, was asked for."""
+        return max(self.position, self.later[-1][0] if self.later else 0)
+
+    def begin_under(self, before: Sequence[tuple[Filter, int]]) -> None:
+        """Let these filters count first, each up to its last sequence."""
+        for filter_, last in reversed(before):
+            if last >= self.position:
+                self.later.appendleft((last + 1, self.wanted))
+                self.wanted = wanted_by(filter_)
+
+    def filter_from(self, sequence: int, wanted: Wanted) -> None:
+        """Another filter from a sequence on that is not examined yet; what counts before it goes on up to there."""
+        while self.later and self.later[-1][0] >= sequence:
+            self.later.pop()
+        self.later.append((sequence, wanted))
+        self._pass_to(self.position)
+
+    def _pass_to(self, position: int) -> None:
+        self.position = position
+        while self.later and position >= self.later[0][0]:
+            _, self.wanted = self.later.popleft()
+
     def _turn(self) -> None:
         """Go on with the next leg where one was gone through; behind the last one, by the sequences."""
         while self.legs and self.position > self.legs[0][1]:
@@ -154,8 +192,8 @@ class Flow:
         if self.legs and ledger is not None:
             excluded = tuple(between(self.position, self.legs[0][1], ledger.unsettled))
         for record in records:
-            record_end = record.first_sequence + record.count
-            last = min(record_end, self.end) - 1
+            record_end = min(record.first_sequence + record.count, self.end)
+            last = min(record_end, self.later[0][0] if self.later else record_end) - 1
             if last < self.position:
                 break
             first = max(self.position, record.first_sequence)
@@ -170,8 +208,8 @@ class Flow:
                     parcels.append(Parcel(record, exhausted_rows.runs))
             outside = (*excluded, *exhausted)
             excerpt = examiner.examine(self.stream, record, self.wanted, self.position, last, outside, attempt)
-            self.position = last + 1
-            is_cut = self.position < min(record_end, self.end)
+            self._pass_to(last + 1)
+            is_cut = self.position < record_end
             examined += not is_cut
             if excerpt is not None:
                 buffers.append(excerpt.memory)
@@ -230,7 +268,8 @@ class Flow:
 
         What was pushed before is still to be settled, unless it is gone, too.
         """
-        before, self.position = self.position, position
+        before = self.position
+        self._pass_to(position)
         if self.subscription is not None:
             if is_trimmed or self.legs:
                 self.subscription.ledger.settle(0 if is_trimmed else before, position - 1)

@@ -134,7 +134,7 @@ class Stream:
     def raise_term(self, term: int, first_sequence: int) -> None:
         """What an earlier term held from `first_sequence` on is gone."""
         for subscription in self.subscriptions.values():
-            subscription.forget_attempts_from(first_sequence)
+            subscription.forget_from(first_sequence)
         self.weave = cut_from(self.weave, first_sequence)
         self.terms = [known for known in self.terms if known[1] < first_sequence] + [(term, first_sequence)]
         if len(self.terms) > TERMS_MAX:

@@ -46,6 +46,8 @@ from .subscription import Subscription
 from .tables import Tables
 from .weave import way_of
 
+FILTERS_MAX = 16
+"""So many earlier filters of a subscription may count at once, each for a part of what is not settled."""
 Change: TypeAlias = SubscriptionOpened | SubscriptionSettled | SubscriptionRenewed | SubscriptionRemoved
 
 
@@ -185,7 +187,7 @@ class Subscribing:
         if event.filter is None:
             wanted = wanted_by(known.filter)
         fact = known.handed_on(
-            event.incarnation, wanted.filter, int(event.mode), event.attempts_max, event.parked_to,
+            event.incarnation, event.filter, int(event.mode), event.attempts_max, event.parked_to,
             next_owner(event.principal, known.owner),
         )  # fmt: skip
         self.change(known, fact, _Opened(self, event, stream, wanted, known, fact), now)
@@ -243,10 +245,12 @@ class Subscribing:
         flow.subscription = subscription
         epoch = 0
         if subscription is not None:
+            flow.begin_under(subscription.before)
             flow.redelivered_to = subscription.pushed_to
             epoch = subscription.epoch
             way = way_of(stream.weave, subscription.floor) if event.is_woven else ()
-            if way and not subscription.ledger.is_ordered and wanted.compiled.is_everything:
+            is_everything = flow.wanted.compiled.is_everything and not flow.later
+            if way and not subscription.ledger.is_ordered and is_everything:
                 flow.go_by(way)
         self.feeding.add(flow)
         self._orders.say(
@@ -332,7 +336,7 @@ class Subscribing:
     # ── filter, leave ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def change_filter(self, event: FilterChangeRequested, now: Now) -> None:
-        """Another filter from the flow's position on; journaled first where the subscription is durable."""
+        """Another filter from the next unexamined sequence on; journaled first where the subscription is durable."""
         flow = self.flows.get(event.session)
         if flow is None:
             self._orders.refuse(event.session, "not-subscribed", "subscribe before changing the filter")
@@ -340,23 +344,39 @@ class Subscribing:
         wanted = wanted_by(event.filter)
         self.feeding.check_terms(flow.payer, wanted)
         if flow.subscription is not None:
-            self.in_turn(flow.subscription, partial(self._store_filter, flow, flow.subscription, wanted), now)
+            store = partial(self._store_filter, flow, flow.subscription, wanted, event.position)
+            self.in_turn(flow.subscription, store, now)
             return
-        self.feeding.refilter(flow, wanted)
-        self._orders.say(ConfirmFilter(event.session, flow.position))
+        if len(flow.later) >= FILTERS_MAX:
+            self._refuse_filter(flow)
+            return
+        sequence = _behind(flow, event.position)
+        self.feeding.refilter(flow, sequence, wanted)
+        self._orders.say(ConfirmFilter(event.session, sequence))
         self.feeding.pump(flow, now)
 
-    def _store_filter(self, flow: Flow, subscription: Subscription, wanted: Wanted, now: Now) -> None:
-        if self.flows.get(flow.session) is flow:
-            fact = subscription.refiltered(wanted.filter, flow.position)
-            waiter = _FilterChanged(self, flow, subscription, wanted, flow.position, fact)
-            self.change(subscription, fact, waiter, now)
+    def _store_filter(self, flow: Flow, subscription: Subscription, wanted: Wanted, position: int, now: Now) -> None:
+        if self.flows.get(flow.session) is not flow:
+            return
+        sequence = max(subscription.unexamined, _behind(flow, position))
+        fact = subscription.refiltered(wanted.filter, sequence)
+        if len(fact.before) > FILTERS_MAX:
+            self._refuse_filter(flow)
+        else:
+            self.change(subscription, fact, _FilterChanged(self, flow, subscription, wanted, sequence, fact), now)
+
+    def _refuse_filter(self, flow: Flow) -> None:
+        message = (
+            f"{FILTERS_MAX} earlier filters still count for what was not settled, or not received: settle or receive"
+            " that before changing the filter again"
+        )
+        self._orders.refuse(flow.session, "too-many-filters", message, is_final=False)
 
     def filter_changed(self, change: _FilterChanged, now: Now) -> None:
         """The new filter is in the journal; it counts, whether or not its owner is still there."""
         flow = change.flow
         change.subscription.refilter(change.fact)
-        self.feeding.refilter(flow, change.wanted)
+        self.feeding.refilter(flow, change.position, change.wanted)
         if self.flows.get(flow.session) is flow:
             self._orders.say(ConfirmFilter(flow.session, change.position))
         self.go_on(change.subscription, now)
@@ -398,6 +418,11 @@ class Subscribing:
             self._orders.refuse(flow.session, "stream-deleted", f"stream {stream.name!r} was deleted")
         for subscription in stream.subscriptions.values():
             self._cursors.forget(subscription)
+
+
+def _behind(flow: Flow, position: int) -> int:
+    """The first sequence behind all that the flow has examined, and that its subscriber has taken over any link."""
+    return max(flow.unexamined, min(position, flow.stream.head_durable + 1))
 
 
 def _key_of(subscription: Subscription) -> tuple[int, str, str]:

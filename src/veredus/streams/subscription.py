@@ -6,8 +6,10 @@ Invariants
     (3) Nothing at or below `pushed_to` is pushed again without being marked as redelivered.
     (4) Owner, filter, mode and parking are those of the newest fact that is in the journal.
     (5) Nothing counts as tried that no application was handed: up to `handed_to` it was, by its client's word, and
-        what is unsettled there was examined by the present filter, or its attempts count from nothing.
+        what is unsettled there was examined by the filter that counts there, or its attempts count from nothing.
     (6) One application counts once, however often its client subscribes again.
+    (7) For each sequence above the floor one filter counts, however often its owner's link is lost: `filter` from
+        `filter_sequence` on, and those of `before` below that.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ class Subscription:
     __slots__ = (
         "attempts",
         "attempts_max",
+        "before",
         "changes",
         "epoch",
         "excluded",
@@ -85,6 +88,7 @@ class Subscription:
         self.incarnation = fact.incarnation
         self.filter = fact.filter
         self.filter_sequence = fact.filter_sequence
+        self.before = fact.before
         self.mode = fact.mode
         self.attempts_max = fact.attempts_max
         self.attempts = fact.attempts
@@ -164,6 +168,7 @@ class Subscription:
             renewed_us=self.renewed_us,
             wish=self.wish,
             owner=self.owner,
+            before=tuple(earlier for earlier in self.before if earlier[1] > self.floor),
         )
 
     @classmethod
@@ -244,26 +249,45 @@ class Subscription:
         """Its application was handed all up to `sequence` that it was pushed, and no more than that."""
         self.handed_to = max(self.handed_to, min(sequence, self.pushed_to))
 
-    def forget_attempts_from(self, sequence: int) -> None:
+    def forget_from(self, sequence: int) -> None:
+        """What lies from `sequence` on is gone: the last filter counts for what comes there."""
+        self._forget_attempts_from(sequence)
+        ends: dict[int, Filter] = {}
+        for filter_, last in self.before:
+            ends.setdefault(min(last, sequence - 1), filter_)
+        self.before = tuple((filter_, last) for last, filter_ in ends.items())
+        self.filter_sequence = min(self.filter_sequence, sequence)
+
+    def _forget_attempts_from(self, sequence: int) -> None:
         """What lies from `sequence` on means something else now: nobody has tried it."""
         self.handed_to = min(self.handed_to, sequence - 1)
-        self.attempts = tuple((a, min(b, sequence - 1), count) for a, b, count in self.attempts if a < sequence)
+        self.attempts = self._attempts_below(sequence)
+
+    def _attempts_below(self, sequence: int) -> tuple[tuple[int, int, int], ...]:
+        return tuple((a, min(b, sequence - 1), count) for a, b, count in self.attempts if a < sequence)
 
     def note_maybe_pushed(self, head: int) -> None:
         """Its owner, if it has one, may have been pushed all up to `head`: no fact tells what it was pushed."""
         if self.is_attached:
             self.pushed_to = max(self.pushed_to, head)
 
+    @property
+    def unexamined(self) -> int:
+        """The first sequence behind all that any session of its has examined: none has rejected anything there."""
+        examined = max((last for _, last in self.excluded), default=0)
+        return max(self.ledger.position, examined + 1, self.filter_sequence)
+
     def refiltered(self, filter_: Filter, sequence: int) -> SubscriptionOpened:
-        """The fact that another filter counts from `sequence` on. What the one before had pushed was not tried under
-        this one, and what lies behind was not handed out: some of it may have been rejected.
-        """
+        """The fact that another filter counts from `sequence` on, which is not examined yet."""
         opened = self.opened()
         if filter_ == self.filter:
             return opened
-        handed_to = min(self.handed_to, sequence - 1)
+        before = opened.before
+        if sequence > max(self.filter_sequence, self.floor + 1):
+            before = (*before, (self.filter, sequence - 1))
+        handed_to, attempts = min(self.handed_to, sequence - 1), self._attempts_below(sequence)
         return msgspec.structs.replace(
-            opened, filter=filter_, filter_sequence=sequence, attempts=(), handed_to=handed_to
+            opened, filter=filter_, filter_sequence=sequence, before=before, attempts=attempts, handed_to=handed_to
         )
 
     def refilter(self, fact: SubscriptionOpened) -> None:
@@ -271,26 +295,33 @@ class Subscription:
         if fact.filter != self.filter:
             self.filter = fact.filter
             self.filter_sequence = fact.filter_sequence
-            self.attempts = fact.attempts
-            self.handed_to = fact.handed_to
+            self.before = fact.before
+            self._forget_attempts_from(fact.filter_sequence)
         self.floor_durable = max(self.floor_durable, fact.floor)
 
     def handed_on(
-        self, incarnation: bytes, filter_: Filter, mode: int, attempts_max: int, parked_to: str, owner: str
+        self, incarnation: bytes, filter_: Filter | None, mode: int, attempts_max: int, parked_to: str, owner: str
     ) -> SubscriptionOpened:
-        """The fact that another session begins behind the floor; under a new epoch, unless it is the same owner's."""
+        """The fact that another session begins behind the floor; under a new epoch, unless it is the same owner's.
+
+        `filter_`: None to keep what counts for each sequence; so does the same owner that says its filter once more.
+        """
+        opened = self.opened()
         is_same = incarnation == self.incarnation
-        is_filter_kept = filter_ == self.filter
+        is_said_again = filter_ == self.filter and (is_same or not opened.before)
+        is_filter_kept = filter_ is None or is_said_again
+        before = opened.before if is_filter_kept else ()
         return msgspec.structs.replace(
-            self.opened(),
+            opened,
             epoch=self.epoch + (not is_same),
             incarnation=incarnation,
-            filter=filter_,
-            filter_sequence=self.floor + 1,
+            filter=self.filter if filter_ is None else filter_,
+            filter_sequence=self.filter_sequence if before else self.floor + 1,
+            before=before,
             mode=mode,
             pushed_known=self.floor,
             # The same application still has what it was handed; another one has been handed nothing yet.
-            handed_to=max(self.floor, self._tried_to) if is_same and is_filter_kept else self.floor,
+            handed_to=max(self.floor, self.handed_to) if is_same and is_filter_kept else self.floor,
             attempts_max=attempts_max,
             attempts=() if not is_filter_kept else self.attempts if is_same else self._tried(),
             parked_to=parked_to,
@@ -304,6 +335,7 @@ class Subscription:
         """
         self.filter = fact.filter
         self.filter_sequence = fact.filter_sequence
+        self.before = fact.before
         self.attempts = fact.attempts
         self.floor_durable = max(self.floor_durable, fact.floor)
         self.epoch = fact.epoch
@@ -321,17 +353,12 @@ class Subscription:
         self.pushed_known = fact.pushed_known
         self.handed_to = fact.handed_to
 
-    @property
-    def _tried_to(self) -> int:
-        """Up to where the application was handed what is unsettled, and all of that under the present filter."""
-        return self.handed_to if self.filter_sequence <= self.floor + 1 else self.floor
-
     def _tried(self) -> tuple[tuple[int, int, int], ...]:
         """How often applications were handed what is unsettled, those of before and the present one."""
         if not self.attempts_max:
             return ()
         counted: list[tuple[int, int, int]] = []
-        handed_to = self._tried_to
+        handed_to = max(self.floor, self.handed_to)
         reached = max(handed_to, max((last for _, last, _ in self.attempts), default=0))
         for first, last in between(self.floor + 1, reached, self.settled_ranges()):
             counted += self._attempts_in(first, min(last, handed_to), 1)

@@ -218,7 +218,9 @@ class Channels:
     def _change_filter(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
         if self._used(frame, _Role.SUBSCRIPTION) is not None:
-            self._effects.append(x.FilterChangeRequested(session_of(self.link, frame.channel), said.filter))
+            self._effects.append(
+                x.FilterChangeRequested(session_of(self.link, frame.channel), said.filter, said.position)
+            )
 
     def _open_run(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)

@@ -195,9 +195,10 @@ class Returned(Message, frozen=True):
 
 
 class ChangeFilter(Message, frozen=True):
-    """Another filter from the next unexamined sequence on."""
+    """Another filter from the next unexamined sequence on, at or behind `position`: before that all was taken."""
 
     filter: Filter
+    position: Whole = 0
 
 
 class FilterChanged(Message, frozen=True):
