@@ -1,11 +1,13 @@
 """What a subscriber gives back: it is tried again after a while, or becomes a dead letter with its reason."""
 
 import asyncio
+import threading
 import time
 
 import pytest
 
 import veredus
+from tests.client.cutter import Cutter
 from veredus.client.embedded import Embedded
 from veredus.client.ends import Subscription
 from veredus.kernel.errors import Misuse
@@ -141,3 +143,39 @@ def test_with_asyncio_it_is_the_same() -> None:
             return await _work(own)
 
     assert asyncio.run(live()) == [1, 2, 3, 4, 5, 2]
+
+
+def test_what_waits_for_an_application_that_died_was_tried_as_often_as_that_was_handed_it(
+    node: Embedded, jobs: str
+) -> None:
+    with Cutter(node.served.address) as cutter, veredus.connect(cutter.address) as far:
+        subscription = worker(far, jobs, attempts_max=2)  # type: ignore[arg-type]
+        job = next(iter(subscription))
+        job.retry()
+        while not subscription.channel.again:
+            time.sleep(0.01)
+        cutter.is_open = False
+        cutter.cut()
+        with worker(node, jobs, attempts_max=2) as other:
+            assert next(iter(other)).sequence == 1, "it was handed out once"
+        with worker(node, jobs, attempts_max=2) as other:
+            assert next(iter(other)).sequence == 2, "and now it was twice"
+        cutter.is_open = True
+    assert [letter["veredus.attempts"] for letter in dead(node, jobs, 1)] == [2]
+
+
+def test_who_waits_to_take_something_again_hears_that_the_subscription_was_closed(node: Embedded, jobs: str) -> None:
+    with Cutter(node.served.address) as cutter, veredus.connect(cutter.address) as far:
+        subscription = worker(far, jobs, attempts_max=2)  # type: ignore[arg-type]
+        rows = iter(subscription)
+        for job in [next(rows) for _ in range(COUNT)]:
+            job.retry()
+        while len(subscription.channel.again) < COUNT:
+            time.sleep(0.01)
+        cutter.is_open = False
+        cutter.cut()
+        closing = threading.Timer(0.3, far.close)
+        closing.start()
+        with pytest.raises(veredus.VeredusError, match="closed"):
+            next(rows)
+        closing.join()

@@ -27,6 +27,14 @@ def give_back(rig: Rig, session: int, sequence: int, reason: str = "", is_retry:
     return next(one for one in said if one.session == session and isinstance(one, x.ConfirmReturned | x.Refuse))
 
 
+def try_again(rig: Rig, session: int, sequence: int) -> bool:
+    """The application has tried it in vain; whether it is parked, else it takes it again."""
+    is_parked: bool = give_back(rig, session, sequence, is_retry=True).is_parked
+    if not is_parked:
+        rig.do(x.ReturnRequested(session, sequence, is_retry=True, is_taken=True))
+    return is_parked
+
+
 def letters(rig: Rig, session: int) -> list[dict[str, object]]:
     """What the dead letters say of themselves."""
     rig.subscribe(session, stream="dead")
@@ -71,8 +79,7 @@ def test_what_is_rejected_again_or_settled_already_is_no_second_letter() -> None
 def test_what_is_tried_again_too_often_is_a_dead_letter_that_says_how_often() -> None:
     rig = rig_of(2)
     rig.subscribe(5, "bob", attempts_max=3, **OWN)
-    outcomes = [give_back(rig, 5, 1, is_retry=True) for _ in range(3)]
-    assert [outcome.is_parked for outcome in outcomes] == [False, False, True]
+    assert [try_again(rig, 5, 1) for _ in range(3)] == [False, False, True]
     (letter,) = letters(rig, 90)
     assert (letter["sequence"], letter["reason"], letter["attempts"]) == (1, "attempts", 3)
 
@@ -81,7 +88,7 @@ def test_attempts_in_one_life_and_in_the_next_count_together() -> None:
     rig = rig_of(2)
     rig.subscribe(5, "bob", attempts_max=3, **OWN)
     rig.hand_out(5)
-    give_back(rig, 5, 1, is_retry=True)
+    assert not try_again(rig, 5, 1)
     rig.do(x.SessionClosed(5))
     rig.subscribe(6, "bob", who=6, attempts_max=3, **OWN)
     assert give_back(rig, 6, 1, is_retry=True).is_parked, "one that was tried again, one that it died of, and this"
@@ -91,7 +98,51 @@ def test_attempts_in_one_life_and_in_the_next_count_together() -> None:
 def test_without_a_limit_it_is_tried_again_for_ever() -> None:
     rig = rig_of(1)
     rig.subscribe(5, "bob", **OWN)
-    assert not any(give_back(rig, 5, 1, is_retry=True).is_parked for _ in range(20))
+    assert not any(try_again(rig, 5, 1) for _ in range(20))
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_waits_to_be_taken_again_was_tried_as_often_as_it_was_handed_out(is_restarted: bool) -> None:
+    rig = rig_of(3)
+    rig.subscribe(5, "bob", attempts_max=2, **OWN)
+    rig.hand_out(5)
+    for sequence in (1, 1, 3):
+        assert not give_back(rig, 5, sequence, is_retry=True).is_parked, "it may be said once more"
+    rig.do(x.ReturnRequested(5, 3, is_retry=True, is_taken=True))
+    if is_restarted:
+        rig.checkpoint()
+        rig.restart()
+    rig.subscribe(6, "bob", who=6, attempts_max=2, **OWN)
+    assert rig.pushed(6) == [1, 2]
+    assert [letter["sequence"] for letter in letters(rig, 90)] == [3], "that alone was handed out twice"
+
+
+def test_the_same_owner_goes_on_with_what_it_has_given_back() -> None:
+    rig = rig_of(2)
+    rig.subscribe(5, "bob", who=5, attempts_max=2, **OWN)
+    rig.hand_out(5)
+    give_back(rig, 5, 1, is_retry=True)
+    rig.subscribe(6, "bob", who=5, attempts_max=2, **OWN)
+    assert not give_back(rig, 6, 1, is_retry=True).is_parked, "it has not taken it"
+    rig.do(x.ReturnRequested(6, 1, is_retry=True, is_taken=True))
+    assert give_back(rig, 6, 1, is_retry=True).is_parked
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_what_a_new_session_was_not_pushed_yet_is_given_back_all_the_same(is_full: bool) -> None:
+    rig = rig_of(0)
+    for number in range(1, 5):
+        rig.publish(rig.attach(1), number)
+    rig.subscribe(5, "bob", who=5, **OWN)
+    rig.subscribe(6, "bob", who=5, credit=1, **OWN)
+    assert rig.pushed(6) == [1]
+    rig.is_full = is_full
+    assert isinstance(give_back(rig, 6, 3, "bad"), x.Refuse if is_full else x.ConfirmReturned)
+    rig.is_full = False
+    rig.do(x.CreditGranted(6, 1 << 40))
+    assert rig.pushed(6) == ([1, 2, 3, 4] if is_full else [1, 2, 4])
+    assert [letter["sequence"] for letter in letters(rig, 90)] == ([] if is_full else [3])
+    rig.check()
 
 
 def test_what_the_journal_does_not_park_is_unsettled_again() -> None:

@@ -294,9 +294,10 @@ class Subscription:
             yield from islice(run.publications, 1)
 
     def _hand_out(self, sequence: int, batch: Batch) -> None:
-        if self._feed.note_handed(sequence, batch.redelivered_to):
+        add_waiter = self._feed.hand_out(sequence, batch.redelivered_to)
+        if add_waiter is not None:
             signal = Signal()
-            self._thread.call(lambda: self.channel.add_handed_waiter(sequence, signal.tell))
+            self._thread.call(lambda: add_waiter(signal.tell))
             signal.wait()
             self._feed.check_handed()
 

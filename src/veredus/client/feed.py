@@ -14,6 +14,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from veredus.kernel.errors import Misuse, PeerFault, Refused, Unavailable, VeredusError
 from veredus.matching.wanted import Filter
@@ -22,6 +23,7 @@ from veredus.streams.exchange import SettleMode
 
 from .arguments import check_seconds, check_text, check_whole, shown
 from .publication import Batch, Interest, Publication, Run, batches_in
+from .publishing import Waiter
 from .ranges import Range, joined
 from .returns import REASON_SIZE_MAX, RETRIES_MAX
 from .subscribing import SEQUENCE_MAX, Delivery, Gap, Settleable, SubscriptionChannel
@@ -43,6 +45,8 @@ class Feed:
         self._position_before = channel.position
         """The channel's position before that batch was taken: what is handed out again lies before it."""
         self._interest = Interest()
+        self._again: dict[int, Publication] = {}
+        """What was taken to be handed out again, and is not yet; where attempts are counted."""
         self.counts_attempts = channel.wanted.attempts_max > 0
         self._is_short = channel.wanted.is_durable and channel.wanted.mode is SettleMode.IN_ORDER
         """Whether settling a publication may go the short way; not in any other mode, nor once it was fenced."""
@@ -71,11 +75,17 @@ class Feed:
         run = self._run
         return self.channel.position if run is None else max(run.position, self._position_before)
 
-    def note_handed(self, sequence: int, redelivered_to: int) -> bool:
-        """The subscriber is about to be handed all up to `sequence`; whether the node must have heard of it first."""
+    def hand_out(self, sequence: int, redelivered_to: int) -> Callable[[Waiter], None] | None:
+        """The subscriber is about to be handed all up to `sequence`; what to call in the loop to be told once the
+        node has heard of it, None where that need not be.
+        """
         channel = self.channel
+        again = self._again.pop(sequence, None)
+        if again is not None:
+            return partial(channel.returns.take_again, again)
         channel.handed_to = max(channel.handed_to, sequence)
-        return sequence <= redelivered_to and channel.handed_known < channel.handed_to
+        is_awaited = sequence <= redelivered_to and channel.handed_known < channel.handed_to
+        return partial(channel.add_handed_waiter, sequence) if is_awaited else None
 
     def check_handed(self) -> None:
         """The node has heard what is about to be handed out, or this is over: raise why it is."""
@@ -123,6 +133,8 @@ class Feed:
                     return batch
             if channel.again:
                 publication = channel.again.popleft()
+                if self.counts_attempts:
+                    self._again[publication.sequence] = publication
                 return publication.batch.only(publication.sequence)
             if self.may_end:
                 self.is_ended = not channel.again

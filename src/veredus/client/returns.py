@@ -1,10 +1,12 @@
 """What a subscriber has given back: until the node has it as a dead letter, or it may be handed out again.
 
     reject ──────────────► RETURN ──► RETURNED, parked
-    retry ──► delay over ──► RETURN ──► RETURNED, parked, or not: it is handed out again
+    retry ──► delay over ──► RETURN ──► RETURNED, parked, or not: it waits for the application
+              application ──► RETURN, taken ──► RETURNED: it is handed out again
 
 What is to be tried again stays here and unsettled at the node meanwhile: if the process dies, the next one is pushed it
-at once. That attempt ends when the delay is over: so the count is right whenever the process dies.
+at once. That attempt ends when the delay is over, and the next one begins when the application takes it: so the count
+is right whenever the process dies. Where attempts are not counted, nothing is said of the taking.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from veredus.protocols.zeps import messages as m
 
 from .publication import Publication
+from .publishing import Waiter
 
 RETRIES_MAX = 10_000
 """So many publications of a subscription may wait to be handed out again."""
@@ -26,6 +29,8 @@ class _Held:
     publication: Publication
     is_retry: bool
     reason: str
+    tell: Waiter | None = None
+    """Tells the application, which takes it again, that the node has heard so."""
     is_due: bool = False
     is_sent: bool = False
 
@@ -46,6 +51,7 @@ class Returns:
         self._held: dict[int, _Held] = {}
         self.retries_over = 0
         """How many that were to be tried again are not held any more; the subscriber's thread reads it."""
+        self._is_over = False
 
     def add(self, publication: Publication, is_retry: bool, delay_s: float, reason: str) -> None:
         """The subscriber gives this back."""
@@ -58,6 +64,21 @@ class Returns:
         else:
             self._become_due(held)
 
+    def take_again(self, publication: Publication, tell: Waiter) -> None:
+        """The application takes this again; call `tell` once the node has heard so, or this is over."""
+        if self._is_over:
+            tell()
+            return
+        held = self._held[publication.sequence] = _Held(publication, is_retry=True, reason="", tell=tell)
+        self._become_due(held)
+
+    def end(self) -> None:
+        """The subscription is over: nobody waits any more."""
+        self._is_over = True
+        for held in self._held.values():
+            if held.tell is not None:
+                held.tell()
+
     def _become_due(self, held: _Held) -> None:
         held.is_due = True
         self._send(held)
@@ -65,7 +86,7 @@ class Returns:
     def _send(self, held: _Held) -> None:
         sequence = held.publication.sequence
         if held.is_due and not held.is_sent and self._held.get(sequence) is held:
-            held.is_sent = self._say(m.Return(sequence, held.is_retry, held.reason))
+            held.is_sent = self._say(m.Return(sequence, held.is_retry, held.reason, held.tell is not None))
 
     def begin(self) -> None:
         """There is a link, perhaps another one: say what is not answered."""
@@ -77,7 +98,7 @@ class Returns:
         """The node has answered."""
         held = self._held.pop(returned.sequence, None)
         if held is not None:
-            if held.is_retry and not returned.parked:
+            if held.is_retry and held.tell is None and not returned.parked:
                 # Before it is counted as over: whoever looks whether all is done sees the one or the other.
                 self._hand_again(held.publication)
             self._let_go(held)
@@ -95,7 +116,10 @@ class Returns:
             self._let_go(self._held.pop(lost))
 
     def _let_go(self, held: _Held) -> None:
-        self.retries_over += held.is_retry
+        if held.tell is not None:
+            held.tell()
+        else:
+            self.retries_over += held.is_retry
 
     def holds_rejected(self, first: int, last: int) -> bool:
         """Whether something there was rejected, and is no dead letter yet."""

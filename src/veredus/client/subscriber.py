@@ -146,9 +146,10 @@ class AsyncSubscription:
                 yield publication
 
     async def _hand_out(self, sequence: int, batch: Batch) -> None:
-        if self._feed.note_handed(sequence, batch.redelivered_to):
+        add_waiter = self._feed.hand_out(sequence, batch.redelivered_to)
+        if add_waiter is not None:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.channel.add_handed_waiter(sequence, teller_of(done))
+            add_waiter(teller_of(done))
             await done
             self._feed.check_handed()
 

@@ -151,8 +151,7 @@ class SubscriptionChannel:
         self._floor = 0
         self._filters = Filters(wanted.filter, wanted.is_durable, wanted.until)
         self._part_end = wanted.until
-        self._next = 0
-        """Where it goes on behind the part that has ended, while this link lasts."""
+        self._next = 0  # where it goes on behind the part that has ended, while this link lasts
 
     # ── attach ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -327,6 +326,7 @@ class SubscriptionChannel:
             self._attached.set_exception(error)
             self._attached.exception()
         self._filters.fail(error)
+        self.returns.end()
         waiters, self._settle_waiters = self._settle_waiters, []
         handed, self._handed_waiters = self._handed_waiters, []
         for _, tell in (*waiters, *handed):

@@ -138,7 +138,7 @@ class Audit:
                 continue
             if sequence in view.rejected:
                 continue
-            count = view.retried.get(sequence, 0)
+            count = view.taken_again.get(sequence, 0)
             count += sum(sequence <= session.handed_to and sequence in session.pushed for session in view.sessions)
             if count < view.attempts_max and not self._world.may_forget(view.stream.name):
                 where = f"{view.stream.name}/{sequence} ({identity})"

@@ -199,7 +199,7 @@ _ASKED: dict[type, Callable[[Any], object]] = {
     x.SessionClosed: lambda f: c.CloseRequested(f.session),
     x.SubscribeRequested: _subscribe,
     x.CreditGranted: lambda f: c.CreditRequested(f.session, f.size),
-    x.ReturnRequested: lambda f: c.MessageRequested(f.session, m.Return(f.sequence, f.is_retry, f.reason)),
+    x.ReturnRequested: lambda f: c.MessageRequested(f.session, m.Return(f.sequence, f.is_retry, f.reason, f.is_taken)),
     x.HandedOut: lambda f: c.HandedOut(f.session, f.sequence),
     x.SettleRequested: lambda f: c.SettleRequested(f.session, f.ranges),
     x.FilterChangeRequested: lambda f: c.MessageRequested(f.session, m.ChangeFilter(f.filter, f.position)),

@@ -136,10 +136,12 @@ class Oracles(WayIn):
                 self._hear_subscribe(session, fact)
             case HandedOut(session, sequence) if session in self._views:
                 self._views[session][1].handed_to = max(self._views[session][1].handed_to, sequence)
-            case ReturnRequested(session, sequence, is_retry) if session in self._views:
+            case ReturnRequested(session, sequence, is_retry, _, is_taken) if session in self._views:
                 view = self._views[session][0]
-                given_back = view.retried if is_retry else view.rejected
-                given_back[sequence] = given_back.get(sequence, 0) + 1
+                if is_taken:
+                    view.taken_again[sequence] = view.taken_again.get(sequence, 0) + 1
+                elif not is_retry:
+                    view.rejected[sequence] = None
             case SettleRequested(session, ranges):
                 self._hear_settle(session, ranges)
             case FilterChangeRequested(session, wanted, position) if session in self._views:

@@ -109,6 +109,7 @@ class SubscriberProcess(Peer):
         self._stream = subscriber.known if self.die.chance(0.5) else None
         """The incarnation and the term that it knows the stream under."""
         self._request = 0
+        self._given_back: dict[int, None] = {}
 
     def attach(self) -> None:
         """Ask for the cursor, under the epoch that this process was granted."""
@@ -259,6 +260,14 @@ class SubscriberProcess(Peer):
             is_retry = self.die.chance(0.6)
             self.world.counts["retried" if is_retry else "rejected"] += 1
             self.ask(ReturnRequested(CHANNEL, sequence, is_retry, "" if is_retry else "rejected"))
+            if is_retry and self.die.chance(0.7):
+                self._given_back[sequence] = None
+                self.later(self.die.spread(MICROSECOND, SECOND), lambda: self._take_again(sequence))
+
+    def _take_again(self, sequence: int) -> None:
+        """It is handed out again, where this process did not get it in another way meanwhile."""
+        if self._is_granted and self._given_back.pop(sequence, 0) is None:
+            self.ask(ReturnRequested(CHANNEL, sequence, is_retry=True, is_taken=True))
 
     def _settle(self) -> None:
         if not self._worked or not self._is_granted:

@@ -174,10 +174,10 @@ class SubscriptionView:
     attempts_max: int = 0
     parked_to: str = ""
     sessions: list[SessionView] = field(default_factory=list)
-    retried: dict[int, int] = field(default_factory=dict)
-    """How often each was given back to be tried again."""
-    rejected: dict[int, int] = field(default_factory=dict)
-    """How often each was given back for good."""
+    taken_again: dict[int, int] = field(default_factory=dict)
+    """How often each was handed out once more after it was given back."""
+    rejected: dict[int, None] = field(default_factory=dict)
+    """Those that were given back for good."""
     missing: list[Span] = field(default_factory=list)
     """What was told to be missing in sessions that are forgotten."""
     pushed: dict[int, None] = field(default_factory=dict)

@@ -28,14 +28,17 @@ class ConfirmHanded:
 class ReturnRequested:
     """The application gives back what it was handed at `sequence`, and does not settle it.
 
-    `is_retry`: it is about to be handed it again: that attempt has ended, and counts. Else it never wants it again, for
-    this `reason`: it becomes a dead letter now. Answered by `ConfirmReturned`, or a `Refuse` that names the sequence.
+    `is_retry`: it wants to be handed it again: that attempt has ended, and counts. Else it never wants it again, for
+    this `reason`: it becomes a dead letter now. `is_taken`: it takes again what it gave back to be tried again; until
+    then no attempt is under way. Each of these may be said more than once. Answered by `ConfirmReturned`, or a `Refuse`
+    that names the sequence.
     """
 
     session: int
     sequence: int
     is_retry: bool
     reason: str = ""
+    is_taken: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,8 @@ class SubscriptionOpened(msgspec.Struct, frozen=True, tag="subscription"):
     """The principal whose subscription it is, "" for nobody in particular."""
     before: tuple[tuple[Filter, int], ...] = ()
     """The filters of before, each with the last sequence that it counts for, as far as that is above the floor."""
+    returned: tuple[int, ...] = ()
+    """What the application of now gave back to be tried again, and has not taken again."""
 
 
 class SubscriptionSettled(msgspec.Struct, frozen=True, tag="settled"):

@@ -154,7 +154,7 @@ class Parking:
 
     def _reopen(self, subscription: Subscription, runs: tuple[tuple[int, int], ...]) -> None:
         for first, last in runs:
-            subscription.ledger.reopen(first, last)
+            subscription.reopen(first, last)
 
 
 @dataclass(slots=True)

@@ -47,7 +47,10 @@ class Returning:
             self._refuse(
                 event, "no-dead-letters", "this subscription has no stream for dead letters: subscribe with parked_to"
             )
-        elif event.is_retry and not subscription.count_attempt(event.sequence):
+        elif event.is_taken:
+            subscription.hand_again(event.sequence)
+            self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=False))
+        elif event.is_retry and not subscription.take_back(event.sequence):
             self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=False))
         else:
             self._read(event, flow, now)
@@ -74,7 +77,7 @@ class Returning:
             self.miss(event, "damaged")
         elif not subscription.is_unsettled(sequence):
             self._orders.say(ConfirmReturned(event.session, sequence, is_parked=True))
-        elif not subscription.ledger.settle(sequence, sequence):
+        elif not subscription.settle_one(sequence):
             self._refuse(
                 event,
                 "too-many-ranges",

@@ -24,7 +24,7 @@ from veredus.matching import Filter
 
 from .exchange import EVERYTHING
 from .facts import CursorMoved, SubscriptionOpened, SubscriptionRenewed, SubscriptionSettled
-from .ranges import between, cursor_of, joined, without
+from .ranges import between, cursor_of, is_in, joined, without
 
 
 class Subscription:
@@ -57,6 +57,7 @@ class Subscription:
         "pushed_known",
         "pushed_to",
         "renewed_us",
+        "returned",
         "session",
         "start",
         "stream_id",
@@ -92,6 +93,7 @@ class Subscription:
         self.mode = fact.mode
         self.attempts_max = fact.attempts_max
         self.attempts = fact.attempts
+        self.returned = dict.fromkeys(fact.returned)
         self.parked_to = fact.parked_to
         self.opened_us = fact.opened_us
         self.start = fact.start
@@ -169,6 +171,7 @@ class Subscription:
             wish=self.wish,
             owner=self.owner,
             before=tuple(earlier for earlier in self.before if earlier[1] > self.floor),
+            returned=tuple(sequence for sequence in self.returned if sequence > self.floor),
         )
 
     @classmethod
@@ -262,6 +265,7 @@ class Subscription:
         """What lies from `sequence` on means something else now: nobody has tried it."""
         self.handed_to = min(self.handed_to, sequence - 1)
         self.attempts = self._attempts_below(sequence)
+        self.returned = {place: None for place in self.returned if place < sequence}
 
     def _attempts_below(self, sequence: int) -> tuple[tuple[int, int, int], ...]:
         return tuple((a, min(b, sequence - 1), count) for a, b, count in self.attempts if a < sequence)
@@ -324,6 +328,7 @@ class Subscription:
             handed_to=max(self.floor, self.handed_to) if is_same and is_filter_kept else self.floor,
             attempts_max=attempts_max,
             attempts=() if not is_filter_kept else self.attempts if is_same else self._tried(),
+            returned=opened.returned if is_same and is_filter_kept else (),
             parked_to=parked_to,
             owner=owner,
         )
@@ -337,6 +342,7 @@ class Subscription:
         self.filter_sequence = fact.filter_sequence
         self.before = fact.before
         self.attempts = fact.attempts
+        self.returned = dict.fromkeys(fact.returned)
         self.floor_durable = max(self.floor_durable, fact.floor)
         self.epoch = fact.epoch
         self.incarnation = fact.incarnation
@@ -360,10 +366,14 @@ class Subscription:
         counted: list[tuple[int, int, int]] = []
         handed_to = max(self.floor, self.handed_to)
         reached = max(handed_to, max((last for _, last, _ in self.attempts), default=0))
+        returned = joined((sequence, sequence) for sequence in self.returned)
         for first, last in between(self.floor + 1, reached, self.settled_ranges()):
-            counted += self._attempts_in(first, min(last, handed_to), 1)
-            counted += self._attempts_in(max(first, handed_to + 1), last, 0)
-        return tuple(counted)
+            under_way = between(first, min(last, handed_to), returned)
+            for a, b in under_way:
+                counted += self._attempts_in(a, b, 1)
+            for a, b in between(first, last, under_way):
+                counted += self._attempts_in(a, b, 0)
+        return tuple(sorted(counted))
 
     def _attempts_in(self, first: int, last: int, more: int) -> list[tuple[int, int, int]]:
         """The attempts at `first` to `last`, and `more` of them, in ascending ranges; never tried ones are left out."""
@@ -381,15 +391,41 @@ class Subscription:
         return counted
 
     def is_unsettled(self, sequence: int) -> bool:
-        """Whether this waits for settlement."""
-        return self.ledger.is_unsettled(sequence)
+        """Whether this waits for settlement, of what was pushed to this session or to one before."""
+        if sequence < self.ledger.position:
+            return self.ledger.is_unsettled(sequence)
+        return sequence <= self.pushed_to and not is_in(sequence, self.excluded)
 
-    def count_attempt(self, sequence: int) -> bool:
-        """One more attempt at this has ended; whether that was the last that it may have."""
+    def settle_one(self, sequence: int) -> bool:
+        """This is done with, though this session may not have been pushed it yet; returns whether it is."""
+        if sequence < self.ledger.position:
+            return self.ledger.settle(sequence, sequence)
+        self.exclude(sequence, sequence)
+        return True
+
+    def reopen(self, first: int, last: int) -> None:
+        """What counted as done with is unsettled after all."""
+        self.excluded = without(self.excluded, ((first, last),))
+        if first < self.ledger.position:
+            self.ledger.reopen(first, last)
+
+    def take_back(self, sequence: int) -> bool:
+        """The attempt at this has ended, and none is under way; whether that was the last that it may have."""
+        if sequence not in self.returned:
+            self.count_attempt(sequence)
+        if self.attempts_max:
+            self.returned[sequence] = None
+        return 0 < self.attempts_max <= self.attempts_at(sequence)
+
+    def hand_again(self, sequence: int) -> None:
+        """The application takes again what it gave back: another attempt is under way."""
+        self.returned.pop(sequence, None)
+
+    def count_attempt(self, sequence: int) -> None:
+        """One more attempt at this has ended."""
         others = tuple(part for part in self._attempts_but(sequence))
         count = self.attempts_at(sequence) + 1
         self.attempts = tuple(sorted((*others, (sequence, sequence, count))))
-        return 0 < self.attempts_max <= count
 
     def attempts_at(self, sequence: int) -> int:
         """How often applications have tried this, attempts that have ended."""

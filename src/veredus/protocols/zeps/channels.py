@@ -208,7 +208,7 @@ class Channels:
         said: Any = native.decode_message(frame)
         if self._used(frame, _Role.SUBSCRIPTION) is not None:
             session = session_of(self.link, frame.channel)
-            self._effects.append(x.ReturnRequested(session, said.sequence, said.retry, said.reason))
+            self._effects.append(x.ReturnRequested(session, said.sequence, said.retry, said.reason, said.taken))
 
     def _settle(self, frame: Frame) -> None:
         ranges = native.decode_settle(frame)

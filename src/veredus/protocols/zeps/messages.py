@@ -185,6 +185,7 @@ class Return(Message, frozen=True):
     sequence: Whole
     retry: bool = False
     reason: Text = ""
+    taken: bool = False
 
 
 class Returned(Message, frozen=True):
