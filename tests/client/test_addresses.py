@@ -32,3 +32,8 @@ def test_several_addresses_may_stand_in_one_text() -> None:
     assert [str(address) for address in parse_addresses(("a:1, b:2", "c:3"))] == ["a:1", "b:2", "c:3"]
     with pytest.raises(Misuse, match="at least one"):
         parse_addresses((" ",))
+
+
+def test_an_address_that_is_repeated_counts_once_and_the_order_stays() -> None:
+    addresses = parse_addresses(("b:1, a:1", "veredus://b:1", "veredus+tls://b:1", "a:1"))
+    assert [str(address) for address in addresses] == ["b:1", "a:1", "veredus+tls://b:1"]

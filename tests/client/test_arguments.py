@@ -1,6 +1,7 @@
 """A bad argument is told to its caller, before anything changes; nothing else on the connection notices."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 from datetime import timedelta
@@ -247,3 +248,47 @@ def test_a_request_that_was_sent_and_not_answered_is_in_doubt_unless_it_only_rea
         return codes
 
     assert asyncio.run(ask()) == ["in-doubt", "no-answer"]
+
+
+@pytest.mark.parametrize(
+    ("given", "argument"),
+    [
+        ((5, [b"x"]), "keys"),
+        (("k", [b"x"]), "keys"),
+        (([b"k"], None), "bodies"),
+        (([b"k"], {b"x"}), "bodies"),
+        (([b"k"], [b"x"], 5), "attributes"),
+        (([b"k"], [b"x"], None, 5), "event_times"),
+        (([b"k"], [b"x"], None, "now"), "event_times"),
+    ],
+)
+def test_lists_of_publications_that_are_none_are_named(
+    node: Embedded, stream: str, given: tuple[Any, ...], argument: str
+) -> None:
+    with node.publisher(stream) as publisher:
+        with pytest.raises(Misuse, match=f"{argument} must be a list") as error:
+            publisher.publish_many(*given)
+        assert error.value.details == {"argument": argument}
+        publisher.publish_many((b"k",), (b"x",), ({},), iter([None]))
+
+
+@pytest.mark.parametrize(("when", "unit"), [(1_700_000_000, "seconds"), (1_700_000_000_000, "milliseconds")])
+def test_a_start_by_time_that_looks_like_another_unit_is_refused(when: int, unit: str) -> None:
+    with pytest.raises(Misuse, match=f"as a start looks like {unit}"):
+        veredus.since(when)
+    veredus.since(when * (1_000_000 if unit == "seconds" else 1_000))
+
+
+def test_an_address_that_does_not_accept_the_connection_is_said_to_have_been_tried() -> None:
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        address = full.getsockname()
+        waiting = [socket.socket() for _ in range(3)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(address)
+        with pytest.raises(veredus.Unavailable, match="the connection was not accepted in time"):
+            veredus.connect(f"127.0.0.1:{address[1]}", timeout_s=0.3)
+        for one in waiting:
+            one.close()

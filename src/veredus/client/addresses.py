@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from veredus.kernel.errors import Misuse
@@ -16,7 +16,7 @@ _SCHEMES = ("veredus", "veredus+tls", "unix")
 class Address:
     """One place to find a node: a Unix socket's `path`, or `host` and `port`, perhaps by TLS."""
 
-    text: str
+    text: str = field(compare=False)
     host: str = ""
     port: int = 0
     path: str = ""
@@ -46,11 +46,13 @@ def parse_address(text: str) -> Address:
 
 
 def parse_addresses(texts: tuple[str, ...]) -> tuple[Address, ...]:
-    """The addresses that these texts name, each one or several with commas between. Raises `Misuse("bad-address")`."""
+    """The addresses that these texts name, each one or several with commas between; one that comes again counts once.
+    Raises `Misuse("bad-address")`.
+    """
     for text in texts:
         if not isinstance(text, str):
             raise Misuse("bad-address", f"an address is text, e.g. veredus://127.0.0.1:7071, not {text!r}")
     addresses = tuple(parse_address(part.strip()) for text in texts for part in text.split(",") if part.strip())
     if not addresses:
         raise Misuse("bad-address", "name at least one address of a node, e.g. veredus://127.0.0.1:7071")
-    return addresses
+    return tuple(dict.fromkeys(addresses))

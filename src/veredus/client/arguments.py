@@ -6,7 +6,7 @@ The node looks again, and refuses the one request; but a caller learns here whic
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from difflib import get_close_matches
 from typing import Any
 
@@ -24,6 +24,8 @@ _STARTS = {
     "last": "tail(1)", "tail": "tail(count)",
 }  # fmt: skip
 """What people say elsewhere, and what it is here."""
+OTHER_UNITS = ((10**9, 10**10, "seconds"), (10**12, 4 * 10**12, "milliseconds"))
+"""Numbers that are a time of these decades in another unit, and in microseconds one of early 1970."""
 _CALLER_LEVEL = 4
 """Where the application is, seen from `filter_of`: behind `wanted_of` and `subscribe`."""
 
@@ -56,6 +58,24 @@ def check_seconds(argument: str, value: object, *, may_be_none: bool = True) -> 
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise Misuse("bad-argument", f"{argument} must be a number from 0, not {shown(value)}", argument=argument)
+
+
+def check_list(argument: str, value: object) -> None:
+    """Raise `Misuse` unless this is a list of values, or something else that has a length and an order."""
+    is_one = isinstance(value, str | bytes | bytearray | memoryview | Mapping | Set)
+    if is_one or not (hasattr(value, "__len__") and hasattr(value, "__iter__")):
+        raise Misuse("bad-argument", f"{argument} must be a list, not {shown(value)}", argument=argument)
+
+
+def check_unit(what: str, when: int, code: str) -> None:
+    """Raise `Misuse` for microseconds since the Unix epoch that are a time of these decades in another unit."""
+    for least, end, unit in OTHER_UNITS:
+        if least <= when < end:
+            message = (
+                f"{when} as {what} looks like {unit}: give microseconds since the Unix epoch, or an aware"
+                " datetime, which may also be one of early 1970"
+            )
+            raise Misuse(code, message)
 
 
 def check_choice(argument: str, value: object, choices: Iterable[str | None], *, code: str = "bad-argument") -> None:

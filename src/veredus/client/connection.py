@@ -187,7 +187,7 @@ class Connection:
         self._request = 0
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._keeper: asyncio.Task[None] | None = None
-        self._reason = "no address was tried yet"
+        self._reason = "the connection was not accepted in time"
         self._sends: list[Octets] = []
         self._is_send_scheduled = False
         connections.add(self)

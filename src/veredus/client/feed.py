@@ -22,11 +22,12 @@ from veredus.protocols.zeps import messages as m
 from veredus.streams.exchange import SettleMode
 
 from .arguments import check_seconds, check_text, check_whole, shown
+from .arrivals import Arrival, Delivery
 from .publication import Batch, Interest, Publication, Run, batches_in
 from .publishing import Waiter
 from .ranges import Range, joined
 from .returns import REASON_SIZE_MAX, RETRIES_MAX
-from .subscribing import SEQUENCE_MAX, Delivery, Gap, Settleable, SubscriptionChannel
+from .subscribing import SEQUENCE_MAX, Gap, Settleable, SubscriptionChannel
 
 
 class Feed:
@@ -168,7 +169,7 @@ class Feed:
             self._owe(self._delivery)
         return None
 
-    def _open(self, item: Delivery | m.Progress | m.Gap | m.End) -> None:
+    def _open(self, item: Arrival) -> None:
         channel = self.channel
         match item:
             case Delivery():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias
@@ -14,7 +14,7 @@ from veredus.kernel.errors import Misuse
 from veredus.kernel.names import KEY_SIZE_MAX
 from veredus.kernel.octets import Octets
 
-from .arguments import shown
+from .arguments import check_list, check_unit, shown
 
 Attributes: TypeAlias = Mapping[str, AttributeValue | None]
 EventTime: TypeAlias = datetime | int
@@ -26,8 +26,6 @@ Policy: TypeAlias = Literal["wait", "fail", "drop"]
 """What to do when no more can be held, or no node is there: wait, raise `Unavailable`, or drop and count."""
 POLICIES = ("wait", "fail", "drop")
 OCTET_KINDS: frozenset[object] = frozenset((bytes, str, bytearray, memoryview))
-OTHER_UNITS = ((10**9, 10**10, "seconds"), (10**12, 4 * 10**12, "milliseconds"))
-"""Numbers that are a time of these decades in another unit, and in microseconds one of early 1970."""
 PLAIN_KEY_SIZE = KEY_SIZE_MAX // 4
 """A key of so many characters fits, whatever they take in UTF-8."""
 
@@ -104,6 +102,12 @@ def listed_of(
     limits: BatchLimits,
 ) -> tuple[Listed, int]:
     """Publications given as lists of one length, and the size of their bodies in bytes. Raises `Misuse`."""
+    check_list("keys", keys)
+    check_list("bodies", bodies)
+    if attributes is not None and not isinstance(attributes, Mapping):
+        check_list("attributes", attributes)
+    if event_times is not None and not isinstance(event_times, Iterator):
+        check_list("event_times", event_times)
     count = len(bodies)
     for mapping in () if attributes is None else attributes:
         if mapping is not None and type(mapping) is not dict:
@@ -134,11 +138,5 @@ def event_time_us(when: EventTime) -> int:
     if type(when) is not int or not EVENT_TIME_MIN_US <= when <= EVENT_TIME_MAX_US:
         message = f"an event time must be an aware datetime or whole microseconds, of the years 1 to 9999, not {when!r}"
         raise Misuse("bad-event-time", message)
-    for least, end, unit in OTHER_UNITS:
-        if least <= when < end:
-            message = (
-                f"{when} as an event time looks like {unit}: give microseconds since the Unix epoch, or an aware"
-                " datetime, which may also be one of early 1970"
-            )
-            raise Misuse("bad-event-time", message)
+    check_unit("an event time", when, "bad-event-time")
     return when

@@ -8,6 +8,8 @@ from veredus.delivery.publication import microseconds_of
 from veredus.kernel.errors import Misuse
 from veredus.streams.exchange import Start, StartKind
 
+from .arguments import check_unit
+
 
 def beginning() -> Start:
     """From everything kept."""
@@ -32,7 +34,8 @@ def at(sequence: int) -> Start:
 def since(when: datetime | timedelta | int) -> Start:
     """At the first publication appended at `when` or later.
 
-    An aware datetime, a timedelta before now, or microseconds since the Unix epoch. Raises `Misuse("bad-start")`.
+    An aware datetime, a timedelta before now, or microseconds since the Unix epoch. Raises `Misuse("bad-start")`,
+    also for a number that looks like seconds or milliseconds.
     """
     if isinstance(when, timedelta):
         try:
@@ -42,6 +45,8 @@ def since(when: datetime | timedelta | int) -> Start:
     if not isinstance(when, datetime) and type(when) is not int:
         message = f"since takes an aware datetime, a timedelta before now or microseconds since 1970, not {when!r}"
         raise Misuse("bad-start", message)
+    if isinstance(when, int):
+        check_unit("a start", when, "bad-start")
     try:
         return Start(StartKind.TIME, max(0, when if isinstance(when, int) else microseconds_of(when)))
     except ValueError as error:

@@ -36,6 +36,7 @@ from veredus.protocols.zeps.client_exchange import (
 )
 from veredus.streams.exchange import SettleMode, Start, StartKind
 
+from .arrivals import Arrival, Arrivals, Delivery
 from .connection import TRANSIENT, Connection, Told, error_of
 from .filters import Filters
 from .publication import Batch, Publication
@@ -91,23 +92,13 @@ class Wanted:
         return bool(self.subscriber)
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """Whole records that were pushed; `size` bytes of credit of the link of that count went with them."""
-
-    records: memoryview
-    redelivered_to: int
-    size: int
-    link_count: int
-
-
 class SubscriptionChannel:
     """Owns a subscription's place on the connection, its queue, and what of its settlements is not confirmed."""
 
     def __init__(self, connection: Connection, wanted: Wanted) -> None:
         """A subscription of `connection`; to be made in the connection's loop."""
         self.wanted = wanted
-        self.queue: deque[Delivery | m.Progress | m.Gap | m.End] = deque()
+        self.queue = Arrivals()
         self.sources: dict[int, str] = {}
         self.failure: VeredusError | None = None
         self.grant: m.Subscribed | None = None
@@ -234,8 +225,8 @@ class SubscriptionChannel:
             case TellClosed():
                 self._channel = 0
 
-    def _queue(self, item: Delivery | m.Progress | m.Gap | m.End) -> None:
-        self.queue.append(item)
+    def _queue(self, item: Arrival) -> None:
+        self.queue.put(item)
         self._tell_arrived()
 
     def _tell_arrived(self) -> None:

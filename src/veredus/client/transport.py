@@ -22,6 +22,8 @@ LINK = 1
 CONNECT_TIMEOUT_S = 5.0
 WRITE_BUFFER_SIZE_MAX = 16 << 20
 _GREETING_SIZE = 260
+FRAME_COUNT_MAX = 1_000
+"""Who sends more frames than this in what is read at once sends small ones, each of which takes its time."""
 
 
 class NodeSocket(asyncio.BufferedProtocol):
@@ -71,11 +73,24 @@ class NodeSocket(asyncio.BufferedProtocol):
             frames = self.parser.buffer_updated(nbytes)
             if frames or self.parser.fault is not None:
                 self._tell(FramesReceived(LINK, frames, self.parser.fault))
+            if len(frames) > FRAME_COUNT_MAX:
+                self._let_others_go()
             return
         taken = bytes(self._buffer[:nbytes])
         self._answer += taken
         self._is_agreed = self._answer == ATTACH_OK
         self._tell(Received(LINK, taken))
+
+    def _let_others_go(self) -> None:
+        """Read on in the loop's next turn: it would read many times at once, and nobody else had a turn meanwhile."""
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         """The node writes no more; nor do we then."""

@@ -1,0 +1,38 @@
+"""What a subscription was pushed and its subscriber has not taken, in its order.
+
+What is delivered is bounded by credit. Of what a node says beside that, only the last word about a place is kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from veredus.protocols.zeps import messages as m
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Whole records that were pushed; `size` bytes of credit of the link of that count went with them."""
+
+    records: memoryview
+    redelivered_to: int
+    size: int
+    link_count: int
+
+
+Arrival: TypeAlias = Delivery | m.Progress | m.Gap | m.End
+
+
+class Arrivals(deque[Arrival]):
+    """The loop puts and clears, the subscriber's thread takes by `popleft`."""
+
+    def put(self, item: Arrival) -> None:
+        """Let this be the next; it takes the place of a word before it that says less of the same."""
+        if isinstance(item, m.Progress | m.End):
+            with suppress(IndexError):  # it is empty, or the subscriber's thread has just taken the last one
+                if type(self[-1]) is type(item):
+                    self.pop()
+        self.append(item)
