@@ -16,8 +16,7 @@ Invariants
     (1) `TellLinkClosed` is the last thing that is told, and is told once.
     (2) A channel's opening is answered once: `TellOpened` or `TellClosed`; after `TellClosed` nothing is told of it.
     (3) What is asked on a channel that is over is dropped: its end was told.
-    (4) A node that says what it likes makes us keep no more than we have asked for: what is delivered is bounded by
-        credit, what is said beside it by `UNFED_MAX`, and endless PINGs are not all answered.
+    (4) What a node says without end is bounded: deliveries by credit, all else by `bounds`.
 Source: the design, sections 2 and 5; docs/reference/wire/native.md.
 """
 
@@ -37,6 +36,7 @@ from veredus.kernel.symbol import Symbol
 
 from . import frames, native
 from . import messages as m
+from .bounds import PONGS_PER_SILENCE, check_size, unfed_with
 from .client_exchange import (
     CloseRequested,
     CreditRequested,
@@ -64,12 +64,6 @@ _LOST = "link-lost"
 SECOND_NS = 1_000_000_000
 DELIVER_SLACK_SIZE = 2 << 20
 """A DELIVER may hold this much beside the largest record."""
-MESSAGE_SIZE_MAX = 32 << 20
-"""A frame that is neither records nor ranges has at most so many bytes: it becomes objects many times its size."""
-UNFED_MAX = 1 << 16
-"""So many names of sources and gaps may be said of a channel between two deliveries."""
-PONGS_PER_SILENCE = 16
-"""So many PINGs are answered in the time after which a silent link is given up, however many come."""
 
 
 class ClientSettings(NamedTuple):
@@ -396,22 +390,15 @@ class ClientLink:
     def _take_message(self, frame: Frame, now: Now) -> None:
         is_answer = frame.channel == 0 and frame.kind == Kind.REPLY
         if is_answer or self._is_told(frame):
-            _check_size(frame)
+            check_size(frame)
             message = native.decode_message(frame)
-            if isinstance(message, m.Sources | m.Gap):
-                self._count_unfed(frame.channel, len(message.names) if isinstance(message, m.Sources) else 1)
+            if not is_answer:
+                channel = self._channels[frame.channel]
+                channel.unfed = unfed_with(channel.unfed, message, frame.channel)
             self._effects.append(TellMessage(frame.channel, message))
 
-    def _count_unfed(self, channel: int, count: int) -> None:
-        known = self._channels[channel]
-        known.unfed += count
-        if known.unfed > UNFED_MAX:
-            raise PeerFault(
-                "bad-frame", f"more than {UNFED_MAX} names and gaps were said of channel {channel} between deliveries"
-            )
-
     def _take_end(self, frame: Frame, now: Now) -> None:
-        _check_size(frame)
+        check_size(frame)
         cause: Any = native.decode_message(frame)
         is_final = isinstance(cause, m.Fencing) or cause.final
         channel = self._channels.get(frame.channel)
@@ -439,12 +426,6 @@ class ClientLink:
         """Repeat the invariants."""
         assert (self._phase is _Phase.OPEN) or not self._channels
         assert len(self._channels) <= self._channel_count_max
-
-
-def _check_size(frame: Frame) -> None:
-    if frame.size > MESSAGE_SIZE_MAX:
-        name = native.name_of(frame.kind)
-        raise PeerFault("bad-frame", f"a {name} frame may have {MESSAGE_SIZE_MAX} bytes, this one has {frame.size}")
 
 
 def _not_open_fault(frame: Frame) -> PeerFault:
