@@ -1,4 +1,4 @@
-"""What a client takes of what a node says beside what it has asked for: a broken node, or a hostile one, says it for ever.
+"""What a client takes of what a node says unasked: a broken node, or a hostile one, says it for ever.
 
 Source: docs/reference/wire/native.md.
 """
