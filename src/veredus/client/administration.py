@@ -35,7 +35,7 @@ class AsyncStreams:
         self._connection = connection
 
     async def create(self, name: str, **config: Any) -> dict[str, Any]:
-        """Create a stream, unless it is there with the same configuration; its description.
+        """Create a stream, and return its description. If it exists with the same configuration, nothing changes.
 
         `config`: `retention_age` (a timedelta, or text: "7d") or `retention_age_s`; `retention_size` and `lag_size_max`
         (bytes, or text: "10 GiB"); `retention_count`; `sources_max`. Raises `Misuse("bad-config")`, and `Refused` when
@@ -53,19 +53,19 @@ class AsyncStreams:
         return dict(await self._connection.ask("stream.show", name=name))
 
     async def trim(self, name: str, floor: int) -> dict[str, Any]:
-        """Keep nothing below the sequence `floor`, at most the one behind the newest; its description afterwards.
+        """Delete all publications below the sequence `floor`; returns the new description of the stream.
 
-        A `floor` beyond that deletes everything. No publication that comes later is deleted.
+        A `floor` after the newest publication deletes everything; it does not delete later publications.
         """
         check_whole("floor", floor)
         return dict(await self._connection.ask("stream.trim", name=name, floor=floor))
 
     async def alter(self, name: str, **config: Any) -> dict[str, Any]:
-        """Change what of its configuration is named, as in `create`, from now on; its description afterwards."""
+        """Change the given settings of the stream, as in `create`; returns its new description."""
         return dict(await self._connection.ask("stream.alter", name=name, config=_config_of(config)))
 
     async def delete(self, name: str) -> None:
-        """Delete the stream, and all that hangs on it."""
+        """Delete the stream with its publications, sources and subscriptions."""
         await self._connection.ask("stream.delete", name=name)
 
 
@@ -111,11 +111,11 @@ class AsyncSinks:
         return await _all_rows(self._connection, "sink.list")
 
     async def stages(self) -> builtins.list[dict[str, Any]]:
-        """The open stages of all sinks, by number: rows that no commit has made visible yet."""
+        """The open stages of all sinks, by number: rows that are not committed yet."""
         return await _all_rows(self._connection, "stage.list")
 
     async def drop_stages(self, sink: str) -> builtins.list[int]:
-        """Drop a sink's open stages, whoever writes them; their numbers."""
+        """Drop all open stages of a sink, even if a program still writes them; returns their numbers."""
         dropped: builtins.list[int] = (await self._connection.ask("stage.drop", sink=sink))["dropped"]
         return dropped
 
@@ -128,17 +128,17 @@ class AsyncSubscriptions:
         self._connection = connection
 
     async def list(self, stream: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
-        """Where each stands; of one stream or of all, of one name or of any."""
+        """The position of each; of one stream or of all, with this name or any."""
         given = {"stream": stream, "name": name}
         arguments = {argument: value for argument, value in given.items() if value is not None}
         return await _all_rows(self._connection, "subscription.list", **arguments)
 
     async def show(self, stream: str, subscriber: str, name: str = "main") -> dict[str, Any]:
-        """Where it stands, its flow, its credit, and what it waits for."""
+        """Its position, its flow, its credit, and what it waits for."""
         return dict(await self._connection.ask("subscription.show", stream=stream, subscriber=subscriber, name=name))
 
     async def advance(self, stream: str, subscriber: str, name: str, floor: int) -> int:
-        """Have everything up to `floor` settled, which was read by other means; where the cursor's floor is then.
+        """Settle everything up to the sequence `floor`, which the program has read in another way; the new floor.
 
         Raises `Refused("subscription-in-use")` while it has an owner.
         """
@@ -146,5 +146,5 @@ class AsyncSubscriptions:
         return int((await self._connection.ask("subscription.advance", stream=stream, **given))["floor"])
 
     async def remove(self, stream: str, subscriber: str, name: str = "main") -> None:
-        """Remove its cursor; its owner is told."""
+        """Remove the subscription with its cursor; the node informs its subscriber."""
         await self._connection.ask("subscription.remove", stream=stream, subscriber=subscriber, name=name)

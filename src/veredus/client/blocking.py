@@ -41,12 +41,12 @@ class Node:
 
     @property
     def name(self) -> str:
-        """What the node calls itself."""
+        """The name of the node (`node.name`)."""
         return self._node.name
 
     @property
     def principal(self) -> str:
-        """Whom the node takes this client for."""
+        """The principal as which this client is authenticated."""
         return self._node.principal
 
     def publisher(
@@ -84,7 +84,7 @@ class Node:
         attempts_max: int = 0,
         parked_to: str = "",
     ) -> Subscription:
-        """Take what `stream` holds and will hold; as `AsyncNode.subscribe`. To be closed, or entered."""
+        """Subscribe to `stream`; as `AsyncNode.subscribe`. To be closed, or entered."""
         wanted = wanted_of(
             stream, subscriber, name, keys, where, start, until, mode, window_size, on_gap, attempts_max, parked_to
         )
@@ -101,7 +101,7 @@ class Node:
         on_gap: GapPolicy = "raise",
         silence_s: float = SILENCE_S,
     ) -> Reception:
-        """Take what `stream` holds and will hold: live by multicast from `group`, the rest from this node's journal.
+        """Receive `stream`: new publications by multicast from `group`, the rest from this node's journal.
 
         `group`: `host:port`, as the node's `multicast.group`. `interface`: the IPv4 address of the one that joins it.
         `silence_s`: ask the node what there is after so long without a datagram. To be closed, or entered.
@@ -128,7 +128,7 @@ class Node:
         return Sink(self._thread, self._node, name)
 
     def redrive(self, letters: str) -> dict[str, int]:
-        """Move the dead letters in the stream `letters` back to where they came from, each once; how many went where.
+        """Move the dead letters in the stream `letters` back, each exactly once; returns the count by stream.
 
         Raises `Refused("letters-lost")` where it cannot be known any more what was moved.
         """
@@ -164,7 +164,7 @@ class Streams:
         self._streams = node.streams
 
     def create(self, name: str, **config: Any) -> dict[str, Any]:
-        """Create a stream, unless it is there with the same configuration; as `AsyncStreams.create`."""
+        """Create a stream; as `AsyncStreams.create`."""
         return self._thread.run(self._streams.create(name, **config))
 
     def list(self) -> list[dict[str, Any]]:
@@ -176,15 +176,15 @@ class Streams:
         return self._thread.run(self._streams.show(name))
 
     def trim(self, name: str, floor: int) -> dict[str, Any]:
-        """Keep nothing below the sequence `floor`; as `AsyncStreams.trim`."""
+        """Delete all publications below the sequence `floor`; as `AsyncStreams.trim`."""
         return self._thread.run(self._streams.trim(name, floor))
 
     def alter(self, name: str, **config: Any) -> dict[str, Any]:
-        """Change what of its configuration is named, from now on; its description afterwards."""
+        """Change the given settings of the stream; as `AsyncStreams.alter`."""
         return self._thread.run(self._streams.alter(name, **config))
 
     def delete(self, name: str) -> None:
-        """Delete the stream, and all that hangs on it."""
+        """Delete the stream with its publications, sources and subscriptions."""
         self._thread.run(self._streams.delete(name))
 
 
@@ -201,11 +201,11 @@ class Sinks:
         return self._thread.run(self._sinks.list())
 
     def stages(self) -> builtins.list[dict[str, Any]]:
-        """The open stages of all sinks, by number: rows that no commit has made visible yet."""
+        """The open stages of all sinks, by number: rows that are not committed yet."""
         return self._thread.run(self._sinks.stages())
 
     def drop_stages(self, sink: str) -> builtins.list[int]:
-        """Drop a sink's open stages, whoever writes them; their numbers."""
+        """Drop all open stages of a sink, even if a program still writes them; returns their numbers."""
         return self._thread.run(self._sinks.drop_stages(sink))
 
 
@@ -218,22 +218,22 @@ class Subscriptions:
         self._subscriptions = node.subscriptions
 
     def list(self, stream: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
-        """Where each stands; of one stream or of all, of one name or of any."""
+        """The position of each; of one stream or of all, with this name or any."""
         return self._thread.run(self._subscriptions.list(stream, name))
 
     def show(self, stream: str, subscriber: str, name: str = "main") -> dict[str, Any]:
-        """Where it stands, its flow, its credit, and what it waits for."""
+        """Its position, its flow, its credit, and what it waits for."""
         return self._thread.run(self._subscriptions.show(stream, subscriber, name))
 
     def advance(self, stream: str, subscriber: str, name: str, floor: int) -> int:
-        """Have everything up to `floor` settled, which was read by other means; where the cursor's floor is then.
+        """Settle everything up to the sequence `floor`, which the program has read in another way; the new floor.
 
         Raises `Refused("subscription-in-use")` while it has an owner.
         """
         return self._thread.run(self._subscriptions.advance(stream, subscriber, name, floor))
 
     def remove(self, stream: str, subscriber: str, name: str = "main") -> None:
-        """Remove its cursor; its owner is told."""
+        """Remove the subscription with its cursor; the node informs its subscriber."""
         self._thread.run(self._subscriptions.remove(stream, subscriber, name))
 
 
@@ -244,7 +244,7 @@ class Stage(Publisher):
 
     @property
     def stage(self) -> int:
-        """The stage's number, which a commit names; it may be sent to another process."""
+        """The number of the stage, for the commit; another process may use it."""
         return self._channel.stage
 
 
@@ -259,7 +259,7 @@ class Run:
 
     @property
     def epoch(self) -> int:
-        """What names the run among its sink's; another process joins it by this."""
+        """The epoch of the run; another process joins the run with it."""
         return self._run.epoch
 
     @property
@@ -269,7 +269,7 @@ class Run:
 
     @property
     def streams(self) -> tuple[tuple[str, int, int], ...]:
-        """What that commit touched: stream, first sequence, count."""
+        """What that commit wrote: stream, first sequence, count."""
         return self._run.streams
 
     def stage(self, stream: str, key: bytes | None = None, **options: Any) -> Stage:
@@ -280,18 +280,18 @@ class Run:
         return Stage(self._thread, self._node.connection, settings, attaching)
 
     def commit(self, commit_id: int, stages: Sequence[int | Stage], contents: Sequence[Content] = ()) -> Committed:
-        """Make these stages visible at once, in this order. `commit_id` only grows; what it did is not done again.
+        """Make these stages visible together, in this order. Commit ids grow; a repeated id changes nothing.
 
         `contents` as in `AsyncRun.commit`. Raises `Refused`: `commit-other-streams`, `commit-other-rows`.
         """
         return self._thread.run(self._run.channel.commit(commit_id, numbers_of(stages), contents))
 
     def drop(self, stages: Sequence[int | Stage]) -> None:
-        """Forget these stages; one that was committed stays committed."""
+        """Drop these stages; committed ones stay."""
         self._thread.run(self._run.channel.drop(numbers_of(stages)))
 
     def close(self) -> None:
-        """Let go of the run; what is staged stays."""
+        """Close the run; its stages stay."""
         self._thread.run(self._run.close())
 
     def __enter__(self) -> Self:

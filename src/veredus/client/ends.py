@@ -114,12 +114,12 @@ class Publisher(Intake):
 
     @property
     def last_number(self) -> int:
-        """The last number of this source that the stream had when the publisher attached; 0 for none."""
+        """The last number of this source in the stream when the publisher attached; 0 for none."""
         return self._channel.last_number
 
     @property
     def resume_token(self) -> bytes:
-        """The token that closed this source's last batch with one, when the publisher attached; b"" for none."""
+        """The last resume token of this source when the publisher attached; b"" for none."""
         return self._channel.resume_token
 
     @property
@@ -129,7 +129,7 @@ class Publisher(Intake):
 
     @property
     def taken_number(self) -> int:
-        """Everything up to this number is in the stream."""
+        """The last acknowledged number: this publication and all before it are in the stream."""
         return self._channel.taken_number
 
     # ── publish ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -178,7 +178,7 @@ class Publisher(Intake):
         return self._channel.receipt(number)
 
     def flush(self, resume_token: bytes = b"", wait: bool = True, timeout_s: float | None = None) -> Receipt | None:
-        """Send everything, and wait until the stream has it; the last publication's receipt, None where there is none.
+        """Send everything and wait until it is in the stream; the receipt of the last publication, or None.
 
         `resume_token` is stored together with the last publication, and comes back when the source attaches again. It
         needs `resume="token"`, and something published since the last one.
@@ -187,7 +187,7 @@ class Publisher(Intake):
         return self.wait(self.number, timeout_s) if wait and self.number > self.first_number else None
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Flush, and detach. Raises where something stays in doubt, and detaches all the same."""
+        """Flush and detach. If publications remain in doubt, it detaches and raises."""
         if self.failure is not None and self.failure.code in ("closed", "forked"):
             return
         try:
@@ -226,7 +226,7 @@ class Subscription:
         self.channel = thread.run(self._attach(connection, wanted))
         self._feed = Feed(self.channel, thread.call)
         self.settle: Callable[[Settleable], None] = self._feed.settle
-        """Settle up to a publication, a batch or a sequence; individually, these alone. The node journals it soon."""
+        """Settle a publication, a batch or a sequence; in order, everything before it too. Returns at once."""
 
     async def _attach(self, connection: Connection, wanted: Wanted) -> SubscriptionChannel:
         channel = SubscriptionChannel(connection, wanted)
@@ -236,12 +236,12 @@ class Subscription:
 
     @property
     def position(self) -> int:
-        """The sequence behind the last publication that was handed out."""
+        """The sequence after the last publication that the program has received."""
         return self._feed.position
 
     @property
     def is_ended(self) -> bool:
-        """Whether all before `until` was handed out."""
+        """Whether the program has received everything before `until`."""
         return self._feed.is_ended
 
     # ── take ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -304,20 +304,21 @@ class Subscription:
     # ── give back ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def retry(self, publication: Publication, delay_s: float = 0.0) -> None:
-        """Give a publication back, to be handed out again to this subscription after `delay_s`.
+        """Return a publication: this subscription gets it again after `delay_s` seconds.
 
-        The attempt counts. It stays unsettled; whoever subscribes next is pushed it at once, without the delay.
+        The attempt counts. The publication stays unsettled. If this process ends, the next one gets it at once, without
+        the delay.
         """
         self._feed.retry(publication, delay_s)
 
     def reject(self, publication: Publication, reason: str) -> None:
-        """Give a publication back for good: it is a dead letter now, in `parked_to`, with this reason."""
+        """Give a publication up: it becomes a dead letter in `parked_to`, with this reason."""
         self._feed.reject(publication, reason)
 
     # ── settle ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def wait_settled(self, what: Settleable | None = None, timeout_s: float | None = None) -> None:
-        """Wait until a settlement is journaled; all of them, where none is named. Raises `Unavailable("in-doubt")`."""
+        """Wait until the journal has a settlement, or all of them. Raises `Unavailable("in-doubt")`."""
         wanted = self._feed.range_of(what)
         signal = Signal()
         self._thread.call(lambda: self.channel.add_settle_waiter(wanted, signal.tell))
@@ -326,13 +327,13 @@ class Subscription:
         self.channel.check_settled(wanted)
 
     def change_filter(self, keys: str | Iterable[str] | None = None, where: str | None = None) -> int:
-        """Take another filter; the sequence from which on it counts."""
+        """Change the filter; returns the sequence from which the new filter applies."""
         filter_ = filter_of(keys, where) or filter_of((), None)
         assert filter_ is not None
         return self._thread.run(self._feed.change_filter(filter_))
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Wait for the settlements, and let go; a durable cursor stays where it is."""
+        """Wait for the settlements, then close; the cursor of a durable subscription stays."""
         channel = self.channel
         if channel.failure is not None and channel.failure.code in ("closed", "forked"):
             return

@@ -75,12 +75,12 @@ class AsyncNode:
 
     @property
     def name(self) -> str:
-        """What the node calls itself."""
+        """The name of the node (`node.name`)."""
         return "" if self.connection.welcome is None else self.connection.welcome.node
 
     @property
     def principal(self) -> str:
-        """Whom the node takes this client for."""
+        """The principal as which this client is authenticated."""
         return "" if self.connection.welcome is None else self.connection.welcome.principal
 
     def publisher(
@@ -96,12 +96,12 @@ class AsyncNode:
         linger_ms: float = 1.0,
         compression: Literal["zstd", "lz4"] | None = None,
     ) -> Opening[AsyncPublisher]:
-        """Publish to `stream` as `source`; without a name nothing recognises what is offered twice.
+        """Publish to `stream` as `source`. Without a source, the node recognises no duplicates.
 
-        `resume`: "number" goes on behind the last number that the stream has; "token" behind the resume token, for a
-        source that publishes again from where its token says: the stream recognises what it had. Then batches leave
-        when they are full or flushed. `on_full`, `on_gone`: what to do when the outbox is full, and when no node is
-        there. Raises what the node refuses with, when awaited or entered.
+        `resume`: with "number", the numbers continue after the last one in the stream. With "token", they continue
+        after the resume token: the source publishes again from there, and the node recognises duplicates. Batches are
+        then sent when they are full or flushed. `on_full`, `on_gone`: what to do if the outbox is full, or if no node
+        answers. Raises the refusal of the node when it is awaited or entered.
         """
         settings = PublisherSettings(
             stream, source, resume, on_full, on_gone, outbox_size_max, batch_size, linger_ms, compression
@@ -131,11 +131,11 @@ class AsyncNode:
         attempts_max: int = 0,
         parked_to: str = "",
     ) -> Opening[AsyncSubscription]:
-        """Take what `stream` holds and will hold, by key patterns and a condition.
+        """Subscribe to `stream`, from its history to new publications, with key patterns and a condition.
 
-        With a `subscriber` (and a `name`, "main" unless given) it is durable: the node keeps its cursor, `start` counts
-        only the first time, and what is settled is never pushed again. Without, it is ephemeral. `until`: end before
-        that sequence. `window_size`: how many bytes may be pushed ahead. `on_gap`: "raise", or what to call with it.
+        With a `subscriber` (and a `name`, "main" by default) it is durable: the node keeps its cursor, `start` has an
+        effect only the first time, and settled publications never come again. Without, it is ephemeral. `until`: end
+        before this sequence. `window_size`: how many bytes the node pushes ahead. `on_gap`: "raise", or a function.
         `attempts_max`: what was pushed so often and never settled is parked, in the stream `parked_to`.
         """
         wanted = wanted_of(

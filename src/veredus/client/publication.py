@@ -58,29 +58,29 @@ class Publication(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=True):
 
     @property
     def event_time(self) -> datetime:
-        """When it happened, by its publisher's word, in UTC."""
+        """When it happened, as the publisher says, in UTC."""
         return datetime_of(self.batch.event_time_us_of(self.sequence))
 
     @property
     def append_time(self) -> datetime:
-        """When the node took it, in UTC."""
+        """When the node appended it to the stream, in UTC."""
         return datetime_of(self.batch.append_time_us)
 
     @property
     def is_redelivered(self) -> bool:
-        """Whether it may have been pushed before, to this subscription's owner of then."""
+        """Whether this subscription may have got it before."""
         return self.sequence <= self.batch.redelivered_to
 
     def settle(self) -> None:
-        """Settle it: in order, with everything before; individually, it alone; as `Subscription.settle`."""
+        """Settle it. In order, this settles everything before it too; as `Subscription.settle`."""
         self.batch.interest.settle(self)
 
     def retry(self, delay_s: float = 0.0) -> None:
-        """Give it back, to be handed out again to this subscription after `delay_s`; as `Subscription.retry`."""
+        """Return it: the subscription gets it again after `delay_s` seconds; as `Subscription.retry`."""
         self.batch.interest.retry(self, delay_s)
 
     def reject(self, reason: str) -> None:
-        """Give it back for good: it is a dead letter now, with this reason; as `Subscription.reject`."""
+        """Give it up: it becomes a dead letter with this reason; as `Subscription.reject`."""
         self.batch.interest.reject(self, reason)
 
     def __repr__(self) -> str:
@@ -170,7 +170,7 @@ class Run:
 
     @property
     def position(self) -> int:
-        """The sequence behind the last that was handed out; the first one where none was."""
+        """The sequence after the last publication that the program has received, or the first one."""
         index = len(self._sequences) - length_hint(self._left)
         return self._sequences[index - 1] + 1 if index else self._sequences[0]
 
@@ -252,12 +252,12 @@ class Batch:
 
     @property
     def is_redelivered(self) -> bool:
-        """Whether some of it may have been pushed before."""
+        """Whether this subscription may have got some of it before."""
         return self.first_sequence <= self.redelivered_to
 
     @property
     def append_time(self) -> datetime:
-        """When the node took it, in UTC."""
+        """When the node appended it to the stream, in UTC."""
         return datetime_of(self.append_time_us)
 
     @property
@@ -292,7 +292,7 @@ class Batch:
         return Batch(self.stream, self.source, envelope, memory, sequence, self._settle, self._interest)
 
     def settle(self) -> None:
-        """Settle all of it: in order, with everything before; individually, it alone."""
+        """Settle the whole batch. In order, this settles everything before it too."""
         self._settle(self)
 
     # ── unpacked ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -114,12 +114,12 @@ class AsyncPublisher(Intake):
 
     @property
     def last_number(self) -> int:
-        """The last number of this source that the stream had when the publisher attached; 0 for none."""
+        """The last number of this source in the stream when the publisher attached; 0 for none."""
         return self._channel.last_number
 
     @property
     def resume_token(self) -> bytes:
-        """The token that closed this source's last batch with one, when the publisher attached; b"" for none."""
+        """The last resume token of this source when the publisher attached; b"" for none."""
         return self._channel.resume_token
 
     @property
@@ -129,7 +129,7 @@ class AsyncPublisher(Intake):
 
     @property
     def taken_number(self) -> int:
-        """Everything up to this number is in the stream."""
+        """The last acknowledged number: this publication and all before it are in the stream."""
         return self._channel.taken_number
 
     # ── publish ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -252,7 +252,7 @@ class AsyncPublisher(Intake):
     async def flush(
         self, resume_token: bytes = b"", wait: bool = True, timeout_s: float | None = None
     ) -> Receipt | None:
-        """Send everything, and wait until the stream has it; the last publication's receipt, None where there is none.
+        """Send everything and wait until it is in the stream; the receipt of the last publication, or None.
 
         `resume_token` is stored together with the last publication, and comes back when the source attaches again. It
         needs `resume="token"`, and something published since the last one.
@@ -261,7 +261,7 @@ class AsyncPublisher(Intake):
         return await self.wait(self.number, timeout_s) if wait and self.number > self.first_number else None
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Flush, and detach. Raises where something stays in doubt, and detaches all the same."""
+        """Flush and detach. If publications remain in doubt, it detaches and raises."""
         try:
             if self.failure is None:
                 await self.flush(timeout_s=timeout_s)

@@ -200,7 +200,7 @@ class AsyncStage(AsyncPublisher):
 
     @property
     def stage(self) -> int:
-        """The stage's number, which a commit names; it may be sent to another process."""
+        """The number of the stage, for the commit; another process may use it."""
         return self._channel.stage
 
 
@@ -216,7 +216,7 @@ class AsyncRun:
 
     @property
     def epoch(self) -> int:
-        """What names the run among its sink's; another process joins it by this."""
+        """The epoch of the run; another process joins the run with it."""
         return self.channel.epoch
 
     @property
@@ -226,7 +226,7 @@ class AsyncRun:
 
     @property
     def streams(self) -> tuple[tuple[str, int, int], ...]:
-        """What that commit touched: stream, first sequence, count."""
+        """What that commit wrote: stream, first sequence, count."""
         return self.channel.streams
 
     async def stage(self, stream: str, key: bytes | None = None, **options: Any) -> AsyncStage:
@@ -240,7 +240,7 @@ class AsyncRun:
     async def commit(
         self, commit_id: int, stages: Sequence[int | AsyncStage], contents: Sequence[Content] = ()
     ) -> Committed:
-        """Make these stages visible at once, in this order. `commit_id` only grows; what it did is not done again.
+        """Make these stages visible together, in this order. Commit ids grow; a repeated id changes nothing.
 
         `contents` says what they hold, by stream, and is kept: the same `commit_id` with another is `Refused`, as is
         one whose stages hold other streams or counts (`commit-other-streams`, `commit-other-rows`).
@@ -248,11 +248,11 @@ class AsyncRun:
         return await self.channel.commit(commit_id, numbers_of(stages), contents)
 
     async def drop(self, stages: Sequence[int | AsyncStage]) -> None:
-        """Forget these stages; one that was committed stays committed."""
+        """Drop these stages; committed ones stay."""
         await self.channel.drop(numbers_of(stages))
 
     async def close(self) -> None:
-        """Let go of the run; what is staged stays."""
+        """Close the run; its stages stay."""
         self.channel.fail(Misuse("closed", "this run was closed"))
 
     async def __aenter__(self) -> Self:

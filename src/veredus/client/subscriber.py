@@ -92,12 +92,12 @@ class AsyncSubscription:
 
     @property
     def position(self) -> int:
-        """The sequence behind the last publication that was handed out."""
+        """The sequence after the last publication that the program has received."""
         return self._feed.position
 
     @property
     def is_ended(self) -> bool:
-        """Whether all before `until` was handed out."""
+        """Whether the program has received everything before `until`."""
         return self._feed.is_ended
 
     # ── take ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -156,24 +156,25 @@ class AsyncSubscription:
     # ── give back ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def retry(self, publication: Publication, delay_s: float = 0.0) -> None:
-        """Give a publication back, to be handed out again to this subscription after `delay_s`.
+        """Return a publication: this subscription gets it again after `delay_s` seconds.
 
-        The attempt counts. It stays unsettled; whoever subscribes next is pushed it at once, without the delay.
+        The attempt counts. The publication stays unsettled. If this process ends, the next one gets it at once, without
+        the delay.
         """
         self._feed.retry(publication, delay_s)
 
     def reject(self, publication: Publication, reason: str) -> None:
-        """Give a publication back for good: it is a dead letter now, in `parked_to`, with this reason."""
+        """Give a publication up: it becomes a dead letter in `parked_to`, with this reason."""
         self._feed.reject(publication, reason)
 
     # ── settle ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def settle(self, what: Settleable) -> None:
-        """Settle up to a publication, a batch or a sequence; individually, these alone. The node journals it soon."""
+        """Settle a publication, a batch or a sequence; in order, everything before it too. Returns at once."""
         self._feed.settle(what)
 
     async def wait_settled(self, what: Settleable | None = None, timeout_s: float | None = None) -> None:
-        """Wait until a settlement is journaled; all of them, where none is named. Raises `Unavailable("in-doubt")`."""
+        """Wait until the journal has a settlement, or all of them. Raises `Unavailable("in-doubt")`."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         wanted = self._feed.range_of(what)
         self.channel.add_settle_waiter(wanted, teller_of(done))
@@ -185,11 +186,11 @@ class AsyncSubscription:
         self.channel.check_settled(wanted)
 
     async def change_filter(self, keys: str | Iterable[str] | None = None, where: str | None = None) -> int:
-        """Take another filter; the sequence from which on it counts."""
+        """Change the filter; returns the sequence from which the new filter applies."""
         return await self._feed.change_filter(filter_of(keys, where) or Filter())
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Wait for the settlements, and let go; a durable cursor stays where it is."""
+        """Wait for the settlements, then close; the cursor of a durable subscription stays."""
         try:
             if self.channel.failure is None and self.channel.wanted.is_durable:
                 await self.wait_settled(timeout_s=timeout_s)

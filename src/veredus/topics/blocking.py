@@ -54,25 +54,25 @@ class Client:
         """One caller has to do with a topic at a time, until it was told what became of that."""
 
     def open(self) -> Self:
-        """Take the client's directory; the client. Raises `Refused("client-in-use")` when another process has it."""
+        """Open the client's directory; returns the client. Raises `Refused("client-in-use")`."""
         self._thread.run(self._home.open())
         self._operations.open()
         return self
 
     def close(self) -> None:
-        """Bring to its end what is under way, and let go of the directory; what was got counts as handed over."""
+        """Finish the calls in progress and release the directory; received messages count as handed over."""
         self._leave(is_done=True)
 
     def subscribe(self, topic: str) -> None:
-        """Be subscribed to the topic; as `AsyncClient.subscribe`."""
+        """Subscribe to the topic; as `AsyncClient.subscribe`."""
         self._thread.run(self._operations.subscribe(topic))
 
     def unsubscribe(self, topic: str) -> None:
-        """Be subscribed to the topic no longer; as `AsyncClient.unsubscribe`."""
+        """Unsubscribe from the topic; as `AsyncClient.unsubscribe`."""
         self._thread.run(self._operations.unsubscribe(topic))
 
     def forget_last(self, topic: str) -> None:
-        """Forget which message of the topic came last; as `AsyncClient.forget_last`."""
+        """Forget the last message that was got; as `AsyncClient.forget_last`."""
         self._thread.run(self._operations.forget_last(topic))
 
     def put(self, topic: str, body: Octets | str, *, key: bytes = b"") -> None:
@@ -82,7 +82,7 @@ class Client:
             self._thread.run(self._operations.told(topic))
 
     def put_many(self, topic: str, bodies: Sequence[Octets | str], *, key: bytes = b"") -> None:
-        """Put some thousands of messages at once, all of them or none; as `AsyncClient.put_many`."""
+        """Put thousands of messages together, all of them or none; as `AsyncClient.put_many`."""
         if not bodies:
             return
         packed = packed_of(bodies)
@@ -91,7 +91,7 @@ class Client:
             self._thread.run(self._operations.told(topic))
 
     def get(self, topic: str, *, wait_s: float = 0.0) -> Message | None:
-        """The next message, None when there is none within `wait_s`; as `AsyncClient.get`."""
+        """The next message, or None after `wait_s` seconds; as `AsyncClient.get`."""
         messages = self._wait(topic, 0, wait_s)
         return messages[0] if messages else None
 
@@ -100,11 +100,11 @@ class Client:
         return self._wait(topic, checked_count(count_max), wait_s)
 
     def done(self, message: Message) -> None:
-        """Say that a message is handed over; as `AsyncClient.done`."""
+        """Mark a message as handed over; as `AsyncClient.done`."""
         self._thread.run(self._operations.done(message))
 
     def messages(self, topic: str) -> Iterator[Message]:
-        """The messages of a topic, for ever; each counts as handed over when the next one is asked for."""
+        """The messages of a topic, without end; each counts as handed over when the next one is requested."""
         while True:
             message = self.get(topic, wait_s=inf)
             assert message is not None

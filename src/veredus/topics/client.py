@@ -42,14 +42,14 @@ class GroupClient:
         """One caller has to do with a topic at a time, until it was told what became of that."""
 
     async def subscribe(self, topic: str) -> None:
-        """Be subscribed to the topic, from now on if that is new.
+        """Subscribe to the topic: get the messages that are put from now on.
 
-        Raises `Unavailable` (`no-proxy`, `server-unavailable`, …) or `Refused`; then it is not known whether one is.
+        Raises `Unavailable` (`no-proxy`, `server-unavailable`, …) or `Refused`; then the result is unknown.
         """
         await self._operations.subscribe(topic)
 
     async def unsubscribe(self, topic: str) -> None:
-        """Be subscribed no longer, and get nothing of the topic any more, also not what was put before.
+        """Unsubscribe: get no more messages of the topic, not even older ones.
 
         Raises as `subscribe` does.
         """
@@ -62,7 +62,7 @@ class GroupClient:
         await self._operations.forget_last(topic)
 
     async def put(self, topic: str, body: Octets | str, *, key: bytes = b"") -> None:
-        """Put a message: all who are subscribed get it, once.
+        """Put a message: every subscriber gets it once.
 
         Raises `Misuse("too-large")`, `Refused`, or `Unavailable`: then nobody knows whether it was put, and the next
         put of the same body on this topic is the same put, tried again. Once this has returned, the same body is
@@ -74,7 +74,7 @@ class GroupClient:
             await self._operations.told(topic)
 
     async def put_many(self, topic: str, bodies: Sequence[Octets | str], *, key: bytes = b"") -> None:
-        """Put some thousands of messages at once, all of them or none; with 4 bytes each, at most `body_size_max`.
+        """Put thousands of messages together, all or none; at most `body_size_max` with 4 bytes for each.
 
         Raises as `put` does; then the next put of the same messages is the same put, tried again.
         """
@@ -101,7 +101,7 @@ class GroupClient:
         return await self._wait(topic, checked_count(count_max), wait_s)
 
     async def done(self, message: Message) -> None:
-        """Say that a message is handed over, rather than with the next operation on its topic: it never comes again.
+        """Mark a message as handed over before the next call on its topic: it never comes again.
 
         Those that came at once with it, and before it, are so too.
         Raises `Unavailable` (`disk-full`, `journal-failed`) where that cannot be written.
@@ -109,7 +109,7 @@ class GroupClient:
         await self._operations.done(message)
 
     async def messages(self, topic: str) -> AsyncIterator[Message]:
-        """The messages of a topic, for ever; each counts as handed over when the next one is asked for."""
+        """The messages of a topic, without end; each counts as handed over when the next one is requested."""
         while True:
             message = await self.get(topic, wait_s=inf)
             assert message is not None
@@ -170,13 +170,13 @@ class AsyncClient(GroupClient):
         super().__init__(client_id, self._home)
 
     async def open(self) -> Self:
-        """Take the client's directory; the client. Raises `Refused("client-in-use")` when another process has it."""
+        """Open the client's directory; returns the client. Raises `Refused("client-in-use")`."""
         await self._home.open()
         self._operations.open()
         return self
 
     async def close(self) -> None:
-        """Bring to its end what is under way, and let go of the directory; what was got counts as handed over."""
+        """Finish the calls in progress and release the directory; received messages count as handed over."""
         await self._leave(is_done=True)
 
     async def _leave(self, is_done: bool) -> None:
