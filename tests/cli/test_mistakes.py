@@ -208,3 +208,8 @@ def test_records_of_a_stream_that_is_not_there_are_said_not_to_be(run_veredus: V
         publish(node, "trades", 1)
     dumped = run_veredus("journal", "dump", tmp_path, "--stream", "trads")
     assert "there are no records of stream 'trads'; streams: trades" in dumped.err
+
+
+def test_an_attribute_that_no_condition_could_name_is_refused(run_veredus: Veredus) -> None:
+    refused = run_veredus("pub", "trades", "--attribute", "$key=a")
+    assert (refused.code, "reserved" in refused.err) == (Exit.USAGE, True)

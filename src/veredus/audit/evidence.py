@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from veredus.kernel.errors import Refused
+from veredus.kernel.errors import Refused, field_fault
 from veredus.recording import SCHEMAS, Kind, Manifest
 from veredus.recording.conversion import MANIFEST
 
@@ -222,7 +222,7 @@ def _manifest(system: pafs.FileSystem, path: str) -> Manifest:
         try:
             return msgspec.json.decode(stream.read(), type=Manifest)
         except msgspec.DecodeError as error:
-            raise Refused("damaged", f"{path}: not a valid manifest: {error}") from None
+            raise Refused("damaged", f"{path}: not a valid manifest: {field_fault(error)}") from None
 
 
 def _checked(system: pafs.FileSystem, path: str, shown: str, kind: Kind) -> int:

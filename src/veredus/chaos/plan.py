@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from veredus.kernel.errors import Misuse
+from veredus.kernel.errors import Misuse, field_fault
 
 FAULTS = ("kill", "pause", "proxy", "netem", "full", "unsynced", "flip", "zombie", "clock")
 """kill      SIGKILL, of the node or a worker, and a new life
@@ -282,4 +282,4 @@ def decoded(data: bytes) -> Plan:
     try:
         return msgspec.json.decode(data, type=Plan)
     except msgspec.DecodeError as error:
-        raise Misuse("bad-plan", f"this is not a valid plan of a run: {error}") from None
+        raise Misuse("bad-plan", f"this is not a valid plan of a run: {field_fault(error)}") from None

@@ -250,6 +250,8 @@ def _attributes_of(texts: tuple[str, ...]) -> dict[str, AttributeValue] | None:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--attribute")
+        if name.startswith("$"):
+            raise click.BadParameter(f"{name}: names that begin with $ are reserved", param_hint="--attribute")
         attributes[name] = _typed(value)
     return attributes or None
 

@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from veredus.kernel.errors import Refused
+from veredus.kernel.errors import Refused, field_fault
 
 from .kinds import SCHEMAS, Kind
 from .writing import SUFFIX, kind_and_life
@@ -83,7 +83,7 @@ def manifest_of(directory: str | os.PathLike[str]) -> Manifest | None:
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise Refused("damaged", f"{path}: not a valid manifest: {error}") from None
+        raise Refused("damaged", f"{path}: not a valid manifest: {field_fault(error)}") from None
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

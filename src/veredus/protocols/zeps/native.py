@@ -30,7 +30,7 @@ import msgspec
 from veredus.delivery.batch import BatchHeader, BatchLimits, check_header, read_header, verify_signature
 from veredus.delivery.payload import verify_payload
 from veredus.delivery.record import ENVELOPE_SIZE
-from veredus.kernel.errors import PeerFault
+from veredus.kernel.errors import PeerFault, field_fault
 from veredus.kernel.octets import Octets, aligned, padding
 
 from . import messages as m
@@ -202,7 +202,7 @@ def decode_message(frame: Frame) -> m.Message:
         message: m.Message = decode(body)
         names = _decode_names(body) if _MARK in bytes(body) else ()
     except _DECODE_ERRORS as error:
-        what = f"a {name_of(frame.kind)} frame does not decode: {error}"
+        what = f"a {name_of(frame.kind)} frame does not decode: {field_fault(error)}"
         try:
             _decode_names(body)
         except _DECODE_ERRORS:
