@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Protocol
 
+import msgspec
+
 from veredus.kernel.effects import Send
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Misuse
@@ -48,6 +50,8 @@ def shown(value: Any) -> Any:
         return bytes(value)
     if is_dataclass(value):
         return (type(value).__name__, *(shown(getattr(value, field.name)) for field in fields(value)))
+    if isinstance(value, msgspec.Struct):
+        return (type(value).__name__, *(shown(getattr(value, name)) for name in value.__struct_fields__))
     if isinstance(value, list | tuple):
         return [shown(item) for item in value]
     return value

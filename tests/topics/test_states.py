@@ -8,12 +8,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.processes import Child, ended
 from veredus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
+from msgspec.structs import asdict
 
 from veredus.cli.exits import Ended, Exit
 from veredus.cli.terminal import JSON, TABLE, CommandGroup, note, output_option, time_text, write_one, write_rows
@@ -335,8 +337,6 @@ def _fact_of(found: DumpedRecord) -> dict[str, object] | None:
 
 def _in_words(fact: Fact) -> dict[str, object]:
     """What a client of topics remembers from this fact on."""
-    from dataclasses import asdict
-
     from veredus.topics.facts import names_in
 
     client, topic = names_in(fact.key)
@@ -353,6 +353,8 @@ def _in_hex(value: object) -> object:
             return value.hex()
         case dict():
             return {name: _in_hex(part) for name, part in value.items()}
+        case msgspec.Struct():
+            return {name: _in_hex(part) for name, part in asdict(value).items()}
         case list() | tuple():
             return [_in_hex(part) for part in value]
         case _:

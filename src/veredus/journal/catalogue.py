@@ -17,6 +17,8 @@ from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
+import msgspec
+
 from veredus.delivery.record import RecordKind
 
 from .index import ROW_WORDS, STAGE_KEY, Summary, add_row, no_rows, row_at, row_count, size_of_rows
@@ -25,8 +27,7 @@ PIECES_MAX = 16
 """Into about how many parts the rows of the open segment are told."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Extent:
+class Extent(msgspec.Struct, frozen=True, order=True):
     """What is kept of a stream: sequences, bytes with envelopes and padding, publications, append times in µs.
 
     Sizes count whole segments' parts: what is trimmed within the first one still counts.
@@ -40,8 +41,7 @@ class Extent:
     last_append_time_us: int
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Part:
+class Part(msgspec.Struct, frozen=True, order=True):
     """A run of a stream's records that lie together; `size` in bytes, times in µs."""
 
     first_sequence: int
@@ -51,8 +51,7 @@ class Part:
     last_append_time_us: int
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Run:
+class Run(msgspec.Struct, frozen=True, order=True):
     """The rows of a published stage, in the stream."""
 
     first_sequence: int

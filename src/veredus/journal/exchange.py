@@ -6,6 +6,7 @@
 Every order with an outcome carries a token and comes back as exactly one event with it. Two exceptions are said openly:
 after `LogFailed` nothing more is answered for what was on its way to the disk (it is in doubt), and `RemoveSegment`
 has no outcome (what could not be removed is found again at the next start).
+They are Structs: classes of which there are so many are made at every start, and a dataclass costs a millisecond each.
 Source: the design, sections 3 and 4.
 """
 
@@ -15,6 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
+
+import msgspec
 
 from veredus.delivery.record import RecordKind, sealed_record
 from veredus.kernel.effects import Note
@@ -69,8 +72,7 @@ class PlacedRecord(NamedTuple):
 # ── what the journal is told from above ──────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class AppendRequested:
+class AppendRequested(msgspec.Struct, frozen=True):
     """Put these records behind all that was asked for before: all of them or none, also after a crash.
 
     No records at all is a barrier: it is answered when everything asked for before it was answered.
@@ -82,8 +84,7 @@ class AppendRequested:
     """Whether it is answered only when it is durable, whatever `SyncMode` says."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRequested:
+class ReadRequested(msgspec.Struct, frozen=True):
     """Records of a stream are wanted from the one that holds `first_sequence` on, about `size_max` bytes, at least
     one.
     """
@@ -94,8 +95,7 @@ class ReadRequested:
     size_max: int
 
 
-@dataclass(frozen=True, slots=True)
-class LocateRequested:
+class LocateRequested(msgspec.Struct, frozen=True):
     """The first sequence with an append time of `append_time_us` or later is wanted."""
 
     token: int
@@ -103,8 +103,7 @@ class LocateRequested:
     append_time_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class StagePublished:
+class StagePublished(msgspec.Struct, frozen=True):
     """The rows of a stage are the stream's from `first_sequence` on, in the order in which they were appended."""
 
     stage: int
@@ -113,30 +112,26 @@ class StagePublished:
     append_time_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class StageDropped:
+class StageDropped(msgspec.Struct, frozen=True):
     """The rows of a stage will never be wanted."""
 
     stage: int
 
 
-@dataclass(frozen=True, slots=True)
-class StreamTrimmed:
+class StreamTrimmed(msgspec.Struct, frozen=True):
     """Nothing of the stream below `floor_sequence` is wanted any more."""
 
     stream_id: int
     floor_sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class StreamDropped:
+class StreamDropped(msgspec.Struct, frozen=True):
     """Nothing of the stream is wanted any more; its id will not come again."""
 
     stream_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointRequested:
+class CheckpointRequested(msgspec.Struct, frozen=True):
     """Keep `state`, which reflects exactly what was answered with `Appended` so far, so that recovery may start here.
 
     `is_final`: nothing will be appended after it; the next start reads no segment.
@@ -149,15 +144,13 @@ class CheckpointRequested:
 # ── what the disk answers ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class GroupWritten:
+class GroupWritten(msgspec.Struct, frozen=True):
     """All of the group is written, and synced if that was ordered."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupFailed:
+class GroupFailed(msgspec.Struct, frozen=True):
     """Writing or syncing failed: what is on the disk is unknown."""
 
     token: int
@@ -165,15 +158,13 @@ class GroupFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentCreated:
+class SegmentCreated(msgspec.Struct, frozen=True):
     """The segment is there, at full size, and its name is durable."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFailed:
+class SegmentFailed(msgspec.Struct, frozen=True):
     """The segment could not be made (`disk-full`, `too-many-files`, `io-error`); nothing is lost by that."""
 
     token: int
@@ -181,16 +172,14 @@ class SegmentFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class BytesRead:
+class BytesRead(msgspec.Struct, frozen=True):
     """The bytes that were asked for, in memory of their own; fewer where the file ends."""
 
     token: int
     data: bytearray | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class BytesFailed:
+class BytesFailed(msgspec.Struct, frozen=True):
     """The bytes could not be read. With the code `too-many-files` it is worth another try by and by."""
 
     token: int
@@ -198,15 +187,13 @@ class BytesFailed:
     code: str = "io-error"
 
 
-@dataclass(frozen=True, slots=True)
-class FileWritten:
+class FileWritten(msgspec.Struct, frozen=True):
     """The file has the new contents, durably."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class FileFailed:
+class FileFailed(msgspec.Struct, frozen=True):
     """The file has its old contents."""
 
     token: int
@@ -232,8 +219,7 @@ LogEvent: TypeAlias = (
 # ── what the journal orders from the disk ────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class WriteGroup:
+class WriteGroup(msgspec.Struct, frozen=True):
     """Write the buffers at `offset`, one behind the other, then sync if `is_synced` (also when there are no buffers).
 
     The buffers belong to the disk until it answers. One such order is under way at a time.
@@ -246,8 +232,7 @@ class WriteGroup:
     is_synced: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CreateSegment:
+class CreateSegment(msgspec.Struct, frozen=True):
     """Make a segment of `size` bytes that starts with `header`, its space allocated, its name durable.
 
     `recycles`: take that segment's file, under a new name, instead of a fresh one, and remove its index. An existing
@@ -261,8 +246,7 @@ class CreateSegment:
     recycles: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReadBytes:
+class ReadBytes(msgspec.Struct, frozen=True):
     """Read `size` bytes of a segment, or of its index, from `offset` on."""
 
     token: int
@@ -272,8 +256,7 @@ class ReadBytes:
     is_index: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WriteFile:
+class WriteFile(msgspec.Struct, frozen=True):
     """Give the file `name` these contents at once: a temporary file, sync, rename, sync of the directory."""
 
     token: int
@@ -281,8 +264,7 @@ class WriteFile:
     data: Sequence[Octets]
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveSegment:
+class RemoveSegment(msgspec.Struct, frozen=True):
     """Remove a segment and its index; nothing in it is wanted."""
 
     segment: int
@@ -291,16 +273,14 @@ class RemoveSegment:
 # ── what the journal says upward ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(msgspec.Struct, frozen=True):
     """All records of this request are in the journal, as durable as `durability` says. In the order of the requests."""
 
     token: int
     durability: SyncMode
 
 
-@dataclass(frozen=True, slots=True)
-class AppendFailed:
+class AppendFailed(msgspec.Struct, frozen=True):
     """None of this request's records is in the journal, and none will be. Codes: `disk-full`, `too-large`,
     `journal-failed`, ….
     """
@@ -310,8 +290,7 @@ class AppendFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RecordsRead:
+class RecordsRead(msgspec.Struct, frozen=True):
     """Verified records of the stream, adjacent and in order; the next one starts at `next_sequence`."""
 
     token: int
@@ -319,8 +298,7 @@ class RecordsRead:
     next_sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class RangeMissing:
+class RangeMissing(msgspec.Struct, frozen=True):
     """Nothing from `first_sequence` to before `next_sequence` can be had: it was `trimmed`, or is `damaged`."""
 
     token: int
@@ -329,48 +307,41 @@ class RangeMissing:
     next_sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(msgspec.Struct, frozen=True):
     """The first sequence appended at or after the time that was asked for; the head + 1 when there is none."""
 
     token: int
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointWanted:
+class CheckpointWanted(msgspec.Struct, frozen=True):
     """Much was appended since the last checkpoint, or space waits to be freed: answer with `CheckpointRequested`."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointDone:
+class CheckpointDone(msgspec.Struct, frozen=True):
     """The checkpoint is durable; `is_final` as it was asked for."""
 
     is_final: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointFailed:
+class CheckpointFailed(msgspec.Struct, frozen=True):
     """The checkpoint could not be written; the one before still holds. `is_final` as it was asked for."""
 
     reason: str
     is_final: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceMissing:
+class SpaceMissing(msgspec.Struct, frozen=True):
     """No segment can be made: what carries publications is refused until `SpaceReturned`; reading goes on."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceReturned:
+class SpaceReturned(msgspec.Struct, frozen=True):
     """A segment could be made again."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogFailed:
+class LogFailed(msgspec.Struct, frozen=True):
     """A write or a sync failed: what was on its way is in doubt, nothing is appended any more. Stop, and recover."""
 
     reason: str

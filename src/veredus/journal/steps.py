@@ -6,15 +6,15 @@ They are generators: an order is yielded, the host carries it out and sends the 
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from veredus.delivery.record import RecordView
 from veredus.kernel.effects import Note
 
 
-@dataclass(frozen=True, slots=True)
-class ReadFile:
+class ReadFile(msgspec.Struct, frozen=True):
     """Answer with `size` bytes of a file from `offset` on, fewer where it ends, None where it cannot be read."""
 
     name: str
@@ -22,15 +22,13 @@ class ReadFile:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class SyncFile:
+class SyncFile(msgspec.Struct, frozen=True):
     """Bring all of a file to the platter."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class SetAside:
+class SetAside(msgspec.Struct, frozen=True):
     """Keep these bytes of a file under a name of their own, durably."""
 
     name: str
@@ -38,30 +36,26 @@ class SetAside:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class CutFile:
+class CutFile(msgspec.Struct, frozen=True):
     """Cut a file to `size` bytes, durably."""
 
     name: str
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveFile:
+class RemoveFile(msgspec.Struct, frozen=True):
     """Remove a file, durably."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointLoaded:
+class CheckpointLoaded(msgspec.Struct, frozen=True):
     """The state of the streams floor at the checkpoint."""
 
     state: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(msgspec.Struct, frozen=True):
     """The next record behind the checkpoint. Its memory is a part of a whole segment: copy what is to be kept."""
 
     view: RecordView

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from veredus.kernel.octets import Octets
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Write these buffers to the link, in order, as one run of bytes (one frame on `zeromq`). Never copied by the
     engine.
     """
@@ -18,40 +18,35 @@ class Send:
     buffers: Sequence[Octets]
 
 
-@dataclass(frozen=True, slots=True)
-class CloseLink:
+class CloseLink(msgspec.Struct, frozen=True):
     """Close the link once what was ordered before has been written."""
 
     link: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Admit:
+class Admit(msgspec.Struct, frozen=True):
     """The peer has greeted, and is this principal: its link keeps its place among the node's connections."""
 
     link: int
     principal: str
 
 
-@dataclass(frozen=True, slots=True)
-class PauseReading:
+class PauseReading(msgspec.Struct, frozen=True):
     """Stop reading from the link: too many bytes wait for the disk."""
 
     link: int
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeReading:
+class ResumeReading(msgspec.Struct, frozen=True):
     """Read from the link again."""
 
     link: int
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """Write one structured line to the log. `event` is a stable name, `fields` are what happened and where."""
 
     level: str
     event: str
-    fields: dict[str, object] = field(default_factory=dict)
+    fields: dict[str, object] = msgspec.field(default_factory=dict)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from veredus.kernel.octets import Octets
 
 
-@dataclass(frozen=True, slots=True)
-class LinkOpened:
+class LinkOpened(msgspec.Struct, frozen=True):
     """A link to a peer came up. `door` says by which listener (`tcp`, `tls`, `unix`, `zeromq`, `memory`).
 
     `principal` is who the transport proved the peer to be (a client certificate's common name, or `local` where the
@@ -23,8 +22,7 @@ class LinkOpened:
     accepted_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(msgspec.Struct, frozen=True):
     """Bytes came over a link. They may be cut anywhere on a stream transport; on `zeromq` they are one whole frame.
 
     The memory belongs to the engine from now on: the host never writes to it again.
@@ -34,30 +32,26 @@ class Received:
     data: Octets
 
 
-@dataclass(frozen=True, slots=True)
-class LinkClosed:
+class LinkClosed(msgspec.Struct, frozen=True):
     """The link is gone, by whoever's doing."""
 
     link: int
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkDrained:
+class LinkDrained(msgspec.Struct, frozen=True):
     """What was queued for this link went out: its send buffer is below the low-water mark again."""
 
     link: int
 
 
-@dataclass(frozen=True, slots=True)
-class LinkCongested:
+class LinkCongested(msgspec.Struct, frozen=True):
     """This link's send buffer passed the high-water mark: push nothing more until `LinkDrained`."""
 
     link: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeadlineReached:
+class DeadlineReached(msgspec.Struct, frozen=True):
     """The engine's own `deadline()` is due. Harmless when it is not.
 
     What peers said until `heard_ns`, in monotonic nanoseconds, was told before: silence is judged as of then. None for

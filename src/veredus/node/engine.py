@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec import structs
 
 from veredus.journal import exchange as journal
 from veredus.journal.appending import Phase
@@ -198,7 +199,7 @@ class NodeEngine:
         if isinstance(session, int):
             number = session >> SESSION_BITS
             fields = {name: value for name, value in note.fields.items() if name != "session"}
-            note = replace(note, fields={**fields, "link": number, "peer": self.connections.peer_of(number)})
+            note = structs.replace(note, fields={**fields, "link": number, "peer": self.connections.peer_of(number)})
         self._out.append(note)
 
     # ── facts of the host's ──────────────────────────────────────────────────────────────────────────────────────────
@@ -206,7 +207,7 @@ class NodeEngine:
     def _link_opened(self, event: LinkOpened, now: Now) -> None:
         self.connections.open(event)
         # It counts as a connection of its principal once it has greeted: until then it has said nothing.
-        event = replace(event, principal="")
+        event = structs.replace(event, principal="")
         self.links[event.link] = self._open_link(event)
         self._tell_link(event, now)
         self._pacing.open(event.link)

@@ -6,8 +6,7 @@ with a unit: `"250ms"`.
 docs/reference/settings.md is this table as a page.
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated as they stand: `settings_of` would compile each of them from text, at every start.
 from collections.abc import Mapping
 from typing import Annotated
 

@@ -14,10 +14,10 @@ Source: seed 000, section 5.1; docs/reference/journal-format.md.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from veredus.kernel.errors import Refused
 from veredus.kernel.octets import Octets

@@ -16,7 +16,8 @@ Source: seed 000, sections 4 and 5.1; beyond it, the body of either is kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from veredus.kernel.errors import PeerFault, Refused
 
@@ -26,8 +27,7 @@ from .messages import NO_MESSAGE_ID, Get, GetMany, Put, PutMany, Status, StatusW
 _DIGITS_MAX = 19
 
 
-@dataclass(frozen=True, slots=True)
-class Putting:
+class Putting(msgspec.Struct, frozen=True):
     """A put whose caller was not told that it was taken."""
 
     counter: int
@@ -41,8 +41,7 @@ class Putting:
     """By which its caller knows it again; b"" where it is known by its body."""
 
 
-@dataclass(frozen=True, slots=True)
-class Got:
+class Got(msgspec.Struct, frozen=True):
     """A message that came and was not handed over, as far as is known; or many, of which some may have been."""
 
     message_id: str
@@ -52,8 +51,7 @@ class Got:
     """How many of them were handed over."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientState:
+class ClientState(msgspec.Struct, frozen=True):
     """Of one topic."""
 
     last_get_id: str = NO_MESSAGE_ID

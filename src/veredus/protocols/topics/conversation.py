@@ -15,8 +15,9 @@ Source: seed 000, section 3 ("Communication Protocol").
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Misuse, PeerFault
@@ -29,37 +30,32 @@ ANSWER_NS = 100_000_000
 RETRIES_MAX = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyAnswered:
+class ProxyAnswered(msgspec.Struct, frozen=True):
     """Something came back from the proxy that was asked last."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyUnreachable:
+class ProxyUnreachable(msgspec.Struct, frozen=True):
     """The proxy that was asked last cannot be reached."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class AskProxy:
+class AskProxy(msgspec.Struct, frozen=True):
     """Ask this proxy on a new socket, and forget what was asked before."""
 
     address: str
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(msgspec.Struct, frozen=True):
     """The answer."""
 
     status: Status
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(msgspec.Struct, frozen=True):
     """Nobody answered: each proxy's address, and why it is of no help."""
 
     reasons: tuple[tuple[str, str], ...]

@@ -16,8 +16,9 @@ Source: RFC 37 of ZeroMQ; RFC 28, "The ROUTER Socket Type"; the design, section 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar, Protocol
+
+from msgspec import structs
 
 from veredus.kernel.effects import CloseLink, Note, PauseReading, Send
 from veredus.kernel.engine import Now
@@ -231,7 +232,7 @@ class FramedLink:
             previous = self._identities.claim(self._principal, self._identity, self)
             if previous is not None:
                 self._effects += previous.replace(now)
-        self._tell(replace(event, principal=self._principal), opened)
+        self._tell(structs.replace(event, principal=self._principal), opened)
 
     def replace(self, now: Now) -> Sequence[object]:
         """The peer has come again by another link: this one is over."""
