@@ -55,3 +55,10 @@ def test_a_proxy_learns_for_longer_than_the_servers_period() -> None:
         answer_ns=3, retries_max=4, period_ns=1000, servers=("s:1",), requests_max=5, body_size_max=6000
     )
     assert proxy_settings(given) == ProxySettings("", 3, 4, 1200, ("s:1",), 5, 6000)
+
+
+def test_a_proxy_that_could_let_nobody_in_does_not_start(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "topics.toml"
+    file.write_text('[security]\ntokens = "gone"\n[[security.rules]]\nprincipal = "*"\nmay = ["*"]\n')
+    said = refusal(capfd, "--config", str(file), "--listen", "127.0.0.1:0")
+    assert "security.tokens: gone: there is no such file" in said.replace(f"{tmp_path}/", "")

@@ -47,6 +47,7 @@ def _placed(settings: NodeSettings) -> NodeSettings:
 
     from veredus.node.exposure import check_settings, is_loopback
     from veredus.node.specs import split_address
+    from veredus.runtime.files import check_files
 
     topics = settings.topics
     if not topics.listen:
@@ -60,6 +61,7 @@ def _placed(settings: NodeSettings) -> NodeSettings:
     if not topics.servers and not is_loopback(split_address(address)[0]):
         said = f"{address} is open to other machines, and any of them could be given topics: list the servers by id"
         raise Refused("bad-settings", f"topics.servers: {said}")
+    check_files(settings)
     return settings
 
 
