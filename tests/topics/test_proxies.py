@@ -289,3 +289,28 @@ def test_through_connections_that_are_cut_anywhere_each_message_comes_once_and_i
         assert [message.body for message in got if message is not None] == [b"%d" % n for n in range(40)]
         assert around.server.bodies("t") == [b"%d" % number for number in range(40)]
         assert relay.connection_count > 3
+
+
+def test_a_proxy_that_is_lost_in_the_handshake_is_not_said_to_refuse_the_client(tmp_path: Path) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{listening.getsockname()[1]}"
+
+    def cut() -> None:
+        while True:
+            try:
+                link, _ = listening.accept()
+            except OSError:
+                return
+            link.recv(64)
+            link.close()
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    try:
+        with client([address], tmp_path) as alice, pytest.raises(Unavailable) as caught:
+            alice.put("t", b"x")
+        assert "token" not in str(caught.value)
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join()

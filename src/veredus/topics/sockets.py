@@ -24,7 +24,8 @@ from veredus.runtime.zeromq_io import SocketReader, receive, send
 _TOKEN_SIZE = 8
 _UNANSWERED_MAX = 3
 _GONE = zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
-_REFUSED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+"""Without a detail, a handshake failed since the connection was lost: that says nothing of the client."""
 _WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | _REFUSED | _GONE
 _SAID = {
     (False, True): "closed the connection",

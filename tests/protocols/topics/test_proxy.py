@@ -404,3 +404,20 @@ def test_two_servers_of_one_id_are_told_so_and_one_that_was_started_again_is_not
     text = b"two servers have the id s1: give each server the address at which others reach it (topics.id)"
     assert said(b"b") == ("REFUSED", text)
     assert said(b"c") == ("OK", b"")
+
+
+def test_a_server_that_claims_a_topic_while_a_question_is_on_its_way_is_asked_too() -> None:
+    scene = Scene()
+    scene.claim("s3")
+    scene.claim("s2", "t")
+    data = b"GET alice t -1\r\n\r\n"
+    assert scene.tell(Asked(1, data)) == [Ask("s2", 1, data)]
+    (merge,) = scene.claim("s1", "t")
+    assert isinstance(merge, Ask)
+    asked = []
+    while (effects := scene.answer(1 if not asked else asked[-1].token, "NOT_SUBSCRIBED")) and isinstance(
+        effects[0], Ask
+    ):
+        asked += effects
+    assert sorted(ask.address for ask in asked) == ["s1", "s3"], "alice may be subscribed there"
+    assert isinstance(effects[0], Answer)

@@ -117,8 +117,9 @@ class _Question:
     principal: str = ""
     rivals: Sequence[str] = ()
     """Who else claims the topic and was not asked yet."""
-    others_asked: tuple[str, ...] = ()
-    """Who was asked beside those that claim the topic."""
+    asked: tuple[str, ...] = ()
+    """Who was asked, and whether one of them had not claimed the topic when the question came."""
+    is_beyond: bool = False
     conflict: Conflict | None = None
     tries: int = 1
     due_ns: int = 0
@@ -309,6 +310,7 @@ class Proxy:
 
     def _ask_or_say(self, question: _Question) -> None:
         """Ask its server, or say at once that it is silent."""
+        question.asked = (*question.asked, question.server)
         if self._silent and not self._is_let_through(question.server):
             self._say_unavailable(question)
         else:
@@ -368,7 +370,7 @@ class Proxy:
             self._hear_of(question.server)
         if question.conflict is not None:
             self._end_merge(question.conflict)
-        elif question.rivals or question.done or question.others_asked or _may_be_elsewhere(question, data):
+        elif question.rivals or question.done or question.is_beyond or _may_be_elsewhere(question, data):
             self._answered_in_conflict(question, data)
         else:
             self._answer(question, data)
@@ -379,7 +381,7 @@ class Proxy:
         is_done = status == StatusWord.OK and question.name == "UNSUBSCRIBE"
         if is_done and not question.done:
             question.done = data
-        if question.others_asked and status in _FOUND:
+        if question.is_beyond and status in _FOUND:
             self.topics.find(question.topic, question.server)
         if not is_done and status != StatusWord.NOT_SUBSCRIBED:
             self._answer(question, data)
@@ -396,15 +398,11 @@ class Proxy:
                 self._answer(question, data)
 
     def _ask_another(self, question: _Question) -> bool:
-        """Ask the next server that does not claim the topic, but may have it by now. Whether there is one."""
-        if question.is_outdated:
+        """Ask the next server that did not claim the topic, but may have it by now. Whether there is one."""
+        another = next((server for server in self.topics.servers if server not in question.asked), None)
+        if question.is_outdated or another is None:
             return False
-        done = (*self.topics.claimants_of(question.topic), question.server, *question.others_asked)
-        another = next((server for server in self.topics.servers if server not in done), None)
-        if another is None:
-            return False
-        question.others_asked = (*question.others_asked, question.server, another)
-        question.server, question.tries = another, 1
+        question.server, question.tries, question.is_beyond = another, 1, True
         self._ask_or_say(question)
         return True
 
@@ -451,7 +449,7 @@ class Proxy:
         self._answer(question, self._status(StatusWord.SERVER_UNAVAILABLE, text))
 
     def _say_unavailable(self, question: _Question) -> None:
-        has = "may have" if question.others_asked else "has"
+        has = "may have" if question.is_beyond else "has"
         who = f"{question.server}, which {has} the topic {question.topic},"
         if question.server in self._silent:
             since_ns, _ = self._silent[question.server]
