@@ -195,7 +195,8 @@ class Rig:
         """Subscribe to stream `s`, as the subscriber of this name or as none; the grant."""
         durable = {"subscriber": name, "name": "main", "incarnation": incarnation(who)} if name else {}
         settings = {"credit": 1 << 40, **durable, **more}
-        said = self.do(x.SubscribeRequested(session, "local", settings.pop("stream", "s"), **settings))
+        principal = settings.pop("principal", "local")
+        said = self.do(x.SubscribeRequested(session, principal, settings.pop("stream", "s"), **settings))
         return next(grant for grant in said if isinstance(grant, x.GrantSubscription))
 
     def hand_out(self, session: int) -> None:

@@ -5,6 +5,7 @@ import pytest
 from tests.streams.rig import Rig, incarnation
 from veredus.kernel.errors import Refused
 from veredus.matching import Filter
+from veredus.streams import cursors
 from veredus.streams import exchange as x
 from veredus.streams.tables import StreamsLimits
 
@@ -240,6 +241,82 @@ def test_a_settlement_that_would_leave_too_many_ranges_is_refused_and_can_be_joi
     assert (refusal.code, refusal.is_final) == ("too-many-ranges", False)
     assert rig.settle(5, (4, 9)) == [x.ConfirmSettled(5, 0, ((3, 9),))]
     assert rig.settle(5, (1, 2)) == [x.ConfirmSettled(5, 9)]
+
+
+def test_what_an_earlier_session_was_pushed_is_settled_in_few_ranges_or_refused_and_nothing_settled_is_lost() -> None:
+    rig = published(20, per_batch=20, limits=StreamsLimits(unsettled_max=3))
+    rig.subscribe(5, "bob", mode=x.SettleMode.INDIVIDUAL)
+    rig.do(x.SessionClosed(5))
+    rig.subscribe(6, "bob", mode=x.SettleMode.INDIVIDUAL, credit=0)
+    assert rig.settle(6, (10, 10), (12, 12), (14, 14))[-1] == x.ConfirmSettled(6, 0, ((10, 10), (12, 12), (14, 14)))
+    (refusal,) = rig.settle(6, (2, 2), (4, 4))
+    assert (refusal.code, refusal.is_final) == ("too-many-ranges", False)
+    assert rig.settle(6, (11, 13))[-1] == x.ConfirmSettled(6, 0, ((10, 14),))
+    rig.restart()
+    rig.subscribe(7, "bob", mode=x.SettleMode.INDIVIDUAL)
+    assert rig.pushed(7) == [*range(1, 10), *range(15, 21)]
+
+
+def test_a_record_that_a_filter_cuts_into_many_ranges_is_pushed_as_far_as_they_have_room() -> None:
+    rig = published(40, per_batch=40, limits=StreamsLimits(unsettled_max=4))
+    rig.subscribe(5, "bob", mode=x.SettleMode.INDIVIDUAL, filter=Filter(where="even"))
+    assert rig.pushed(5) == [2, 4, 6, 8]
+    rig.settle(5, (2, 4))
+    assert rig.pushed(5) == [2, 4, 6, 8, 10, 12]
+
+
+def test_cursors_of_very_many_ranges_are_journaled_in_turns_and_a_small_one_at_once() -> None:
+    rig = published(40, per_batch=40)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cursors, "RANGE_NS", 1_000_000)
+        for session, name in ((5, "bob"), (6, "eve"), (7, "joe")):
+            rig.subscribe(session, name, mode=x.SettleMode.INDIVIDUAL)
+            rig.settle(session, (2, 2), (4, 4), (6, 6))
+        rig.subscribe(8, "ann")
+        assert rig.settle(8, (1, 40)) == [x.ConfirmSettled(8, 40)]
+        assert not rig.settle(5, (8, 8)), "its owner has had its share"
+        turns = 0
+        while not any(isinstance(said, x.ConfirmSettled) and (8, 8) in said.ranges for said in rig.said):
+            rig.time_ns += 1
+            rig.carry_out()
+            turns += 1
+            assert turns < 100
+        assert turns > 1
+
+
+def test_one_principal_has_so_many_durable_subscriptions_and_no_more_whether_or_not_anybody_is_there() -> None:
+    limits = StreamsLimits(subscriptions_per_principal_max=2)
+    rig = published(3, limits=limits)
+    for session, name in ((5, "a"), (6, "b")):
+        rig.subscribe(session, name, principal="joe")
+        rig.do(x.SessionClosed(session))
+    rig.restart()
+    (refusal,) = rig.do(asked(7, "c", "joe"))
+    assert (refusal.code, refusal.details) == ("too-many-subscriptions", {"subscriptions_max": 2})
+    rig.subscribe(8, "c", principal="ann")
+    rig.subscribe(9, "a", principal="joe")
+    rig.do(x.AdminRequested(1, 1, "joe", "subscription.remove", {"stream": "s", "subscriber": "b", "name": "main"}))
+    rig.subscribe(10, "c2", principal="joe")
+    assert [refusal.code for refusal in rig.do(asked(11, "d", "joe"))] == ["too-many-subscriptions"]
+
+
+def test_the_filters_that_one_principal_keeps_have_a_size_together() -> None:
+    rig = published(3, limits=StreamsLimits(filters_size_per_principal_max=50))
+    rig.subscribe(5, "a", principal="joe", filter=Filter(keys=("k" * 40,)))
+    rig.do(x.SessionClosed(5))
+    (refusal,) = rig.do(asked(6, "b", "joe", Filter(keys=("é" * 6,))))
+    assert (refusal.code, refusal.details) == ("filters-too-large", {"size_max": 50})
+    rig.subscribe(7, "b", principal="joe", filter=Filter(keys=("k" * 10,)))
+    (refused,) = rig.do(x.FilterChangeRequested(7, Filter(keys=("k" * 11,))))
+    assert refused.code == "filters-too-large"
+    (again,) = rig.do(asked(8, "a", "joe", Filter(keys=("k" * 41,))))
+    assert again.code == "filters-too-large"
+    rig.subscribe(9, "a", principal="joe", filter=Filter(keys=("j" * 40,)))
+
+
+def asked(session: int, subscriber: str, principal: str, wanted: Filter | None = None) -> x.SubscribeRequested:
+    """A new durable subscription to `s` that is asked for."""
+    return x.SubscribeRequested(session, principal, "s", subscriber, "main", wanted, incarnation=incarnation(1))
 
 
 def test_a_cursor_moves_over_what_its_filter_rejects_without_anybody_settling() -> None:

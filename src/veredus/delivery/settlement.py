@@ -9,8 +9,7 @@ Invariants
     (2) The unsettled ranges are ascending, disjoint, above `floor` and below `position`; what lies between them is
         settled or rejected.
     (3) `floor` is just below the first unsettled range, or `position - 1` when there is none.
-    (4) Beyond `ranges_max` unsettled ranges nothing is cut; `is_full` asks the flow to wait, so that at most the runs
-        of one record go beyond.
+    (4) Beyond `ranges_max` unsettled ranges nothing is cut; `is_full` asks the flow to wait.
     (5) In an ordered ledger a range may cover rejected sequences: settling always reaches down to the floor there.
 Source: the design, section 2 ("cursor").
 """

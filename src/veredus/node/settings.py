@@ -168,9 +168,16 @@ class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
         int, _count("Sources of one principal that may be attached at the same time", 1)
     ] = 20_000
     subscriptions_max: Annotated[int, _count("Durable subscriptions of one stream", 1)] = 10_000
+    subscriptions_per_principal_max: Annotated[
+        int,
+        _count("Durable subscriptions that one principal may own; all unauthenticated peers count as one principal", 1),
+    ] = 20_000
+    filters_size_per_principal_max: Annotated[
+        int, _size("The filters of these, as they are written, together", 64 * KIB)
+    ] = 16 * MIB
     unsettled_max: Annotated[
         int, _count("Settled ranges above a cursor's floor. Above this number, the node pushes nothing more", 1)
-    ] = 65_536
+    ] = 16_384
     stages_max: Annotated[int, _count("Open stages of the node", 1)] = 20_000
     stages_per_principal_max: Annotated[
         int, _count("Open stages in the sinks of one principal; all unauthenticated peers count as one principal", 1)

@@ -8,9 +8,12 @@ Source: the design, sections 2 ("cursor") and 4.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from veredus.delivery.settlement import Range
 from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.engine import Now
+from veredus.kernel.turns import QUANTUM_NS, Turns
 
 from .exchange import ConfirmSettled, Durability, SettleRequested
 from .orders import Orders
@@ -20,14 +23,24 @@ CURSOR_INTERVAL_NS = 1_000_000_000
 """How long a cursor that moved over what its filter rejected may wait for the journal."""
 
 
+RANGE_NS = 2_000
+"""What it costs to journal one settled range, roughly."""
+LONG_NS = QUANTUM_NS // 8
+"""A cursor that costs less is journaled at once."""
+Key: TypeAlias = tuple[int, str, str]
+
+
 class Cursors:
     """Owns the cursors that have moved since they were last journaled."""
 
-    __slots__ = ("_moved", "_orders", "deadlines")
+    __slots__ = ("_moved", "_orders", "_waiting", "deadlines", "turns")
 
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
-        self._moved: dict[tuple[int, str, str], Subscription] = {}
+        self._moved: dict[Key, Subscription] = {}
+        self._waiting: dict[Key, Subscription] = {}
+        self.turns: Turns[str, Key] = Turns()
+        """Of the cursors with many ranges, by owner: each is written as a whole."""
         self.deadlines: Deadlines[str] = Deadlines()
 
     def settle(self, event: SettleRequested, subscription: Subscription, now: Now) -> None:
@@ -41,10 +54,13 @@ class Cursors:
                 )
                 return
         kept_back = 0
+        ahead: list[Range] = []
         for first, last in event.ranges:
             kept_back += not ledger.settle(0 if ledger.is_ordered else first, last)
             if last >= ledger.position:
-                subscription.exclude(ledger.position if ledger.is_ordered else max(first, ledger.position), last)
+                ahead.append((ledger.position if ledger.is_ordered else max(first, ledger.position), last))
+        if ahead:
+            kept_back += subscription.exclude(ahead)
         if kept_back:
             message = (
                 f"{kept_back} ranges would exceed the limit of {ledger.ranges_max} settled ranges above the floor:"
@@ -56,13 +72,14 @@ class Cursors:
             subscription.waiting.append(event.session)
         self.journal(subscription, now)
 
-    def journal(self, subscription: Subscription, now: Now) -> None:
+    def journal(self, subscription: Subscription, now: Now, *, has_turn: bool = False) -> None:
         """Journal where the cursor stands, once what is on its way to the journal has arrived."""
         if subscription.is_removed:
             return
-        if subscription.is_journaling or subscription.is_changing:
+        if subscription.is_journaling or subscription.is_changing or not (has_turn or self._may_go(subscription, now)):
             subscription.is_stale = True
             return
+        self.turns.charge(subscription.owner, _cost_of(subscription), now)
         subscription.is_journaling = True
         subscription.is_stale = False
         told, subscription.waiting = subscription.waiting, []
@@ -71,6 +88,21 @@ class Cursors:
         self._orders.append_fact(
             fact, _CursorMoved(self, subscription, fact.floor, fact.settled, tuple(dict.fromkeys(told))), now
         )
+
+    def _may_go(self, subscription: Subscription, now: Now) -> bool:
+        """Whether the cursor is written now; one with many ranges may have to wait for its owner's turn."""
+        if _cost_of(subscription) < LONG_NS or self.turns.may_go(subscription.owner, now):
+            return True
+        self._waiting[_key_of(subscription)] = subscription
+        self.turns.wait(subscription.owner, _key_of(subscription))
+        return False
+
+    def give_turns(self, now: Now) -> None:
+        """Journal the cursors whose turn it is."""
+        for key in self.turns.due(now):
+            subscription = self._waiting.pop(key)
+            if subscription.is_stale:
+                self.journal(subscription, now, has_turn=True)
 
     def cursor_durable(
         self,
@@ -119,11 +151,22 @@ class Cursors:
     def note_moved(self, subscription: Subscription | None) -> None:
         """The subscription's flow went on; its cursor may have."""
         if subscription is not None and subscription.floor > subscription.floor_durable:
-            self._moved[subscription.stream_id, subscription.subscriber, subscription.name] = subscription
+            self._moved[_key_of(subscription)] = subscription
 
     def forget(self, subscription: Subscription) -> None:
         """The cursor need not be journaled any more."""
-        self._moved.pop((subscription.stream_id, subscription.subscriber, subscription.name), None)
+        key = _key_of(subscription)
+        self._moved.pop(key, None)
+        self._waiting.pop(key, None)
+        self.turns.forget(key)
+
+
+def _cost_of(subscription: Subscription) -> int:
+    return (subscription.ledger.unsettled_count + len(subscription.excluded)) * RANGE_NS
+
+
+def _key_of(subscription: Subscription) -> Key:
+    return subscription.stream_id, subscription.subscriber, subscription.name
 
 
 @dataclass(slots=True)

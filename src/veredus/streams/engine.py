@@ -123,7 +123,8 @@ class StreamsEngine:
     def deadline(self) -> int | None:
         """When cursors that moved must be journaled, the next flows have their turn, or a lease is over."""
         turns, leases = self._subscribing.feeding.turns, self._leases
-        earliest = (self._cursors.deadlines.next_ns(), turns.deadline(), leases.next_ns())
+        cursors = self._cursors
+        earliest = (cursors.deadlines.next_ns(), cursors.turns.deadline(), turns.deadline(), leases.next_ns())
         return min((at for at in earliest if at is not None), default=None)
 
     # ── recovery ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -291,6 +292,7 @@ class StreamsEngine:
     def _deadline_reached(self, event: DeadlineReached, now: Now) -> None:
         for _ in self._cursors.deadlines.due(now.monotonic_ns):
             self._cursors.journal_moved(now)
+        self._cursors.give_turns(now)
         self._subscribing.feeding.give_turns(now)
         self._leases.look(now)
 

@@ -197,6 +197,13 @@ class Flow:
             if last < self.position:
                 break
             first = max(self.position, record.first_sequence)
+            if (
+                ledger is not None
+                and not ledger.is_ordered
+                and not (self.wanted.compiled.is_everything and not excluded)
+            ):
+                # Every other row may be a range of its own.
+                last = min(last, first + 2 * max(1, ledger.ranges_max - ledger.unsettled_count) - 2)
             last, is_long = examiner.reach(self.stream, record, self.wanted, first, last)
             attempt = self._attempt_at(first, last) if is_long else None
             if attempt is not None and not examiner.try_on(self.stream, record, self.wanted, attempt):

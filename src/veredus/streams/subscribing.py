@@ -38,6 +38,7 @@ from .exchange import (
 from .facts import SubscriptionOpened, SubscriptionRemoved, SubscriptionRenewed, SubscriptionSettled
 from .feeding import Feeding
 from .flow import Flow
+from .kept import Kept, size_of_filter
 from .orders import Orders, Then, Waiter
 from .parking import Parking, check_parking
 from .rights import next_owner, on_stream
@@ -54,7 +55,7 @@ Change: TypeAlias = SubscriptionOpened | SubscriptionSettled | SubscriptionRenew
 class Subscribing:
     """Owns who asks, who owns which subscription, and what is on its way to the journal."""
 
-    __slots__ = ("_asking", "_cursors", "_orders", "_tables", "feeding", "flows", "opening")
+    __slots__ = ("_asking", "_cursors", "_kept", "_orders", "_tables", "feeding", "flows", "opening")
 
     def __init__(self, tables: Tables, orders: Orders, cursors: Cursors, parking: Parking) -> None:
         self._tables = tables
@@ -62,6 +63,7 @@ class Subscribing:
         self._asking: dict[int, None] = {}
         self.opening: dict[tuple[int, str, str], Subscription] = {}
         """New subscriptions on their way to the journal; they are in no table before they are there."""
+        self._kept = Kept(tables, self.opening)
         self._cursors = cursors
         self.feeding = Feeding(orders, cursors, parking, tables.limits)
         self.flows = self.feeding.flows
@@ -164,6 +166,7 @@ class Subscribing:
             raise Refused(
                 "too-many-subscriptions", f"stream {stream.name!r} has {count} subscriptions, its limit: remove one"
             )
+        self._kept.take(next_owner(event.principal, ""), 1, size_of_filter(event.filter or EVERYTHING))
 
     def _take_over(
         self, event: SubscribeRequested, stream: Stream, wanted: Wanted, known: Subscription, now: Now
@@ -186,11 +189,22 @@ class Subscribing:
             return
         if event.filter is None:
             wanted = wanted_by(known.filter)
+        owner = next_owner(event.principal, known.owner)
+        try:
+            self._check_filter(known, owner, wanted)
+        except Refused as refused:
+            self.refuse(event.session, refused)
+            return
         fact = known.handed_on(
-            event.incarnation, event.filter, int(event.mode), event.attempts_max, event.parked_to,
-            next_owner(event.principal, known.owner),
+            event.incarnation, event.filter, int(event.mode), event.attempts_max, event.parked_to, owner
         )  # fmt: skip
         self.change(known, fact, _Opened(self, event, stream, wanted, known, fact), now)
+
+    def _check_filter(self, known: Subscription, owner: str, wanted: Wanted) -> None:
+        """Raise `Refused` where what the owner keeps would be too much with this filter."""
+        is_another = owner != known.owner
+        before = 0 if is_another else size_of_filter(known.filter)
+        self._kept.take(owner, int(is_another), max(0, size_of_filter(wanted.filter) - before))
 
     def _seek_again(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, now: Now) -> None:
         """It has waited for something that is over now."""
@@ -344,6 +358,7 @@ class Subscribing:
         wanted = wanted_by(event.filter)
         self.feeding.check_terms(flow.payer, wanted)
         if flow.subscription is not None:
+            self._check_filter(flow.subscription, flow.subscription.owner, wanted)
             store = partial(self._store_filter, flow, flow.subscription, wanted, event.position)
             self.in_turn(flow.subscription, store, now)
             return

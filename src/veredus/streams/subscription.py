@@ -14,7 +14,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -134,9 +134,15 @@ class Subscription:
         floor = self.floor
         return joined((*own, *((max(a, floor + 1), b) for a, b in self.excluded if b > floor)))
 
-    def exclude(self, first: int, last: int) -> None:
-        """An earlier session was pushed `first` to `last`, and they are settled before this one examined them."""
-        self.excluded = joined((*self.excluded, (first, last)))
+    def exclude(self, ranges: Sequence[Range]) -> int:
+        """An earlier session was pushed these, and they are settled before this one examined them. None of them is
+        where they would be too many: how many that are.
+        """
+        excluded = joined((*self.excluded, *ranges))
+        if len(excluded) > max(len(self.excluded), self.ledger.ranges_max):
+            return len(ranges)
+        self.excluded = excluded
+        return 0
 
     def forget_passed(self) -> None:
         """Let go of excluded ranges that the ledger knows by itself: an ordered one, once its floor covers them."""

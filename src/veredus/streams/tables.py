@@ -24,12 +24,16 @@ class StreamsLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     streams_max: int = 20_000
     tail_size_max: int = 64 << 20
-    unsettled_max: int = 65_536
+    unsettled_max: int = 16_384
     push_size_max: int = 1 << 20
     """A push is not made any larger once it holds this much."""
     streams_per_principal_max: int = 20_000
     sources_per_principal_max: int = 20_000
     subscriptions_max: int = 10_000
+    subscriptions_per_principal_max: int = 20_000
+    """Durable ones, whether or not anybody is there. All peers that prove nothing count as one."""
+    filters_size_per_principal_max: int = 16 << 20
+    """Of their filters, as they are written."""
     stages_max: int = 20_000
     stages_per_principal_max: int = 10_000
     filter_terms_per_principal_max: int = 20_000

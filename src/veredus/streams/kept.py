@@ -1,0 +1,82 @@
+"""How much the durable subscriptions of each principal keep: how many there are, and the size of their filters.
+
+They stay when nobody is there, and are read again at each start. Counting them all is work, so what was counted stands
+for as long as there is room for what came since.
+Source: the design, section 3 ("Every listener has bounds").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from veredus.kernel.errors import Refused
+from veredus.matching import Filter
+
+from .subscription import Subscription
+from .tables import Tables
+
+
+def size_of_filter(wanted: Filter) -> int:
+    """The octets that a filter keeps, as it is written."""
+    return sum(len(pattern.encode()) for pattern in wanted.keys) + len((wanted.where or "").encode())
+
+
+class Kept:
+    """Owns what is left to each owner, at least; "" is all that prove nothing."""
+
+    __slots__ = ("_left", "_opening", "_tables")
+
+    def __init__(self, tables: Tables, opening: dict[tuple[int, str, str], Subscription]) -> None:
+        """`opening` has the subscriptions that are in no table yet."""
+        self._tables = tables
+        self._opening = opening
+        self._left: dict[str, tuple[int, int]] = {}
+
+    def take(self, owner: str, count: int, size: int) -> None:
+        """Let the owner have `count` more subscriptions, with filters of `size` bytes more.
+
+        Raises `Refused("too-many-subscriptions")`, or `Refused("filters-too-large")`, where that is more than it may
+        have.
+        """
+        if not count and not size:
+            return
+        left_count, left_size = self._left.get(owner, (-1, -1))
+        if left_count < count or left_size < size:
+            left_count, left_size = self._counted(owner)
+        limits = self._tables.limits
+        if count and count > left_count:
+            most = limits.subscriptions_per_principal_max
+            message = (
+                f"{_whose(owner)} has {most} durable subscriptions, its limit: remove some, or raise "
+                "limits.subscriptions_per_principal_max"
+            )
+            raise Refused("too-many-subscriptions", message, subscriptions_max=most)
+        if size and size > left_size:
+            most = limits.filters_size_per_principal_max
+            message = (
+                f"the filters of the durable subscriptions of {_whose(owner)} would exceed {most} bytes: remove "
+                "some, write shorter filters, or raise limits.filters_size_per_principal_max"
+            )
+            raise Refused("filters-too-large", message, size_max=most)
+        self._left[owner] = left_count - count, left_size - size
+
+    def _counted(self, owner: str) -> tuple[int, int]:
+        owned = [subscription for subscription in self._all() if subscription.owner == owner]
+        limits = self._tables.limits
+        return (
+            limits.subscriptions_per_principal_max - len(owned),
+            limits.filters_size_per_principal_max - _size_of(owned),
+        )
+
+    def _all(self) -> Iterator[Subscription]:
+        yield from self._opening.values()
+        for stream in self._tables.streams.values():
+            yield from stream.subscriptions.values()
+
+
+def _size_of(subscriptions: Iterable[Subscription]) -> int:
+    return sum(size_of_filter(subscription.filter) for subscription in subscriptions)
+
+
+def _whose(owner: str) -> str:
+    return owner or "all unauthenticated peers together"
