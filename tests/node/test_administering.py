@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from veredus.node.administering import Administering, is_changing
+from veredus.node.exchange import RecordWritten
 from veredus.protocols.links import session_of
 from veredus.streams.administration import _VERBS
 from veredus.streams.exchange import AdminRequested, AnswerAdmin, Refuse
@@ -67,3 +68,21 @@ def test_a_change_that_cannot_be_recorded_is_refused_and_that_is_noted() -> None
     assert (refusal.code, refusal.request, refusal.is_final) == ("not-audited", 3, False)
     (note,) = administering.note_answer(refusal)
     assert note.event == "administration-refused"
+
+
+def test_an_answer_is_held_until_its_record_is_written() -> None:
+    administering, answer = Administering(), AnswerAdmin(SESSION, 3, {})
+    first, second = administering.hold(answer), administering.hold(Refuse(SESSION, "unknown-stream", "none", {}, 4))
+    assert administering.release(RecordWritten(first.token)) is answer
+    refused = administering.release(RecordWritten(second.token, "No space left on device"))
+    assert isinstance(refused, Refuse)
+    assert refused.code == "unknown-stream", "nothing was changed"
+
+
+def test_who_changed_something_that_has_no_record_is_told_so() -> None:
+    administering = Administering()
+    held = administering.hold(AnswerAdmin(SESSION, 3, {}))
+    said = administering.release(RecordWritten(held.token, "No space left on device"))
+    assert isinstance(said, Refuse)
+    assert (said.code, said.session, said.request, said.is_final) == ("not-recorded", SESSION, 3, False)
+    assert "No space left on device" in said.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import stat
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import veredus
+from tests.processes import beside
 from tests.runtime.authority import Authority
 from tests.system.serving import ServedNode
 from tests.system.test_revocation import Secured, reload_by_command, wait_until
@@ -140,5 +142,30 @@ def test_a_full_audit_disk_holds_nobody_and_is_counted(tmp_path: Path) -> None:
             node.streams.create("t")
             publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
         assert served.stop() == 0
+    finally:
+        served.kill()
+
+
+def test_a_change_is_acknowledged_when_its_record_is_written_and_not_before(tmp_path: Path) -> None:
+    pipe = tmp_path / "audit"
+    os.mkfifo(pipe)
+    served = ServedNode(tmp_path / "journal", {"AUDIT_FILE": str(pipe), "AUDIT_SYNC": "none"})
+    told: list[str] = []
+    try:
+        with served.start() as node, node.publisher("s", source="p") as publisher:
+
+            def create() -> None:
+                node.streams.create("t")
+                told.append("t")
+
+            with beside(create):
+                publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
+                wait_until(lambda: [stream["name"] for stream in node.streams.list()] == ["s", "t"], served)
+                assert not told, "it is there, and who asked for it waits for the record"
+                with pipe.open("rb", buffering=0) as reader:
+                    record = b""
+                    while b'"verb":"stream.create"' not in record:
+                        record += reader.read(1 << 16)
+                    wait_until(lambda: bool(told), served)
     finally:
         served.kill()

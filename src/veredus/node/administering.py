@@ -13,6 +13,8 @@ from veredus.kernel.effects import Note
 from veredus.protocols.links import SESSION_BITS
 from veredus.streams.exchange import AdminRequested, AnswerAdmin, Refuse
 
+from .exchange import RecordAwaited, RecordWritten
+
 READING = frozenset(("list", "show", "names", "left"))
 """The last words of the verbs that change nothing."""
 VALUE_SIZE_MAX = 255
@@ -30,7 +32,11 @@ class Administering:
         """Nothing was asked yet."""
         self.why_not: Callable[[], str] = _may
         """Why no such request is taken now; "" while they are."""
+        self.is_recorded = False
+        """Whether there is an audit log: then nobody is told how a request ended before its record is written."""
         self._asked: dict[tuple[int, int], AdminRequested] = {}
+        self._held: dict[int, AnswerAdmin | Refuse] = {}
+        self._last_token = 0
 
     def refusal(self, event: AdminRequested) -> Refuse | None:
         """What a request is told that cannot be recorded; None for one that goes on; those that change are kept."""
@@ -55,6 +61,23 @@ class Administering:
             fields = {"code": said.code, "reason": said.message}
             return [Note("info", "administration-refused", {**_described(event), **fields})]
         return [Note("info", "administered", {**_described(event), "outcome": "done"})]
+
+    def hold(self, said: AnswerAdmin | Refuse) -> RecordAwaited:
+        """Keep an answer until its record, which was noted just now, is written; what tells when that is."""
+        self._last_token += 1
+        self._held[self._last_token] = said
+        return RecordAwaited(self._last_token)
+
+    def release(self, event: RecordWritten) -> AnswerAdmin | Refuse:
+        """The answer to be given now; a refusal where a change was made that had to be recorded, and could not be."""
+        said = self._held.pop(event.token)
+        if not event.why_not or isinstance(said, Refuse):
+            return said
+        message = (
+            f"the change was made, and the audit log could not be written ({event.why_not}): it has no record; make "
+            "room for the log, look whether the change is what you want, and do not repeat it"
+        )
+        return Refuse(said.session, "not-recorded", message, {}, said.request, is_final=False)
 
     def note_lost(self, link: int) -> list[Note]:
         """The requests of a link that went before the answer came: they go on, and nobody says how they end."""

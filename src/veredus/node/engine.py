@@ -47,7 +47,7 @@ from .connections import Connections
 from .dialects import LinkEngine
 from .exchange import DrainRequested as DrainRequested
 from .exchange import FloorOrdered as FloorOrdered
-from .exchange import PrincipalRevoked, RightsChanged
+from .exchange import PrincipalRevoked, RecordWritten, RightsChanged
 from .pacing import Pacing
 from .quotas import Quotas
 from .receiving import DEFAULT_LIMITS, ReceiveBudget, ReceiveLimits
@@ -68,7 +68,8 @@ class NodeEngine:
         (4) What follows from a fact is done before the next fact is told: who learns that an append was refused has
             ordered nothing yet that lies behind it.
         (5) Sessions hear what the floor says in its order, also what it says because of what they answer.
-        (6) Whose principal has had its share of work waits for its turn, and its link is not read from meanwhile.
+        (6) Who asked for a change hears how it ended when the record of that is in the audit log, where there is one.
+        (7) Whose principal has had its share of work waits for its turn, and its link is not read from meanwhile.
     """
 
     def __init__(
@@ -189,9 +190,16 @@ class NodeEngine:
         self._tell_floor(event, now) if refusal is None else self._answer_admin(refusal, now)
 
     def _answer_admin(self, said: streams.AnswerAdmin | streams.Refuse, now: Now) -> None:
-        for note in self.administering.note_answer(said):
+        notes = self.administering.note_answer(said)
+        for note in notes:
             self._count_note(note, now)
-        self._tell_session(said, now)
+        if notes and self.administering.is_recorded:
+            self._out.append(self.administering.hold(said))
+        else:
+            self._tell_session(said, now)
+
+    def _record_written(self, event: RecordWritten, now: Now) -> None:
+        self._tell_session(self.administering.release(event), now)
 
     def _count_note(self, note: Note, now: Now) -> None:
         self.fault_count += note.event == "peer-broke-protocol"
@@ -479,5 +487,6 @@ _ROUTES: dict[type, Callable[[NodeEngine, Any, Now], None]] = {
     DrainRequested: NodeEngine._drain,
     PrincipalRevoked: NodeEngine._revoke,
     RightsChanged: NodeEngine._renew_rights,
+    RecordWritten: NodeEngine._record_written,
     DeadlineReached: NodeEngine._deadline_reached,
 }

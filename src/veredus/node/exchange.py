@@ -34,3 +34,18 @@ class PrincipalRevoked:
 @dataclass(frozen=True, slots=True)
 class RightsChanged:
     """The rules are others now: what they do not allow any more ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordAwaited:
+    """Say when what was noted before is in the audit log."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordWritten:
+    """What was noted before is in the audit log; or is not, though it must be, and why."""
+
+    token: int
+    why_not: str = ""

@@ -59,7 +59,8 @@ class LineWriter:
 
     def _begin(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[bytes | Callable[[], None]] = deque()
+        """Lines, and what is called behind those before it."""
         self._size = 0
         self._is_writing = False
         self._is_closed = False
@@ -85,6 +86,14 @@ class LineWriter:
                 self._thread.start()
             self._changed.notify_all()
         return True
+
+    def after(self, then: Callable[[], None]) -> None:
+        """Call `then` once what was put so far is written or lost; by the thread that writes. Waits for nobody."""
+        with self._changed:
+            if not self._is_closed and (self._waiting or self._is_writing):
+                self._waiting.append(then)
+                return
+        then()
 
     def wait_written(self, timeout_s: float = END_S) -> bool:
         """Wait until no line waits any more; whether that came in time."""
@@ -117,11 +126,13 @@ class LineWriter:
                 if not self._waiting:
                     return
                 self._is_writing = True
-                lines, self._waiting = list(self._waiting), deque()
-            self._write_some(lines)
+                waiting, self._waiting = list(self._waiting), deque()
+            self._write_some(waiting)
 
-    def _write_some(self, lines: list[bytes]) -> None:
-        for line in lines:
+    def _write_some(self, waiting: list[bytes | Callable[[], None]]) -> None:
+        for line in waiting:
+            if not isinstance(line, bytes):
+                continue
             try:
                 self._say_lost()
                 self._target.write(line)
@@ -135,6 +146,9 @@ class LineWriter:
             self._target.finish()
         except Exception as error:  # noqa: BLE001 see above
             self._fail(error, 0)
+        for then in waiting:
+            if not isinstance(then, bytes):
+                then()
 
     def _fail(self, error: Exception, count: int = 1) -> None:
         reason = str(getattr(error, "strerror", None) or error) or type(error).__name__

@@ -29,6 +29,7 @@ from veredus.kernel.errors import Unavailable
 from veredus.kernel.events import LinkOpened
 from veredus.node.dialects import LinkEngine
 from veredus.node.engine import DrainRequested, FloorOrdered, NodeEngine
+from veredus.node.exchange import RecordAwaited, RecordWritten
 from veredus.node.exposure import check_settings
 from veredus.node.figures import Reading
 from veredus.node.receiving import ReceiveLimits
@@ -138,6 +139,7 @@ class Node:
             self.host.on_failure = self._fail
             self.host.log = self._log
             self.engine.administering.why_not = self._why_not_audited
+            self.engine.administering.is_recorded = self._audit is not None
             self._enter(floor.finish_recovery(was_clean))
             if recovered.is_damaged or (not was_clean and durability_of(settings) is not Durability.GROUP):
                 self._enter(floor.raise_terms(_now()))
@@ -303,6 +305,11 @@ class Node:
                 self._topics.carry_out(order)
             case AskPrincipal():
                 self._ask_principal(order)
+            case RecordAwaited(token):
+                assert self._audit is not None
+                self._audit.writer.after(
+                    lambda: self._post_from_thread((RecordWritten(token, self._why_not_audited()),))
+                )
             case journal.CheckpointDone(is_final):
                 if is_final and self._checkpointed is not None and not self._checkpointed.done():
                     self._checkpointed.set_result(None)
