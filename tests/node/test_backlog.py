@@ -15,7 +15,7 @@ SHARE = 64 * MIB
 
 
 def test_two_thousand_links_of_one_principal_together_hold_little_more_than_its_share() -> None:
-    backlog = Backlog(SHARE)
+    backlog = Backlog(SHARE, 4 * SHARE)
     for link in range(2_000):
         backlog.note(link, "greedy", backlog.read_size("greedy"))
     backlog.check()
@@ -23,13 +23,32 @@ def test_two_thousand_links_of_one_principal_together_hold_little_more_than_its_
     assert backlog.read_size("modest") == READ_SIZE_MAX, "nobody else is slowed"
 
 
+def test_very_many_principals_together_hold_little_more_than_the_room_of_all() -> None:
+    room, count = 4 * SHARE, 1_000
+    backlog = Backlog(SHARE, room)
+    for link in range(20 * count):
+        backlog.note(link, f"greedy-{link % count}", backlog.read_size(f"greedy-{link % count}"))
+    backlog.check()
+    assert backlog.size <= room + 20 * count * READ_SIZE_MIN
+
+
+def test_who_has_the_most_waiting_is_slowed_first_and_a_newcomer_hardly() -> None:
+    backlog = Backlog(SHARE, 4 * SHARE)
+    for link in range(2_000):
+        name = f"greedy-{link % 8}"
+        backlog.note(link, name, backlog.read_size(name))
+    held = [backlog.read_size(f"greedy-{number}") for number in range(8)]
+    assert max(held) < READ_SIZE_MAX // 8
+    assert backlog.read_size("modest") == READ_SIZE_MAX
+
+
 def test_who_has_no_principal_yet_is_read_from_a_greeting_at_a_time() -> None:
-    assert Backlog(SHARE).read_size("") == UNPROVEN_READ_SIZE
+    assert Backlog(SHARE, 4 * SHARE).read_size("") == UNPROVEN_READ_SIZE
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["", "a", "b"]), st.integers(0, 100)), max_size=40))
 def test_sums_are_right_whatever_becomes_of_links(steps: list[tuple[int, str, int]]) -> None:
-    backlog = Backlog(SHARE)
+    backlog = Backlog(SHARE, 4 * SHARE)
     for link, principal, size in steps:
         backlog.note(link, principal, size)
         backlog.check()

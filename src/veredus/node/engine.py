@@ -87,7 +87,7 @@ class NodeEngine:
         `open_link` makes a link's engine; one principal has `connections_max`, and `rates_max` bytes a second in, out.
         """
         self.receiving = ReceiveBudget(receive_limits)
-        self.backlog = Backlog(receive_limits.size_max // 4)
+        self.backlog = Backlog(receive_limits.size_max // 4, receive_limits.size_max)
         self.log = log
         self.floor = floor
         self.links: dict[int, LinkEngine] = {}
