@@ -75,6 +75,14 @@ def test_two_nodes_on_one_directory_or_one_port_are_told_apart(tmp_path: Path) -
         assert (taken.returncode, "[port-in-use]" in taken.stderr) == (Exit.UNAVAILABLE, True)
 
 
+def test_a_start_that_finds_its_port_taken_leaves_a_journal_that_is_clean(tmp_path: Path) -> None:
+    with served(tmp_path / "one") as first:
+        taken = serve_in_vain("--directory", str(tmp_path / "two"), "--tcp", first.ready["tcp"])
+        assert "[port-in-use]" in taken.stderr
+    with served(tmp_path / "two") as second:
+        assert second.ready["was_clean"] is True
+
+
 def test_a_running_node_shows_every_figure_and_is_alive_and_ready(tmp_path: Path) -> None:
     with served(tmp_path) as own, veredus.connect(own.address) as node:
         with node.publisher("trades") as publisher:

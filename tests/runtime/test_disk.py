@@ -226,15 +226,16 @@ def test_a_limit_on_file_size_is_a_full_disk_and_leaves_no_remains(tmp_path: Pat
     script = (
         "import resource, sys; from pathlib import Path\n"
         "from veredus.journal.exchange import CreateSegment\n"
-        "from veredus.runtime.disk import code_of, create_segment\n"
+        "from veredus.runtime.disk import code_of, create_segment, reason_of\n"
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
         "try: create_segment(Path(sys.argv[1]), CreateSegment(1, 1, 1 << 21, bytes(4096)))\n"
-        "except OSError as error: sys.stdout.write(code_of(error))\n"
+        "except OSError as error: sys.stdout.write(f'{code_of(error)}: {reason_of(error)}')\n"
     )
     run = ended([sys.executable, "-c", script, str(tmp_path)])
     assert run.returncode == 0, run.stderr
-    assert run.stdout == "disk-full"
+    assert run.stdout.startswith("disk-full: a limit lets this process write files of at most 1048576 bytes")
+    assert "ulimit -f" in run.stdout
     assert list(tmp_path.iterdir()) == []
 
 

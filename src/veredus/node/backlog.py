@@ -4,8 +4,8 @@
     read at a time:         READ_SIZE_MAX ── down to nearly nothing ──► READ_SIZE_MIN
 
 A principal's share is what is left of the room of all, and at most a part of it. So the more waits of everybody, the
-smaller are the shares: who has the most waiting is over its own first, and who has little is read from as before. With n
-principals that send all they can, each has an n-th of the room, and one more has as much when it comes.
+smaller are the shares: who has the most waiting is over its own first, and who has little is read from as before. With
+n principals that send all they can, each has about an n-th of the room, and one more has as much when it comes.
 
 A link of which anything waits is not read from (veredus.node.pacing): each holds one read at most. How large a read may
 be is what bounds the sum, and no link is kept waiting by its principal's others: a publisher whose neighbours ask for

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import time
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
@@ -74,6 +75,9 @@ def code_of(error: OSError) -> str:
 def reason_of(error: OSError) -> str:
     """What happened, and to which file."""
     where = f" ({Path(os.fsdecode(error.filename)).name})" if isinstance(error.filename, str | bytes) else ""
+    if error.errno == errno.EFBIG:
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        return f"a limit lets this process write files of at most {limit} bytes{where}: raise `ulimit -f` or LimitFSIZE"
     return f"{error.strerror or error}{where}"
 
 
@@ -363,8 +367,8 @@ def _keep_aside(directory: Directory, name: str, offset: int, size: int) -> None
         if code_of(error) != "disk-full":
             raise
         where = str(directory.path)
-        message = f"the disk of {where!r} is full: before {name} is repaired, {size} bytes of it must be copied aside"
-        raise Unavailable("disk-full", f"{message}; free that much, and start again", path=where) from None
+        message = f"before {name} in {where!r} is repaired, {size} bytes of it must be copied aside: {reason_of(error)}"
+        raise Unavailable("disk-full", f"{message}; make room for that, and start again", path=where) from None
 
 
 def _drop_ballast(path: Path) -> bool:

@@ -15,6 +15,7 @@ import signal
 import ssl
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from veredus.journal.recovery import CheckpointLoaded, Found, Replayed
 from veredus.journal.settings import Recovered
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
-from veredus.kernel.errors import Unavailable
+from veredus.kernel.errors import Refused, Unavailable
 from veredus.kernel.events import LinkOpened
 from veredus.node.dialects import LinkEngine
 from veredus.node.engine import DrainRequested, FloorOrdered, NodeEngine
@@ -149,12 +150,21 @@ class Node:
             took_ms = round((time.perf_counter() - began) * 1000)
             streams = len(floor.tables.streams)
             self._log.info("node-ready", **self.addresses, streams=streams, was_clean=was_clean, took_ms=took_ms)
-        except BaseException:
+        except BaseException as error:
             self._renewal.stop()
             await self._close_doors()
+            if isinstance(error, Refused | Unavailable) and hasattr(self, "host"):
+                await self._close_unused()
             self._watching.cancel()
             self._directory.close()
             raise
+
+    async def _close_unused(self) -> None:
+        """What was recovered or begun is closed as at a stop: nobody was served, and the next start is a clean one."""
+        with suppress(Unavailable):
+            await self._settle_journal()
+        self.host.stop()
+        await asyncio.to_thread(self._disk.close)
 
     def _recover(self, directory: Directory) -> tuple[StreamsEngine, Recovered]:
         settings = self.settings
