@@ -142,6 +142,7 @@ REMOVE = request("subscription.remove", stream="s", subscriber="subscriber", nam
 RENEW = request("subscription.renew", stream="s", subscriber="subscriber", name="main")
 ADVANCE = request("subscription.advance", stream="s", subscriber="subscriber", name="main", floor=0)
 ALTER = request("stream.alter", name="s", config={"retention_count": 5})
+ITSELF = "the stream; else the answer is its name, and what the request has set"
 S, K, NEW = (STREAM, "s"), (SINK, "sink"), (STREAM, "new")
 OWNED, OWN, LEFT = Room.take_owned, Room.take_own, Room.leave_owned
 
@@ -169,6 +170,9 @@ SCENES: dict[tuple[str, str, str], Scene] = {
     ("DROP_STAGES", "publish", "the sink"): Scene(K, DROP, OWN),
     ("DROP_STAGES", "publish", "the stream of each stage"): Scene(S, DROP, OWN),
     ("stream.create", "create", "the stream"): Scene(NEW, request("stream.create", name="new")),
+    ("stream.create", "describe", ITSELF): Scene(S, request("stream.create", name="s"), got=lists("head")),
+    ("stream.trim", "describe", ITSELF): Scene(S, request("stream.trim", name="s", floor=1), got=lists("head")),
+    ("stream.alter", "describe", ITSELF): Scene(S, ALTER, got=lists("head")),
     ("stream.list", "describe", "each stream; the others are left out"): Scene(
         S, request("stream.list"), got=lists("s")
     ),
@@ -213,6 +217,7 @@ SCENES: dict[tuple[str, str, str], Scene] = {
 }
 LINES = [(right.request, right.verb, right.on) for right in RIGHTS]
 LISTS = ("stage.list", "stream.list", "stream.names", "subscription.list", "sink.list")
+DESCRIBED = ("stream.create", "stream.trim", "stream.alter")
 
 
 def played(key: tuple[str, str, str], is_denied: bool) -> tuple[bool, Any, Room]:
@@ -235,7 +240,20 @@ def test_who_lacks_one_right_is_refused_and_who_has_it_is_not(key: tuple[str, st
         (noted,) = [note for note in room.place.notes if note.event == "forbidden"]
         assert (noted.fields["principal"], noted.fields["verb"]) == ("mallory", key[1])
     else:
-        assert key[0] in LISTS
+        assert key[0] in (*LISTS, *DESCRIBED)
+
+
+def test_who_creates_a_stream_that_is_there_and_may_not_describe_it_learns_nothing_of_it() -> None:
+    room = Room()
+    room.denied = ("describe", *S)
+    same = room.mallory.ask("stream.create", name="s")
+    room.denied = ("describe", *NEW)
+    new = room.mallory.ask("stream.create", name="new")
+    assert same.result == {**new.result, "name": "s"}
+    room.denied = ("describe", *S)
+    other = room.mallory.ask("stream.create", name="s", config={"retention_count": 5})
+    assert other.code == "exists-otherwise"
+    assert "retention_count" not in other.message
 
 
 def test_every_line_of_the_list_has_a_scene() -> None:

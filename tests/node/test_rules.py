@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from veredus.kernel.errors import Refused
 from veredus.node.rules import EVERYTHING_ALLOWED, Access, CompiledRule, Rule
-from veredus.streams.rights import ANONYMOUS, LOCAL, NOBODY, VERBS, Resource, on_sink, on_stream
+from veredus.streams.rights import ANONYMOUS, LOCAL, MULTICAST, NOBODY, VERBS, Resource, on_sink, on_stream
 
 RULES = (
     Rule(principal="desk-*", may=("publish", "describe"), streams=("trades.>", "quotes.*")),
@@ -82,7 +82,7 @@ def test_a_star_in_a_principal_is_any_run_of_characters(pattern: str, principal:
     assert rule.covers_principal(principal) is fnmatch.fnmatchcase(principal, pattern)
 
 
-@pytest.mark.parametrize("who", [LOCAL, ANONYMOUS])
+@pytest.mark.parametrize("who", [LOCAL, ANONYMOUS, MULTICAST])
 def test_a_star_covers_nobody_who_has_proved_nothing(who: str) -> None:
     for covering in ("*", f"{who[:3]}*"):
         assert not Access([Rule(principal=covering, may=("*",))]).may(who, "publish", on_stream("trades"))

@@ -180,7 +180,7 @@ def test_a_damaged_line_is_named_by_its_number(tmp_path: Path, line: str) -> Non
         read_tokens(file)
 
 
-@pytest.mark.parametrize("principal", ["unix:root", "", "local", "anonymous", "desk-*", "a\nb", " a", "ä"])
+@pytest.mark.parametrize("principal", ["unix:root", "", "local", "anonymous", "multicast", "desk-*", "a\nb", " a", "ä"])
 def test_a_principal_that_would_confuse_is_refused(tmp_path: Path, principal: str) -> None:
     with pytest.raises(Refused) as caught:
         add_token(tmp_path / "tokens", principal)

@@ -49,6 +49,8 @@ def test_a_subscriber_that_had_too_much_unsettled_is_fed_again_when_it_settles()
     rig.subscribe(5, "bob", filter=EVEN, mode=x.SettleMode.INDIVIDUAL)
     assert (rig.pushed(5), rig.floor.flows[5].waits_for) == ([2, 4], "settlement")
     rig.settle(5, (2, 2))
+    assert rig.pushed(5) == [2, 4, 6]
+    rig.settle(5, (4, 4))
     assert rig.pushed(5) == [2, 4, 6, 8]
 
 

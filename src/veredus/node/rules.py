@@ -15,8 +15,9 @@ taken apart at `.` and `/`: in a pattern, `*` is any run of characters within on
 tokens, and `>` alone is every name.
 
 `*` in a principal covers those alone who have proved who they are. Peers that prove nothing have names of their own,
-which a rule must give literally: `anonymous`, and `local` for peers on the machine: those of the Unix socket, and all
-while no security is set up. Where no rule names `anonymous`, such a peer is nobody, and is told to prove who it is.
+which a rule must give literally: `anonymous`; `local` for peers on the machine: those of the Unix socket, and all while
+no security is set up; and `multicast`, which is everybody who hears the group. Where no rule names `anonymous`, such a
+peer is nobody, and is told to prove who it is.
 Source: the design, section 5.
 """
 
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from veredus.kernel.errors import Refused
-from veredus.streams.rights import ANONYMOUS, LOCAL, NOBODY, STREAM, UNPROVEN, VERBS, Resource
+from veredus.streams.rights import ANONYMOUS, LOCAL, MULTICAST, NOBODY, STREAM, UNPROVEN, VERBS, Resource
 
 if TYPE_CHECKING:
     from veredus.matching import Pattern
@@ -62,7 +63,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 KINDS = ("streams", "sinks", "sources", "subscribers")
-EVERYTHING_ALLOWED = tuple(Rule(principal=who, may=(EVERY_VERB,)) for who in ("*", LOCAL, ANONYMOUS))
+EVERYTHING_ALLOWED = tuple(Rule(principal=who, may=(EVERY_VERB,)) for who in ("*", LOCAL, ANONYMOUS, MULTICAST))
 
 
 class NamePattern:

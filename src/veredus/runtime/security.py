@@ -30,7 +30,7 @@ from veredus.kernel.errors import Refused
 from veredus.node.rules import PRINCIPAL_SIZE_MAX
 from veredus.node.settings import NodeSettings, TlsSection
 from veredus.protocols.zmtp.z85 import KEY_SIZE, decode_z85, encode_z85
-from veredus.streams.rights import ANONYMOUS, LOCAL
+from veredus.streams.rights import ANONYMOUS, LOCAL, MULTICAST
 
 from .listeners import UNIX_USER
 
@@ -343,7 +343,7 @@ def principal_fault(name: str) -> str:
     """What is wrong with the name of a principal, "" where it may be one."""
     if name.startswith(UNIX_USER):
         return f"{name!r}, which names a user of the Unix socket"
-    if name in (LOCAL, ANONYMOUS):
+    if name in (LOCAL, ANONYMOUS, MULTICAST):
         return f"{name!r}, which is the name of unauthenticated peers"
     is_plain = name.isascii() and name.isprintable() and name == name.strip()
     if not name or not is_plain or "*" in name or len(name) > PRINCIPAL_SIZE_MAX:

@@ -118,13 +118,16 @@ class Administration:
     # ── streams ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def create_stream(self, event: AdminRequested, now: Now) -> None:
-        """`stream.create` {name, config?}: the stream's description; idempotent if equally configured."""
+        """`stream.create` {name, config?}: the stream's description; idempotent if equally configured.
+
+        Who may not describe the stream is told its name and configuration alone, which it has given.
+        """
         name = _text(event, "name")
         self._check(event, CREATE, on_stream(name))
         config = _config(name, event.arguments.get("config") or {})
 
         def created(stream: Stream, _: Now) -> None:
-            self._answer(event, self.described(stream))
+            self._answer_described(event, stream, "config")
 
         self._creating.create(event.session, event.principal, name, config, created, now, event.request)
 
@@ -163,7 +166,7 @@ class Administration:
         floor = max(stream.floor, min(_number(event, "floor"), stream.head_durable + 1))
         fact = StreamTrimmed(stream.stream_id, floor)
         self._creating.change(
-            fact, event.session, event.request, lambda s, _: self._answer(event, self.described(s)), now
+            fact, event.session, event.request, lambda s, _: self._answer_described(event, s, "floor"), now
         )
 
     def alter_stream(self, event: AdminRequested, now: Now) -> None:
@@ -175,9 +178,7 @@ class Administration:
             raise Refused("bad-request", f"{event.verb} needs a `config` with the settings to change")
         wanted = {name: getattr(changed, name) for name in given}
         fact = StreamConfigured(stream.stream_id, msgspec.structs.replace(self._creating.config_of(stream), **wanted))
-        self._creating.change(
-            fact, event.session, event.request, lambda s, _: self._answer(event, self.described(s)), now
-        )
+        self._creating.change(fact, event.session, event.request, lambda s, _: self._answer_described(event, s), now)
 
     def delete_stream(self, event: AdminRequested, now: Now) -> None:
         """`stream.delete` {name, head?}: it and all that hangs on it is gone; with a head, if that is its newest."""
@@ -192,6 +193,13 @@ class Administration:
             self._answer(event, {"name": gone.name})
 
         self._creating.change(StreamDeleted(stream.stream_id), event.session, event.request, deleted, now)
+
+    def _answer_described(self, event: AdminRequested, stream: Stream, *said: str) -> None:
+        """Answer with the stream's description; to who may not describe it, with its name and what it has said."""
+        described = self.described(stream)
+        if not self._may_describe(event, on_stream(stream.name)):
+            described = {name: described[name] for name in ("name", *said)}
+        self._answer(event, described)
 
     def described(self, stream: Stream) -> dict[str, object]:
         """A stream as plain data."""

@@ -14,7 +14,7 @@ from veredus.kernel.names import checked_name
 from .exchange import Durability, Refuse
 from .facts import Fact, StreamConfig, StreamConfigured, StreamCreated, StreamDeleted, StreamTrimmed, TermRaised
 from .orders import Orders
-from .rights import CREATE, on_stream
+from .rights import CREATE, DESCRIBE, on_stream
 from .stream import Stream
 from .tables import Tables
 
@@ -63,12 +63,12 @@ class Creating:
         waiting = _Waiting(session, request, then)
         stream = self._tables.streams.get(name)
         if stream is not None:
-            _check_equal(name, stream.config, config)
+            self._check_equal(principal, name, stream.config, config)
             then(stream, now)
             return
         coming = self._coming.get(name)
         if coming is not None:
-            _check_equal(name, coming.fact.config, config)
+            self._check_equal(principal, name, coming.fact.config, config)
             coming.waiting.append(waiting)
             return
         self._check_owned(principal)
@@ -82,6 +82,20 @@ class Creating:
         self._tables.next_stream_id += 1
         creation = self._coming[name] = _Creation(self, fact, [waiting])
         self._orders.append_fact(fact, creation, now)
+
+    def _check_equal(self, principal: str, name: str, there: StreamConfig, wanted: StreamConfig) -> None:
+        if there == wanted:
+            return
+        said = ""
+        if self._tables.rights.may(principal, DESCRIBE, on_stream(name)):
+            differences = [
+                f"{field} is {_shown(given)}, and {_shown(asked)} was requested"
+                for field in wanted.__struct_fields__
+                if (given := getattr(there, field)) != (asked := getattr(wanted, field))
+            ]
+            said = f": {'; '.join(differences)}"
+        message = f"stream {name!r} exists with another configuration{said}; `veredus stream alter` changes it"
+        raise Refused("exists-otherwise", message)
 
     def _check_owned(self, principal: str) -> None:
         most = self._tables.limits.streams_per_principal_max
@@ -165,20 +179,6 @@ class Creating:
         for one in waiting:
             message = f"the node could not store the new stream {fact.name!r} ({reason}): try again later"
             self._orders.refuse(one.session, code, message, one.request, is_final=not one.request)
-
-
-def _check_equal(name: str, there: StreamConfig, wanted: StreamConfig) -> None:
-    if there != wanted:
-        differences = [
-            f"{field} is {_shown(given)}, and {_shown(asked)} was requested"
-            for field in wanted.__struct_fields__
-            if (given := getattr(there, field)) != (asked := getattr(wanted, field))
-        ]
-        message = (
-            f"stream {name!r} exists with another configuration: {'; '.join(differences)};"
-            " `veredus stream alter` changes it"
-        )
-        raise Refused("exists-otherwise", message)
 
 
 def _shown(value: float) -> str:

@@ -20,7 +20,9 @@ PUBLISH, SUBSCRIBE, CREATE, DELETE, TRIM, DESCRIBE, RAISE, TAKE_OVER, ALTER = (
 VERBS = (PUBLISH, SUBSCRIBE, CREATE, DELETE, TRIM, DESCRIBE, RAISE, TAKE_OVER, ALTER)
 STREAM, SINK = "stream", "sink"
 LOCAL, ANONYMOUS, NOBODY = "local", "anonymous", ""
-UNPROVEN = (LOCAL, ANONYMOUS, NOBODY)
+MULTICAST = "multicast"
+"""Who reads a stream for a multicast group: everybody on that network."""
+UNPROVEN = (LOCAL, ANONYMOUS, MULTICAST, NOBODY)
 """Principals that are no one in particular: peers that have proved nothing."""
 
 
@@ -127,6 +129,7 @@ class Right(NamedTuple):
 
 _OWNED = "another principal owns it"
 _MOVED = "it moves a subscription (when topics are merged)"
+_ITSELF = "the stream; else the answer is its name, and what the request has set"
 RIGHTS = (
     Right("ATTACH_SOURCE", PUBLISH, "the stream, as this source"),
     Right("ATTACH_SOURCE", TAKE_OVER, "the stream, as this source", _OWNED),
@@ -148,11 +151,14 @@ RIGHTS = (
     Right("DROP_STAGES", PUBLISH, "the sink"),
     Right("DROP_STAGES", PUBLISH, "the stream of each stage"),
     Right("stream.create", CREATE, "the stream"),
+    Right("stream.create", DESCRIBE, _ITSELF),
     Right("stream.list", DESCRIBE, "each stream; the others are left out"),
     Right("stream.names", DESCRIBE, "each stream; the others are left out"),
     Right("stream.show", DESCRIBE, "the stream"),
     Right("stream.trim", TRIM, "the stream"),
+    Right("stream.trim", DESCRIBE, _ITSELF),
     Right("stream.alter", ALTER, "the stream"),
+    Right("stream.alter", DESCRIBE, _ITSELF),
     Right("stream.delete", DELETE, "the stream"),
     Right("source.list", DESCRIBE, "the stream"),
     Right("source.raise", RAISE, "the stream, as each source"),

@@ -28,12 +28,11 @@ from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened
 from veredus.kernel.symbol import Symbol
 from veredus.protocols.links import NOTHING, SESSION_BITS, DrainRequested, Unfinished, session_of
 from veredus.streams import exchange as x
+from veredus.streams.rights import MULTICAST
 
 from .datagrams import encode_datagram, head_size_of, sequence_of
 from .packing import Unpacker
 
-PRINCIPAL = "multicast"
-"""Who reads the streams, to the rules."""
 WINDOW_SIZE = 1 << 20
 _EVERYTHING = 1 << 62
 
@@ -104,7 +103,7 @@ class Multicaster:
         self._channel = self._channel % ((1 << SESSION_BITS) - 1) + 1
         self._session = session_of(self.link, self._channel)
         start = x.Start(x.StartKind.HEAD)
-        request = x.SubscribeRequested(self._session, PRINCIPAL, self._stream, start=start, credit=WINDOW_SIZE)
+        request = x.SubscribeRequested(self._session, MULTICAST, self._stream, start=start, credit=WINDOW_SIZE)
         self._effects.append(request)
 
     def _begin(self, said: x.GrantSubscription, now: Now) -> None:
