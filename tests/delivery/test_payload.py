@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.delivery.making import accept, batch_in, batch_of, plain_columns, publications, read_header_of, same, signed
-from veredus.delivery.batch import BatchFlags, Layout, token_of, verify_signature
+from veredus.delivery.arrays import octets_array
+from veredus.delivery.batch import BatchFlags, BatchHeader, Layout, read_header, token_of, verify_signature
 from veredus.delivery.columns import encode_columns
 from veredus.delivery.payload import (
     ROWS_COUNT_MAX,
@@ -122,6 +123,23 @@ def test_an_excerpt_has_the_layout_that_its_own_count_asks_for() -> None:
     for count, layout in ((ROWS_COUNT_MAX, Layout.ROWS), (ROWS_COUNT_MAX + 1, Layout.COLUMNS)):
         record = excerpt_record(header, columns, np.arange(len(columns.keys)) < count)
         assert read_header_of(record).layout == layout
+
+
+@pytest.mark.parametrize("count", [100, 399])
+def test_a_long_word_that_stands_in_every_row_is_in_an_excerpt_once(count: int) -> None:
+    words = octets_array([b"w" * (100 << 10), *(b"%d" % number for number in range(400))])
+    codes = pa.array([0] * 399 + [None], pa.int32())
+    columns = Columns(
+        octets_array([b"k"] * 400), octets_array([b""] * 400), None, {"a": pa.DictionaryArray.from_arrays(codes, words)}
+    )
+    payload = encode_columns(columns)
+    size = sum(map(len, payload))
+    header = BatchHeader(int(Layout.COLUMNS), 0, size, 0, 400, 1, 1, 1, 400, 1, 0, 0)
+    cut = batch_in(excerpt_record(header, columns, np.arange(400) >= 400 - count))
+    assert len(cut) < size + 1000
+    read = read_rows(cut, read_header(cut))
+    assert read.attributes is not None
+    assert [row and row["a"] for row in read.attributes][-3:] == [b"w" * (100 << 10)] * 2 + [{}]
 
 
 def test_an_excerpt_leaves_a_dictionary_behind_that_outweighs_its_rows() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from veredus.kernel.arrow import pc
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.names import KEY_SIZE_MAX
 from veredus.kernel.octets import Octets
@@ -256,10 +257,28 @@ def attribute_column(name: str, values: Sequence[AttributeValue | None]) -> pa.A
 
 
 def _taken(array: pa.Array, indices: pa.Array) -> pa.Array:
-    """These rows of an array; without its dictionary where that would outweigh them."""
+    """These rows of an array; of a dictionary that has more words than they, only their words."""
+    taken = array.take(indices)
     if pa.types.is_dictionary(array.type) and len(array.dictionary) > len(indices):
-        return array.dictionary.take(array.indices.take(indices))
-    return array.take(indices)
+        used = taken.indices.drop_null().unique()
+        codes = pc.index_in(taken.indices, value_set=used)
+        return pa.DictionaryArray.from_arrays(codes, array.dictionary.take(used))
+    return taken
+
+
+_WRITTEN_OUT_SIZE_MAX = 64 << 10
+
+
+def _is_written_out_well(columns: Columns) -> bool:
+    """Whether rows, which have no dictionaries, would hold about what these columns hold: a long word may stand for
+    many.
+    """
+    size = 0
+    for array in (columns.keys, *columns.attributes.values()):
+        if pa.types.is_dictionary(array.type):
+            lengths = np.append(lengths_of(array), 0)
+            size += int(lengths[filled_numbers_of(array.indices, len(lengths) - 1)].sum()) - int(lengths.sum())
+    return size <= _WRITTEN_OUT_SIZE_MAX
 
 
 def excerpt_record(header: BatchHeader, columns: Columns, selection: npt.NDArray[np.bool_]) -> bytearray:
@@ -280,7 +299,7 @@ def excerpt_record(header: BatchHeader, columns: Columns, selection: npt.NDArray
         rows,
     )
     low, high = _range_of(kept.event_times_us)
-    is_small = len(chosen) <= ROWS_COUNT_MAX
+    is_small = len(chosen) <= ROWS_COUNT_MAX and _is_written_out_well(kept)
     cut = header._replace(
         layout=int(Layout.ROWS if is_small else Layout.COLUMNS),
         flags=int(BatchFlags.EXCERPT),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -159,8 +159,7 @@ class Examiner:
         left_ns = QUANTUM_NS - compiled.trying_ns
         opened = self._opened(record)
         octet_ns = sum(cost.octet_ns for cost in compiled.octet_costs.values())
-        is_bounded = not any(cost.is_beside_others for cost in compiled.octet_costs.values())
-        if is_bounded and count * row_ns + opened.size * octet_ns <= left_ns:
+        if count * row_ns + _written_out_size_max(opened, compiled.octet_costs) * octet_ns <= left_ns:
             return last, False
         costs = np.full(count, row_ns, np.int64)
         at_once_ns = count * row_ns
@@ -262,6 +261,16 @@ class Examiner:
         envelope = Envelope(RecordKind.BATCH, 0, size - ENVELOPE_SIZE, 0, base, record.append_time_us)
         write_envelope(memory, envelope)
         return Excerpt(memory, runs_of(chosen, base))
+
+
+def _written_out_size_max(opened: Unpacked, names: Iterable[str]) -> int:
+    """How many octets these columns have at most: a long word of a dictionary may stand in every row."""
+    size = opened.size
+    for name in names:
+        column = opened.keys if name == "$key" else opened.attribute(name)
+        if isinstance(column, pa.Array) and pa.types.is_dictionary(column.type) and len(column.dictionary):
+            size += opened.header.count * int(sizes_of(column.dictionary).max())
+    return size
 
 
 def _size_of(outcome: Excerpt | None) -> int:
