@@ -75,7 +75,11 @@ class Kept:
 
 
 def _size_of(subscriptions: Iterable[Subscription]) -> int:
-    return sum(size_of_filter(subscription.filter) for subscription in subscriptions)
+    return sum(
+        size_of_filter(wanted)
+        for subscription in subscriptions
+        for wanted in (subscription.filter, *(earlier for earlier, _ in subscription.before))
+    )
 
 
 def _whose(owner: str) -> str:

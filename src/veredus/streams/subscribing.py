@@ -358,7 +358,9 @@ class Subscribing:
         wanted = wanted_by(event.filter)
         self.feeding.check_terms(flow.payer, wanted)
         if flow.subscription is not None:
-            self._check_filter(flow.subscription, flow.subscription.owner, wanted)
+            if wanted.filter != flow.subscription.filter:
+                # The one before may have to be kept as well.
+                self._kept.take(flow.subscription.owner, 0, size_of_filter(wanted.filter))
             store = partial(self._store_filter, flow, flow.subscription, wanted, event.position)
             self.in_turn(flow.subscription, store, now)
             return
