@@ -82,6 +82,22 @@ def test_a_stage_that_is_still_written_stays_though_its_run_was_left(rig: Rig) -
     assert rig.floor.tables.stages == {}
 
 
+@pytest.mark.parametrize("is_there_already", [False, True])
+def test_a_stage_whose_session_ends_before_it_is_granted_is_nobodys_and_goes(rig: Rig, is_there_already: bool) -> None:
+    run = open_run(rig)
+    asked = x.StageOpenRequested(60, "local", "sink", run.epoch, "s", incarnation(60))
+    if is_there_already:
+        rig.do(asked)
+        leave(rig, 60)
+    rig.tell(x.StageOpenRequested(61, "local", "sink", run.epoch, "s", incarnation(61)))
+    rig.tell(asked)
+    rig.tell(x.SessionClosed(60))
+    rig.carry_out()
+    leave(rig, 61, RUN)
+    wait(rig, 2 * LEASE_NS)
+    assert rig.floor.tables.stages == {}
+
+
 @pytest.mark.parametrize("is_checkpointed", [False, True])
 def test_a_lease_begins_anew_with_the_process_that_finds_the_stages(rig: Rig, is_checkpointed: bool) -> None:
     run = open_run(rig)

@@ -77,13 +77,14 @@ class Committing:
             return
         known = self._stage_with(event, stream, run)
         if known is not None:
-            self._publishing.leave_stage(known)
+            self._publishing.open_stage(event.session, stream, known)
             self._orders.append((), _StageGranted(self, event.session, known, is_new=False))
             return
         self._runs.check_room_for_stage(run, now)
         stage = Stage(self._tables.next_stage, event.sink, event.run_epoch, stream.stream_id, event.stage_key)
         self._tables.next_stage += 1
         self._tables.add_stage(stage)
+        self._publishing.open_stage(event.session, stream, stage)
         self._runs.begin_lease(stage.sink, now)
         fact = StageOpened(stage.stage, stage.sink, stage.run_epoch, stage.stream_id, stage.stage_key)
         self._orders.append_fact(fact, _StageGranted(self, event.session, stage, is_new=True), now)
@@ -96,12 +97,13 @@ class Committing:
         return None
 
     def grant_stage(self, session: int, stage: Stage) -> None:
-        """The stage is in the journal."""
-        stream = self._tables.streams_by_id.get(stage.stream_id)
-        if self._tables.stages.get(stage.stage) is not stage or stream is None:
+        """The stage is in the journal: it is granted, unless its session is over by now or its stream is gone."""
+        if not self._publishing.grant_stage(session, stage):
+            return
+        if self._tables.stages.get(stage.stage) is not stage:
+            self._publishing.leave_stage(stage)
             self._orders.refuse(session, "stage-closed", f"stage {stage.stage} was dropped while it was being opened")
             return
-        self._publishing.open_stage(session, stream, stage)
         self._orders.say(GrantStage(session, stage.stage, stage.stream_id, stage.count_durable))
 
     def drop_stages(self, event: StagesDropRequested, now: Now) -> None:
@@ -333,6 +335,8 @@ class _StageGranted:
     def fail(self, code: str, reason: str, now: Now) -> None:
         if self.is_new:
             self.committing._runs.forget_stage(self.stage.stage)
+        if self.stage.session == self.session:
+            self.committing._publishing.leave_stage(self.stage)
         self.committing._orders.refuse(
             self.session, code, f"the node could not store the stage ({reason}): try again later"
         )

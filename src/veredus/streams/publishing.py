@@ -224,9 +224,18 @@ class Publishing:
         self._orders.append_fact(SourcesRaised(stream.stream_id, tuple(raised)), Then(known, unknown), now)
 
     def open_stage(self, session: int, stream: Stream, stage: Stage) -> None:
-        """Let `session` write rows under `stage`, behind those that it has."""
-        self._add(Attachment(session, stream, None, 0, stage, is_granted=True, number=stage.count_durable))
+        """Let `session`, and nobody else, write under `stage` once that is granted."""
+        self.leave_stage(stage)
+        self._add(Attachment(session, stream, None, 0, stage))
         stage.session = session
+
+    def grant_stage(self, session: int, stage: Stage) -> bool:
+        """Let `session` write behind the rows that `stage` has; whether it still is the one that may."""
+        attachment = self.attachments.get(session)
+        if attachment is None or attachment.stage is not stage:
+            return False
+        attachment.is_granted, attachment.number = True, stage.count_durable
+        return True
 
     def leave_stage(self, stage: Stage) -> None:
         """Let nobody write under `stage` any more: whoever did has lost its link, and goes on by another session."""
