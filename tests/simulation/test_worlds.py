@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from veredus.streams.examine import Wanted
 from veredus.streams.exchange import BatchOffered, ConfirmFilter
 from veredus.streams.facts import SubscriptionOpened
 from veredus.streams.flow import Flow, Taken
+from veredus.streams.leases import Leases
 from veredus.streams.publishing import Publishing
 from veredus.streams.replay import Replay
 from veredus.streams.runs import Runs
@@ -146,9 +148,19 @@ def take_offers_of_an_older_epoch(plant: pytest.MonkeyPatch) -> None:
     plant.setattr(Publishing, "offer", offer)
 
 
+def begin_no_lease_after_a_crash(plant: pytest.MonkeyPatch) -> None:
+    def begin(leases: Leases, *given: Any) -> None:
+        honest(leases, *given)
+        leases._is_begun = True
+
+    honest = Leases.__init__
+    plant.setattr(Leases, "__init__", begin)
+
+
 @pytest.mark.parametrize(
     "plant_bug",
     [
+        begin_no_lease_after_a_crash,
         confirm_a_filter_and_journal_nothing,
         answer_detach_before_all_is_taken,
         deliver_what_two_subscriptions_share_twice,

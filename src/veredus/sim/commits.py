@@ -54,9 +54,11 @@ class Commits:
         self._runs: dict[tuple[str, bytes], int] = {}
         """The epoch of each incarnation's run."""
         self._has_forgotten = False
+        """Whether a node may have forgotten rows that it had confirmed."""
         self.lapsed: dict[str, None] = {}
         """Sinks whose stages went with their lease."""
-        """Whether a node may have forgotten rows that it had confirmed."""
+        self.removed: dict[str, None] = {}
+        """Sinks that have gone with their last commit, or may have."""
 
     def stage(self, sink: str, commit_id: int, attempt: str, stream: str, count: int) -> None:
         """An attempt stages `count` more rows for a stream."""
@@ -104,6 +106,8 @@ class Commits:
             for view in self.views.values():
                 view.gone.update((name, None) for name, _, _ in view.shown or () if name not in names)
         for sink, commit_id in list(self._last.items()):
+            if sink in self.removed:
+                continue
             run = tables.runs.get(sink)
             known = -1 if run is None else run.commit_id
             if known >= commit_id:

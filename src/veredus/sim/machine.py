@@ -328,6 +328,15 @@ class Machine:
         is_up = self.engine is not None and not self._inbox and not self.engine.log.unsynced_size
         return is_up and self.disk.is_idle
 
+    def check_leases(self) -> None:
+        """All leases are over: nothing is left of sinks without a name."""
+        assert self.engine is not None
+        tables = self.engine.floor.tables
+        left = [run.sink for run in tables.runs.values() if run.is_ephemeral]
+        left += [stage.sink for stage in tables.stages.values() if stage.sink not in tables.runs]
+        if left:
+            raise Violation("committed", f"the lease of {left[0]} is over, and {self.name} keeps it")
+
     def check_at_rest(self) -> None:
         """Nothing is on its way to the journal, and nobody is fed who is gone.
 
@@ -343,7 +352,11 @@ class Machine:
             on_their_way += [f"{stream.name}/{s.name}" for s in stream.subscriptions.values() if s.is_changing]
         if on_their_way:
             raise Violation("invariants hold", f"{self.name} has settled down, and these have not: {on_their_way}")
-        if gone := [session for session in flows if session >> SESSION_BITS not in self._ends]:
+        sessions = [*flows, *(stage.session for stage in tables.stages.values() if stage.session)]
+        for stream in tables.streams.values():
+            sessions += [source.session for source in stream.sources.values() if source.session]
+            sessions += [known.session for known in stream.subscriptions.values() if known.session]
+        if gone := [session for session in sessions if session >> SESSION_BITS not in self._ends]:
             raise Violation("bounds", f"{self.name} keeps sessions {gone}, whose links are gone")
         count = sum(name.endswith(".segment") for name in self.disk.files)
         count_max = self.engine.log.segment_count + self._settings.log.free_count_max + SPARE_COUNT_MAX

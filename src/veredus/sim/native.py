@@ -203,7 +203,7 @@ _ASKED: dict[type, Callable[[Any], object]] = {
     x.HandedOut: lambda f: c.HandedOut(f.session, f.sequence),
     x.SettleRequested: lambda f: c.SettleRequested(f.session, f.ranges),
     x.FilterChangeRequested: lambda f: c.MessageRequested(f.session, m.ChangeFilter(f.filter, f.position)),
-    x.RunOpenRequested: lambda f: c.OpenRequested(f.session, m.OpenRun(f.sink, f.incarnation, f.epoch)),
+    x.RunOpenRequested: lambda f: c.OpenRequested(f.session, m.OpenRun(f.sink, f.incarnation, f.epoch, f.is_ephemeral)),
     x.StageOpenRequested: lambda f: c.OpenRequested(f.session, m.OpenStage(f.sink, f.run_epoch, f.stream, f.stage_key)),
     x.CommitRequested: lambda f: c.MessageRequested(
         f.session, m.Commit(f.request, f.sink, f.run_epoch, f.commit_id, f.stages, f.contents)

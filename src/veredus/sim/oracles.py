@@ -202,16 +202,19 @@ class Oracles(WayIn):
     def note(self, event: str, fields: dict[str, object]) -> None:
         """What recovery or the journal reported."""
         if event == "lease-over":
-            self._see_lapsed(str(fields["sink"]))
+            self._see_lapsed(str(fields["sink"]), bool(fields["is_removed"]))
         if event == "journal-damaged" and not self.is_rotten and not self.may_damage:
             raise Violation("damage", f"the journal says that it is damaged, and it is not: {fields}")
 
-    def _see_lapsed(self, sink: str) -> None:
-        """A sink's stages went, since nobody was there for them."""
+    def _see_lapsed(self, sink: str, is_removed: bool) -> None:
+        """A sink's stages went, since nobody was there for them, and maybe the sink itself."""
         there = [session for session, asked in self._runs.items() if asked.sink == sink and session in self._granted]
         if there:
             raise Violation("committed", f"the stages of {sink} went with their lease, and session {there[0]} is there")
         self.commits.lapsed[sink] = None
+        if is_removed:
+            self.commits.removed[sink] = None
+            self._owners.forget("sink", sink)
 
     # ── recovery ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -47,6 +47,10 @@ class Owners:
         """Who owns a name for certain, "" where that is not known."""
         return self._known.get(name, "")
 
+    def forget(self, *name: str) -> None:
+        """The name is nobody's any more, or may be."""
+        self._known.pop(name, None)
+
     def clear(self) -> None:
         """Another process: its sessions are others."""
         self._asked.clear()
@@ -62,7 +66,9 @@ class Owners:
             return
         if fact.principal == HEIR and self._known.get(name) != HEIR:
             # It may be the heir's from now on, whether or not the heir hears of that.
-            self._known.pop(name, None)
+            self.forget(*name)
+        if getattr(fact, "verb", "") == "sink.remove" and fact.principal == self._known.get(name):
+            self.forget(*name)
         self._asked[fact.session, getattr(fact, "request", 0)] = fact, name, self._known.get(name, "")
 
     def see(self, effect: Any) -> None:

@@ -1,5 +1,8 @@
 """Sinks: processes that write rows under stages and show them by commits, each commit once whatever happens.
 
+Those without a name are plain writes: each process writes once, under a name of its own, and may die just before it
+asks for its commit. Nobody goes on with what it left: that goes with its lease.
+
 run granted ──► stages opened ──► rows confirmed ──► commit asked ──► committed ──► the next commit
 ▲               │ link lost, refused                │ link lost: asked again, with the same stages
 └───────────────┴─────────── a new attempt ◄────────┘ only if it cannot have been asked
@@ -13,6 +16,7 @@ from typing import Any
 from veredus.delivery.batch import BatchHeader
 from veredus.delivery.content import Content
 from veredus.streams.exchange import (
+    AdminRequested,
     AnswerAdmin,
     CommitRequested,
     ConfirmCommitted,
@@ -70,10 +74,15 @@ class _Attempt:
 class SinkProcess(Peer):
     """One life of a sink."""
 
+    lapsing: tuple[str, ...] = ("unknown-stage",)
+    """What is said to a sink whose stages went with their lease."""
+
     def __init__(self, world: World, network: Network, name: str, address: str, sink: Sink) -> None:
         """A process that writes as `sink`."""
         super().__init__(world, network, name, address)
         self._sink = sink
+        self._writes_as = sink.name
+        self._last_id = sink.total - 1
         self._incarnation = self.die.octets(16)
         self._epoch = 0
         self._attempt: _Attempt | None = None
@@ -95,10 +104,13 @@ class SinkProcess(Peer):
 
     def attach(self) -> None:
         """Ask for a run, or join the one that this process was granted."""
-        self.ask(RunOpenRequested(RUN_CHANNEL, self.principal, self._sink.name, self._incarnation, self._epoch))
+        self.ask(self._opening())
         if self._is_overtaken:
             self._is_overtaken = False
             self.later(self.die.spread(MICROSECOND, 10 * MILLISECOND), self._be_overtaken)
+
+    def _opening(self) -> RunOpenRequested:
+        return RunOpenRequested(RUN_CHANNEL, self.principal, self._writes_as, self._incarnation, self._epoch)
 
     def _be_overtaken(self) -> None:
         if not self._epoch:
@@ -130,7 +142,7 @@ class SinkProcess(Peer):
                     self.world.counts["early commits"] += 1
                     self._hold_back()
                     return
-                if code == "unknown-stage" and self._sink.name in self._sink.commits.lapsed:
+                if code in self.lapsing and self._writes_as in self._sink.commits.lapsed:
                     self.world.counts["lapsed stages"] += 1
                 elif code in LOST and self._sink.is_sure:
                     raise Violation("exchange", f"{self.name} is refused: {code}, {message}")
@@ -176,8 +188,8 @@ class SinkProcess(Peer):
         self._is_granted = True
         self._committed_id = commit_id
         attempt = self._attempt
-        if commit_id >= self._sink.total - 1:
-            self._sink.is_done = True
+        if commit_id >= self._last_id:
+            self._be_done()
         elif attempt is not None and attempt.commit_id > commit_id and not attempt.is_early:
             self._commit(attempt)
         else:
@@ -193,7 +205,9 @@ class SinkProcess(Peer):
             self._request += 1
             stages = tuple(sink.leftovers)
             sink.leftovers.clear()
-            self.ask(StagesDropRequested(RUN_CHANNEL, self._request, self.principal, sink.name, self._epoch, stages))
+            self.ask(
+                StagesDropRequested(RUN_CHANNEL, self._request, self.principal, self._writes_as, self._epoch, stages)
+            )
         self._attempt_count += 1
         attempt = _Attempt(commit_id, f"{self.name.replace('#', '-')}-{self._attempt_count}")
         attempt.is_early = self.die.chance(0.2)
@@ -204,13 +218,13 @@ class SinkProcess(Peer):
             written[stream] = first + count - 1
             self._last_channel = self._last_channel % 60_000 + 1
             attempt.stages.append(_Stage(RUN_CHANNEL + self._last_channel, stream, range(first, first + count)))
-            sink.commits.stage(sink.name, commit_id, attempt.name, stream, count)
+            sink.commits.stage(self._writes_as, commit_id, attempt.name, stream, count)
         if self._says_contents:
             # The digest stands for the rows: they follow from how many there are in which stream.
             attempt.contents = tuple(Content(stream, count, b"%d" % count) for stream, count in written.items())
         for stage in attempt.stages:
             key = self.die.octets(16)
-            fact = StageOpenRequested(stage.channel, self.principal, sink.name, self._epoch, stage.stream, key)
+            fact = StageOpenRequested(stage.channel, self.principal, self._writes_as, self._epoch, stage.stream, key)
             self.ask(fact)
 
     def _drawn(self) -> list[tuple[str, int]]:
@@ -229,7 +243,7 @@ class SinkProcess(Peer):
         self._told_of_other[request] = None
         shown, attempt = self._shown, self._attempt
         held = None if attempt is None else held_by(attempt)
-        known = [] if attempt is None else self._sink.asked.get(attempt.commit_id, [])
+        known = [] if attempt is None else self._sink.asked.get((self._writes_as, attempt.commit_id), [])
         # An earlier attempt, also of an earlier life, may have been committed though its answer was lost.
         was_other = held_by(shown) != held if shown is not None else any(other != held for other in known)
         if attempt is None or not was_other:
@@ -247,7 +261,7 @@ class SinkProcess(Peer):
         if stage is None or attempt is None or stage.stage:
             return
         stage.stage = number
-        who = who_staged(self._sink.name, attempt.commit_id, attempt.name)
+        who = who_staged(self._writes_as, attempt.commit_id, attempt.name)
         rows = [Identity(who, row) for row in stage.numbers]
         first = 1
         while first <= len(rows):
@@ -268,20 +282,25 @@ class SinkProcess(Peer):
         if attempt is None or attempt.is_asked:
             return
         if all(s.stage and (attempt.is_early or s.taken == len(s.numbers)) for s in attempt.stages):
+            if self._dies_first():
+                return
             attempt.is_asked = True
-            self._sink.commits.will_ask(self._sink.name, attempt.commit_id, attempt.name)
+            self._sink.commits.will_ask(self._writes_as, attempt.commit_id, attempt.name)
             self._commit(attempt)
+
+    def _dies_first(self) -> bool:
+        """Whether it is dead now, and asks for nothing."""
+        return False
 
     def _commit(self, attempt: _Attempt) -> None:
         self._request += 1
         stages = tuple(stage.stage for stage in attempt.stages)
-        sink = self._sink
-        sink.asked.setdefault(attempt.commit_id, []).append(held_by(attempt))
+        self._sink.asked.setdefault((self._writes_as, attempt.commit_id), []).append(held_by(attempt))
         fact = CommitRequested(
             RUN_CHANNEL,
             self._request,
             self.principal,
-            sink.name,
+            self._writes_as,
             self._epoch,
             attempt.commit_id,
             stages,
@@ -314,14 +333,76 @@ class SinkProcess(Peer):
         """The commit is done, by this attempt or by the one before: go on with the next."""
         self._end_attempt()
         self._shown = None
-        if commit_id >= self._sink.total - 1:
-            self._sink.is_done = True
+        if commit_id >= self._last_id:
+            self._be_done()
             return
         self.later(self.die.spread(MILLISECOND, 100 * MILLISECOND), lambda: self._go_on(commit_id + 1))
+
+    def _be_done(self) -> None:
+        self._sink.is_done = True
 
     def _go_on(self, commit_id: int) -> None:
         if self._is_granted and self._attempt is None and commit_id == self._committed_id + 1:
             self._try(commit_id)
+
+
+class NamelessProcess(SinkProcess):
+    """One plain write: one commit of an ephemeral sink, which it removes at the end if it lives to."""
+
+    lapsing = ("unknown-stage", "unknown-run")
+
+    def __init__(self, world: World, network: Network, name: str, address: str, sink: NamelessSink) -> None:
+        """A process that writes once, as nobody did before."""
+        super().__init__(world, network, name, address, sink)
+        self._nameless = sink
+        self._writes_as = name.replace("#", "-")
+        self._last_id = 0
+        self._asks_again = self._is_overtaken = False
+        self._has_asked = False
+        self._is_over = False
+
+    def _opening(self) -> RunOpenRequested:
+        # What is committed must not be committed anew under a run that begins because the one before has gone.
+        epoch = self._epoch if self._has_asked else 0
+        return RunOpenRequested(RUN_CHANNEL, self.principal, self._writes_as, self._incarnation, epoch, True)
+
+    def hear(self, order: Any) -> None:
+        """Go on with the write; what is said to its removal changes nothing."""
+        if not self._is_over:
+            super().hear(order)
+        elif isinstance(order, AnswerAdmin | Refuse):
+            self._leave_for_good()
+
+    def lose(self) -> None:
+        """Once its rows are visible nothing is left to be done but what its lease does, too."""
+        if self._is_over:
+            self._leave_for_good()
+        else:
+            super().lose()
+
+    def _dies_first(self) -> bool:
+        is_dead = not self._has_asked and self.die.chance(0.3)
+        if is_dead:
+            self.world.counts["writes killed"] += 1
+            self.kill("before it asks for its commit")
+            self._sink.follow_later()
+        self._has_asked = True
+        return is_dead
+
+    def _be_done(self) -> None:
+        self._is_over = True
+        self._nameless.written_count += 1
+        if self.die.chance(0.3):
+            self._leave_for_good()
+            return
+        self._request += 1
+        self._sink.commits.removed[self._writes_as] = None
+        told: dict[str, object] = {"sink": self._writes_as}
+        self.ask(AdminRequested(RUN_CHANNEL, self._request, self.principal, "sink.remove", told))
+
+    def _leave_for_good(self) -> None:
+        self.stop("has written")
+        self._nameless.go_on()
 
 
 def held_by(attempt: _Attempt) -> dict[str, int]:
@@ -344,8 +425,8 @@ class Sink(Player[SinkProcess]):
         self.commits = commits
         self.total = world.dice.die(f"sink/{name}").between(1, 12)
         self.leftovers: list[int] = []
-        self.asked: dict[int, list[dict[str, int]]] = {}
-        """By commit id what each attempt held that was asked to be committed, of all lives."""
+        self.asked: dict[tuple[str, int], list[dict[str, int]]] = {}
+        """By name and commit id what each attempt held that was asked to be committed, of all lives."""
 
     def process_of(self, name: str) -> SinkProcess:
         """A process that writes as this sink."""
@@ -355,3 +436,54 @@ class Sink(Player[SinkProcess]):
     def is_sure(self) -> bool:
         """Whether its streams may not have been forgotten."""
         return not any(map(self.world.may_forget, self.streams))
+
+
+class NamelessSink(Sink):
+    """Owns plain writes, one after the other."""
+
+    def __init__(
+        self, world: World, network: Network, name: str, streams: tuple[str, ...], address: str, commits: Commits
+    ) -> None:
+        """Whose writes go to some streams."""
+        super().__init__(world, network, name, streams, address, commits)
+        self.written_count = 0
+        self._lives: list[NamelessProcess] = []
+
+    def process_of(self, name: str) -> SinkProcess:
+        """A process that writes once."""
+        self._lives.append(NamelessProcess(self.world, self.network, name, self.address, self))
+        return self._lives[-1]
+
+    def abandon(self, is_killed: bool) -> None:
+        """Nobody waits for any of its writes any more."""
+        for life in self._lives[:-1]:
+            life.kill("for good")
+        super().abandon(is_killed)
+
+    def wake(self) -> None:
+        """Whoever still sleeps goes on with its write."""
+        super().wake()
+        self.is_done = self._has_written()
+
+    def stop(self, duration_ns: int, is_followed: bool) -> None:
+        """Nobody takes a write for dead and does it anew: both would be there."""
+        super().stop(duration_ns, False)
+
+    def go_on(self) -> None:
+        """One write is over: begin another one, if there is more to be written."""
+        self.is_done = self._has_written()
+        if not self.is_done:
+            self.follow_later()
+
+    def _has_written(self) -> bool:
+        return self.written_count >= self.total and not any(
+            life.is_alive and not life.gate.is_stopped for life in self._lives
+        )
+
+
+def drawn_sink(
+    world: World, network: Network, name: str, streams: tuple[str, ...], address: str, commits: Commits
+) -> Sink:
+    """A sink of either kind that writes to some streams."""
+    kind = NamelessSink if world.dice.die(f"nameless/{name}").chance(0.5) else Sink
+    return kind(world, network, name, streams, address, commits)

@@ -50,7 +50,7 @@ from .ports import PlainDoor
 from .ranges import time_ns
 from .reapers import Reaper
 from .rot import Rot
-from .sinks import Sink
+from .sinks import NamelessSink, drawn_sink
 from .sources import Source
 from .stormers import PREFIX, Stormer
 from .subscribers import Subscriber, SubscriberTemper, drawn_temper
@@ -94,6 +94,9 @@ class Part(NamedTuple):
     publications: int = 1 << 30
     """How many a source publishes at most."""
 
+
+LEASE_NS_MAX = 600 * SECOND
+"""A lease that the end of a world is put off for."""
 
 WHOLE = Part()
 
@@ -239,6 +242,7 @@ class Scene:
         self.leaning = drawn_leaning(self._leaning_die)
         settings = self._settings()
         self._config = settings.limits.config
+        self._lease_ns = settings.limits.stage_lease_ns
         clock_die = world.dice.die("clock")
         clock = Clock(world, clock_die.uniform(-0.05, 0.05), clock_die.between(-SECOND, SECOND))
         temper = disks.drawn_temper(world.dice.die("disk-temper"), topology.ranges.sync_s)
@@ -259,7 +263,7 @@ class Scene:
         self.safety_ns = time_ns(die, topology.seconds or (max(0.1, self.leaning.seconds_min), 10.0))
         self._draw_more(world.dice.die("more"))
         self.sinks = [
-            Sink(world, self.network, f"sink-{n}", self.streams, NODE, self.oracles.commits)
+            drawn_sink(world, self.network, f"sink-{n}", self.streams, NODE, self.oracles.commits)
             for n in range(1, sink_count + 1)
         ]
         if settings.log.sync is not SyncMode.GROUP:
@@ -407,8 +411,15 @@ class Scene:
                 subscriber.finish()
         self._wait("delivery", self._waiting_subscriptions)
         self._wait("rest", lambda: [] if self.machine.is_idle else [NODE])
+        self._outlast_leases()
         self.machine.check_at_rest()
         self.oracles.judge()
+
+    def _outlast_leases(self) -> None:
+        """Nothing is left of writes without a name once their lease is over, where that is to be waited for."""
+        if self._lease_ns <= LEASE_NS_MAX and any(isinstance(sink, NamelessSink) for sink in self.sinks):
+            self.world.run(self.world.now_ns + self._lease_ns * 11 // 10 + SECOND)
+            self.machine.check_leases()
 
     def _wait(self, what: str, waiting: Any) -> None:
         """Let the world go on until nobody is waited for; a violation when it takes too long."""
