@@ -69,6 +69,7 @@ def test_several_key_patterns_stand_on_lines_of_their_own() -> None:
         ({"endingSequence": "9"}, "for batch reads"),
         ({"startingSequence": "latest"}, "name a `subscriber`"),
         ({"commitId": "3"}, "is not known here"),
+        ({"stream": "", "streams": "a.>.b"}, "option streams has a pattern 'a.>.b'"),
     ],
 )
 def test_a_bad_option_is_refused_by_its_name(given: dict[str, str], words: str) -> None:
@@ -80,6 +81,7 @@ def test_a_bad_option_is_refused_by_its_name(given: dict[str, str], words: str) 
 def test_a_filter_that_does_not_parse_is_refused_before_anything_is_read() -> None:
     assert refusal(where="quote >").code == "bad-predicate"
     assert refusal(keys="regex:(").code == "bad-pattern"
+    assert "write 'tokens:EWR.*'" in refusal(keys="EWR.*").message
 
 
 def test_a_name_that_is_none_is_refused() -> None:
@@ -92,6 +94,12 @@ def test_a_commit_id_needs_its_sink_and_a_sink_its_commit_id() -> None:
             options.check_batch_write(write_options({"stream": "trades", **given}))
     options.check_batch_write(write_options({"stream": "trades", "commitId": "3", "sink": "nightly"}))
     options.check_batch_write(write_options({"stream": "trades"}))
+
+
+def test_a_streaming_query_takes_no_commit_id() -> None:
+    with pytest.raises(Refused, match="commitId is for batch writes"):
+        options.check_stream_write(write_options({"stream": "trades", "sink": "nightly", "commitId": "3"}))
+    options.check_stream_write(write_options({"stream": "trades", "sink": "nightly"}))
 
 
 def test_a_batch_read_takes_no_subscriber() -> None:

@@ -55,8 +55,9 @@ def node_of(options: NodeOptions) -> veredus.Node:
     if node is None:
         tls = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else None
         token = options.token if options.token_file is None else _token_in(options.token_file)
+        wait_s = min(TIMEOUT_S, options.timeout_seconds)
         node = _open[place] = veredus.connect(
-            *options.addresses, token=token, tls=tls, client="spark", refused_s=TIMEOUT_S
+            *options.addresses, token=token, tls=tls, client="spark", timeout_s=wait_s, refused_s=wait_s
         )
     return node
 

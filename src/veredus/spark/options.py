@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
 
+from veredus.client.arguments import filter_of
 from veredus.delivery.publication import microseconds_of
 from veredus.kernel.errors import Refused
 from veredus.kernel.names import U63_MAX, checked_name
-from veredus.matching import Filter, compile_filter
+from veredus.matching import Filter
 from veredus.node.rules import NamePattern
 
 ADDRESS_DEFAULT = "veredus://127.0.0.1:7071"
@@ -139,12 +140,12 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
             "stream", "or streams is needed, and not both: name one stream in `stream`, or several in `streams`"
         )
     for pattern in streams:
-        NamePattern(pattern)
-    wanted = Filter(
-        keys=tuple(text.strip() for text in options.text("keys").split("\n") if text.strip()),
-        where=options.text("where").strip() or None,
-    )
-    compile_filter(wanted)
+        try:
+            NamePattern(pattern)
+        except Refused as refused:
+            raise _refused("streams", f"has a {refused.message}") from None
+    keys = [text.strip() for text in options.text("keys").split("\n") if text.strip()]
+    wanted = filter_of(keys, options.text("where").strip() or None) or Filter()
     return ReadOptions(
         node=_node_options(options),
         streams=streams,
@@ -215,6 +216,12 @@ def check_batch_write(options: WriteOptions) -> None:
             "commitId and sink",
             "go together: one sink writes each commitId once, and its commitIds must grow",
         )
+
+
+def check_stream_write(options: WriteOptions) -> None:
+    """Raise `Refused("bad-option")` for what makes no sense in a streaming query."""
+    if options.commit_id is not None:
+        raise _refused("commitId", "is for batch writes: a streaming query commits each micro-batch under its number")
 
 
 def check_append(overwrite: bool) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from .options import (
     check_append,
     check_batch_write,
+    check_stream_write,
     check_streaming,
     check_whole_batch,
     read_options,
@@ -62,5 +63,6 @@ class VeredusDataSource(DataSource):
         """Writes a streaming query's micro-batches, each once."""
         options = write_options(self.options)
         check_append(overwrite)
+        check_stream_write(options)
         check_written(schema, bool(options.node.stream))
         return StageStreamWriter(options)
