@@ -5,11 +5,11 @@ Source: the design, section 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from .commits import Commits
 from .content import Identity, Row
-from .views import PARKED, StreamView, SubscriptionView, is_within
+from .views import PARKED, REDRIVING, StreamView, SubscriptionView, is_within
 from .world import Violation, World
 
 
@@ -31,6 +31,8 @@ class Audit:
         """What PING-OK confirmed: the stream, and the number of the last publication."""
         self.anonymous_taken: dict[str, int] = {}
         """The last number that was reported as taken, of each life of a client without a name."""
+        self.redrives: dict[str, tuple[str, int]] = {}
+        """By stream of dead letters: where they were moved to, and up to which of them all were."""
         self.lag_size_max = 0
         """How much a durable cursor pins at most; 0 for all."""
 
@@ -44,6 +46,8 @@ class Audit:
             if not view.stream.is_gone:
                 self.judge_subscription(view)
                 self._judge_parked(view)
+        for letters, (name, moved_to) in self.redrives.items():
+            self._judge_redriven(letters, name, moved_to)
 
     def _judge_stream(self, stream: StreamView) -> None:
         if stream.name.startswith(PARKED):
@@ -52,7 +56,7 @@ class Audit:
         for sequence in sorted(stream.rows):
             row = stream.rows[sequence]
             who, number = row.identity
-            if "/" in who or sequence < stream.floor:
+            if "/" in who or sequence < stream.floor or sequence in stream.redriven:
                 continue
             last, epoch, place = numbers.get(who, (number - 1 if stream.floor > 1 else 0, 0, 0))
             is_torn = stream.is_shaken or any(first < sequence and end > place for first, end in stream.holes)
@@ -70,6 +74,8 @@ class Audit:
             if name == stream.name and last < confirmed and stream.floor == 1 and not self._may_lack(stream):
                 raise Violation("taken", f"{name}: {who} was confirmed {confirmed}, but only {last} are there")
         for who, taken in stream.taken.items():
+            if who.startswith(REDRIVING):
+                continue
             last, _, _ = numbers.get(who, (0, 0, 0))
             if last < taken and stream.floor == 1 and not stream.holes and not stream.is_shaken:
                 raise Violation("taken", f"{stream.name}: {who} was told {taken}, but only {last} are there")
@@ -86,7 +92,12 @@ class Audit:
             pushed = set(session.pushed)
             for sequence in range(session.position, last):
                 row = stream.rows.get(sequence)
-                if row is None or sequence in pushed or sequence in session.excused or is_parked(row.identity):
+                if (
+                    row is None
+                    or sequence in pushed
+                    or sequence in session.excused
+                    or is_parked(sequence, row.identity)
+                ):
                     continue
                 if not session.must_want(sequence, row.identity) or view.is_asked(sequence):
                     continue
@@ -104,7 +115,7 @@ class Audit:
             self.judge_settled(view, sequence, is_parked)
 
     def judge_settled(
-        self, view: SubscriptionView, sequence: int, is_parked: Callable[[Identity], bool] | None = None
+        self, view: SubscriptionView, sequence: int, is_parked: Callable[[int, Identity], bool] | None = None
     ) -> None:
         """It counts as settled: somebody settled it, or it need not be.
 
@@ -118,31 +129,49 @@ class Audit:
         floor = stream.floor if self.lag_size_max else stream.floor_asked
         if sequence < max(view.start, floor) or view.is_asked(sequence) or not view.must_want(row.identity):
             return
-        is_done_with = is_parked is not None and is_parked(row.identity)
+        is_done_with = is_parked is not None and is_parked(sequence, row.identity)
         if not is_done_with and not view.is_told_missing(sequence):
             raise Violation("settled", f"{view.name} never settled {at_place(stream, sequence, row)}, yet it is")
 
-    def _is_parked(self, view: SubscriptionView) -> Callable[[Identity], bool]:
+    def _is_parked(self, view: SubscriptionView) -> Callable[[int, Identity], bool]:
         parked = self.current.get(view.parked_to)
         if parked is not None and (parked.is_shaken or parked.holes):
             # What was parked may have been damaged there, as anywhere.
-            return lambda _: True
-        places: Mapping[Identity, int] = {} if parked is None else parked.places
-        return places.__contains__
+            return lambda _, __: True
+        letters = set() if parked is None else parked.letters
+        return lambda sequence, identity: (sequence, identity) in letters
 
     def _judge_parked(self, view: SubscriptionView) -> None:
         parked = self.current.get(view.parked_to)
-        for identity in () if parked is None else parked.places:
-            sequence = view.stream.places.get(identity)
-            if sequence is None:
-                continue
-            if sequence in view.rejected:
+        for sequence, identity in () if parked is None else sorted(parked.letters):
+            row = view.stream.rows.get(sequence)
+            if row is None or row.identity != identity or sequence in view.rejected:
                 continue
             count = view.taken_again.get(sequence, 0)
             count += sum(sequence <= session.handed_to and sequence in session.pushed for session in view.sessions)
             if count < view.attempts_max and not self._world.may_forget(view.stream.name):
                 where = f"{view.stream.name}/{sequence} ({identity})"
                 raise Violation("parked", f"{where} was parked for {view.name} after {count} attempts")
+
+    def _judge_redriven(self, letters: str, name: str, moved_to: int) -> None:
+        """What was moved is the letters in their order, each once, and none is left out of what a run has moved."""
+        parked, stream = self.current.get(letters), self.current.get(name)
+        if parked is None or stream is None or self._may_lack(stream) or self._may_lack(parked):
+            return
+        if parked.is_shaken or stream.is_shaken or stream.floor > 1:
+            return
+        due = [(sequence, parked.rows[sequence].identity) for sequence in sorted(parked.rows)]
+        places = [sequence for sequence in sorted(stream.redriven) if stream.redriven[sequence] == letters]
+        for (sequence, identity), place in zip(due, places, strict=False):
+            if stream.rows[place].identity != identity:
+                found = at_place(stream, place, stream.rows[place])
+                raise Violation("redriven", f"{letters}/{sequence} ({identity}) is due, and {found} was moved")
+        if len(places) > len(due):
+            found = at_place(stream, places[len(due)], stream.rows[places[len(due)]])
+            raise Violation("redriven", f"{letters} has {len(due)} letters, and {found} was moved as well")
+        for sequence, identity in due[len(places) :]:
+            if sequence <= moved_to:
+                raise Violation("redriven", f"{letters}/{sequence} ({identity}) was moved, and is not in {name}")
 
     def missing_of(self, view: SubscriptionView) -> int:
         """The first sequence that a durable subscription should have been pushed by now and was not, 0 for none.
@@ -155,7 +184,7 @@ class Audit:
             if sequence < max(view.start, floor) or sequence in view.pushed:
                 continue
             identity = view.stream.rows[sequence].identity
-            if not is_parked(identity) and view.must_want(identity) and not view.is_told_missing(sequence):
+            if not is_parked(sequence, identity) and view.must_want(identity) and not view.is_told_missing(sequence):
                 return sequence
         return 0
 
@@ -164,7 +193,7 @@ class Audit:
         rows, is_parked = view.stream.rows, self._is_parked(view)
         unsettled = [s for s in view.pushed if s in rows and s >= view.stream.floor and not view.is_settled(s)]
         unsettled = [s for s in unsettled if not view.is_told_missing(s)]
-        return any(not is_parked(rows[s].identity) and view.must_want(rows[s].identity) for s in unsettled)
+        return any(not is_parked(s, rows[s].identity) and view.must_want(rows[s].identity) for s in unsettled)
 
 
 def at_place(stream: StreamView, sequence: int, row: Row) -> str:

@@ -128,7 +128,7 @@ class Commits:
         found: dict[tuple[str, int], dict[str, list[int]]] = {}
         for sequence in sorted(rows):
             who, number = rows[sequence].identity
-            if who.count("/") != 2 or sequence < floor:
+            if who.count("/") != 2 or sequence < floor or sequence in view.redriven:
                 continue
             sink, said_id, attempt = who.split("/")
             places = found.setdefault((sink, int(said_id)), {}).setdefault(attempt, [])

@@ -6,7 +6,7 @@ whose length follows from the number, so that two publications are never alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
@@ -15,6 +15,7 @@ from veredus.delivery.batch import BatchHeader, Layout, read_header, signed_reco
 from veredus.delivery.payload import read_rows
 from veredus.delivery.publication import AttributeValue, Rows
 from veredus.delivery.record import ENVELOPE_SIZE, records_in
+from veredus.delivery.redriving import PREFIX
 from veredus.delivery.rows import encode_rows
 from veredus.kernel.octets import Octets, aligned
 from veredus.matching import Filter
@@ -40,6 +41,9 @@ class Row(NamedTuple):
     epoch: int
     key: bytes
     body: bytes
+    source_id: int = 0
+    origin: int = 0
+    """Of a dead letter, its sequence in the stream that it came from."""
 
 
 @lru_cache(8192)
@@ -135,6 +139,17 @@ def seen_rows(buffers: Sequence[Octets]) -> Sequence[tuple[int, Row]]:
     return _rows_in(b"".join(buffers))
 
 
+def letters_in(buffers: Sequence[Octets]) -> Iterator[tuple[int, bytes, bytes, dict[str, AttributeValue | None]]]:
+    """The sequences, keys, bodies and attributes in pushed records."""
+    for view in records_in(b"".join(buffers)):
+        header, base = read_header(view.body), view.envelope.first_sequence
+        rows = read_rows(view.body, header)
+        places = range(header.count) if rows.rows is None else rows.rows
+        attributes = rows.attributes or [None] * header.count
+        for place, key, body, values in zip(places, rows.keys, rows.bodies, attributes, strict=True):
+            yield base + place, key, body, dict(values or {})
+
+
 @lru_cache(64)
 def _rows_in(data: bytes) -> Sequence[tuple[int, Row]]:
     """An oracle and a peer look at the same bytes one after the other."""
@@ -156,10 +171,13 @@ def _rows_of_record(data: bytes) -> Sequence[tuple[int, Row]]:
     header, base = read_header(view.body), view.envelope.first_sequence
     rows = read_rows(view.body, header)
     places = range(header.count) if rows.rows is None else rows.rows
-    return [
-        (base + place, Row(identity_in(body), header.epoch, key, body))
-        for place, key, body in zip(places, rows.keys, rows.bodies, strict=True)
-    ]
+    attributes = rows.attributes or [None] * header.count
+    seen = []
+    for place, key, body, values in zip(places, rows.keys, rows.bodies, attributes, strict=True):
+        origin = (values or {}).get(f"{PREFIX}sequence")
+        origin = origin if isinstance(origin, int) else 0
+        seen.append((base + place, Row(identity_in(body), header.epoch, key, body, header.source_id, origin)))
+    return seen
 
 
 def identity_in(body: bytes) -> Identity:

@@ -13,7 +13,7 @@ from veredus.streams.exchange import BatchOffered, ConfirmTaken, GrantSource, So
 
 from .audit import Audit
 from .content import identity_in
-from .views import PARKED, StreamView
+from .views import PARKED, REDRIVING, StreamView
 from .world import Violation, World
 
 
@@ -84,7 +84,7 @@ class WayIn(Audit):
             view = self.streams[incarnation] = self.current[name] = StreamView(name, incarnation)
             view.was_replaced = old is not None
             view.is_shaken = self.was_shaken
-            view.may_repeat = name.startswith(PARKED) and bool(self._world.vanishing)
+            view.may_repeat = name.startswith(PARKED) and (bool(self._world.vanishing) or self._world.has_redrivers)
             # A deletion that is on its way may be of this one, which nobody had been granted when it was asked for.
             dying = [*self._deleting_unseen.values(), *(dying.name for dying in self._deleting.values())]
             view.is_dying = name in dying
@@ -101,6 +101,9 @@ class WayIn(Audit):
         self._sources[session] = asked, stream
         if not asked.source:
             return
+        is_redriver = asked.source.startswith(REDRIVING)
+        if is_redriver:
+            stream.redriving[grant.source_id] = asked.source.split("/")[1]
         taken = stream.taken.get(asked.source, 0)
         if grant.last_number < taken:
             raise Violation("taken", f"{asked.source} was told {taken}, and now {grant.last_number}, of {asked.stream}")
@@ -113,7 +116,7 @@ class WayIn(Audit):
             raise Violation("taken", f"the token of {asked.source} spoke up to {spoken}, now to {grant.token_number}")
         if grant.token_number > grant.last_number:
             raise Violation("taken", f"the token of {asked.source} speaks up to {grant.token_number}")
-        if grant.token and grant.token != str(grant.token_number).encode():
+        if grant.token and not is_redriver and grant.token != str(grant.token_number).encode():
             raise Violation("taken", f"{asked.source} got token {grant.token!r} for number {grant.token_number}")
         stream.taken[asked.source] = grant.last_number
         stream.epochs[asked.source] = grant.epoch

@@ -8,6 +8,7 @@
     marked          what may have been pushed before is marked as redelivered                            (1)
     matching        nothing before the start, nothing that does not match                                (1)
     parked          what is parked was pushed so often, never settled, and stands there once             (1)
+    redriven        dead letters that were moved back are there in their order, each once                (2, 4)
     fenced          an older epoch is never acknowledged once a newer one was granted                    (7)
     committed       stages are visible whole, contiguous, once, and only if somebody asked               (8)
     damage          what is missing was trimmed, or is damaged and was named                             (6)

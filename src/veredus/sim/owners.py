@@ -19,7 +19,7 @@ from veredus.streams.rights import TAKE_OVER, UNPROVEN, VERBS
 from .world import Violation, World
 
 HEIR, USURPER = "heir", "usurper"
-PLAYERS = ("source-*", "subscriber-*", "laggard", "sink-*")
+PLAYERS = ("source-*", "subscriber-*", "laggard", "sink-*", "redriver-*")
 """Principals of worlds that have owners."""
 _ALL_BUT_THAT = tuple(verb for verb in VERBS if verb != TAKE_OVER)
 RULES = (

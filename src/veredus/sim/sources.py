@@ -144,10 +144,7 @@ class SourceProcess(Peer):
             self._give_up("stream-replaced")
             return
         self._stream_incarnation = grant.stream_incarnation
-        spoken = grant.token_number if grant.token else 0
-        if spoken != self.source.last_token(grant.last_number) and self.source.is_sure:
-            said = f"{grant.last_number} are taken, and its token speaks up to {spoken}"
-            raise Violation("taken", f"{self.name} is told that {said}, though one more lies between")
+        self.source.judge_token(self.name, grant)
         is_first = self._epoch == 0
         self._epoch = grant.epoch
         self._is_attached = True
@@ -245,6 +242,13 @@ class Source(Player[SourceProcess]):
     def process_of(self, name: str) -> SourceProcess:
         """A process that publishes as this source."""
         return SourceProcess(self.world, self.network, name, self.address, self)
+
+    def judge_token(self, process: str, grant: GrantSource) -> None:
+        """A process was told how far its token speaks. Raises `Violation`."""
+        spoken = grant.token_number if grant.token else 0
+        if spoken != self.last_token(grant.last_number) and self.is_sure:
+            said = f"{grant.last_number} are taken, and its token speaks up to {spoken}"
+            raise Violation("taken", f"{process} is told that {said}, though one more lies between")
 
     def last_token(self, number: int) -> int:
         """Up to which number the last token speaks that goes with `number` or what lies before it, 0 for none."""

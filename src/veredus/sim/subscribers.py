@@ -66,6 +66,8 @@ class SubscriberTemper:
     """After how many attempts a publication is parked; 0 for never."""
     holds_back: bool
     """Whether it leaves every seventh sequence unsettled while faults last, where each is settled by itself."""
+    gives_back: float = 0.3
+    """How often, after a push, one is given back where each is settled by itself."""
     settles_late: bool = False
     """Whether it settles nothing before everything else is over."""
 
@@ -255,7 +257,9 @@ class SubscriberProcess(Peer):
 
     def _give_back(self, sequences: list[int]) -> None:
         """Where each is settled by itself, the application may want one of them again, or never."""
-        if self._subscriber.temper.mode is SettleMode.INDIVIDUAL and self.die.chance(0.3):
+        if self._subscriber.temper.mode is SettleMode.INDIVIDUAL and self.die.chance(
+            self._subscriber.temper.gives_back
+        ):
             sequence = sequences[self.die.between(0, len(sequences) - 1)]
             is_retry = self.die.chance(0.6)
             self.world.counts["retried" if is_retry else "rejected"] += 1
@@ -341,6 +345,11 @@ class Subscriber(Player[SubscriberProcess]):
     def keep_nothing_aside(self) -> None:
         """Park nothing: what is parked would be looked for where it is not kept."""
         self.temper.attempts_max, self.parked_to = 0, ""
+
+    def set_aside(self, attempts_max: int) -> None:
+        """Park what was tried so often, of which there is much; before it starts."""
+        self.temper.attempts_max, self.parked_to = attempts_max, PARKED + self.name
+        self.temper.mode, self.temper.start, self.temper.gives_back = SettleMode.INDIVIDUAL, Start(), 0.9
 
     def finish(self) -> None:
         """Faults are over: whoever has its cursor settles whatever is left."""

@@ -11,6 +11,8 @@ from .world import Violation
 Span = tuple[int, int]
 PARKED = "parked-"
 """What the name of a stream begins with in which one subscription's publications are parked."""
+REDRIVING = "redrive/"
+"""What the name of a source begins with that moves dead letters back."""
 
 
 def is_within(sequence: int, spans: Iterable[Span]) -> bool:
@@ -48,6 +50,10 @@ class StreamView:
     """The greatest term that anybody was told of."""
     losses: list[tuple[int, int]] = field(default_factory=list)
     """From which sequence on what was there was lost, and the greatest term that anybody had been told of by then."""
+    redriving: dict[int, str] = field(default_factory=dict)
+    """By source id: the stream whose dead letters a source moves here."""
+    redriven: dict[int, str] = field(default_factory=dict)
+    """By sequence: the stream from which somebody moved the row that stands there."""
     is_dying: bool = False
     """Whether somebody asked for its deletion."""
     is_gone: bool = False
@@ -55,9 +61,16 @@ class StreamView:
     was_replaced: bool = False
     """Whether there was another of this name before."""
     may_repeat: bool = False
-    """Whether what is parked there may come from two streams of one name, of which the first was deleted."""
+    """Whether what is parked there may come again: from two streams of one name, of which the first was deleted, or
+    redriven and parked once more.
+    """
     is_shaken: bool = False
     """Whether what the node knew of it was damaged, and reported as that."""
+
+    @property
+    def letters(self) -> set[tuple[int, Identity]]:
+        """What was parked here: the sequences where it came from, and whose it is."""
+        return {(row.origin, row.identity) for row in self.rows.values()}
 
     def learn(self, sequence: int, row: Row) -> None:
         """A row was seen at a place."""
@@ -68,6 +81,12 @@ class StreamView:
             return
         if row.body != body_of(row.identity) or row.key != key_of(row.identity):
             raise Violation("once", f"{self.name}/{sequence}: the bytes of {row.identity} are not what was offered")
+        if row.source_id in self.redriving:
+            # It stands here once more.
+            self.redriven[sequence] = self.redriving[row.source_id]
+            self.rows[sequence] = row
+            self.head = max(self.head, sequence)
+            return
         place = self.places.get(row.identity)
         if place is not None and place != sequence and not (self.is_shaken or self.may_repeat):
             raise Violation("once", f"{row.identity} stands at {place} and at {sequence} of {self.name}")

@@ -49,6 +49,7 @@ from .plain_clients import PlainClient
 from .ports import PlainDoor
 from .ranges import time_ns
 from .reapers import Reaper
+from .redrivers import Redriver
 from .rot import Rot
 from .sinks import NamelessSink, drawn_sink
 from .sources import Source
@@ -277,11 +278,15 @@ class Scene:
             self.oracles.lag_size_max = self._config.lag_size_max
             for subscriber in self.subscribers:
                 subscriber.keep_nothing_aside()
+        self.redrivers = self._redrivers(world.dice.die("redriver"))
         self.sources = [source for source in self.sources if source.name not in part.without]
         self.subscribers = [subscriber for subscriber in self.subscribers if subscriber.name not in part.without]
         self.sinks = [sink for sink in self.sinks if sink.name not in part.without]
         self._others = [other for other in self._others if other.name not in part.without]
-        self.players: list[Victim] = [*self.sources, *self.subscribers, *self.sinks, *self._clients()]
+        self.redrivers = [redriver for redriver in self.redrivers if redriver.name not in part.without]
+        self.players: list[Victim] = [
+            *self.sources, *self.subscribers, *self.sinks, *self._clients(), *self.redrivers
+        ]  # fmt: skip
         rots = [Rot(disk, self.oracles)]
         self.nemesis = Nemesis(
             world, self.network, [self.machine], self.players, rots, faults, self.leaning.faults, topology.ranges,
@@ -343,6 +348,20 @@ class Scene:
             stream = self._any_stream(die)
             self.subscribers.append(Subscriber(self.world, self.network, "laggard", stream, NODE, temper, True))
 
+    def _redrivers(self, die: Die) -> list[Redriver]:
+        """Who moves the dead letters of each subscription back; the first one that has a cursor has some then."""
+        durable = [s for s in self.subscribers if s.is_durable and s.stream not in self.world.vanishing]
+        if self.world.is_forgetful or not _keeps_all(self._config) or not durable or not die.chance(0.35):
+            return []
+        self.world.has_redrivers = True
+        if not durable[0].parked_to:
+            durable[0].set_aside(die.between(1, 3))
+        parking = [subscriber for subscriber in durable if subscriber.parked_to]
+        return [
+            Redriver(self.world, self.network, f"redriver-{n}", one.parked_to, one.stream, NODE, self.oracles)
+            for n, one in enumerate(parking, 1)
+        ]
+
     def _clients(self) -> list[PlainClient]:
         return [other for other in self._others if isinstance(other, PlainClient)]
 
@@ -390,6 +409,8 @@ class Scene:
         self.nemesis.rest()
         for other in self._others:
             other.is_resting = True
+        for redriver in self.redrivers:
+            redriver.is_resting = True
         self._wait("what was begun", self._working)
         # A disk that reads again has everything that was ever acknowledged.
         self.oracles.may_damage = False
@@ -436,6 +457,7 @@ class Scene:
 
     def _working(self) -> list[str]:
         sources = [source.name for source in self.sources if not (source.is_done or source.is_abandoned)]
+        sources += [redriver.name for redriver in self.redrivers if not (redriver.is_done or redriver.is_abandoned)]
         return sources + [sink.name for sink in self.sinks if not (sink.is_done or sink.is_abandoned)]
 
     def _waiting_subscriptions(self) -> list[str]:

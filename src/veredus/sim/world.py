@@ -59,6 +59,8 @@ class World:
         """Of peers, by name, that are somebody in particular."""
         self.vanishing: tuple[str, ...] = ()
         """Streams that somebody deletes now and then."""
+        self.has_redrivers = False
+        """Whether somebody moves dead letters back to their streams."""
         self._queue: list[tuple[int, int, Action]] = []
         self._planned_count = 0
         self._listen = listen

@@ -1,0 +1,36 @@
+"""Dead letters are moved back in worlds with kills, each once; and worlds would say so if one were lost or doubled."""
+
+import pytest
+
+from veredus.delivery.redriving import Return
+from veredus.sim.running import Outcome, run_seed
+
+SEEDS = (123, 117)
+"""Worlds in which letters are moved."""
+
+
+def outcomes() -> list[Outcome]:
+    return [run_seed(seed) for seed in SEEDS]
+
+
+def test_letters_are_moved_back_once_and_in_order_though_runs_are_killed() -> None:
+    ended = outcomes()
+    assert [outcome.violation for outcome in ended] == ["", ""]
+    assert all(outcome.counts["redriven"] for outcome in ended)
+    assert all(any(name.startswith("redriver-") for name in outcome.names) for outcome in ended)
+
+
+def test_a_run_that_forgets_where_the_last_one_stopped_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Return.__init__
+
+    def forget(self: Return, letters: str, stream: str, token: bytes, resume_number: int, last_number: int) -> None:
+        begin(self, letters, stream, b"", resume_number, last_number)
+
+    monkeypatch.setattr(Return, "__init__", forget)
+    assert any(outcome.violation.startswith("redriven:") for outcome in outcomes())
+
+
+def test_a_run_that_leaves_a_letter_out_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_due = Return.is_due
+    monkeypatch.setattr(Return, "is_due", lambda self, sequence: is_due(self, sequence) and self.count != 2)
+    assert any(outcome.violation.startswith("redriven:") for outcome in outcomes())
