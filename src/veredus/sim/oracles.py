@@ -69,7 +69,7 @@ from .audit import at_place
 from .content import EVERY_TASTE, Taste, seen_rows, taste_of
 from .incoming import WayIn
 from .owners import Owners
-from .rights import Trespasses
+from .rights import Trespasses, Wards
 from .views import SessionView, StreamView, SubscriptionView, is_within
 from .world import Violation, World
 
@@ -99,6 +99,7 @@ class Oracles(WayIn):
         self._trespasses = Trespasses()
         self._owners = Owners(world)
         self._alterations = Alterations()
+        self._wards = Wards(world)
 
     def asks_to_trim(self, name: str, floor: int) -> int:
         """Somebody is about to ask for this floor, or for one as near to it as can be; which it is."""
@@ -118,12 +119,14 @@ class Oracles(WayIn):
         self._trespasses.clear()
         self._owners.clear()
         self._alterations.clear()
+        self._wards.clear()
 
     def hear(self, fact: Any, now: Now) -> None:
         """What the floor was told."""
         self._trespasses.hear(fact)
         self._owners.hear(fact)
         self._alterations.hear(fact)
+        self._wards.hear(fact)
         match fact:
             case BatchOffered(session):
                 self.hear_offer(session, fact)
@@ -163,6 +166,7 @@ class Oracles(WayIn):
         self._trespasses.see(effect)
         self._owners.see(effect)
         self._alterations.see(effect)
+        self._wards.see(effect)
         match effect:
             case ConfirmTaken(session, last):
                 self.see_taken(session, last, effect)
@@ -199,6 +203,10 @@ class Oracles(WayIn):
                 self.see_answer(session, request)
             case _:
                 pass
+
+    def renewed(self) -> None:
+        """The node has ended what its rules do not allow any more."""
+        self._wards.renewed()
 
     def note(self, event: str, fields: dict[str, object]) -> None:
         """What recovery or the journal reported."""

@@ -84,6 +84,9 @@ class Quiet:
     def recovered(self, floor: StreamsEngine, may_forget: bool, is_shaken: bool, durable_ns: int) -> None:
         """A process knows what the journal holds."""
 
+    def renewed(self) -> None:
+        """The rules do not change here."""
+
     def trims(self, stream: Stream, floor: int) -> None:
         """Retention is off."""
 

@@ -15,6 +15,7 @@ from veredus.journal.settings import LogSettings, Recovered
 from veredus.kernel.engine import Now
 from veredus.streams.engine import StreamsEngine
 from veredus.streams.exchange import Durability
+from veredus.streams.rights import Resource
 from veredus.streams.stream import Stream
 from veredus.streams.tables import StreamsLimits
 
@@ -47,6 +48,10 @@ class Witness(Protocol):
         """A process knows what the journal holds; see `Oracles.recovered`."""
         ...
 
+    def renewed(self) -> None:
+        """The node has ended what its rules do not allow any more."""
+        ...
+
     def trims(self, stream: Stream, floor: int) -> None:
         """The node's retention decided this."""
         ...
@@ -66,7 +71,11 @@ class WatchedFloor(StreamsEngine):
         on_said: Callable[[object], None],
     ) -> None:
         """An empty floor, for peers as `sim.rights` says; `on_said` is called with all that it says."""
-        super().__init__(limits, durability, ids, ACCESS.may, size_of)
+
+        def may(principal: str, verb: str, resource: Resource) -> bool:
+            return principal not in world.suspended and ACCESS.may(principal, verb, resource)
+
+        super().__init__(limits, durability, ids, may, size_of)
         self._counts = world.counts
         self._witness = witness
         self._on_said = on_said
@@ -84,6 +93,12 @@ class WatchedFloor(StreamsEngine):
         """As the floor does; the witness hears."""
         self._witness.trims(stream, floor)
         return self._seen(super().trim(stream, floor, now), now)
+
+    def renew_rights(self, now: Now) -> Sequence[object]:
+        """As the floor does; the witness sees, and hears that it is done."""
+        effects = self._seen(super().renew_rights(now), now)
+        self._witness.renewed()
+        return effects
 
     def set_congested(self, session: int, is_congested: bool, now: Now) -> Sequence[object]:
         """As the floor does; the witness sees."""

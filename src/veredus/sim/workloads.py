@@ -59,6 +59,7 @@ from .topology import DRAWN, Topology
 from .trespassers import Trespasser
 from .usurpers import Usurper
 from .views import StreamView
+from .wards import Lawgiver, WardSource, WardSubscriber
 from .world import MICROSECOND, MILLISECOND, SECOND, Clock, Violation, World
 
 NODE = "node-1"
@@ -322,6 +323,8 @@ class Scene:
             self._others.append(Forger(world, network, NODE, self.streams[0]))
         if world.dice.die("trespasser").chance(0.25):
             self._others.append(Trespasser(world, network, NODE, self.streams, lambda: self.names))
+        if not world.has_owners and world.dice.die("lawgiver").chance(0.25):
+            self._draw_wards(world.dice.die("wards"))
         if world.dice.die("alterer").chance(0.25):
             self._others.append(Alterer(world, network, NODE, self.streams, self._config))
         if world.has_owners:
@@ -339,6 +342,15 @@ class Scene:
         if die.chance(0.15) or "hostiles" in self._topology:
             count = self._topology.count("hostiles", die, 2, 2)
             self._others += [Hostile(world, network, f"hostile-{n}", NODE, names) for n in range(1, count + 1)]
+
+    def _draw_wards(self, die: Die) -> None:
+        """A source and a subscriber whose rights come and go."""
+        publishing, taking = source_kinds.drawn_temper(die), drawn_temper(die)
+        publishing.total = min(publishing.total, self._part.publications)
+        world, network, stream = self.world, self.network, self._any_stream(die)
+        self.sources.append(WardSource(world, network, "source-ward", stream, NODE, publishing))
+        self.subscribers.append(WardSubscriber(world, network, "subscriber-ward", stream, NODE, taking, True))
+        self._others.append(Lawgiver(world, self.machine))
 
     def _draw_laggard(self, die: Die) -> None:
         """Who settles nothing until all is over: what it needs, retention may not take."""

@@ -59,6 +59,8 @@ class World:
         """Of peers, by name, that are somebody in particular."""
         self.vanishing: tuple[str, ...] = ()
         """Streams that somebody deletes now and then."""
+        self.suspended: dict[str, None] = {}
+        """Principals whom the rules allow nothing just now."""
         self.has_redrivers = False
         """Whether somebody moves dead letters back to their streams."""
         self._queue: list[tuple[int, int, Action]] = []
