@@ -9,13 +9,18 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import zmq
 
 from tests.interop.zeps1_by_hand import string
 
-ATTACH = b"\xaa\xa5\x01" + string(b"ZEPS") + b"\x00\x01" + string(b"prices")
+ATTACH = b"\xaa\xa5\x01" + string(b"ZEPS") + b"\x00\x01" + string(b"long")
 ATTACH_NATIVE = b"\xaa\xa5\x01" + string(b"ZEPS") + b"\x00\x02\x00"
 ATTACH_OK, PING, PING_OK, DETACH = b"\xaa\xa5\x02", b"\xaa\xa5\x08", b"\xaa\xa5\x09", b"\xaa\xa5\x0a"
+SUBSCRIBE, CREDIT = b"\xaa\xa5\x03\x00" + bytes(8), b"\xaa\xa5\x05"
+DELIVER = b"\xaa\xa5\x07"
+FRAME_SIZE_MAX = 2 << 20
+DETACH_OK = b"\xaa\xa5\x0b"
 HELLO = b"\x80"
 """An empty map."""
 TIMEOUT_S = 10.0
@@ -44,22 +49,37 @@ class StreamEar(Ear):
         super().__init__()
         self._socket = stream
         self._held = b""
+        self.size = 0
+        """What was read, in bytes."""
         stream.settimeout(TIMEOUT_S)
 
     def turn(self) -> None:
         if self._read(0.002):
-            while size := self._take(self._held):
-                self._held = self._held[size:]
+            start = 0
+            while size := self._take(self._held[start : start + FRAME_SIZE_MAX]):
+                start += size
+            self._held = self._held[start:]
 
-    def _read(self, timeout_s: float) -> bool:
+    def read(self, size: int) -> None:
+        """Read at most so much, and answer nothing of it for now."""
+        self._read(0.002, size)
+
+    def read_all(self, size: int) -> None:
+        """Read up to so much in all, and answer."""
+        end_s = time.monotonic() + TIMEOUT_S
+        while self.is_open and self.size < size and time.monotonic() < end_s:
+            self.turn()
+
+    def _read(self, timeout_s: float, size: int = 65_536) -> bool:
         self._socket.settimeout(timeout_s)
         try:
-            octets = self._socket.recv(65_536)
+            octets = self._socket.recv(size)
         except (TimeoutError, ssl.SSLWantReadError):
             return False
         except OSError:
             octets = b""
         self.is_open = bool(octets)
+        self.size += len(octets)
         self._held += octets
         return self.is_open
 
@@ -77,6 +97,10 @@ class StreamEar(Ear):
         except OSError:
             self.is_open = False
 
+    def subscribe(self, credit: int) -> None:
+        """Ask for what there is of the stream `long`, up to the credit."""
+        raise NotImplementedError
+
     def _take(self, held: bytes) -> int:
         """Hear what is whole at the start; its size, 0 where nothing is."""
         raise NotImplementedError
@@ -86,14 +110,22 @@ class StreamEar(Ear):
 
 
 class Zeps1Ear(StreamEar):
-    """Version 1 over a stream; it subscribes to nothing, so each command that it hears has three octets."""
+    """Version 1 over a stream."""
 
     def __init__(self, stream: socket.socket) -> None:
         super().__init__(stream)
         self.say(ATTACH)
         self._wait(lambda held: held.startswith(ATTACH_OK))
 
+    def subscribe(self, credit: int) -> None:
+        self.say(SUBSCRIBE + CREDIT + struct.pack(">Q", credit))
+
     def _take(self, held: bytes) -> int:
+        if held[:3] == DELIVER:
+            key_end = 12 + held[11] if len(held) > 11 else len(held)
+            (body_size,) = struct.unpack(">L", held[key_end : key_end + 4].rjust(4, b"\xff"))
+            end = key_end + 4 + body_size
+            return end if end <= len(held) else 0
         if len(held) < 3:
             return 0
         self.was_detached |= held[:3] == DETACH
@@ -115,8 +147,12 @@ class NativeEar(StreamEar):
         self._say_frame(0x01, HELLO)
         self._wait(lambda held: held[4:5] == b"\x02")
 
-    def _say_frame(self, kind: int, body: bytes) -> None:
-        self.say(struct.pack("<IBBH", len(body), kind, 0, 0) + body + bytes(-len(body) % 8))
+    def subscribe(self, credit: int) -> None:
+        asked = {"stream": "long", "credit": credit}
+        self._say_frame(0x20, msgspec.msgpack.encode(asked), channel=1)
+
+    def _say_frame(self, kind: int, body: bytes, channel: int = 0) -> None:
+        self.say(struct.pack("<IBBH", len(body), kind, 0, channel) + body + bytes(-len(body) % 8))
 
     def _take(self, held: bytes) -> int:
         if len(held) < 8:
@@ -147,13 +183,21 @@ class ZmtpEar(StreamEar):
             self._say_frame(0, ATTACH)
             self._wait(lambda held: ATTACH_OK in held)
 
+    def subscribe(self, credit: int) -> None:
+        self._say_frame(0, SUBSCRIBE)
+        self._say_frame(0, CREDIT + struct.pack(">Q", credit))
+
     def _say_frame(self, flags: int, body: bytes) -> None:
         self.say(bytes([flags, len(body)]) + body)
 
     def _take(self, held: bytes) -> int:
-        if len(held) < 2 or len(held) < 2 + held[1]:
+        if len(held) < 2:
             return 0
-        flags, body = held[0], held[2 : 2 + held[1]]
+        start = 9 if held[0] & 2 else 2
+        end = start + int.from_bytes(held[1:start])
+        if len(held) < end or len(held) < start:
+            return 0
+        flags, body = held[0], held[start:end]
         self.was_detached |= body == DETACH
         if flags & 4 and body.startswith(b"\x04PING"):
             if not self.is_mute_as_zmtp:
@@ -162,7 +206,7 @@ class ZmtpEar(StreamEar):
             self.ping_count += 1
             if self.is_lively:
                 self._say_frame(0, PING_OK)
-        return 2 + held[1]
+        return end
 
 
 class LibzmqEar(Ear):
@@ -197,9 +241,15 @@ class LibzmqEar(Ear):
         self._context.term()
 
 
-def over_tcp(address: str) -> socket.socket:
+def over_tcp(address: str, room_size: int = 0) -> socket.socket:
+    """Connected; with `room_size`, the system keeps about so much of what is not read yet."""
     host, _, port = address.removeprefix("tcp://").rpartition(":")
-    return socket.create_connection((host, int(port)), TIMEOUT_S)
+    stream = socket.socket()
+    if room_size:
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room_size)
+    stream.settimeout(TIMEOUT_S)
+    stream.connect((host, int(port)))
+    return stream
 
 
 def over_unix(path: str) -> socket.socket:
@@ -208,9 +258,9 @@ def over_unix(path: str) -> socket.socket:
     return stream
 
 
-def over_tls(address: str, authority: Path) -> socket.socket:
+def over_tls(address: str, authority: Path, room_size: int = 0) -> socket.socket:
     context = ssl.create_default_context(cafile=str(authority))
-    return context.wrap_socket(over_tcp(address), server_hostname="localhost")
+    return context.wrap_socket(over_tcp(address, room_size), server_hostname="localhost")
 
 
 def listen(ears: Sequence[Ear], seconds: float) -> None:

@@ -3,19 +3,35 @@ absence."""
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.interop.ears import Ear, LibzmqEar, NativeEar, Zeps1Ear, ZmtpEar, listen, over_tcp, over_tls, over_unix
+import veredus
+from tests.interop.ears import (
+    Ear,
+    LibzmqEar,
+    NativeEar,
+    StreamEar,
+    Zeps1Ear,
+    ZmtpEar,
+    listen,
+    over_tcp,
+    over_tls,
+    over_unix,
+)
 from tests.processes import free_port
 from tests.system.serving import ServedNode
 
 pytestmark = pytest.mark.interop
 
 CERTIFICATES = Path(__file__).parents[1] / "runtime" / "certificates"
+LONG_SIZE, BODY_SIZE, ROOM_SIZE = 12 << 20, 8 << 10, 16 << 10
 INTERVAL_S, SILENCE_S = 0.25, 0.8
 TIMES = {"LIMITS_HEARTBEAT_INTERVAL": "250ms", "LIMITS_SILENCE_MAX": "800ms"}
 
@@ -36,6 +52,7 @@ class Open:
         }
         self.served = ServedNode(directory / "journal", {**settings, **TIMES})
         self.served.start().close()
+        self._fill()
 
     def peers(self) -> dict[str, Callable[[], Ear]]:
         tcp, authority = f"127.0.0.1:{self.served.port}", CERTIFICATES / "authority.pem"
@@ -50,6 +67,25 @@ class Open:
             "ZEPS 1 over libzmq": lambda: LibzmqEar(self.zeromq),
             "topics": lambda: ZmtpEar(over_tcp(self.topics), attaches=False),
         }
+
+    def readers(self) -> dict[str, Callable[[], StreamEar]]:
+        tcp, authority = f"127.0.0.1:{self.served.port}", CERTIFICATES / "authority.pem"
+        return {
+            "native over TCP": lambda: NativeEar(over_tcp(tcp, ROOM_SIZE)),
+            "native over TLS": lambda: NativeEar(over_tls(self.tls, authority, ROOM_SIZE)),
+            "native over Unix": lambda: NativeEar(over_unix(self.unix)),
+            "ZEPS 1 over TCP": lambda: Zeps1Ear(over_tcp(tcp, ROOM_SIZE)),
+            "ZEPS 1 over TLS": lambda: Zeps1Ear(over_tls(self.tls, authority, ROOM_SIZE)),
+            "ZEPS 1 over Unix": lambda: Zeps1Ear(over_unix(self.unix)),
+            "ZEPS 1 over ZMTP": lambda: ZmtpEar(over_tcp(self.zeromq, ROOM_SIZE), attaches=True),
+        }
+
+    def _fill(self) -> None:
+        """Publish what takes long to read."""
+        with veredus.connect(self.served.address) as node, node.publisher("long") as publisher:
+            for _ in range(LONG_SIZE // BODY_SIZE + 2):
+                last = publisher.publish("k", os.urandom(BODY_SIZE))
+            publisher.wait(last)
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +114,25 @@ def test_nobody_is_closed_for_silence_by_a_node_that_was_stopped_for_longer(scen
         scene.served.process.send_signal(signal.SIGCONT)
         listen(ears, 2 * SILENCE_S)
     assert [name for name, ear in zip(peers, ears, strict=True) if not ear.is_open] == []
+
+
+@pytest.mark.parametrize("credit", [2 << 20, LONG_SIZE], ids=["what the node hands over", "more than it hands over"])
+def test_who_reads_slowly_and_steadily_stays_and_who_reads_nothing_is_let_go(
+    scene: Open, ears: list[Ear], credit: int
+) -> None:
+    slow = {name: reader() for name, reader in scene.readers().items()}
+    stuck = {name: reader() for name, reader in scene.readers().items()}
+    ears += [*slow.values(), *stuck.values()]
+    for reader in (*slow.values(), *stuck.values()):
+        reader.subscribe(credit)
+    for _ in range(30):
+        for reader in slow.values():
+            reader.read(4000)
+        time.sleep(0.1)
+    with ThreadPoolExecutor(len(slow)) as threads:
+        list(threads.map(lambda reader: reader.read_all(credit), slow.values()))
+    assert [name for name, reader in slow.items() if reader.size < credit] == []
+    time.sleep(4)
+    for reader in stuck.values():
+        reader.read_all(2 * credit)
+    assert [name for name, reader in stuck.items() if reader.is_open] == []

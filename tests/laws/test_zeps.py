@@ -11,7 +11,15 @@ from tests.laws import kit
 from tests.processes import ended
 from tests.protocols.zeps.place import batch
 from veredus.kernel.engine import Now
-from veredus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
+from veredus.kernel.events import (
+    DeadlineReached,
+    LinkClosed,
+    LinkCongested,
+    LinkDrained,
+    LinkOpened,
+    LinkTaking,
+    Received,
+)
 from veredus.matching import Filter
 from veredus.protocols.links import DrainRequested, FrameRefused, ReadingPaused, ReadingResumed, session_of
 from veredus.protocols.zeps import frames, native
@@ -184,6 +192,7 @@ NODE_EVENTS = [
     LinkClosed(LINK),
     LinkCongested(LINK),
     LinkDrained(LINK),
+    LinkTaking(LINK),
     DeadlineReached(),
     DrainRequested(LINK),
     PrincipalKnown(LINK, "p"),
@@ -256,6 +265,7 @@ CLIENT_EVENTS = [
     LinkClosed(LINK),
     LinkCongested(LINK),
     LinkDrained(LINK),
+    LinkTaking(LINK),
     DeadlineReached(),
     OpenRequested(1, m.Subscribe("s")),
     OpenRequested(0, m.Subscribe("s")),

@@ -45,6 +45,12 @@ class LinkDrained(msgspec.Struct, frozen=True):
     link: int
 
 
+class LinkTaking(msgspec.Struct, frozen=True):
+    """The peer has taken some of what waits to be written, and not all: it is slow, but not gone."""
+
+    link: int
+
+
 class LinkCongested(msgspec.Struct, frozen=True):
     """This link's send buffer passed the high-water mark: push nothing more until `LinkDrained`."""
 

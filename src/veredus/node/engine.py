@@ -23,7 +23,15 @@ from veredus.journal.log import Log
 from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.effects import CloseLink, Note, PauseReading, Send
 from veredus.kernel.engine import Now
-from veredus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
+from veredus.kernel.events import (
+    DeadlineReached,
+    LinkClosed,
+    LinkCongested,
+    LinkDrained,
+    LinkOpened,
+    LinkTaking,
+    Received,
+)
 from veredus.protocols.links import (
     SESSION_BITS,
     FrameRefused,
@@ -482,6 +490,7 @@ _ROUTES: dict[type, Callable[[NodeEngine, Any, Now], None]] = {
     LinkClosed: NodeEngine._link_closed,
     LinkCongested: NodeEngine._congest,
     LinkDrained: NodeEngine._drain_link,
+    LinkTaking: NodeEngine._tell_link,
     SessionCongested: NodeEngine._session_flow,
     SessionDrained: NodeEngine._session_flow,
     DrainRequested: NodeEngine._drain,

@@ -33,11 +33,11 @@ class SendLimits(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What waits on one link now: `written_size` only grows."""
+    """What waits on one link now: `taken_size` is what the peer's system has taken."""
 
     link: int
     size: int
-    written_size: int
+    taken_size: int
     is_closing: bool
     is_proven: bool
 
@@ -52,7 +52,7 @@ class Abandon:
 
 @dataclass(slots=True)
 class _Pace:
-    written_size: int
+    taken_size: int
     since_ns: int
 
 
@@ -80,12 +80,12 @@ class SendBudget:
         orders: list[Abandon] = []
         staying: list[tuple[bool, int, int, int]] = []
         self.size = 0
-        for link, size, written_size, is_closing, is_proven in waiting:
+        for link, size, taken_size, is_closing, is_proven in waiting:
             pace = known.get(link)
             if pace is None:
-                pace = _Pace(written_size, now_ns)
-            elif written_size > pace.written_size:
-                pace.written_size, pace.since_ns = written_size, now_ns
+                pace = _Pace(taken_size, now_ns)
+            elif taken_size > pace.taken_size:
+                pace.taken_size, pace.since_ns = taken_size, now_ns
             silent_ns = now_ns - pace.since_ns
             if silent_ns >= (min(CLOSE_NS, self.limits.silence_max_ns) if is_closing else self.limits.silence_max_ns):
                 orders.append(Abandon(link, f"the peer has read nothing for {silent_ns / 1e9:.0f} s"))

@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 
 from veredus.kernel.effects import Note
-from veredus.kernel.events import LinkCongested, LinkDrained
+from veredus.kernel.events import LinkCongested, LinkDrained, LinkTaking
 from veredus.kernel.octets import Octets
 from veredus.node.backlog import READ_SIZE_MAX
 from veredus.node.sending import SendBudget, SendLimits, Waiting
@@ -20,9 +20,12 @@ from veredus.node.sending import SendBudget, SendLimits, Waiting
 from .certificates import COMMON_NAME, Certificate, certificate_of
 from .host import Host
 from .listeners import Arrivals, Listener, Peer, Place, bind_tcp, bind_unix, tcp_peer_of, unix_peer_of
+from .taking import Taking
 
 LOOK_S = 0.5
 """How often it is looked who has taken what was sent."""
+_LOOKS = 8
+"""How often within `silence_max` it is looked at least who is slow to take it."""
 LINGER_S = 5.0
 """How long a link that is closed waits for a peer that reads nothing of what is still to be written to it."""
 COPY_SIZE_MAX = 64 << 10
@@ -74,7 +77,7 @@ class StreamLink(asyncio.BufferedProtocol):
         self.certificate: Certificate | None = None
         """What the peer has shown, and the transport has verified."""
         self.congested_size = 0
-        self._sent_size = 0
+        self._taking: Taking | None = None
         self._is_proven = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -85,6 +88,7 @@ class StreamLink(asyncio.BufferedProtocol):
             self._transport.abort()
             return
         self._place.abandon = self._transport.abort
+        self._taking = Taking(self._transport)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -128,25 +132,27 @@ class StreamLink(asyncio.BufferedProtocol):
 
     def send(self, buffers: Sequence[Octets]) -> None:
         """Write the buffers in order."""
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and self._taking is not None and not self._transport.is_closing():
             self._transport.writelines(buffers)
-            self._sent_size += sum(map(len, buffers))
-            if self._transport.get_write_buffer_size():
-                self._doors.watch(self)
+            self._taking.note(buffers)
+            self._doors.wrote(self, bool(self._transport.get_write_buffer_size()))
 
     def close(self) -> None:
         """Close once what was sent has been written, or the peer has read nothing of it for `LINGER_S`."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
-            self._linger(self._transport.get_write_buffer_size() + 1)
+            self._linger(None)
 
-    def _linger(self, size_before: int) -> None:
+    def _linger(self, taken_before: int | None) -> None:
         assert self._transport is not None
-        size = self._transport.get_write_buffer_size()
-        if size >= size_before:
+        assert self._taking is not None
+        if not self._transport.get_write_buffer_size():
+            return
+        taken = self._taking.taken_size
+        if taken_before is not None and taken <= taken_before:
             self._transport.abort()
-        elif size:
-            self._lingering = asyncio.get_running_loop().call_later(LINGER_S, self._linger, size)
+        else:
+            self._lingering = asyncio.get_running_loop().call_later(LINGER_S, self._linger, taken)
 
     def abort(self) -> None:
         """Close now."""
@@ -156,9 +162,17 @@ class StreamLink(asyncio.BufferedProtocol):
     @property
     def waiting(self) -> Waiting:
         """What waits to be written."""
-        size = self._transport.get_write_buffer_size() if self._transport is not None else 0
-        is_closing = self._transport is None or self._transport.is_closing()
-        return Waiting(self._number, size, self._sent_size - size, is_closing, self._is_proven)
+        assert self._transport is not None
+        assert self._taking is not None
+        size, is_closing = self._transport.get_write_buffer_size(), self._transport.is_closing()
+        return Waiting(self._number, size, self._taking.taken_size, is_closing, self._is_proven)
+
+    def look(self) -> bool:
+        """Tell the engine where the peer is slow, and not gone; whether it is to be looked at again."""
+        assert self._taking is not None
+        if self._taking.look():
+            self._host.post(LinkTaking(self._number))
+        return bool(self._taking.untaken_size)
 
     def set_congested_size(self, size: int) -> None:
         """With how much waiting the link is congested; it is drained at a quarter of that."""
@@ -198,13 +212,25 @@ class StreamDoors:
         self.principal_from: Callable[[], str] = lambda: COMMON_NAME
         """What in a certificate names its principal."""
         self._watched: dict[StreamLink, None] = {}
+        """To which something waits to be written."""
+        self._written: dict[StreamLink, None] = {}
+        """To which something was written that their peers may not have taken."""
         self._timer: asyncio.TimerHandle | None = arrivals.loop.call_later(LOOK_S, self._look)
+        self._slow_s = limits.silence_max_ns / _LOOKS / 1e9
+        self._slow_timer: asyncio.TimerHandle | None = arrivals.loop.call_later(self._slow_s, self._look_for_slow)
 
     def close(self) -> None:
         """Look after what is unwritten no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._slow_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._slow_timer = None
+
+    def wrote(self, link: StreamLink, waits: bool) -> None:
+        """Something was written to the link; whether some of it `waits`."""
+        self._written[link] = None
+        if waits:
+            self.watch(link)
 
     def watch(self, link: StreamLink) -> None:
         """Something waits to be written to the link."""
@@ -215,6 +241,13 @@ class StreamDoors:
     def forget(self, link: StreamLink) -> None:
         """The link is gone."""
         self._watched.pop(link, None)
+        self._written.pop(link, None)
+
+    def _look_for_slow(self) -> None:
+        self._slow_timer = self.arrivals.loop.call_later(self._slow_s, self._look_for_slow)
+        for link in list(self._written):
+            if not link.look():
+                del self._written[link]
 
     def _look(self) -> None:
         self._timer = self.arrivals.loop.call_later(LOOK_S, self._look)

@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 from veredus.kernel.effects import CloseLink, Note, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault, Refused, VeredusError
-from veredus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, Received
+from veredus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkTaking, Received
 from veredus.kernel.octets import Octets
 from veredus.kernel.symbol import Symbol
 from veredus.protocols.links import (
@@ -353,6 +353,7 @@ _LINK: dict[type, _Handler] = {
     LinkClosed: Version1._lose,
     LinkCongested: lambda link, _, __: link._delivering.congest(),
     LinkDrained: Version1._relieve,
+    LinkTaking: lambda link, _, now: link._liveness.hear(now.monotonic_ns),
     DeadlineReached: Version1._watch,
     DrainRequested: Version1._drain_node,
     ReadingPaused: Version1._pause,

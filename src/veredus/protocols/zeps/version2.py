@@ -25,7 +25,7 @@ from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.effects import CloseLink, Note, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
-from veredus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, Received
+from veredus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkTaking, Received
 from veredus.kernel.octets import Octets
 from veredus.kernel.symbol import Symbol
 from veredus.kernel.turns import QUANTUM_NS
@@ -313,6 +313,7 @@ _LINK: dict[type, _Handler] = {
     LinkClosed: Version2._lose,
     LinkCongested: Version2._congest,
     LinkDrained: Version2._relieve,
+    LinkTaking: lambda link, _, now: link._liveness.hear(now.monotonic_ns),
     FrameRefused: Version2._refuse_frame,
     DeadlineReached: Version2._watch,
     DrainRequested: Version2._drain,

@@ -23,7 +23,7 @@ from msgspec import structs
 from veredus.kernel.effects import CloseLink, Note, PauseReading, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
-from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
+from veredus.kernel.events import DeadlineReached, LinkClosed, LinkDrained, LinkOpened, LinkTaking, Received
 from veredus.kernel.turns import QUANTUM_NS
 from veredus.protocols.links import (
     DrainRequested,
@@ -182,6 +182,9 @@ class FramedLink:
                 self._tell(event, now)
             case ReadingResumed():
                 self._wire.resume(now)
+                self._tell(event, now)
+            case LinkDrained() | LinkTaking():
+                self._wire.hear(now)
                 self._tell(event, now)
             case _:
                 self._tell(event, now)

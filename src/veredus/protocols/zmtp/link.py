@@ -66,6 +66,10 @@ class ZmtpLink:
         self._received_ns = now.monotonic_ns
         self.connection.receive(data)
 
+    def hear(self, now: Now) -> None:
+        """The peer has taken something that was sent to it: its PONG lies behind what it has not read yet."""
+        self._received_ns = now.monotonic_ns
+
     def next_messages(self, now: Now) -> list[Message]:
         """Some of what came, in order; none when there is no more for now."""
         messages = self.connection.next_messages()
