@@ -143,7 +143,7 @@ def test_who_does_not_begin_with_an_attach_of_version_1_is_told_why(
             PUBLISH[:5] + struct.pack(">I", BODY_SIZE_MAX + 1) + bytes(BODY_SIZE_MAX + 1),
             b"this_listener_accepts_bodies_of_at_most_65536_",
         ),
-        (b"\xaa\xa5\x07" + bytes(8) + b"\x01k\x00\x00\x00\x01x", b"Deliver_is_not_allowed_here"),
+        (b"\xaa\xa5\x07" + bytes(8) + b"\x01k\x00\x00\x00\x01x", b"DELIVER_is_not_allowed_here"),
     ],
     ids=["garbage", "empty", "truncated", "two", "trailing", "mixed", "claims", "oversized", "the server's"],
 )

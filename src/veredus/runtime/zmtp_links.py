@@ -23,6 +23,7 @@ from veredus.protocols.zmtp.mechanisms import Credential
 from .hearing import once_read
 from .listeners import Place
 from .sockets import ReadMemory
+from .taking import Taking
 
 MESSAGES_PER_TURN = 256
 """After so many messages of one link, the others are heard."""
@@ -111,6 +112,7 @@ class MessageLink(asyncio.BufferedProtocol):
         self._owner = owner
         self._place = place
         self._transport: asyncio.Transport | None = None
+        self._taking: Taking | None = None
         self._has_greeted = False
         self._is_congested = False
         self._is_held = False
@@ -142,6 +144,7 @@ class MessageLink(asyncio.BufferedProtocol):
                 self._transport.abort()
                 return
             self._place.abandon = self._transport.abort
+        self._taking = Taking(self._transport)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -194,7 +197,9 @@ class MessageLink(asyncio.BufferedProtocol):
         """Write what waits."""
         outgoing = self.wire.take_outgoing()
         if outgoing and self._transport is not None and not self._transport.is_closing():
+            assert self._taking is not None
             self._transport.writelines(outgoing)
+            self._taking.note(outgoing)
 
     def hold(self, is_held: bool) -> None:
         """Take no message for now, or take them again."""
@@ -219,6 +224,8 @@ class MessageLink(asyncio.BufferedProtocol):
 
     def wake(self, heard: Now) -> None:
         """A deadline is due, and what had arrived by then was read."""
+        if self._taking is not None and self._taking.look():
+            self.wire.hear(heard)
         self.wire.wake(heard)
         self._end_if_faulty()
         self.write()
@@ -231,11 +238,15 @@ class MessageLink(asyncio.BufferedProtocol):
     def _set_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        if self._is_held or self._is_held_back or self._is_congested or self._is_reading_on:
+        is_ours = self._is_held or self._is_held_back or self._is_reading_on
+        if is_ours or self._is_congested:
             self._transport.pause_reading()
-            self.wire.pause()
         else:
             self._transport.resume_reading()
+        if is_ours:
+            self.wire.pause()
+        else:
+            # Who reads nothing of what waits for it is silent, though we do not read from it.
             self.wire.resume(_now())
             self._read()
 

@@ -33,8 +33,21 @@ class Creating:
         self._configs: dict[int, StreamConfig] = {}
         """Configurations on their way to the journal, by stream."""
 
-    def use(self, session: int, principal: str, name: str, then: Continuation, now: Now, request: int = 0) -> None:
-        """Go on with the stream of this name; make it first where that is allowed on first use."""
+    def use(
+        self,
+        session: int,
+        principal: str,
+        name: str,
+        then: Continuation,
+        now: Now,
+        request: int = 0,
+        *,
+        is_noted: bool = True,
+    ) -> None:
+        """Go on with the stream of this name; make it first where that is allowed on first use.
+
+        `is_noted` as for `Rights.check`.
+        """
         stream = self._tables.streams.get(name)
         if stream is not None:
             then(stream, now)
@@ -45,7 +58,7 @@ class Creating:
             )
             raise Refused("unknown-stream", message, stream=name)
         else:
-            self._tables.rights.check(session, principal, CREATE, on_stream(name))
+            self._tables.rights.check(session, principal, CREATE, on_stream(name), is_noted=is_noted)
             self.create(session, principal, name, self._tables.limits.config, then, now, request)
 
     def create(

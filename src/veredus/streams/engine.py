@@ -205,11 +205,11 @@ class StreamsEngine:
 
     def _attach_source(self, event: SourceAttachRequested, now: Now) -> None:
         as_source = on_stream(event.stream, source=event.source)
-        self._rights.hold(event.session, event.principal, PUBLISH, as_source)
+        self._rights.hold(event.session, event.principal, PUBLISH, as_source, is_noted=not event.is_inquiry)
         if event.source:
             checked_name("source", event.source)
         then = partial(self._attach_to, event)
-        self._creating.use(event.session, event.principal, event.stream, then, now)
+        self._creating.use(event.session, event.principal, event.stream, then, now, is_noted=not event.is_inquiry)
 
     def _attach_to(self, event: SourceAttachRequested, stream: Stream, now: Now) -> None:
         self._publishing.attach(event, stream, now)

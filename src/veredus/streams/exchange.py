@@ -78,7 +78,8 @@ class SourceAttachRequested:
     """A peer wants to publish to `stream` as `source`; "" is an anonymous source, without deduplication.
 
     `epoch` 0 takes the name over; another re-attaches and is fenced when stale. `incarnation`: 16 random bytes that
-    tell a retried attach from a second publisher.
+    tell a retried attach from a second publisher. `is_inquiry`: the peer has not said that it will publish; that it may
+    not is no refusal yet, and is not noted.
     """
 
     session: int
@@ -88,6 +89,7 @@ class SourceAttachRequested:
     incarnation: bytes
     epoch: int = 0
     is_sparse: bool = False
+    is_inquiry: bool = False
 
 
 @dataclass(frozen=True, slots=True)

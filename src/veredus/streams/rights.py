@@ -73,11 +73,14 @@ class Rights:
         self._held: dict[int, dict[tuple[str, str, Resource], None]] = {}
         """What each session was granted, and goes on doing without asking again."""
 
-    def check(self, session: int, principal: str, verb: str, resource: Resource) -> None:
-        """Raise `Refused("forbidden")` unless the rules let `principal` do this; the join adds whose link it was."""
+    def check(self, session: int, principal: str, verb: str, resource: Resource, *, is_noted: bool = True) -> None:
+        """Raise `Refused("forbidden")` unless the rules let `principal` do this; the join adds whose link it was.
+
+        Not `is_noted`: nobody was refused, it was asked only to find out.
+        """
         if self.may(principal, verb, resource):
             return
-        self._refuse(session, principal, verb, resource, f"{verb} on {resource}")
+        self._refuse(session, principal, verb, resource, f"{verb} on {resource}", is_noted)
 
     def check_owner(self, session: int, principal: str, owner: str, resource: Resource) -> None:
         """Raise `Refused("forbidden")` where another principal owns the name, and `principal` may not take it over."""
@@ -85,16 +88,19 @@ class Rights:
             said = f"take over {resource}, which another principal owns"
             self._refuse(session, principal, TAKE_OVER, resource, said)
 
-    def _refuse(self, session: int, principal: str, verb: str, resource: Resource, said: str) -> NoReturn:
+    def _refuse(
+        self, session: int, principal: str, verb: str, resource: Resource, said: str, is_noted: bool = True
+    ) -> NoReturn:
         fields = {"principal": principal, "verb": verb, "kind": resource.kind, "name": resource.name}
-        self._say(Note("warning", "forbidden", {**fields, "session": session}))
+        if is_noted:
+            self._say(Note("warning", "forbidden", {**fields, "session": session}))
         who = principal or "an unauthenticated peer"
         message = f"{who} may not {said}: ask for a rule in the [security] section"
         raise Refused("forbidden", message, **fields)
 
-    def hold(self, session: int, principal: str, verb: str, resource: Resource) -> None:
+    def hold(self, session: int, principal: str, verb: str, resource: Resource, *, is_noted: bool = True) -> None:
         """As `check`, for what the session may go on doing until it is closed, or the right is gone."""
-        self.check(session, principal, verb, resource)
+        self.check(session, principal, verb, resource, is_noted=is_noted)
         self._held.setdefault(session, {})[principal, verb, resource] = None
 
     def release(self, session: int) -> None:

@@ -128,21 +128,21 @@ def test_a_batch_that_is_refused_is_not_confirmed_by_the_ping_behind_it() -> Non
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "name"),
     [
-        frames.ATTACH_OK,
-        frames.SUBSCRIBE_OK,
-        frames.DETACH_OK,
-        frames.encode_deliver(1, b"k", b"b"),
-        frames.encode_invalid("x"),
-        frames.encode_attach("s"),
+        (frames.ATTACH_OK, "ATTACH-OK"),
+        (frames.SUBSCRIBE_OK, "SUBSCRIBE-OK"),
+        (frames.DETACH_OK, "DETACH-OK"),
+        (frames.encode_deliver(1, b"k", b"b"), "DELIVER"),
+        (frames.encode_invalid("x"), "INVALID"),
+        (frames.encode_attach("s"), "ATTACH"),
     ],
 )
-def test_an_unexpected_command_gets_invalid_and_ends_the_attachment(command: bytes) -> None:
+def test_an_unexpected_command_gets_invalid_with_its_name_and_ends_the_attachment(command: bytes, name: str) -> None:
     place = Place()
     peer = Peer(place)
     peer.say(command)
-    assert "is_not_allowed_here" in peer.invalid
+    assert f"unexpected:_{name}_is_not_allowed_here" in peer.invalid
     assert 1 in place.closed
     assert peer.say(frames.PING) == []
 
@@ -198,6 +198,19 @@ def test_who_may_not_publish_may_still_subscribe_and_hears_of_it_at_a_publish() 
     assert "may_not_publish" in reader.invalid
 
 
+def test_that_a_reader_may_not_publish_is_noted_when_it_does_and_not_before() -> None:
+    place = Place(may=lambda principal, verb, stream: principal == "writer" or verb == "subscribe")
+    writer, reader = Peer(place, 1, principal="writer"), Peer(place, 2, principal="reader")
+    writer.publish(("k", "v"))
+    reader.say(frames.encode_subscribe(b"", 0), frames.encode_credit(100))
+    assert [note for note in place.notes if note.event == "forbidden"] == []
+    reader.publish(("k", "w"))
+    (noted,) = [note for note in place.notes if note.event == "forbidden"]
+    fields = {name: noted.fields[name] for name in ("principal", "verb", "kind", "name")}
+    assert fields == {"principal": "reader", "verb": "publish", "kind": "stream", "name": "s"}
+    assert noted.fields["session"] >> 32 == 2
+
+
 def test_what_a_hasty_client_says_before_attach_ok_is_held_not_lost() -> None:
     place = Place()
     place.open(1)
@@ -207,6 +220,35 @@ def test_what_a_hasty_client_says_before_attach_ok_is_held_not_lost() -> None:
     place.release_journal()
     assert place.take(1) == frames.ATTACH_OK + frames.SUBSCRIBE_OK
     assert place.receive(1, frames.encode_credit(1)) == frames.encode_deliver(1, b"k", b"v")
+
+
+def test_without_an_attach_ok_an_attachment_has_published_nothing_when_its_link_ends() -> None:
+    place = Place()
+    place.open(1)
+    place.hold_journal()
+    assert place.receive(1, frames.encode_attach("s") + frames.encode_publish(b"k", b"v") + frames.PING) == b""
+    place.tell(LinkClosed(1, "gone"))
+    place.release_journal()
+    assert place.take(1) == b""
+    assert [records for records in place.journal.values() if records] == []
+
+
+def test_each_attach_of_an_identity_has_one_answer_and_behind_invalid_nothing_was_published() -> None:
+    place = Place()
+    place.open(1, "zeromq")
+    place.hold_journal()
+    said = b""
+    for body in (b"former", b"latter"):
+        for command in (frames.encode_attach("s"), frames.encode_publish(b"k", body), frames.PING):
+            said += place.receive(1, command)
+    place.release_journal()
+    invalid, *answers = CommandParser(100).feed(said + place.take(1))
+    assert isinstance(invalid, frames.Invalid)
+    assert invalid.reason.startswith(b"unexpected:_ATTACH_came_again_before_ATTACH-OK")
+    assert answers == [frames.AttachOk(), frames.PingOk()]
+    peer = Peer(place, 2)
+    peer.say(frames.encode_subscribe(b"", 0), frames.encode_credit(MUCH))
+    assert [command.body for command in peer.heard if isinstance(command, frames.Deliver)] == [b"latter"]
 
 
 def test_more_than_a_greeting_before_attach_ok_gets_invalid() -> None:

@@ -42,6 +42,7 @@ class Echo:
     """A dialect that says each frame back, and notes what it was told."""
 
     frame_size_max = 1000
+    frame_size_hint = ""
     is_attached = False
 
     def __init__(self, link: int) -> None:

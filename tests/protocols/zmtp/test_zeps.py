@@ -73,6 +73,13 @@ def test_a_publication_over_the_limit_is_told_why_before_its_body_comes() -> Non
     assert any(isinstance(effect, CloseLink) for effect in effects)
 
 
+def test_a_publication_over_the_greetings_size_behind_an_attach_is_told_to_wait_for_attach_ok() -> None:
+    head = frame(0, bytes(LIMITS.greeting_size_max + 1))[:9]
+    effects = kit.effects_of(link(), [Received(LINK, OPENING + ATTACH + head), GRANTED])
+    said = b"".join(bytes(buffer) for effect in effects if isinstance(effect, Send) for buffer in effect.buffers)
+    assert b"may_have_at_most_65536_bytes_before_ATTACH-OK:_wait_for_ATTACH-OK" in said
+
+
 def test_before_the_stream_is_open_a_message_has_the_size_of_a_greeting_at_most() -> None:
     engine = link()
     effects = kit.effects_of(engine, [Received(LINK, OPENING + frame(0, bytes(LIMITS.greeting_size_max + 1))[:9])])

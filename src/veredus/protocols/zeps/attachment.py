@@ -50,6 +50,9 @@ _FINAL = ("draining", "silent")
 """Why a link over ZeroMQ is closed together with the life that it had."""
 
 
+_NOT_ATTACHED = "unexpected: ATTACH came again before ATTACH-OK: nothing that came before it was published"
+
+
 class _Phase(Symbol):
     WAITING = "waiting"
     LISTENING = "listening"
@@ -171,8 +174,16 @@ class NodeLink:
     @property
     def frame_size_max(self) -> int:
         """The largest frame that is taken now: that of a greeting, until a stream is open."""
-        is_open = isinstance(self.dialect, Version1) and self.dialect.phase is Phase.OPEN
-        return self._limits.frame_size_max if is_open else self._limits.greeting_size_max
+        return self._limits.frame_size_max if self._is_open else self._limits.greeting_size_max
+
+    @property
+    def frame_size_hint(self) -> str:
+        """What is said behind that limit to who goes over it."""
+        return "" if self._is_open else " before ATTACH-OK: wait for ATTACH-OK"
+
+    @property
+    def _is_open(self) -> bool:
+        return isinstance(self.dialect, Version1) and self.dialect.phase is Phase.OPEN
 
     @property
     def protocol(self) -> str:
@@ -187,8 +198,10 @@ class NodeLink:
         self._deadlines.set("greeting", self._late_ns)
 
     def _end_life(self, now: Now) -> None:
-        """The peer attaches again: what its former life had opened is closed."""
+        """The peer attaches again: what its former life had opened is closed. Each ATTACH has one answer."""
         if isinstance(self.dialect, Version1):
+            if not self.dialect.is_answered:
+                self._send(frames.encode_invalid(_NOT_ATTACHED))
             self._effects += self.dialect.handle(LinkClosed(self.link, "attached again"), now)
             self._listen_again(self.dialect.channel, now)
 

@@ -135,6 +135,11 @@ Command: TypeAlias = (
 )  # fmt: skip
 
 
+def name_of(command: Command) -> str:
+    """A command as the page writes it."""
+    return _ID_OF[type(command)].name.replace("_", "-")
+
+
 # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -415,6 +420,20 @@ _PLAIN: dict[int, Command] = {
     CommandId.PING_OK: PingOk(),
     CommandId.DETACH: Detach(),
     CommandId.DETACH_OK: DetachOk(),
+}
+_ID_OF: dict[type, CommandId] = {
+    Attach: CommandId.ATTACH,
+    AttachOk: CommandId.ATTACH_OK,
+    Subscribe: CommandId.SUBSCRIBE,
+    SubscribeOk: CommandId.SUBSCRIBE_OK,
+    Credit: CommandId.CREDIT,
+    Publish: CommandId.PUBLISH,
+    Deliver: CommandId.DELIVER,
+    Ping: CommandId.PING,
+    PingOk: CommandId.PING_OK,
+    Detach: CommandId.DETACH,
+    DetachOk: CommandId.DETACH_OK,
+    Invalid: CommandId.INVALID,
 }
 _READERS: dict[int, Callable[[bytes, int], tuple[Command, int]]] = {
     CommandId.ATTACH: _attach,

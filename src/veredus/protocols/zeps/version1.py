@@ -90,9 +90,15 @@ class Version1:
         self._held = Held(limits.greeting_size_max)
         self._stream_id = 0
         self._source = 0
-        self._refusal = ""
+        self._refusal: x.Refuse | None = None
+        """Why the peer may not publish; noted when it does."""
         self._answers = Answers()
         self._delivering = Delivering(link, self._stream, is_framed, self._answers, self._effects, self._next_session)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the ATTACH has been answered."""
+        return self.phase not in _HOLDING
 
     def begin(self, now: Now) -> Sequence[object]:
         """What follows from the ATTACH itself."""
@@ -157,7 +163,7 @@ class Version1:
         elif self.phase in _HOLDING:
             self._held.hold(command)
         elif self.phase is Phase.OPEN:
-            raise PeerFault("unexpected", f"{type(command).__name__} is not allowed here")
+            raise PeerFault("unexpected", f"{frames.name_of(command)} is not allowed here")
 
     def _blame(self, error: VeredusError) -> None:
         """A command cannot be obeyed: what came before it counts, and is answered, then INVALID says why."""
@@ -252,7 +258,7 @@ class Version1:
         self.principal = self._delivering.principal = principal
         self.phase = Phase.ATTACHING
         self._source = self._next_session()
-        self._effects.append(x.SourceAttachRequested(self._source, principal, self._stream, "", b""))
+        self._effects.append(x.SourceAttachRequested(self._source, principal, self._stream, "", b"", is_inquiry=True))
 
     def _grant_source(self, said: x.GrantSource, now: Now) -> None:
         if said.session == self._source and self.phase is Phase.ATTACHING:
@@ -283,7 +289,7 @@ class Version1:
             return
         elif self.phase is Phase.ATTACHING and said.code == "forbidden":
             self._end_source()
-            self._refusal = said.message
+            self._refusal = said
             self._become_open(now)
         else:
             self._reject(error)
@@ -291,8 +297,10 @@ class Version1:
     # ── publish ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _publish(self, command: frames.Publish, now: Now) -> None:
-        if not self._source:
-            raise Refused("forbidden", self._refusal)
+        if self._refusal is not None:
+            fields = {**self._refusal.details, "session": self._refusal.session}
+            self._effects.append(Note("warning", "forbidden", fields))
+            raise Refused(self._refusal.code, self._refusal.message)
         first = self._answers.number_offered + 1
         for record, header in batches_of(command, self._limits.batch, self._stream_id, first, now.wall_us):
             self._answers.offer(header.last_number)

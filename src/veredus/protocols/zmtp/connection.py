@@ -66,7 +66,8 @@ class Connection:
 
     __slots__ = (
         "_bounds", "_delayed", "_heard_size", "_held", "_is_server", "_mechanisms", "_needed", "_outgoing",
-        "_part_size", "_parts", "_preferred", "fault", "mechanism", "message_size_max", "minor", "phase", "ping_ttl",
+        "_part_size", "_parts", "_preferred", "fault", "mechanism", "message_size_hint", "message_size_max", "minor",
+        "phase", "ping_ttl",
     )  # fmt: skip
 
     def __init__(self, mechanisms: Mapping[bytes, Mechanism], bounds: Bounds, is_server: bool) -> None:
@@ -79,6 +80,8 @@ class Connection:
         """What the peer's last PING said, in tenths of a second: it is gone when nothing comes for so long."""
         self.message_size_max = bounds.message_size_max
         """May be changed at any time; what has been cut already keeps to what it was."""
+        self.message_size_hint = ""
+        """What is said behind that limit to who goes over it."""
         self._preferred = next(iter(mechanisms.values()))
         self.mechanism: Mechanism = self._preferred
         self._mechanisms = mechanisms
@@ -243,7 +246,8 @@ class Connection:
             self._outgoing.append(rest[greeting.VERSION_SIZE :])
         if mechanism is None or mechanism is not self.mechanism:
             names = ", ".join(name.decode() for name in self._mechanisms)
-            raise PeerFault("bad-mechanism", f"{said.mechanism[:20]!r} is not supported: {names}")
+            meant = said.mechanism[:20].decode("ascii", "backslashreplace")
+            raise PeerFault("bad-mechanism", f"{meant!r} is not supported: {names}")
         self._become(Phase.HANDSHAKE)
         self._answer(mechanism.begin())
         return start + greeting.SIZE
@@ -343,7 +347,8 @@ class Connection:
             if size > self._bounds.command_size_max:
                 raise PeerFault("too-large", f"a command may have at most {self._bounds.command_size_max} bytes")
         elif self._part_size + size > self.message_size_max + self._sealed_size:
-            raise PeerFault("too-large", f"all frames of a message may have at most {self.message_size_max} bytes")
+            said = f"all frames of a message may have at most {self.message_size_max} bytes"
+            raise PeerFault("too-large", said + self.message_size_hint)
         elif len(self._parts) >= self._bounds.parts_max:
             raise PeerFault("too-large", f"a message may have at most {self._bounds.parts_max} frames")
 

@@ -54,6 +54,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def frame_size_hint(self) -> str:
+        """What is said behind that limit to who goes over it."""
+        ...
+
+    @property
     def is_attached(self) -> bool:
         """Whether it may yet have a last word to say."""
         ...
@@ -195,6 +200,7 @@ class FramedLink:
         connection = self._wire.connection
         while not self._is_closing and self._cost_ns < QUANTUM_NS:
             connection.message_size_max = self._dialect.frame_size_max
+            connection.message_size_hint = self._dialect.frame_size_hint
             messages = self._wire.next_messages(now)
             if self._opened is not None and self._wire.has_greeted:
                 self._begin(now)
