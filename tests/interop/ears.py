@@ -64,11 +64,16 @@ class StreamEar(Ear):
         """Read at most so much, and answer nothing of it for now."""
         self._read(0.002, size)
 
-    def read_all(self, size: int) -> None:
-        """Read up to so much in all, and answer."""
-        end_s = time.monotonic() + TIMEOUT_S
-        while self.is_open and self.size < size and time.monotonic() < end_s:
-            self.turn()
+    def has_ended(self) -> bool:
+        """Whether the node has closed: to speak once may go unnoticed."""
+        for _ in range(3):
+            self.ping()
+            time.sleep(0.1)
+        return not self.is_open
+
+    def ping(self) -> None:
+        """Ask for a sign of life."""
+        raise NotImplementedError
 
     def _read(self, timeout_s: float, size: int = 65_536) -> bool:
         self._socket.settimeout(timeout_s)
@@ -120,6 +125,9 @@ class Zeps1Ear(StreamEar):
     def subscribe(self, credit: int) -> None:
         self.say(SUBSCRIBE + CREDIT + struct.pack(">Q", credit))
 
+    def ping(self) -> None:
+        self.say(PING)
+
     def _take(self, held: bytes) -> int:
         if held[:3] == DELIVER:
             key_end = 12 + held[11] if len(held) > 11 else len(held)
@@ -151,6 +159,9 @@ class NativeEar(StreamEar):
         asked = {"stream": "long", "credit": credit}
         self._say_frame(0x20, msgspec.msgpack.encode(asked), channel=1)
 
+    def ping(self) -> None:
+        self._say_frame(0x04, b"")
+
     def _say_frame(self, kind: int, body: bytes, channel: int = 0) -> None:
         self.say(struct.pack("<IBBH", len(body), kind, 0, channel) + body + bytes(-len(body) % 8))
 
@@ -170,11 +181,11 @@ class NativeEar(StreamEar):
 
 
 class ZmtpEar(StreamEar):
-    """A DEALER of ZMTP 3.1 by hand, which answers the PING of ZMTP; and where `attaches`, that of ZEPS 1, too."""
+    """A DEALER of ZMTP 3.1 by hand; where it `attaches` it speaks ZEPS 1, and answers the PING of ZMTP in any case."""
 
     def __init__(self, stream: socket.socket, attaches: bool) -> None:
         super().__init__(stream)
-        self.is_mute_as_zmtp = False
+        self._attaches = attaches
         greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
         self.say(greeting + b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER")
         self._wait(lambda held: b"READY" in held and len(held) >= 66 + held[65])
@@ -186,6 +197,9 @@ class ZmtpEar(StreamEar):
     def subscribe(self, credit: int) -> None:
         self._say_frame(0, SUBSCRIBE)
         self._say_frame(0, CREDIT + struct.pack(">Q", credit))
+
+    def ping(self) -> None:
+        self._say_frame(4, b"\x04PING\x00\x00")
 
     def _say_frame(self, flags: int, body: bytes) -> None:
         self.say(bytes([flags, len(body)]) + body)
@@ -200,7 +214,8 @@ class ZmtpEar(StreamEar):
         flags, body = held[0], held[start:end]
         self.was_detached |= body == DETACH
         if flags & 4 and body.startswith(b"\x04PING"):
-            if not self.is_mute_as_zmtp:
+            self.ping_count += not self._attaches
+            if self.is_lively or self._attaches:
                 self._say_frame(4, b"\x04PONG" + body[7:])
         elif body == PING:
             self.ping_count += 1
@@ -216,7 +231,7 @@ class LibzmqEar(Ear):
         super().__init__()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
-        for name, value in {"LINGER": 0, "RECONNECT_IVL": -1, "RCVTIMEO": 10_000, **(options or {})}.items():
+        for name, value in {"LINGER": 0, "RECONNECT_IVL": 60_000, "RCVTIMEO": 10_000, **(options or {})}.items():
             self._socket.setsockopt(getattr(zmq, name), value)
         self._gone = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._socket.connect(endpoint)
@@ -224,15 +239,15 @@ class LibzmqEar(Ear):
         assert self._socket.recv() == ATTACH_OK
 
     def turn(self) -> None:
-        while self._socket.poll(0):
+        if self._gone.poll(0):
+            self.is_open = False
+        while self._socket.poll(0 if self.is_open else 100):
             said = self._socket.recv()
             self.was_detached |= said == DETACH
             if said == PING:
                 self.ping_count += 1
                 if self.is_lively:
                     self._socket.send(PING_OK)
-        if self._gone.poll(0):
-            self.is_open = False
 
     def close(self) -> None:
         self._socket.disable_monitor()

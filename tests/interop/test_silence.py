@@ -3,11 +3,13 @@ absence."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -27,14 +29,17 @@ from tests.interop.ears import (
 )
 from tests.processes import free_port
 from tests.system.serving import ServedNode
+from veredus.runtime.security import add_token
+from veredus.runtime.sockets import LINGER_S
 
 pytestmark = pytest.mark.interop
 
 CERTIFICATES = Path(__file__).parents[1] / "runtime" / "certificates"
 LONG_SIZE, BODY_SIZE, ROOM_SIZE = 12 << 20, 8 << 10, 16 << 10
 PIECE_SIZE = 8_000
-INTERVAL_S, SILENCE_S = 0.5, 2.0
-TIMES = {"LIMITS_HEARTBEAT_INTERVAL": "500ms", "LIMITS_SILENCE_MAX": "2s"}
+RULES = '[[security.rules]]\nprincipal = "desk"\nmay = ["*"]\n'
+INTERVAL_S, SILENCE_S = 1.0, 4.0
+TIMES = {"LIMITS_HEARTBEAT_INTERVAL": "1s", "LIMITS_SILENCE_MAX": "4s"}
 
 
 class Open:
@@ -51,7 +56,7 @@ class Open:
             "TLS_CERTIFICATE": str(CERTIFICATES / "node.pem"),
             "TLS_KEY": str(CERTIFICATES / "node.key"),
         }
-        self.served = ServedNode(directory / "journal", {**settings, **TIMES})
+        self.served = ServedNode(directory / "journal", {**settings, **TIMES}, life_s=180)
         self.served.start().close()
         self._fill()
 
@@ -96,6 +101,48 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
     scene.served.kill()
 
 
+class Secured:
+    """A node that asks its ZeroMQ peers who they are."""
+
+    def __init__(self, directory: Path) -> None:
+        tokens, settings = directory / "tokens", directory / "veredus.toml"
+        token, _ = add_token(tokens, "desk")
+        self._plain = {"PLAIN_USERNAME": b"desk", "PLAIN_PASSWORD": token.encode()}
+        node_key = command("token", "node-key", str(directory / "node.key")).strip()
+        desk = json.loads(command("token", "add-key", "desk", "--file", str(tokens), "--output", "json"))
+        self._curve = {
+            "CURVE_SERVERKEY": node_key.encode(),
+            "CURVE_PUBLICKEY": desk["key"].encode(),
+            "CURVE_SECRETKEY": desk["secret"].encode(),
+        }
+        settings.write_text(
+            f'[security]\ntokens = "{tokens}"\nzeromq_key = "{directory / "node.key"}"\n{RULES}', encoding="utf-8"
+        )
+        self._tcp = f"tcp://127.0.0.1:{free_port()}"
+        self.served = ServedNode(
+            directory / "journal", {"LISTEN_ZEROMQ": self._tcp, "SETTINGS": str(settings), **TIMES}, life_s=180
+        )
+        self.served.start(token).close()
+
+    def peers(self) -> dict[str, Callable[[], Ear]]:
+        return {
+            "ZEPS 1 by PLAIN": lambda: LibzmqEar(self._tcp, self._plain),
+            "ZEPS 1 by CURVE": lambda: LibzmqEar(self._tcp, self._curve),
+        }
+
+
+def command(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "veredus", *arguments], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    secured = Secured(tmp_path_factory.mktemp("secured"))
+    yield secured
+    secured.served.kill()
+
+
 @pytest.fixture
 def ears() -> Iterator[list[Ear]]:
     ears: list[Ear] = []
@@ -108,12 +155,11 @@ def test_nobody_is_closed_for_silence_by_a_node_that_was_stopped_for_longer(scen
     peers = scene.peers()
     ears += [peer() for peer in peers.values()]
     assert scene.served.process is not None
-    for _ in range(2):
-        listen(ears, INTERVAL_S)
-        scene.served.process.send_signal(signal.SIGSTOP)
-        listen(ears, 1.5 * SILENCE_S)
-        scene.served.process.send_signal(signal.SIGCONT)
-        listen(ears, 1.5 * SILENCE_S)
+    listen(ears, INTERVAL_S)
+    scene.served.process.send_signal(signal.SIGSTOP)
+    listen(ears, 1.5 * SILENCE_S)
+    scene.served.process.send_signal(signal.SIGCONT)
+    listen(ears, 1.5 * SILENCE_S)
     assert [name for name, ear in zip(peers, ears, strict=True) if not ear.is_open] == []
 
 
@@ -126,15 +172,24 @@ def test_who_reads_slowly_and_steadily_stays_and_who_reads_nothing_is_let_go(
     ears += [*slow.values(), *stuck.values()]
     for reader in (*slow.values(), *stuck.values()):
         reader.subscribe(credit)
-    end_s = time.monotonic() + 3 * SILENCE_S
+    end_s = time.monotonic() + 1.5 * SILENCE_S + LINGER_S + 1
     while time.monotonic() < end_s:
         for reader in slow.values():
             reader.read(PIECE_SIZE)
         time.sleep(0.1)
-    with ThreadPoolExecutor(len(slow)) as threads:
-        list(threads.map(lambda reader: reader.read_all(credit), slow.values()))
-    assert [name for name, reader in slow.items() if reader.size < credit] == []
-    time.sleep(SILENCE_S)
-    for reader in stuck.values():
-        reader.read_all(2 * credit)
-    assert [name for name, reader in stuck.items() if reader.is_open] == []
+    assert [name for name, reader in slow.items() if reader.has_ended()] == []
+    assert [name for name, reader in stuck.items() if not reader.has_ended()] == []
+
+
+def test_a_silent_peer_of_each_listener_is_closed_and_one_that_answers_each_ping_lives(
+    scene: Open, secured: Secured, ears: list[Ear]
+) -> None:
+    peers = {**scene.peers(), **secured.peers()}
+    lively, mute = {name: peer() for name, peer in peers.items()}, {name: peer() for name, peer in peers.items()}
+    ears += [*lively.values(), *mute.values()]
+    for ear in mute.values():
+        ear.is_lively = False
+    listen(ears, 2 * SILENCE_S)
+    assert {name for name, ear in lively.items() if not (ear.is_open and ear.ping_count)} == set()
+    assert {name for name, ear in mute.items() if ear.is_open or not ear.ping_count} == set()
+    assert {name for name, ear in mute.items() if not ear.was_detached} == {"topics"}, "the others are told"

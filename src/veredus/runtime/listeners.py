@@ -114,6 +114,7 @@ class Arrivals:
         self.admission.leave(place.key)
         self._places.pop(place.key, None)
         place.key = 0
+        place.abandon = _nothing
 
     def make_room(self) -> None:
         """Give up one unproven connection, if there is one: the process can open no further file."""
@@ -454,4 +455,8 @@ class UnixPath:
 
 
 def _ignore(_: Peer, __: str) -> None:
+    return None
+
+
+def _nothing() -> None:
     return None

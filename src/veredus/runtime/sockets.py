@@ -119,6 +119,8 @@ class StreamLink(asyncio.BufferedProtocol):
         self._doors.forget(self)
         if self._lingering is not None:
             self._lingering.cancel()
+        # One of TLS knows us, and holds what was not written: by a cycle it would stay until garbage is collected.
+        self._transport = self._taking = None
         if self._number:
             self._host.close_link(self._number, str(exc) if exc else "closed")
 
@@ -138,7 +140,10 @@ class StreamLink(asyncio.BufferedProtocol):
             self._doors.wrote(self, bool(self._transport.get_write_buffer_size()))
 
     def close(self) -> None:
-        """Close once what was sent has been written, or the peer has read nothing of it for `LINGER_S`."""
+        """Close once what was sent has been written, or the peer has taken nothing of it for `LINGER_S`.
+
+        Where there is TLS, its peer has as long to say goodbye.
+        """
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
             self._linger(None)
@@ -146,8 +151,6 @@ class StreamLink(asyncio.BufferedProtocol):
     def _linger(self, taken_before: int | None) -> None:
         assert self._transport is not None
         assert self._taking is not None
-        if not self._transport.get_write_buffer_size():
-            return
         taken = self._taking.taken_size
         if taken_before is not None and taken <= taken_before:
             self._transport.abort()
