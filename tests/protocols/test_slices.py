@@ -7,10 +7,11 @@ from veredus.kernel.engine import Now
 from veredus.kernel.events import LinkOpened, Received
 from veredus.protocols.links import TurnGiven, TurnWanted, WorkDone
 from veredus.protocols.slices import SLICE_SIZE, Slices
-from veredus.protocols.zeps import frames
+from veredus.protocols.zeps import frames, native
+from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps.attachment import NodeLink
 from veredus.protocols.zeps.orders import LinkLimits
-from veredus.streams.exchange import Durability, GrantSource
+from veredus.streams.exchange import Durability, GrantSource, GrantSubscription, ReturnRequested
 
 NOW = Now(1, 1)
 
@@ -49,3 +50,24 @@ def test_a_mebibyte_of_pings_is_answered_in_many_turns() -> None:
         effects = list(link.handle(TurnGiven(1), NOW))
     assert turns == -(-len(pings) // SLICE_SIZE) - 1
     assert answers == len(frames.PING_OK) << 16
+
+
+def test_publications_that_are_given_back_are_taken_back_a_few_in_each_turn() -> None:
+    link = NodeLink(1, LinkLimits())
+    link.handle(LinkOpened(1, "tcp", "peer", "local"), NOW)
+    link.handle(Received(1, frames.encode_attach("", native.VERSION)), NOW)
+    link.handle(Received(1, native.encode_message(0, m.Hello())), NOW)
+    link.handle(Received(1, native.encode_message(1, m.Subscribe("s", "bob", "main", incarnation=bytes(16)))), NOW)
+    link.handle(GrantSubscription(1 << 32 | 1, 1, bytes(16), 1, 1, 1, 1, 100, 0), NOW)
+    returns = b"".join(native.encode_message(1, m.Return(sequence, False, "no")) for sequence in range(1, 101))
+    effects = link.handle(Received(1, returns), NOW)
+    taken = []
+    while True:
+        count = sum(isinstance(effect, ReturnRequested) for effect in effects)
+        assert count <= 20
+        taken.append(count)
+        if not (effects and isinstance(effects[-1], TurnWanted)):
+            break
+        effects = link.handle(TurnGiven(1), NOW)
+    assert sum(taken) == 100
+    assert len(taken) > 5

@@ -69,6 +69,7 @@ _COSTS_NS: dict[int, tuple[int, int]] = {
     Kind.COMMIT: (30_000, 100),
     Kind.DROP_STAGES: (30_000, 100),
     Kind.SETTLE: (3_000, 100),
+    Kind.RETURN: (400_000, 0),
     Kind.REQUEST: (250_000, 100),
 }
 """What a frame of a kind costs the node: a part that is always the same, and one for each byte; measured, roughly."""
