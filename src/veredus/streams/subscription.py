@@ -406,8 +406,7 @@ class Subscription:
         """This is done with, though this session may not have been pushed it yet; returns whether it is."""
         if sequence < self.ledger.position:
             return self.ledger.settle(sequence, sequence)
-        self.exclude(sequence, sequence)
-        return True
+        return not self.exclude(((sequence, sequence),))
 
     def reopen(self, first: int, last: int) -> None:
         """What counted as done with is unsettled after all."""
