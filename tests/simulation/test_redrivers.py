@@ -5,19 +5,19 @@ import pytest
 from veredus.delivery.redriving import Return
 from veredus.sim.running import Outcome, run_seed
 
-SEEDS = (123, 152)
-"""Worlds in which letters are moved."""
+SEED = 107
+"""A world in which letters are moved."""
 
 
-def outcomes() -> list[Outcome]:
-    return [run_seed(seed) for seed in SEEDS]
+def outcome() -> Outcome:
+    return run_seed(SEED)
 
 
 def test_letters_are_moved_back_once_and_in_order_though_runs_are_killed() -> None:
-    ended = outcomes()
-    assert [outcome.violation for outcome in ended] == ["", ""]
-    assert all(outcome.counts["redriven"] for outcome in ended)
-    assert all(any(name.startswith("redriver-") for name in outcome.names) for outcome in ended)
+    ended = outcome()
+    assert ended.violation == ""
+    assert "redriver-1" in ended.names
+    assert ended.counts["redriven"] > 10
 
 
 def test_a_run_that_forgets_where_the_last_one_stopped_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,10 +27,10 @@ def test_a_run_that_forgets_where_the_last_one_stopped_is_found_out(monkeypatch:
         begin(self, letters, stream, b"", resume_number, last_number)
 
     monkeypatch.setattr(Return, "__init__", forget)
-    assert any(outcome.violation.startswith("redriven:") for outcome in outcomes())
+    assert outcome().violation.startswith("redriven:")
 
 
 def test_a_run_that_leaves_a_letter_out_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     is_due = Return.is_due
     monkeypatch.setattr(Return, "is_due", lambda self, sequence: is_due(self, sequence) and self.count != 2)
-    assert any(outcome.violation.startswith("redriven:") for outcome in outcomes())
+    assert outcome().violation.startswith("redriven:")

@@ -281,11 +281,7 @@ class Scene:
             for subscriber in self.subscribers:
                 subscriber.keep_nothing_aside()
         self.redrivers = self._redrivers(world.dice.die("redriver"))
-        self.sources = [source for source in self.sources if source.name not in part.without]
-        self.subscribers = [subscriber for subscriber in self.subscribers if subscriber.name not in part.without]
-        self.sinks = [sink for sink in self.sinks if sink.name not in part.without]
-        self._others = [other for other in self._others if other.name not in part.without]
-        self.redrivers = [redriver for redriver in self.redrivers if redriver.name not in part.without]
+        self._leave_out(part.without)
         self.players: list[Victim] = [
             *self.sources, *self.subscribers, *self.sinks, *self._clients(), *self.redrivers
         ]  # fmt: skip
@@ -298,6 +294,13 @@ class Scene:
         world.tell("scene", f"leans to {type(self.leaning).__name__.lower()}{owners}")
         world.tell("scene", f"{settings.log}")
         world.tell("scene", f"{settings.limits}")
+
+    def _leave_out(self, names: frozenset[str]) -> None:
+        self.sources = [source for source in self.sources if source.name not in names]
+        self.subscribers = [subscriber for subscriber in self.subscribers if subscriber.name not in names]
+        self.sinks = [sink for sink in self.sinks if sink.name not in names]
+        self.redrivers = [redriver for redriver in self.redrivers if redriver.name not in names]
+        self._others = [other for other in self._others if other.name not in names]
 
     def _count(self, kind: str, die: Die, low: int, high: int) -> int:
         return self._topology.count(kind, die, max(low, self.leaning.least.get(kind, 0)), high)
