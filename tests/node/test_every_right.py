@@ -325,8 +325,8 @@ def take_out(site: Site, patching: pytest.MonkeyPatch) -> None:
 
 
 def _method(site: Site, there: Callable[..., Any]) -> Callable[..., Any]:
-    def asked(self: Any, *arguments: Any) -> Any:
-        return True if site.is_in(sys._getframe(1)) else there(self, *arguments)
+    def asked(self: Any, *arguments: Any, **options: Any) -> Any:
+        return True if site.is_in(sys._getframe(1)) else there(self, *arguments, **options)
 
     return asked
 
