@@ -8,7 +8,7 @@ import pytest
 
 import veredus
 from veredus.kernel.errors import Misuse, PeerFault
-from veredus.protocols.zeps.frames import command_at
+from veredus.protocols.zeps.frames import first_command
 
 
 def test_how_long_a_stream_keeps_is_a_timedelta_or_text_and_how_much_is_text() -> None:
@@ -69,4 +69,4 @@ def test_settings_that_an_embedded_node_does_not_know_are_refused(sections: dict
 
 def test_a_peer_that_begins_with_tls_at_a_plain_listener_is_called_one() -> None:
     with pytest.raises(PeerFault, match="looks like TLS"):
-        command_at(b"\x16\x03\x01\x02\x00", 0, 1000)
+        first_command(b"\x16\x03\x01\x02\x00")

@@ -309,7 +309,7 @@ def test_a_torn_journal_on_a_disk_without_any_space_says_what_it_needs_and_chang
     fill(small_disk)
     before = (small_disk / segment_name(1)).read_bytes()
     directory, found = open_directory(small_disk), list[object]()
-    with pytest.raises(Unavailable, match="bytes of it must be copied aside; free that much") as caught:
+    with pytest.raises(Unavailable, match=r"bytes of it must be copied aside: .*; make room for that") as caught:
         drive_recovery(directory, SMALL, JOURNAL_ID, found.append)
     directory.close()
     assert caught.value.code == "disk-full"
@@ -338,7 +338,7 @@ def test_a_directory_that_cannot_be_used_is_refused_with_the_reason(tmp_path: Pa
     with pytest.raises(Refused) as caught:
         open_directory(tmp_path / "file")
     assert caught.value.code == "journal-directory"
-    assert os.strerror(errno.EEXIST) in str(caught.value)
+    assert "a file is in its place" in str(caught.value)
 
 
 def test_opening_removes_what_unfinished_writes_left_and_nothing_else(tmp_path: Path) -> None:

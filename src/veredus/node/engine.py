@@ -4,8 +4,7 @@
                                       ◄── frames ────────── ◄──answers── ◄──durable──
 
 One event from the host may set off a chain of orders between the parts; `handle` follows it to its end before it
-returns,
-and what nobody in here understands goes to the host.
+returns, and what nobody in here understands goes to the host.
 Source: the design, section 3.
 """
 
@@ -406,8 +405,7 @@ class NodeEngine:
             self._pacing.set_full(False, self.links)
         for change in self._pacing.take_changes():
             self._out.append(change)
-            told = ReadingPaused if type(change) is PauseReading else ReadingResumed
-            self._tell_link(told(change.link), now)
+            self._tell_link((ReadingPaused if type(change) is PauseReading else ReadingResumed)(change.link), now)
 
 
 def _is_due(at: int | None, now: Now) -> bool:

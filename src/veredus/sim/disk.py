@@ -11,9 +11,10 @@ Source: the design, section 7; the order of steps is that of `veredus.runtime.di
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from veredus.delivery.record import read_envelope
 from veredus.journal.exchange import (
     BytesFailed,
     BytesRead,
@@ -30,7 +31,7 @@ from veredus.journal.exchange import (
     WriteFile,
     WriteGroup,
 )
-from veredus.journal.layout import index_name, segment_name
+from veredus.journal.layout import CONTINUED, index_name, segment_name
 from veredus.kernel.octets import Octets
 
 from .dice import Die
@@ -441,3 +442,17 @@ def _apply(changes: dict[str, SimFile | None], names: dict[str, SimFile]) -> Non
             names.pop(name, None)
         else:
             names[name] = file
+
+
+def seams_of(offset: int, buffers: Sequence[Octets]) -> list[int]:
+    """Where sectors end within an append of a group at `offset`, behind the first of its records."""
+    seams: list[int] = []
+    is_inside = False
+    for buffer in buffers:
+        end = offset + len(buffer)
+        if is_inside:
+            seams += range(-(-offset // SECTOR_SIZE) * SECTOR_SIZE, end, SECTOR_SIZE)
+        envelope = read_envelope(buffer)
+        is_inside = envelope is not None and bool(envelope.flags & CONTINUED)
+        offset = end
+    return seams

@@ -16,10 +16,9 @@ Invariants
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from veredus.delivery.record import read_envelope
 from veredus.journal.exchange import (
     CheckpointDone,
     CheckpointFailed,
@@ -32,7 +31,6 @@ from veredus.journal.exchange import (
     WriteFile,
     WriteGroup,
 )
-from veredus.journal.layout import CONTINUED
 from veredus.journal.recovery import recover
 from veredus.journal.settings import LogSettings, Recovered
 from veredus.journal.steps import (
@@ -55,7 +53,6 @@ from veredus.kernel.events import (
     LinkOpened,
     Received,
 )
-from veredus.kernel.octets import Octets
 from veredus.node.dialects import LinkEngine
 from veredus.node.engine import FloorOrdered, NodeEngine
 from veredus.protocols.links import SESSION_BITS
@@ -64,7 +61,7 @@ from veredus.streams.exchange import Durability
 from veredus.streams.rights import LOCAL
 from veredus.streams.tables import StreamsLimits
 
-from .disk import SECTOR_SIZE, DiskOrder, SimDisk
+from .disk import DiskOrder, SimDisk, seams_of
 from .network import End, Network, octets_of
 from .witnesses import CountedLog, WatchedFloor, Witness
 from .world import MICROSECOND, MILLISECOND, SECOND, Clock, Violation, World
@@ -365,7 +362,7 @@ class Machine:
 
     def _carry_out(self, effect: object) -> None:
         match effect:
-            case WriteGroup(_, segment, offset, buffers) if self.is_severed and (seams := _seams_of(offset, buffers)):
+            case WriteGroup(_, segment, offset, buffers) if self.is_severed and (seams := seams_of(offset, buffers)):
                 self.is_severed = False
                 seam = seams[self._severing.between(0, len(seams) - 1)]
                 self.disk.on_written = lambda: self._sever(segment, seam)
@@ -492,20 +489,6 @@ class Machine:
         self.gate.clear()
         end_disk()
         self.on_down()
-
-
-def _seams_of(offset: int, buffers: Sequence[Octets]) -> list[int]:
-    """Where sectors end within an append of a group at `offset`, behind the first of its records."""
-    seams: list[int] = []
-    is_inside = False
-    for buffer in buffers:
-        end = offset + len(buffer)
-        if is_inside:
-            seams += range(-(-offset // SECTOR_SIZE) * SECTOR_SIZE, end, SECTOR_SIZE)
-        envelope = read_envelope(buffer)
-        is_inside = envelope is not None and bool(envelope.flags & CONTINUED)
-        offset = end
-    return seams
 
 
 def _ignore() -> None:

@@ -359,12 +359,7 @@ class Oracles(WayIn):
         for sequence in range(max(known.start, known.floor + 1, view.floor_asked), floor):
             row = view.rows.get(sequence)
             wanted = wants_all or (row is not None and known.must_want(row.identity))
-            if (
-                wanted
-                and not known.is_asked(sequence)
-                and not known.is_told_missing(sequence)
-                and not known.attempts_max
-            ):
+            if wanted and not known.is_asked(sequence) and not known.is_told_missing(sequence):
                 raise Violation("pinned", f"{known.name} needs {view.name}/{sequence}, which retention takes")
 
     # ── the way out ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -285,10 +285,9 @@ class Scene:
         self.players: list[Victim] = [
             *self.sources, *self.subscribers, *self.sinks, *self._clients(), *self.redrivers
         ]  # fmt: skip
-        rots = [Rot(disk, self.oracles)]
         self.nemesis = Nemesis(
-            world, self.network, [self.machine], self.players, rots, faults, self.leaning.faults, topology.ranges,
-            part.strikes,
+            world, self.network, [self.machine], self.players, [Rot(disk, self.oracles)], faults, self.leaning.faults,
+            topology.ranges, part.strikes,
         )  # fmt: skip
         owners = ", and names have owners" if world.has_owners else ""
         world.tell("scene", f"leans to {type(self.leaning).__name__.lower()}{owners}")

@@ -93,8 +93,8 @@ class Cursors:
         """Whether the cursor is written now; one with many ranges may have to wait for its owner's turn."""
         if _cost_of(subscription) < LONG_NS or self.turns.may_go(subscription.owner, now):
             return True
-        self._waiting[_key_of(subscription)] = subscription
-        self.turns.wait(subscription.owner, _key_of(subscription))
+        self._waiting[key_of(subscription)] = subscription
+        self.turns.wait(subscription.owner, key_of(subscription))
         return False
 
     def give_turns(self, now: Now) -> None:
@@ -151,11 +151,11 @@ class Cursors:
     def note_moved(self, subscription: Subscription | None) -> None:
         """The subscription's flow went on; its cursor may have."""
         if subscription is not None and subscription.floor > subscription.floor_durable:
-            self._moved[_key_of(subscription)] = subscription
+            self._moved[key_of(subscription)] = subscription
 
     def forget(self, subscription: Subscription) -> None:
         """The cursor need not be journaled any more."""
-        key = _key_of(subscription)
+        key = key_of(subscription)
         self._moved.pop(key, None)
         self._waiting.pop(key, None)
         self.turns.forget(key)
@@ -165,7 +165,8 @@ def _cost_of(subscription: Subscription) -> int:
     return (subscription.ledger.unsettled_count + len(subscription.excluded)) * RANGE_NS
 
 
-def _key_of(subscription: Subscription) -> Key:
+def key_of(subscription: Subscription) -> Key:
+    """What a durable subscription is known by."""
     return subscription.stream_id, subscription.subscriber, subscription.name
 
 

@@ -6,7 +6,7 @@ guarantees 2, 3, 4 and 7.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from veredus.delivery.batch import BatchHeader, token_of
@@ -15,7 +15,7 @@ from veredus.journal.exchange import Entry, PlacedRecord
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
-from veredus.kernel.names import INCARNATION_SIZE, check_incarnation, checked_name
+from veredus.kernel.names import check_incarnation, checked_name
 
 from .exchange import (
     BatchOffered,
@@ -213,7 +213,7 @@ class Publishing:
             return
 
         def known(at: Now) -> None:
-            raise_sources(stream, raised)
+            stream.raise_sources(raised)
             done(at)
 
         def unknown(code: str, reason: str) -> None:
@@ -340,6 +340,10 @@ class Publishing:
 
     # ── what the journal said ────────────────────────────────────────────────────────────────────────────────────────
 
+    def _is_there(self, attachment: Attachment) -> bool:
+        """Whether nobody has closed its session meanwhile, and perhaps opened it anew."""
+        return self.attachments.get(attachment.session) is attachment
+
     def batch_durable(self, attachment: Attachment, header: BatchHeader, entry: Entry, durability: Durability) -> None:
         """A batch is in the journal: it may be pushed, and its source hears of it."""
         stream, source = attachment.stream, attachment.source
@@ -352,7 +356,7 @@ class Publishing:
         stream.tail.add(PlacedRecord(entry.first_sequence, header.count, entry.append_time_us, memory))
         self.touched[stream.stream_id] = stream
         self._orders.counts.publications += header.count
-        if attachment.session in self.attachments:
+        if self._is_there(attachment):
             self._orders.say(
                 ConfirmTaken(attachment.session, header.last_number, entry.first_sequence, False, durability)
             )
@@ -371,7 +375,7 @@ class Publishing:
     def tell_failed(self, attachment: Attachment, first_number: int, code: str, reason: str) -> None:
         """Tell a source that is still there that its batch was not taken."""
         self._orders.counts.refused_batches += 1
-        if attachment.session in self.attachments:
+        if self._is_there(attachment):
             last = attachment.source.last_durable if attachment.source else attachment.number
             message = f"the node could not store the batch ({reason}): offer it again later"
             self._orders.say(RefuseBatch(attachment.session, first_number, code, message, last))
@@ -384,37 +388,23 @@ class Publishing:
         self, attachment: Attachment, last: int, sequence: int, is_duplicate: bool, durability: Durability
     ) -> None:
         """Tell a source that is still there that its batch is in the stream."""
-        if attachment.session in self.attachments:
+        if self._is_there(attachment):
             self._orders.say(ConfirmTaken(attachment.session, last, sequence, is_duplicate, durability))
 
     def granted(self, attachment: Attachment, durability: Durability) -> None:
         """The attachment's epoch is in the journal."""
-        if self.attachments.get(attachment.session) is attachment:
+        if self._is_there(attachment):
             self._grant(attachment, durability)
 
     def attach_failed(self, attachment: Attachment, code: str, reason: str) -> None:
         """The attachment's epoch could not be journaled."""
         if attachment.source is not None:
             attachment.source.undo_open(attachment.epoch)
-        if self.attachments.get(attachment.session) is attachment:
+        if self._is_there(attachment):
             self.close(attachment.session)
             self._orders.refuse(
                 attachment.session, code, f"the node could not store the attachment ({reason}): try again later"
             )
-
-
-def raise_sources(stream: Stream, sources: Iterable[RaisedSource]) -> None:
-    """Let a stream know what its sources have published elsewhere, live or in a replay."""
-    for raised in sources:
-        source = stream.sources.get(raised.name)
-        if source is None:
-            source = SourceState(raised.source_id, raised.name, is_sparse=True)
-            stream.add_source(source)
-        if not source.granted[0]:
-            source.open(1, bytes(INCARNATION_SIZE), "")
-            source.become_granted(1, source.incarnation, "")
-        if raised.number > source.last_durable:
-            source.become_raised(raised.number, raised.token)
 
 
 def record_batch(source: SourceState, header: BatchHeader, record: bytearray | memoryview, first_sequence: int) -> None:

@@ -40,7 +40,7 @@ from .facts import (
 )
 from .moving import apply_move
 from .orders import Orders
-from .publishing import raise_sources, record_batch
+from .publishing import record_batch
 from .runs import Runs
 from .source import SourceState
 from .stream import Stream
@@ -367,7 +367,7 @@ class Replay:
             case SourcesRaised(stream_id, sources):
                 stream = self._tables.streams_by_id.get(stream_id)
                 if stream is not None:
-                    raise_sources(stream, sources)
+                    stream.raise_sources(sources)
             case _:
                 self._creating.apply(fact)
                 self._committing.apply(fact)

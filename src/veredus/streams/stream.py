@@ -12,14 +12,16 @@ Invariants
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from veredus.delivery.settlement import Range
 from veredus.kernel.errors import Refused
+from veredus.kernel.names import INCARNATION_SIZE
 
 from .exchange import Start, StartKind
-from .facts import StreamCreated, TermRaised
+from .facts import RaisedSource, StreamCreated, TermRaised
 from .source import SourceState
 from .tail import Tail, TailBudget
 from .weave import cut_from
@@ -173,6 +175,12 @@ class Stream:
             del self.left[next(iter(self.left))]
         self.left[subscriber, name] = Left(removed_us, max(wish, before.wish))
 
+    def check_wish(self, key: tuple[str, str], wish: int) -> None:
+        """Raise `Refused("outdated-wish")` where a subscription is not there, and a later wish was to be without it."""
+        last = self.left.get(key, NEVER_LEFT).wish
+        if wish and wish <= last:
+            raise outdated(key, wish, last)
+
     def source_at(self, source_id: int) -> SourceState | None:
         """The source with this id, None for an anonymous one."""
         name = self.source_names.get(source_id, "")
@@ -184,6 +192,19 @@ class Stream:
         self.source_names[source.source_id] = source.name
         self.next_source_id = max(self.next_source_id, source.source_id + 1)
 
+    def raise_sources(self, sources: Iterable[RaisedSource]) -> None:
+        """Know what sources have published elsewhere, live or in a replay."""
+        for raised in sources:
+            source = self.sources.get(raised.name)
+            if source is None:
+                source = SourceState(raised.source_id, raised.name, is_sparse=True)
+                self.add_source(source)
+            if not source.granted[0]:
+                source.open(1, bytes(INCARNATION_SIZE), "")
+                source.become_granted(1, source.incarnation, "")
+            if raised.number > source.last_durable:
+                source.become_raised(raised.number, raised.token)
+
     def check(self) -> None:
         """Repeat the invariants."""
         assert self.floor - 1 <= self.head_durable <= self.head_assigned, "(1)"
@@ -192,3 +213,9 @@ class Stream:
         assert not legs or legs[-1][1] <= self.head_durable, "(4)"
         for source in self.sources.values():
             assert source.last_durable <= source.last_assigned
+
+
+def outdated(key: tuple[str, str], wish: int, last: int) -> Refused:
+    """The refusal of a wish that comes behind a newer one."""
+    said = f"request {wish} of {key[0]}/{key[1]} arrived after the newer request {last} and changes nothing"
+    return Refused("outdated-wish", f"{said}; for a new request, use a number above {last}", last=last)

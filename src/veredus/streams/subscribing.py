@@ -18,7 +18,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 from veredus.kernel.names import check_incarnation, checked_name
 
-from .cursors import Cursors
+from .cursors import Cursors, key_of
 from .examine import Wanted, wanted_by
 from .exchange import (
     EVERYTHING,
@@ -42,7 +42,7 @@ from .kept import Kept, size_of_filter
 from .orders import Orders, Then, Waiter
 from .parking import Parking, check_parking
 from .rights import next_owner, on_stream
-from .stream import NEVER_LEFT, Stream
+from .stream import Stream
 from .subscription import Subscription
 from .tables import Tables
 from .weave import way_of
@@ -60,7 +60,7 @@ class Subscribing:
     def __init__(self, tables: Tables, orders: Orders, cursors: Cursors, parking: Parking) -> None:
         self._tables = tables
         self._orders = orders
-        self._asking: dict[int, None] = {}
+        self._asking: dict[int, SubscribeRequested] = {}
         self.opening: dict[tuple[int, str, str], Subscription] = {}
         """New subscriptions on their way to the journal; they are in no table before they are there."""
         self._kept = Kept(tables, self.opening)
@@ -89,12 +89,12 @@ class Subscribing:
         if event.subscriber:
             checked_name("subscription", event.name)
             check_incarnation(event.incarnation)
-        self._asking[event.session] = None
+        self._asking[event.session] = event
         if stream.is_term_durable:
             self._seek(event, stream, wanted, now)
         else:
             then = partial(self._seek_later, event, stream, wanted)
-            behind = Then(then, partial(self._refuse_unstored, event.session))
+            behind = Then(then, partial(self._refuse_unstored, event))
             self._orders.append_fact(stream.term_raised(), behind, now, is_synced=True)
 
     def _seek_later(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, now: Now) -> None:
@@ -102,7 +102,7 @@ class Subscribing:
         self._seek_again(event, stream, wanted, now)
 
     def _seek(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, now: Now) -> None:
-        if event.session not in self._asking:
+        if not self._asks(event):
             return
         if self._has_cursor(event, stream) or event.start.kind is not StartKind.TIME:
             self.begin(event, stream, wanted, None, now)
@@ -115,7 +115,7 @@ class Subscribing:
 
     def begin(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, position: int | None, now: Now) -> None:
         """Go on where the subscription's cursor stands; without one at `position`, None for where it asked."""
-        if event.session not in self._asking:
+        if not self._asks(event):
             return
         if stream.is_deleted:
             raise Refused("stream-deleted", f"stream {stream.name!r} was deleted")
@@ -130,7 +130,7 @@ class Subscribing:
             self.feeding.pump(self._start_flow(event, stream, wanted, position, None), now)
             return
         self._check_new(event, stream)
-        check_wish(stream, key[1:], event.wish)
+        stream.check_wish(key[1:], event.wish)
         fact = SubscriptionOpened(
             stream_id=stream.stream_id,
             subscriber=event.subscriber,
@@ -172,7 +172,7 @@ class Subscribing:
         self, event: SubscribeRequested, stream: Stream, wanted: Wanted, known: Subscription, now: Now
     ) -> None:
         """It is this one's turn to become the owner, if it is still there and so is what it wants to own."""
-        if event.session not in self._asking:
+        if not self._asks(event):
             return
         if stream.subscriptions.get((known.subscriber, known.name)) is not known or stream.is_deleted:
             self._seek_again(event, stream, wanted, now)
@@ -216,7 +216,7 @@ class Subscribing:
     def opened(self, opening: _Opened, now: Now) -> None:
         """The owner's epoch is in the journal: the one before is fenced, and the new one begins."""
         event, stream, subscription = opening.event, opening.stream, opening.subscription
-        if self.opening.pop(_key_of(subscription), None) is None:
+        if self.opening.pop(key_of(subscription), None) is None:
             before = subscription.session
             is_fenced = subscription.epoch != opening.fact.epoch
             subscription.hand_on(opening.fact, self._tables.limits.unsettled_max)
@@ -228,9 +228,9 @@ class Subscribing:
         elif not stream.is_deleted:
             stream.subscriptions[subscription.subscriber, subscription.name] = subscription
         subscription.session = 0
-        if stream.is_deleted and event.session in self._asking:
+        if stream.is_deleted and self._asks(event):
             self.refuse(event.session, Refused("stream-deleted", f"stream {stream.name!r} was deleted"))
-        elif event.session in self._asking:
+        elif self._asks(event):
             subscription.session = event.session
             if subscription.waiting:
                 # What the one before settled meanwhile is not journaled yet: this one hears of it.
@@ -242,8 +242,8 @@ class Subscribing:
 
     def open_failed(self, opening: _Opened, code: str, reason: str, now: Now) -> None:
         """The owner's epoch could not be journaled: whoever owned it owns it still, and what was new is not there."""
-        self.opening.pop(_key_of(opening.subscription), None)
-        self._refuse_unstored(opening.event.session, code, reason)
+        self.opening.pop(key_of(opening.subscription), None)
+        self._refuse_unstored(opening.event, code, reason)
         self.go_on(opening.subscription, now)
 
     def _start_flow(
@@ -405,10 +405,14 @@ class Subscribing:
             self._orders.refuse(change.flow.session, code, message, is_final=False)
         self.go_on(change.subscription, now)
 
-    def _refuse_unstored(self, session: int, code: str, reason: str) -> None:
-        if session in self._asking:
+    def _asks(self, event: SubscribeRequested) -> bool:
+        """Whether nobody has closed its session meanwhile, and perhaps opened it anew."""
+        return self._asking.get(event.session) is event
+
+    def _refuse_unstored(self, event: SubscribeRequested, code: str, reason: str) -> None:
+        if self._asks(event):
             message = f"the node could not store the subscription ({reason}): try again later"
-            self.refuse(session, Refused(code, message))
+            self.refuse(event.session, Refused(code, message))
 
     def refuse(self, session: int, refused: Refused) -> None:
         """A session that waited for the journal is not granted what it asked for."""
@@ -440,23 +444,6 @@ class Subscribing:
 def _behind(flow: Flow, position: int) -> int:
     """The first sequence behind all that the flow has examined, and that its subscriber has taken over any link."""
     return max(flow.unexamined, min(position, flow.stream.head_durable + 1))
-
-
-def _key_of(subscription: Subscription) -> tuple[int, str, str]:
-    return subscription.stream_id, subscription.subscriber, subscription.name
-
-
-def check_wish(stream: Stream, key: tuple[str, str], wish: int) -> None:
-    """Raise `Refused("outdated-wish")` where a subscription is not there, and a later wish was to be without it."""
-    last = stream.left.get(key, NEVER_LEFT).wish
-    if wish and wish <= last:
-        raise outdated(key, wish, last)
-
-
-def outdated(key: tuple[str, str], wish: int, last: int) -> Refused:
-    """The refusal of a wish that comes behind a newer one."""
-    said = f"request {wish} of {key[0]}/{key[1]} arrived after the newer request {last} and changes nothing"
-    return Refused("outdated-wish", f"{said}; for a new request, use a number above {last}", last=last)
 
 
 def _fenced(subscription: Subscription) -> str:

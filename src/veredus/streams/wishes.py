@@ -27,8 +27,8 @@ from .cursors import Cursors
 from .exchange import AdminRequested, Durability
 from .facts import SubscriptionRemoved, SubscriptionRenewed
 from .orders import Orders, Then
-from .stream import NEVER_LEFT, Stream
-from .subscribing import Subscribing, check_wish, outdated
+from .stream import NEVER_LEFT, Stream, outdated
+from .subscribing import Subscribing
 from .subscription import Subscription
 
 Key: TypeAlias = tuple[str, str]
@@ -50,7 +50,7 @@ class Wishes:
         """Journal that it is asked for again, then call `then`. Raises `Refused` where it is not there, or outdated."""
         subscription = stream.subscriptions.get(key)
         if subscription is None:
-            check_wish(stream, key, wish)
+            stream.check_wish(key, wish)
             raise _unknown(stream, key)
         self._subscribing.in_turn(subscription, partial(self._renew, _Wish(self, event, stream, key, wish, then)), now)
 
@@ -89,7 +89,7 @@ class Wishes:
             fact = SubscriptionRemoved(stream.stream_id, *key, now.wall_us, wish)
             self._orders.append_fact(fact, Then(partial(self._missed, asked, fact), partial(self._failed, asked)), now)
         else:
-            check_wish(stream, key, wish)
+            stream.check_wish(key, wish)
             raise _unknown(stream, key)
 
     def _missed(self, asked: _Wish, fact: SubscriptionRemoved, now: Now) -> None:

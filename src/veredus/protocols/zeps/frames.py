@@ -22,11 +22,12 @@ from veredus.protocols.links import NOTHING, Unfinished
 
 SIGNATURE = b"\xaa\xa5"
 _FOREIGN = {
-    0x16: ": this looks like TLS, and the listener expects none",
-    ord("G"): ": this looks like HTTP",
-    0xFF: ": this looks like ZeroMQ, which has a listener of its own",
+    0x16: "this looks like TLS, and the listener expects none",
+    ord("G"): "this looks like HTTP",
+    0xFF: "this looks like ZeroMQ, which has a listener of its own",
 }
 """What a peer speaks that begins like this, where that is known."""
+_MUST_START = "a command must start with AA A5, not with"
 PROTOCOL = "ZEPS"
 VERSION = 1
 STRING_SIZE_MAX = 255
@@ -309,6 +310,9 @@ def first_command(octets: bytes, start: int = 0) -> tuple[Command, int] | None:
     """
     if octets.startswith(_WITH_CHUNK, start):
         raise PeerFault("unexpected", "the first command must be ATTACH")
+    spoken = _FOREIGN.get(octets[start]) if start < len(octets) else None
+    if spoken is not None:
+        raise PeerFault("bad-frame", f"{_MUST_START} {octets[start]:02X}: {spoken}")
     try:
         return command_at(octets, start, 0)
     except _Short:
@@ -322,8 +326,7 @@ def command_at(octets: bytes, start: int, size_max: int) -> tuple[Command, int]:
     head = octets[start : start + HEAD_SIZE]
     if not head.startswith(SIGNATURE[: len(head)]):
         wrong = head[0] if head[0] != SIGNATURE[0] else head[1]
-        hint = _FOREIGN.get(wrong, "") if start == 0 else ""
-        raise PeerFault("bad-frame", f"a command must start with AA A5, not with {wrong:02X}{hint}")
+        raise PeerFault("bad-frame", f"{_MUST_START} {wrong:02X}")
     if len(head) < HEAD_SIZE:
         raise _Short(start + HEAD_SIZE)
     command_id = head[2]
