@@ -43,6 +43,15 @@ class WayIn(Audit):
         )  # fmt: skip
         """What is over with the node's process."""
 
+    def asks_to_trim(self, name: str, floor: int) -> int:
+        """Somebody is about to ask for this floor, or for one as near to it as can be; which it is."""
+        view = self.current.get(name)
+        if view is None:
+            return 1
+        view.floor = view.floor_asked = max(view.floor_asked, min(floor, view.head + 1))
+        view.floor = max(view.floor, view.floor_asked)
+        return view.floor_asked
+
     def hear_offer(self, session: int, offered: BatchOffered) -> None:
         """A batch is offered."""
         self._world.counts["offers"] += 1

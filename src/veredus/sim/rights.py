@@ -106,7 +106,8 @@ class Wards:
     def see(self, effect: Any) -> None:
         """The floor said something. Raises `Violation`."""
         session = -1 if isinstance(effect, Note) else getattr(effect, "session", -1)
-        if session in self._ended:
+        if session in self._ended and not isinstance(effect, x.Refuse):
+            # What it asked for before it heard of that is refused, too.
             raise Violation("rights", f"{effect} was said to a ward that was refused")
         if session not in self._open:
             return

@@ -289,10 +289,13 @@ class Scene:
             world, self.network, [self.machine], self.players, [Rot(disk, self.oracles)], faults, self.leaning.faults,
             topology.ranges, part.strikes,
         )  # fmt: skip
-        owners = ", and names have owners" if world.has_owners else ""
-        world.tell("scene", f"leans to {type(self.leaning).__name__.lower()}{owners}")
-        world.tell("scene", f"{settings.log}")
-        world.tell("scene", f"{settings.limits}")
+        self._tell(settings)
+
+    def _tell(self, settings: MachineSettings) -> None:
+        owners = ", and names have owners" if self.world.has_owners else ""
+        self.world.tell("scene", f"leans to {type(self.leaning).__name__.lower()}{owners}")
+        self.world.tell("scene", f"{settings.log}")
+        self.world.tell("scene", f"{settings.limits}")
 
     def _leave_out(self, names: frozenset[str]) -> None:
         self.sources = [source for source in self.sources if source.name not in names]
