@@ -286,8 +286,8 @@ class Scene:
             *self.sources, *self.subscribers, *self.sinks, *self._clients(), *self.redrivers
         ]  # fmt: skip
         self.nemesis = Nemesis(
-            world, self.network, [self.machine], self.players, [Rot(disk, self.oracles)], faults, self.leaning.faults,
-            topology.ranges, part.strikes,
+            world, self.network, [self.machine], self.players, [Rot(disk, self.oracles)], faults,
+            self.leaning.faults, topology.ranges, part.strikes,
         )  # fmt: skip
         self._tell(settings)
 
