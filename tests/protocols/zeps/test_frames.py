@@ -151,3 +151,14 @@ def test_a_fault_that_is_kept_keeps_nothing_of_what_was_read() -> None:
     parser.feed(b"\xff" * 1000)
     assert parser.fault is not None
     assert (parser.fault.__traceback__, parser.fault.__context__, parser.fault.__cause__) == (None, None, None)
+
+
+def test_a_fault_in_mid_stream_reads_the_same_wherever_the_bytes_are_cut() -> None:
+    octets = frames.PING + b"\xff\xff\xff"
+    told = []
+    for step in (len(octets), len(frames.PING), 1):
+        parser = frames.CommandParser(100)
+        for start in range(0, len(octets), step):
+            parser.feed(octets[start : start + step])
+        told.append(str(parser.fault))
+    assert told == ["a command must start with AA A5, not with FF [bad-frame]"] * 3
