@@ -357,10 +357,15 @@ class Oracles(WayIn):
 
     def _hear_subscribe(self, session: int, fact: SubscribeRequested) -> None:
         self._subscribers[session] = fact
-        if not fact.subscriber or fact.filter is None:
+        if not fact.subscriber:
             return
-        taste, stream = taste_of(fact.filter), self.current.get(fact.stream)
+        stream = self.current.get(fact.stream)
         view = self.subscriptions.get((stream.incarnation, fact.subscriber, fact.name)) if stream is not None else None
+        if view is not None:
+            view.asking.append(fact.incarnation)
+        if fact.filter is None:
+            return
+        taste = taste_of(fact.filter)
         if view is not None:
             view.ask_taste(taste)
         if view is None or view.stream.is_gone or self._world.may_forget(fact.stream):

@@ -186,6 +186,8 @@ class SubscriptionView:
     """Which of them count where, for whoever keeps them."""
     owner: bytes = b""
     """The incarnation of the owner that was granted it last."""
+    asking: list[bytes] = field(default_factory=list)
+    """The incarnations that asked for it, and were not granted it: each may be the owner in the journal."""
     epoch: int = 0
     """The newest epoch granted to an owner."""
     start: int = 0
@@ -237,13 +239,17 @@ class SubscriptionView:
 
         Of an owner that was there before, the taste that it has anyway changes nothing.
         """
-        is_same, self.owner = incarnation == self.owner, incarnation
+        if incarnation in self.asking:
+            self.asking.remove(incarnation)
+        is_same = incarnation == self.owner
+        may_be_same = is_same or incarnation in self.asking
+        self.owner = incarnation
         others = list(self.doubtful)
         if asked in others:
             others.remove(asked)
         prior = {*self.journaled, *others}
-        if asked is None or (is_same and asked in prior):
-            if others or len(prior) > 1:
+        if asked is None or (may_be_same and asked in prior):
+            if others or len(prior) > 1 or not (asked is None or is_same):
                 self._blur()
         else:
             self.course = [(0, (asked,))]
