@@ -230,7 +230,7 @@ def _topics(die: Random, count: int) -> Iterator[Member]:
             role=TOPICS[(index + 1) % 2],
             stream=TOPIC,
             door=die.choice(("proxy", "tcp")),
-            pause_ms=die.choice((0, 0, 20)) if index % 2 == 0 else die.choice((20, 50, 100)),
+            pause_ms=die.choice((0, 0, 20)) if index % 2 == 0 else die.choice((10, 20, 50)),
         )
 
 

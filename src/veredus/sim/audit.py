@@ -109,25 +109,10 @@ class Audit:
                 is_passed = any(before.may_have_passed(sequence, row.identity) for before in earlier)
                 if not is_told and not (is_passed and sequence < session.changed_from):
                     raise Violation("delivered", f"{view.name} was never pushed {at_place(stream, sequence, row)}")
-        self._judge_start(view)
         if not view.is_durable:
             return
         for sequence in range(view.start, view.floor + 1):
             self.judge_settled(view, sequence, is_parked)
-
-    def _judge_start(self, view: SubscriptionView) -> None:
-        """Who begins behind the last publication of a source begins right there."""
-        stream, (source, taken) = view.stream, view.mine
-        if not source or stream.is_shaken or self._may_lack(stream):
-            return
-        for sequence, row in stream.rows.items():
-            if sequence >= view.start and row.identity.who == source and row.identity.number <= taken:
-                if sequence not in stream.redriven:
-                    raise Violation("matching", f"{view.name} begins at {view.start}: {source} was at {sequence}")
-        before = stream.rows.get(view.start - 1)
-        if before is not None and before.identity.who != source and view.start > stream.floor_told:
-            where = at_place(stream, view.start - 1, before)
-            raise Violation("matching", f"{view.name} begins behind {where}, and not behind one of {source}")
 
     def judge_settled(
         self, view: SubscriptionView, sequence: int, is_parked: Callable[[int, Identity], bool] | None = None

@@ -60,7 +60,6 @@ from veredus.streams.exchange import (
     SettleMode,
     SettleRequested,
     SourceAttachRequested,
-    StartKind,
     SubscribeRequested,
 )
 from veredus.streams.stream import Stream
@@ -394,8 +393,6 @@ class Oracles(WayIn):
             taste = asked_taste or EVERY_TASTE
             view = SubscriptionView(stream, "/".join(key[1:]), [taste], (taste,), course=[(0, (taste,))])
             view.start, view.is_durable = grant.position, bool(asked.subscriber)
-            if asked.start.kind is StartKind.AFTER_MINE:
-                view.mine = asked.start.source, stream.taken.get(asked.start.source, 0)
             self.subscriptions[key] = view
             for wish in self._wishes.pop((asked.stream, asked.subscriber, asked.name), ()):
                 # Somebody asked for it before anybody was told that it is there: the journal may have that.

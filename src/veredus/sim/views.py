@@ -191,8 +191,6 @@ class SubscriptionView:
     epoch: int = 0
     """The newest epoch granted to an owner."""
     start: int = 0
-    mine: tuple[str, int] = ("", 0)
-    """The source behind whose last publication it began, and which number of it was taken by then."""
     is_durable: bool = True
     attempts_max: int = 0
     parked_to: str = ""

@@ -25,7 +25,6 @@ from veredus.streams.exchange import (
     PushGap,
     Refuse,
     Start,
-    StartKind,
     SubscribeRequested,
 )
 from veredus.streams.facts import StreamConfig
@@ -407,12 +406,7 @@ class Scene:
     def _subscriber(self, number: int, die: Die) -> Subscriber:
         name, is_durable = f"subscriber-{number}", die.chance(0.8)
         stream = self._any_stream(die)
-        temper = self._temper(die)
-        begins = self.world.dice.die(f"start/{name}")
-        sources = [source.name for source in self.sources if source.stream == stream]
-        if sources and begins.chance(0.15):
-            temper.start = Start(StartKind.AFTER_MINE, 0, sources[begins.between(0, len(sources) - 1)])
-        return Subscriber(self.world, self.network, name, stream, NODE, temper, is_durable)
+        return Subscriber(self.world, self.network, name, stream, NODE, self._temper(die), is_durable)
 
     def _any_stream(self, die: Die) -> str:
         return self.streams[die.between(0, len(self.streams) - 1)]
