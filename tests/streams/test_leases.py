@@ -274,3 +274,20 @@ def test_whoever_joins_a_sink_that_has_gone_is_not_told_of_a_newer_run(rig: Rig)
     (said,) = rig.do(x.RunOpenRequested(RUN, "local", "nameless", incarnation(1), epoch))
     assert (type(said), said.code, said.is_final) == (x.Refuse, "unknown-run", True)
     assert rig.floor.tables.runs == {}
+
+
+def test_a_sink_that_was_removed_leaves_no_stage_though_the_record_of_its_commit_was_damaged(rig: Rig) -> None:
+    run = open_run(rig)
+    stages = staged(rig, run.epoch, 3)
+    (name,) = [name for name in rig.disk.files if name.endswith(".segment")]
+    before = bytes(rig.disk.files[name])
+    assert isinstance(commit(rig, run.epoch, 0, *stages)[-1], x.ConfirmCommitted)
+    written = [at for at, byte in enumerate(rig.disk.files[name]) if byte != before[at]]
+    assert ask(rig, "sink.remove", sink="sink").result == {"removed": True}
+    rig.disk.files[name][written[len(written) // 2]] ^= 1
+    rig.restart()
+    assert (rig.floor.tables.runs, rig.floor.tables.stages) == ({}, {})
+    assert ask(rig, "stage.list").result == []
+    rig.checkpoint()
+    rig.restart()
+    assert rig.floor.tables.stages == {}

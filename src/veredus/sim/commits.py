@@ -106,11 +106,11 @@ class Commits:
             for view in self.views.values():
                 view.gone.update((name, None) for name, _, _ in view.shown or () if name not in names)
         for sink, commit_id in list(self._last.items()):
-            if sink in self.removed:
-                continue
             run = tables.runs.get(sink)
             known = -1 if run is None else run.commit_id
             if known >= commit_id:
+                continue
+            if sink in self.removed and (not may_forget or (run is None and self._is_whole(sink, tables))):
                 continue
             if not may_forget:
                 raise Violation("recovered", f"{sink} had committed {commit_id}, and now {known}")
@@ -118,6 +118,12 @@ class Commits:
             for (name, later), view in self.views.items():
                 if name == sink and later > known:
                     view.shown, view.contents = None, ()
+
+    def _is_whole(self, sink: str, tables: Tables) -> bool:
+        """Whether all that a sink showed which has gone is there: its streams say so, as its run cannot any more."""
+        heads = {stream.name: stream.head_durable for stream in tables.streams.values()}
+        shown = [place for (name, _), view in self.views.items() if name == sink for place in view.shown or ()]
+        return all(first + count - 1 <= heads.get(name, 0) for name, first, count in shown if count)
 
     def judge(self, view: StreamView) -> None:
         """Hold what is visible in a stream against what was staged and said."""

@@ -201,7 +201,6 @@ class Runs:
         if waiter.is_new and run.epoch == opened.epoch:
             run.incarnation, run.owner = b"", waiter.owner_before
             if not run.is_durable and self._tables.runs.get(run.sink) is run:
-                self.drop_stages(run)
                 self.apply(SinkRemoved(run.sink))
 
     def _fence(self, session: int, run: Run) -> None:
@@ -289,7 +288,11 @@ class Runs:
     def apply(self, fact: RunOpened | SinkRemoved) -> None:
         """What a durable or replayed fact does to the table of runs."""
         if isinstance(fact, SinkRemoved):
-            self._tables.runs.pop(fact.sink, None)
+            run = self._tables.runs.get(fact.sink)
+            if run is not None:
+                # None is open here, unless the journal was damaged: what showed or dropped it may be lost.
+                self.drop_stages(run)
+                del self._tables.runs[fact.sink]
             self._left.pop(fact.sink, None)
             self.leases.clear(fact.sink)
             for session in list(self._there.get(fact.sink, ())):
