@@ -68,10 +68,15 @@ class RedriveProcess(SourceProcess):
         self._shown: dict[str, Any] | None = None
         self._position = 1
         self._unread: list[tuple[list[Letter], int]] = []
-        """What came, with its size."""
+        """What came, with the credit that is owed for it on this link."""
         self._open: list[Letter] = []
         """What is due, and not published yet."""
         self._return: Return | None = None
+
+    def lose(self) -> None:
+        """The next link's subscription begins with all of its credit: nothing is owed for what came over this one."""
+        super().lose()
+        self._unread = [(letters, 0) for letters, _ in self._unread]
 
     def attach(self) -> None:
         """Ask what there is, or go on."""
