@@ -448,8 +448,8 @@ class Scene:
             if subscriber.is_durable:
                 subscriber.finish()
         self._wait("delivery", self._waiting_subscriptions)
+        self._outlast_leases()  # Whoever asks anew meanwhile has something on its way: only then is there rest.
         self._wait("rest", lambda: [] if self.machine.is_idle else [NODE])
-        self._outlast_leases()
         self.machine.check_at_rest()
         self.oracles.judge()
 
