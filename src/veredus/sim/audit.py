@@ -135,8 +135,8 @@ class Audit:
 
     def _is_parked(self, view: SubscriptionView) -> Callable[[int, Identity], bool]:
         parked = self.current.get(view.parked_to)
-        if parked is not None and (parked.is_shaken or parked.holes):
-            # What was parked may have been damaged there, as anywhere.
+        if parked is not None and parked.may_hide:
+            # What was parked may have been damaged there, as anywhere; once it is trimmed, nobody can tell.
             return lambda _, __: True
         letters = set() if parked is None else parked.letters
         return lambda sequence, identity: (sequence, identity) in letters

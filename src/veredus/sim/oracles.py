@@ -464,8 +464,8 @@ class Oracles(WayIn):
             raise Violation("damage", f"{stream.name}: {first} to {last} are said to be trimmed")
         self._world.counts[f"gap.{code}"] += 1
         current.gaps.append((first, last))
-        if code == "damaged" and not self.may_damage:
-            stream.holes.append((first, last))
+        if code == "damaged":
+            (stream.unread if self.may_damage else stream.holes).append((first, last))
 
     def _hear_settle(self, session: int, ranges: tuple[tuple[int, int], ...]) -> None:
         if session not in self._views:

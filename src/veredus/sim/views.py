@@ -46,6 +46,8 @@ class StreamView:
     """When (ns) the head was first known to be there: (time, head), ascending."""
     holes: list[Span] = field(default_factory=list)
     """Sequences of which it was said that they cannot be had."""
+    unread: list[Span] = field(default_factory=list)
+    """Those of which it was said while the disk failed: they may be had later, unless they were let go of by then."""
     term: int = 0
     """The greatest term that anybody was told of."""
     losses: list[tuple[int, int]] = field(default_factory=list)
@@ -66,6 +68,12 @@ class StreamView:
     """
     is_shaken: bool = False
     """Whether what the node knew of it was damaged, and reported as that."""
+
+    @property
+    def may_hide(self) -> bool:
+        """Whether something may have stood here that nobody could read."""
+        never = (s for first, last in self.unread for s in range(first, last + 1) if s not in self.rows)
+        return self.is_shaken or bool(self.holes) or any(never)
 
     @property
     def letters(self) -> set[tuple[int, Identity]]:
