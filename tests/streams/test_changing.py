@@ -397,6 +397,17 @@ def test_filters_of_a_subscription_that_are_settled_are_let_go_and_too_many_are_
     assert [answer.code for answer in answers[FILTERS_MAX:]] == ["too-many-filters"] * (27 - FILTERS_MAX)
 
 
+def test_a_filter_that_was_changed_back_before_it_counted_for_anything_is_none_to_keep() -> None:
+    rig = published(20)
+    rig.subscribe(5, "bob", credit=1)
+    rig.do(x.FilterChangeRequested(5, EVEN, position=5))
+    rig.do(x.FilterChangeRequested(5, Filter(), position=5))
+    rig.do(x.FilterChangeRequested(5, ODD, position=9))
+    assert bob(rig).before == ((Filter(), 8),)
+    rig.do(x.CreditGranted(5, ALL))
+    assert rig.pushed(5) == [*range(1, 9), *range(9, 21, 2)]
+
+
 def test_a_filter_whose_place_was_lost_counts_from_where_the_stream_goes_on() -> None:
     rig = published(8)
     rig.subscribe(5, "bob", filter=EVEN)

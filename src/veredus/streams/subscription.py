@@ -294,6 +294,9 @@ class Subscription:
             return opened
         before = opened.before
         if sequence > max(self.filter_sequence, self.floor + 1):
+            if before and before[-1][0] == self.filter:
+                # The one between was changed back before it counted for anything.
+                before = before[:-1]
             before = (*before, (self.filter, sequence - 1))
         handed_to, attempts = min(self.handed_to, sequence - 1), self._attempts_below(sequence)
         return msgspec.structs.replace(
