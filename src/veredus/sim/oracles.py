@@ -176,9 +176,12 @@ class Oracles(WayIn):
             case ConfirmFilter(session, position) if session in self._views:
                 view, current = self._views[session]
                 view.change(position, current.confirm_taste(position))
-            case Refuse(session) if session in self._views:
-                current = self._views[session][1]
-                current.may_be_refused = current.may_be_refused or bool(current.asked)
+            case Refuse(session, code) if session in self._views:
+                view, current = self._views[session]
+                if code == "too-many-filters" and current.asked and not current.may_be_refused:
+                    view.refuse_taste(current.asked.pop(0)[0])
+                else:
+                    current.may_be_refused = current.may_be_refused or bool(current.asked)
             case GrantRun(session, epoch, commit_id):
                 self._granted[session] = None
                 self.commits.see_run(self._runs[session], epoch, commit_id)

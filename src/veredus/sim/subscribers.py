@@ -188,6 +188,9 @@ class SubscriberProcess(Peer):
                 elif "returned" in order.details:
                     # It is unsettled as it was; sooner or later it is settled, or tried too often.
                     self.world.counts["not taken back"] += 1
+                elif code == "too-many-filters":
+                    # It goes on with the filter that it has.
+                    self.world.counts["filters refused"] += 1
                 elif code == "too-many-ranges":
                     self.later(50 * MILLISECOND, self._settle_again)
                 elif order.is_final or code in ("disk-full", "journal-failed", "exists-otherwise"):

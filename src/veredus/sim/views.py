@@ -263,6 +263,11 @@ class SubscriptionView:
             self.confirm_taste((asked,))
         return list(self.course)
 
+    def refuse_taste(self, taste: Taste) -> None:
+        """A change to this one was refused, and is nowhere."""
+        if taste in self.doubtful:
+            self.doubtful.remove(taste)
+
     def change(self, position: int, candidates: Candidates) -> None:
         """One of these counts from there on."""
         self.course.append((position, candidates))
