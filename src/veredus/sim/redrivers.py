@@ -138,6 +138,8 @@ class RedriveProcess(SourceProcess):
             if self._shown["floor"] > 1:
                 self._may_miss(self._return, Letter(1, last=self._shown["floor"] - 1, gap="trimmed"))
             self._read()
+        # All may have been taken before the link was lost, and then no more is said of it.
+        self._see_end()
 
     def _come(self, letters: list[Letter], size: int) -> None:
         """What came is read a while later, in its order."""
