@@ -30,7 +30,7 @@ from itertools import pairwise
 
 from veredus.protocols.topics.many import unpack
 from veredus.protocols.topics.messages import NO_MESSAGE_ID, Status, StatusWord, Transfer, decode_message
-from veredus.protocols.topics.transfer import End, decode_part
+from veredus.protocols.topics.transfer import End, RowsPart, decode_part
 
 from .world import MILLISECOND, SECOND, Clock, Violation, World
 
@@ -237,8 +237,9 @@ class Told:
         message = decode_message(data)
         assert isinstance(message, Transfer)
         part = decode_part(message)
-        if isinstance(part, End):
-            self.merge_count += 1
+        self.merge_count += isinstance(part, End)
+        if isinstance(part, End | RowsPart):
+            # A row was put when its own part says it was at the latest.
             low_us, high_us = part.offset_us
             true_us = self.servers[keeper].now().wall_us - clock.now().wall_us
             slack_us = self.drift_ns // 1000
