@@ -108,8 +108,15 @@ class RedriveProcess(SourceProcess):
                 self._show(order.result)
             case Refuse(code="unknown-stream") if self._shown is None:
                 self._over("there are no letters")
+            case Refuse(code="below-floor"):
+                # Another run has moved these meanwhile, and trimmed them.
+                floor = int(order.details["floor"])  # type: ignore[call-overload]
+                self._come([Letter(self._position, last=floor - 1, gap="trimmed")], 0)
+                self._position = floor
+                super().hear(order)
             case GrantSubscription():
                 self._position = max(self._position, order.position)
+                self._end_reading()
             case Push():
                 self._position = order.last_sequence + 1
                 self._come([Letter(*letter) for letter in letters_in(order.buffers)], order.size + 16)
@@ -165,7 +172,11 @@ class RedriveProcess(SourceProcess):
                     self._flush(self._return)
         if self._unread:
             self.later(self.die.spread(MICROSECOND, self._redriver.work_max_ns), self._read)
-        if self._is_read and not self._unread:
+        self._end_reading()
+
+    def _end_reading(self) -> None:
+        """Publish the rest where nothing is to come any more: what was left may have been trimmed meanwhile."""
+        if self._return is not None and self._is_read and not self._unread:
             self._flush(self._return)
         self._see_end()
 
