@@ -150,21 +150,43 @@ def test_no_source_is_raised_and_no_name_is_taken_over(guarded: Guarded, figures
     figures.record("source.raise of another's source, or with a bad name in the list", "raised, of 5", 0, "", "none")
 
 
-def test_clients_of_topics_get_nothing_that_others_need_a_token_for(guarded: Guarded, figures: Figures) -> None:
-    """A rule for `*` lets everybody subscribe, who has proved who that is."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    questions = (b"PUT eve s 1", b"SUBSCRIBE eve s", b"GET eve s -1", b"UNSUBSCRIBE eve s")
-    for question in questions:
-        with context.socket(zmq.REQ) as asking:
-            asking.linger = 0
+TOPIC_QUESTIONS = (
+    b"PUT eve s 1\r\n\r\nbody",
+    b"SUBSCRIBE eve s\r\n\r\n",
+    b"GET eve s -1\r\n\r\n",
+    b"UNSUBSCRIBE eve s\r\n\r\n",
+)
+
+
+def test_clients_of_topics_that_prove_nothing_are_not_let_in(guarded: Guarded, figures: Figures) -> None:
+    """A rule for `*` lets everybody subscribe who has proved who that is."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as asking:
+        asking.linger = 0
+        with asking.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_DISCONNECTED) as monitor:
             asking.connect(f"tcp://{guarded.topics}")
-            asking.send(question + b"\r\n\r\n" + b"body" * question.startswith(b"PUT"))
-            assert asking.poll(20_000), "no answer"
-            answer = asking.recv()
-        assert b" REFUSED" in answer.partition(b"\r\n")[0], answer
-        assert b"anonymous may not" in answer
-    context.destroy(linger=0)
-    figures.record("topics' requests under rules for `*`", f"granted, of {len(questions)}", 0, "", "none")
+            for question in TOPIC_QUESTIONS:
+                asking.send_multipart([b"", question])
+            assert monitor.poll(20_000), "still connected"
+            assert not asking.poll(100)
+            asking.disable_monitor()
+    figures.record("topics' requests without a proof", f"answered, of {len(TOPIC_QUESTIONS)}", 0, "", "none")
+
+
+def test_a_client_of_topics_puts_nothing_by_an_id_that_its_rules_do_not_give_it(
+    guarded: Guarded, figures: Figures
+) -> None:
+    before = guarded.bodies()
+    with zmq.Context() as context, context.socket(zmq.REQ) as asking:
+        asking.linger = 0
+        asking.plain_password = guarded.tokens["mallory"].encode()
+        asking.connect(f"tcp://{guarded.topics}")
+        asking.send(TOPIC_QUESTIONS[0])
+        assert asking.poll(20_000), "no answer"
+        answer = asking.recv()
+    assert b" REFUSED" in answer.partition(b"\r\n")[0], answer
+    assert b"mallory may not" in answer
+    assert guarded.bodies() == before
+    figures.record("PUT by an id of others", "granted, of 1", 0, "", "none")
 
 
 def test_a_flood_of_sinks_ends_at_its_bound_and_leaves_room_for_others(

@@ -72,7 +72,9 @@ def test_clients_of_the_topics_page_get_each_acknowledged_put_once_and_in_order_
     assert len(put) > 50
     assert set(got) >= put
     journal = _rows(evidence / "journal")
-    (place,) = [place for place, row in enumerate(journal) if (row["source"], row["number"]) == min(put)]
+    # Not the first of its stream: a journal that begins behind it could be one that was trimmed, which loses nothing.
+    taken_out = sorted(put)[len(put) // 2]
+    (place,) = [place for place, row in enumerate(journal) if (row["source"], row["number"]) == taken_out]
     spoiled = _spoiled(tmp_path, judge, judged, lambda rows: _without(rows, place))
     assert spoiled["lost"]
 

@@ -37,6 +37,16 @@ def test_a_node_that_comes_within_that_time_is_found(node: Embedded, tmp_path: P
     late.join()
 
 
+def test_a_node_is_found_by_a_path_that_is_longer_than_an_address_of_a_socket(node: Embedded, tmp_path: Path) -> None:
+    place = tmp_path / ("d" * 100) / ("e" * 100) / "far.socket"
+    with pytest.raises(Unavailable, match=r"no process listens there|No such file"):
+        veredus.connect(f"unix://{place}", refused_s=0.1)
+    place.parent.mkdir(parents=True)
+    place.symlink_to(node.served.address.removeprefix("unix://"))
+    with veredus.connect(f"unix://{place}", refused_s=10) as far:
+        assert far.name == node.name
+
+
 def test_one_address_that_does_not_refuse_keeps_the_attempt_up() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

@@ -256,8 +256,10 @@ def test_what_is_no_socket_is_never_taken_away(tmp_path: Path) -> None:
     assert link.is_symlink()
 
 
-def test_a_second_node_on_one_path_is_refused_while_the_first_lives(tmp_path: Path) -> None:
-    path = tmp_path / "node.sock"
+@pytest.mark.parametrize("directory", ["short", "longer than an address takes".ljust(120, "_")])
+def test_a_second_node_on_one_path_is_refused_while_the_first_lives(tmp_path: Path, directory: str) -> None:
+    path = tmp_path / directory / "node.sock"
+    path.parent.mkdir()
     first = bind_unix(str(path), 0o600)
     with pytest.raises(Unavailable, match="another process listens"):
         bind_unix(str(path), 0o600)

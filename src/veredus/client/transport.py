@@ -15,6 +15,7 @@ from veredus.protocols.zeps import native
 from veredus.protocols.zeps.client_exchange import FramesReceived
 from veredus.protocols.zeps.frames import ATTACH_OK
 from veredus.protocols.zeps.parsing import FrameParser
+from veredus.runtime.unix_paths import short_enough
 
 from .addresses import Address
 
@@ -124,7 +125,8 @@ async def open_socket(address: Address, tls: ssl.SSLContext | None, tell: Callab
     node_socket = NodeSocket(tell)
     async with asyncio.timeout(CONNECT_TIMEOUT_S):
         if address.path:
-            await loop.create_unix_connection(lambda: node_socket, address.path)
+            with short_enough(address.path) as path:
+                await loop.create_unix_connection(lambda: node_socket, path)
         elif address.is_tls:
             context = tls if tls is not None else ssl.create_default_context()
             await loop.create_connection(lambda: node_socket, address.host, address.port, ssl=context)

@@ -29,6 +29,7 @@ from veredus.node.specs import split_address
 from veredus.streams.rights import LOCAL
 
 from .hearing import once_read
+from .unix_paths import short_enough
 
 BACKLOG = 4096
 ACCEPT_COUNT_MAX = 32
@@ -395,7 +396,8 @@ def bind_unix(path: str, mode: int) -> socket.socket:
     # Between `bind` and `chmod` nobody else may come in.
     before = os.umask(0o177)
     try:
-        listening.bind(path)
+        with short_enough(path) as short:
+            listening.bind(short)
         Path(path).chmod(mode)
         listening.listen(BACKLOG)
     except OSError as error:
@@ -419,7 +421,8 @@ def _make_way(path: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
-            probe.connect(path)
+            with short_enough(path) as short:
+                probe.connect(short)
         except ConnectionRefusedError:
             Path(path).unlink(missing_ok=True)
             return
