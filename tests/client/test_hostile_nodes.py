@@ -101,3 +101,11 @@ def test_what_a_node_says_without_end_is_kept_within_bounds(hostile: HostileNode
         assert longest <= (1 << 16) + 1 if is_ended else longest <= 2
         assert len(channel.sources) <= 1 << 16
         assert hostile.pongs <= 2 or is_ended
+
+
+def test_what_is_refused_of_settlements_is_not_taken_for_the_answer_to_a_filter() -> None:
+    refusal = m.Refusal("disk-full", "the node could not store the settlement: settle again later", final=False)
+    node = HostileNode(native.encode_message(1, refusal) + native.encode_message(1, m.FilterChanged(7)))
+    with veredus.connect(node.address) as far:
+        assert far.subscribe("s", subscriber="bob").change_filter("a") == 7
+    node.close()

@@ -105,3 +105,5 @@ def test_a_streaming_query_takes_no_commit_id() -> None:
 def test_a_batch_read_takes_no_subscriber() -> None:
     with pytest.raises(Refused, match="batch read"):
         options.check_whole_batch(read_options({"stream": "trades", "subscriber": "risk"}))
+    with pytest.raises(Refused, match="it would read nothing"):
+        options.check_whole_batch(read_options({"stream": "trades", "startingSequence": "latest"}))

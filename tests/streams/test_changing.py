@@ -7,8 +7,8 @@ import pytest
 from tests.streams.rig import Rig, incarnation
 from veredus.matching import Filter
 from veredus.streams import exchange as x
+from veredus.streams.refiltering import FILTERS_MAX
 from veredus.streams.replay import snapshot
-from veredus.streams.subscribing import FILTERS_MAX
 from veredus.streams.subscription import Subscription
 
 EVEN = Filter(where="even")

@@ -75,6 +75,22 @@ def test_a_commit_that_the_journal_refuses_leaves_its_stages_open_and_can_be_ask
     assert commit(rig, run.epoch, 7, *stages, request=2)[-1].streams == (("s", 2, 6),)
 
 
+@pytest.mark.parametrize("is_full", [True, False])
+def test_what_is_asked_of_a_run_before_it_is_granted_is_refused_and_harms_nobody(is_full: bool) -> None:
+    rig = Rig()
+    rig.is_full = is_full
+    commit_asked = x.CommitRequested(RUN, 1, "local", "sink", 1, 7, (), (), ())
+    drop_asked = x.StagesDropRequested(RUN, 2, "local", "sink", 1, ())
+    rig.tell(x.RunOpenRequested(RUN, "local", "sink", incarnation(1), 0), commit_asked, drop_asked)
+    rig.carry_out()
+    codes = [refusal.code for refusal in rig.said_to(RUN, x.Refuse)]
+    assert codes == ["unknown-run", "unknown-run", *(["disk-full"] if is_full else [])]
+    rig.is_full = False
+    run = open_run(rig, 2, session=RUN + 1)
+    assert isinstance(run, x.GrantRun)
+    assert (run.epoch, run.commit_id) == (1 if is_full else 2, -1)
+
+
 def test_a_commit_is_there_whole_after_a_kill_and_asked_again_answers_the_same() -> None:
     rig = Rig()
     run = open_run(rig)

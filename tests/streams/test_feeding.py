@@ -148,5 +148,7 @@ def test_the_filters_of_one_principal_have_so_many_terms_together_and_no_more() 
     rig.do(x.SubscribeRequested(6, "local", "s", "", "", COSTLY))
     (refused,) = [said for said in rig.said[before:] if isinstance(said, x.Refuse)]
     assert refused.code == "too-many-terms"
+    (refused,) = rig.do(x.FilterChangeRequested(5, Filter(where=COSTLY.where + " or even")))
+    assert (refused.code, refused.is_final, refused.details["filter"]) == ("too-many-terms", False, True)
     rig.do(x.SessionClosed(5))
     rig.subscribe(7, filter=COSTLY)

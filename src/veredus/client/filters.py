@@ -68,12 +68,10 @@ class Filters:
         if not change.answer.done():
             change.answer.set_result(sequence)
 
-    def refuse(self, error: VeredusError) -> bool:
-        """The node has refused something: the oldest change, if there is one; whether there was."""
-        if not self._changes:
-            return False
-        self._changes.popleft().fail(error)
-        return True
+    def refuse(self, error: VeredusError) -> None:
+        """The node has refused the oldest change."""
+        if self._changes:
+            self._changes.popleft().fail(error)
 
     def lose(self) -> None:
         """The link is gone. Where a change is in doubt, the node's word counts from now on, if it keeps one."""

@@ -208,7 +208,7 @@ class SubscriptionChannel:
             case TellMessage(_, m.FilterChanged(position)):
                 self._filters.confirm(position, self.position)
             case TellMessage(_, m.Refusal() as refusal):
-                self._be_refused_settlement(error_of(refusal))
+                self._take_refusal(error_of(refusal))
             case TellOpened(_, m.Subscribed() as grant):
                 self._become_attached(grant)
             case TellClosed(_, m.End() as end):
@@ -454,9 +454,9 @@ class SubscriptionChannel:
         if failure is not None and not self.is_settled(wanted):
             raise type(failure)(failure.code, failure.message, **failure.details)
 
-    def _be_refused_settlement(self, error: VeredusError) -> None:
-        if self._filters.refuse(error):
-            pass
+    def _take_refusal(self, error: VeredusError) -> None:
+        if error.details.get("filter") is True:
+            self._filters.refuse(error)
         elif isinstance(returned := error.details.get("returned"), int) and error.code in TRANSIENT:
             self.returns.be_refused(returned, RETRY_S)
         elif error.code in TRANSIENT:

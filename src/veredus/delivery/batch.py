@@ -61,6 +61,9 @@ _UNKNOWN_REQUIRED = 0xFF & ~(_CODEC_MASK | _EXCERPT)
 _LZ4 = "lz4_raw"
 _CODECS = {int(BatchFlags.ZSTD): "zstd", int(BatchFlags.LZ4): _LZ4}
 CODEC_FLAGS = {None: 0, "zstd": int(BatchFlags.ZSTD), "lz4": int(BatchFlags.LZ4)}
+CODEC_SIZE_MIN = 512
+"""Payloads below this many bytes are not worth compressing."""
+_NAMES = {flag: name for name, flag in CODEC_FLAGS.items() if name}
 
 
 class BatchLimits(NamedTuple):
@@ -201,6 +204,20 @@ def compressed(payload: Octets, codec: str) -> bytes:
     name = _CODECS[CODEC_FLAGS[codec]]
     data = pa.compress(pa.py_buffer(payload), codec=name, asbytes=True)
     return _RAW_SIZE.pack(len(payload)) + bytes(data)
+
+
+def packed(buffers: Sequence[Octets], codec: str | None) -> tuple[Sequence[Octets], int]:
+    """A payload and its flags: compressed by the codec, where there is one and the payload gets smaller by it."""
+    size = sum(map(len, buffers))
+    if codec is None or size < CODEC_SIZE_MIN:
+        return buffers, 0
+    data = compressed(b"".join(buffers), codec)
+    return ([data], CODEC_FLAGS[codec]) if len(data) < size else (buffers, 0)
+
+
+def codec_of(header: BatchHeader) -> str | None:
+    """By what the payload is compressed: "zstd", "lz4" or None."""
+    return _NAMES.get(header.flags & _CODEC_MASK)
 
 
 def payload_of(batch: Octets, header: BatchHeader, limits: BatchLimits) -> memoryview:

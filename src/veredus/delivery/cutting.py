@@ -17,12 +17,11 @@ from veredus.kernel.octets import Octets
 
 from .arrays import int64_array, octets_array, octets_of, repeated
 from .batch import (
-    CODEC_FLAGS,
-    BatchFlags,
     BatchHeader,
     BatchLimits,
     Layout,
-    compressed,
+    codec_of,
+    packed,
     signed_record,
     token_of,
 )
@@ -31,9 +30,6 @@ from .payload import ROWS_COUNT_MAX, attribute_column, attribute_columns, read_c
 from .publication import AttributeValue, Columns, Rows
 from .record import ENVELOPE_SIZE
 from .rows import decode_rows, encode_rows
-
-CODEC_SIZE_MIN = 512
-"""Payloads below this many bytes are not worth compressing."""
 
 Record: TypeAlias = tuple[BatchHeader, bytearray]
 """A batch's header, and the record around it with a blank envelope."""
@@ -241,11 +237,7 @@ class Cutting:
         size = sum(map(len, payload.buffers))
         if count > 1 and size > limits.batch_size_max:
             return None
-        buffers, flags = payload.buffers, 0
-        if self._codec is not None and size >= CODEC_SIZE_MIN:
-            packed = compressed(b"".join(buffers), self._codec)
-            if len(packed) < size:
-                buffers, flags = [packed], CODEC_FLAGS[self._codec]
+        buffers, flags = packed(payload.buffers, self._codec)
         header = header._replace(
             layout=int(payload.layout),
             flags=flags,
@@ -265,8 +257,7 @@ def halves_of(record: bytearray, header: BatchHeader, count: int) -> tuple[Recor
         now_us = header.event_time_min_us
     else:
         now_us = 0
-    codec = {BatchFlags.ZSTD: "zstd", BatchFlags.LZ4: "lz4"}.get(BatchFlags(header.flags & 3))
-    cutting = Cutting(codec)
+    cutting = Cutting(codec_of(header))
     limits = BatchLimits(batch_size_max=1 << 31)
     made: list[Record] = []
     for start, end, token in ((0, count, b""), (count, header.count, token_of(batch, header))):

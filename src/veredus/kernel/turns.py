@@ -44,7 +44,11 @@ class Turns(Generic[Payer, Item]):
 
     def may_go(self, payer: Payer, now: Now) -> bool:
         """Whether the payer's work is done at once: nothing of it waits, and it has not had its share of this turn."""
-        return payer not in self._waiting and self._debt(payer, now) < self._quantum_ns
+        return payer not in self._waiting and self.has_share(payer, now)
+
+    def has_share(self, payer: Payer, now: Now) -> bool:
+        """Whether the payer has not had its share of this turn, whatever else of it waits."""
+        return self._debt(payer, now) < self._quantum_ns
 
     def charge(self, payer: Payer, cost_ns: int, now: Now) -> None:
         """Work of the payer was done, or is sure to be."""
@@ -72,7 +76,7 @@ class Turns(Generic[Payer, Item]):
 
     def due(self, now: Now) -> list[Item]:
         """The items whose turn it is, taken out: one of each payer that has not had its share."""
-        ready = [payer for payer in self._waiting if self._debt(payer, now) < self._quantum_ns]
+        ready = [payer for payer in self._waiting if self.has_share(payer, now)]
         items: list[Item] = []
         for payer in ready:
             waiting = self._waiting.pop(payer)

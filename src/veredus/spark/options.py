@@ -200,6 +200,12 @@ def check_streaming(options: ReadOptions) -> None:
 
 def check_whole_batch(options: ReadOptions) -> None:
     """Raise `Refused("bad-option")` for what makes no sense in a batch read."""
+    if isinstance(options.start, StartAtHead):
+        raise _refused(
+            "startingSequence",
+            "is 'latest', and a batch read ends there: it would read nothing; use 'earliest', a sequence, or"
+            " startingTimestamp",
+        )
     if options.streams and (options.end_sequence or getattr(options.start, "sequence", 0)):
         raise _refused(
             "startingSequence",

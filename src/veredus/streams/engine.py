@@ -50,6 +50,7 @@ from .moving import Moving
 from .orders import Counts, Orders, Then
 from .parking import Parking
 from .publishing import Publishing
+from .refiltering import Refiltering
 from .replay import Replay, snapshot
 from .returning import Returning
 from .rights import PUBLISH, SUBSCRIBE, May, Rights, on_sink, on_stream
@@ -85,6 +86,7 @@ class StreamsEngine:
         self._cursors = Cursors(self._orders)
         parking = Parking(self.tables, self._orders, self._publishing)
         self._subscribing = Subscribing(self.tables, self._orders, self._cursors, parking)
+        self._refiltering = Refiltering(self._orders, self._subscribing)
         self._returning = Returning(self._orders, self._subscribing.feeding, parking)
         moving = Moving(self.tables, self._orders, self._cursors, self._subscribing)
         self._runs = Runs(self.tables, self._orders)
@@ -123,8 +125,14 @@ class StreamsEngine:
     def deadline(self) -> int | None:
         """When cursors that moved must be journaled, the next flows have their turn, or a lease is over."""
         turns, leases = self._subscribing.feeding.turns, self._leases
-        cursors = self._cursors
-        earliest = (cursors.deadlines.next_ns(), cursors.turns.deadline(), turns.deadline(), leases.next_ns())
+        cursors, returned = self._cursors, self._returning.turns
+        earliest = (
+            cursors.deadlines.next_ns(),
+            cursors.turns.deadline(),
+            turns.deadline(),
+            returned.deadline(),
+            leases.next_ns(),
+        )
         return min((at for at in earliest if at is not None), default=None)
 
     # ── recovery ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -241,7 +249,7 @@ class StreamsEngine:
         self._subscribing.settle(event, now)
 
     def _change_filter(self, event: FilterChangeRequested, now: Now) -> None:
-        self._subscribing.change_filter(event, now)
+        self._refiltering.change(event, now)
 
     def _close(self, event: SessionClosed, now: Now) -> None:
         self._rights.release(event.session)
@@ -294,6 +302,7 @@ class StreamsEngine:
             self._cursors.journal_moved(now)
         self._cursors.give_turns(now)
         self._subscribing.feeding.give_turns(now)
+        self._returning.give_turns(now)
         self._leases.look(now)
 
     def _pump_touched(self, now: Now) -> None:

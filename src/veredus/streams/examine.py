@@ -21,6 +21,7 @@ from veredus.delivery.batch import BatchHeader, raw_size_of, read_header
 from veredus.delivery.payload import Unpacked, excerpt_record
 from veredus.delivery.publication import TIMESTAMP, Columns
 from veredus.delivery.record import ENVELOPE_SIZE, Envelope, RecordKind, read_envelope, write_envelope
+from veredus.delivery.settlement import Range
 from veredus.journal.exchange import PlacedRecord
 from veredus.kernel.errors import InvariantBroken
 from veredus.kernel.octets import Octets
@@ -36,6 +37,8 @@ _SOURCE_ID_OFFSET = ENVELOPE_SIZE + 28
 _ATTEMPT_ROWS_MAX = 1024
 """Of so many rows at most what each term answers is kept from turn to turn."""
 _KEPT_SIZE_MAX = 16 << 20
+_MOVE_NS = 3
+"""What it costs to write an octet of a payload anew, and to compress it, roughly."""
 _OUTCOME_SIZE = 512
 """What an outcome takes besides the memory of its excerpt, in bytes, roughly."""
 
@@ -59,6 +62,13 @@ class Excerpt(NamedTuple):
 
     memory: Octets
     runs: tuple[tuple[int, int], ...]
+
+
+class Parcel(NamedTuple):
+    """Rows of a record, as runs of sequences, that are to be parked instead of pushed."""
+
+    record: PlacedRecord
+    runs: tuple[Range, ...]
 
 
 class Attempt:
@@ -198,6 +208,14 @@ class Examiner:
             self._kept_size -= _size_of(self._outcomes.popitem(last=False)[1])
         return outcome
 
+    def parcel_of(self, record: PlacedRecord, runs: tuple[Range, ...]) -> Parcel:
+        """Rows of the record that are to be moved; it costs what will be written, were all rows of one size."""
+        batch, header = _batch_in(record)
+        size = raw_size_of(batch, header) or header.payload_size
+        count = sum(last - first + 1 for first, last in runs)
+        self.cost_ns += _MOVE_NS * size * count // record.count
+        return Parcel(record, runs)
+
     def columns_of(self, record: PlacedRecord) -> tuple[Columns, BatchHeader]:
         """The record's rows as columns, and what its source signed."""
         opened = self._opened(record)
@@ -206,11 +224,7 @@ class Examiner:
     def _opened(self, record: PlacedRecord) -> Unpacked:
         if self._unpacked_of is record and self._unpacked is not None:
             return self._unpacked
-        envelope = read_envelope(record.memory)
-        if envelope is None:
-            raise InvariantBroken(f"the record at sequence {record.first_sequence} has no sound envelope")
-        batch = memoryview(record.memory)[ENVELOPE_SIZE : ENVELOPE_SIZE + envelope.size]
-        header = read_header(batch)
+        batch, header = _batch_in(record)
         self.cost_ns += raw_size_of(batch, header)
         self._unpacked_of, self._unpacked = record, Unpacked(batch, header)
         return self._unpacked
@@ -261,6 +275,14 @@ class Examiner:
         envelope = Envelope(RecordKind.BATCH, 0, size - ENVELOPE_SIZE, 0, base, record.append_time_us)
         write_envelope(memory, envelope)
         return Excerpt(memory, runs_of(chosen, base))
+
+
+def _batch_in(record: PlacedRecord) -> tuple[memoryview, BatchHeader]:
+    envelope = read_envelope(record.memory)
+    if envelope is None:
+        raise InvariantBroken(f"the record at sequence {record.first_sequence} has no sound envelope")
+    batch = memoryview(record.memory)[ENVELOPE_SIZE : ENVELOPE_SIZE + envelope.size]
+    return batch, read_header(batch)
 
 
 def _written_out_size_max(opened: Unpacked, names: Iterable[str]) -> int:

@@ -45,7 +45,7 @@ class Feeding:
         """By principal the terms of the filters of its flows."""
         self.flows: dict[int, Flow] = {}
         self.turns: Turns[str, int] = Turns()
-        """Of the flows with a filter, by principal: one that asks for much work does not keep the others waiting."""
+        """Of the flows that ask for work, by principal: one that asks for much does not keep the others waiting."""
 
     def add(self, flow: Flow) -> None:
         """A session begins; `pump` feeds it."""
@@ -120,8 +120,8 @@ class Feeding:
             self._orders.say(EndSubscription(flow.session, flow.position, is_final))
 
     def _must_wait(self, flow: Flow, now: Now) -> bool:
-        """Whether the flow's filter has to wait for its turn; it does so from now on."""
-        if flow.wanted.compiled.is_everything or self.turns.may_go(flow.payer, now):
+        """Whether what the flow asks for has to wait for its turn; it does so from now on."""
+        if flow.takes_no_work or self.turns.may_go(flow.payer, now):
             return False
         self.turns.wait(flow.payer, flow.session)
         return True
@@ -135,9 +135,9 @@ class Feeding:
         push, examined_count, parcels = flow.take(records, self._examiner, self._size_max)
         if flow.terms_counted:
             self._count_terms(flow, flow.term_count)
-        self.turns.charge(flow.payer, self._examiner.take_cost(), now)
         if parcels:
             self._parking.park(flow, parcels, self._examiner, now)
+        self.turns.charge(flow.payer, self._examiner.take_cost(), now)
         if push is not None:
             self._orders.say(push)
             self._orders.counts.pushed_size += push.size

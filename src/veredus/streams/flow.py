@@ -32,20 +32,13 @@ from veredus.kernel.octets import Octets
 from veredus.kernel.turns import QUANTUM_NS
 from veredus.matching import Filter
 
-from .examine import Attempt, Examiner, Wanted, source_id_of, wanted_by
+from .examine import Attempt, Examiner, Parcel, Wanted, source_id_of, wanted_by
 from .exchange import PUSH_OVERHEAD, Push
 from .ranges import between
 from .stream import Stream
 from .subscription import Subscription
 
 NEVER = (1 << 63) - 1
-
-
-class Parcel(NamedTuple):
-    """Rows of a record, as runs of sequences, that are to be parked instead of pushed."""
-
-    record: PlacedRecord
-    runs: tuple[tuple[int, int], ...]
 
 
 class Taken(NamedTuple):
@@ -122,6 +115,11 @@ class Flow:
     def is_ended(self) -> bool:
         """Whether it has examined all that was asked for."""
         return 0 < self.until <= self.position
+
+    @property
+    def takes_no_work(self) -> bool:
+        """Whether records are pushed as they are: no filter is tried, and no row is taken out of one."""
+        return self.wanted.compiled.is_everything and (self.subscription is None or not self.subscription.parked_to)
 
     @property
     def waits_for(self) -> str:
@@ -212,7 +210,7 @@ class Flow:
             for first, end in exhausted:
                 exhausted_rows = examiner.examine(self.stream, record, self.wanted, first, end, excluded, attempt)
                 if exhausted_rows is not None:
-                    parcels.append(Parcel(record, exhausted_rows.runs))
+                    parcels.append(examiner.parcel_of(record, exhausted_rows.runs))
             outside = (*excluded, *exhausted)
             excerpt = examiner.examine(self.stream, record, self.wanted, self.position, last, outside, attempt)
             self._pass_to(last + 1)

@@ -17,17 +17,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from veredus.delivery.arrays import constant_octets, numbers_array, numbers_of
-from veredus.delivery.batch import BatchHeader, Layout, signed_record
+from veredus.delivery.batch import BatchHeader, Layout, codec_of, packed, signed_record
 from veredus.delivery.columns import encode_columns
 from veredus.delivery.record import RecordKind
 from veredus.journal.exchange import Entry, PlacedRecord, fact_entry
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 
-from .examine import Examiner, source_id_of
+from .examine import Examiner, Parcel, source_id_of
 from .exchange import Durability, SubscribeRequested
 from .facts import encode_fact
-from .flow import Flow, Parcel
+from .flow import Flow
 from .orders import Orders
 from .publishing import Publishing
 from .rights import PUBLISH, on_stream
@@ -70,7 +70,8 @@ class Parking:
     ) -> None:
         """Order the move of these rows; the ledger counts them as done with unless the journal refuses it.
 
-        Where nobody waits for the `outcome`, the session ends when it fails.
+        What was compressed stays so: a small record must not become a large one. Where nobody waits for the `outcome`,
+        the session ends when it fails.
         """
         subscription = flow.subscription
         assert subscription is not None
@@ -129,9 +130,10 @@ class Parking:
         )
         low = header.event_time_min_us if kept_times is None else int(numbers_of(kept_times).min())
         high = low if kept_times is None else int(numbers_of(kept_times).max())
-        signed = BatchHeader(int(Layout.COLUMNS), 0, 0, 0, count, target.stream_id, 0, 0, count, 1, low, high)
+        payload, flags = packed(encode_columns(moved), codec_of(header))
+        signed = BatchHeader(int(Layout.COLUMNS), flags, 0, 0, count, target.stream_id, 0, 0, count, 1, low, high)
         sequence, append_time_us = target.assign(count, now.wall_us)
-        data = signed_record(signed, encode_columns(moved))
+        data = signed_record(signed, payload)
         return Entry(data, RecordKind.BATCH, target.stream_id, sequence, count, append_time_us)
 
     def parked(self, target: Stream, entries: tuple[Entry, ...]) -> None:

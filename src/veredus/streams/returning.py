@@ -1,4 +1,4 @@
-"""Returning: what an application gives back is tried again, or becomes a dead letter at once.
+"""Returning: what an application gives back is tried again, or becomes a dead letter when it is its principal's turn.
 
 Source: the design, section 4 ("attempts_max").
 """
@@ -7,22 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from veredus.journal.exchange import PlacedRecord
 from veredus.kernel.engine import Now
+from veredus.kernel.turns import QUANTUM_NS, Turns
 
 from .attempts import ConfirmReturned, ReturnRequested
 from .examine import Examiner
 from .feeding import Feeding
-from .flow import Flow, Parcel
+from .flow import Flow
 from .orders import Orders
 from .parking import ATTEMPTS, Parking
+
+READ_NS = QUANTUM_NS // 4
+"""What it costs to read a record from the journal, roughly."""
+Key: TypeAlias = tuple[int, int]
+"""The session that gives something back, and the sequence."""
 
 
 class Returning:
     """Answers those who give something back."""
 
-    __slots__ = ("_examiner", "_feeding", "_orders", "_parking")
+    __slots__ = ("_examiner", "_feeding", "_orders", "_parking", "_waiting", "turns")
 
     def __init__(self, orders: Orders, feeding: Feeding, parking: Parking) -> None:
         """Parks by `parking` what came back for good, or too often."""
@@ -30,6 +37,9 @@ class Returning:
         self._feeding = feeding
         self._parking = parking
         self._examiner = Examiner()
+        self._waiting: dict[Key, tuple[ReturnRequested, Flow]] = {}
+        self.turns: Turns[str, Key] = Turns()
+        """Of what is to be read and moved, by principal: a small record may hold a large publication."""
 
     def take_back(self, event: ReturnRequested, now: Now) -> None:
         """Count the attempt; read and park the publication, where that was the last one or it is rejected."""
@@ -50,10 +60,26 @@ class Returning:
         elif event.is_taken:
             subscription.hand_again(event.sequence)
             self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=False))
+        elif self.turns.is_waiting((event.session, event.sequence)):
+            self._wait(event, flow)
         elif event.is_retry and not subscription.take_back(event.sequence):
             self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=False))
-        else:
+        elif self.turns.may_go(flow.payer, now):
             self._read(event, flow, now)
+        else:
+            self._wait(event, flow)
+
+    def _wait(self, event: ReturnRequested, flow: Flow) -> None:
+        key = event.session, event.sequence
+        self._waiting[key] = event, flow
+        self.turns.wait(flow.payer, key)
+
+    def give_turns(self, now: Now) -> None:
+        """Move what is next of each principal."""
+        for key in self.turns.due(now):
+            event, flow = self._waiting.pop(key)
+            if self._feeding.flows.get(flow.session) is flow:
+                self._read(event, flow, now)
 
     def _refuse(self, event: ReturnRequested, code: str, message: str) -> None:
         self._orders.refuse(event.session, code, message, is_final=False, returned=event.sequence)
@@ -61,16 +87,25 @@ class Returning:
     def _read(self, event: ReturnRequested, flow: Flow, now: Now) -> None:
         records = flow.stream.tail.read(event.sequence, 1)
         if records is None:
+            self.turns.charge(flow.payer, READ_NS, now)
             self._orders.read(flow.stream.stream_id, event.sequence, 1, _Read(self, event, flow))
         else:
             self.park(event, flow, records, now)
 
-    def park(self, event: ReturnRequested, flow: Flow, records: Sequence[PlacedRecord], now: Now) -> None:
-        """The journal's record that holds the publication: move that row."""
-        subscription = flow.subscription
-        assert subscription is not None
+    def take_records(self, event: ReturnRequested, flow: Flow, records: Sequence[PlacedRecord], now: Now) -> None:
+        """The journal's records from the publication on; too much may have been read for one turn."""
         if self._feeding.flows.get(flow.session) is not flow:
             return
+        if self.turns.has_share(flow.payer, now):
+            self.park(event, flow, records, now)
+        else:
+            # It is read once more: what waits holds no records.
+            self._wait(event, flow)
+
+    def park(self, event: ReturnRequested, flow: Flow, records: Sequence[PlacedRecord], now: Now) -> None:
+        """The record that holds the publication: move that row."""
+        subscription = flow.subscription
+        assert subscription is not None
         sequence = event.sequence
         holds = bool(records) and records[0].first_sequence <= sequence < records[0].first_sequence + records[0].count
         if not holds:
@@ -87,8 +122,9 @@ class Returning:
             reason = ATTEMPTS if event.is_retry else event.reason
             if not event.is_retry:
                 subscription.count_attempt(sequence)
-            parcel = Parcel(records[0], ((sequence, sequence),))
+            parcel = self._examiner.parcel_of(records[0], ((sequence, sequence),))
             self._parking.park(flow, [parcel], self._examiner, now, reason, _Parked(self, event))
+            self.turns.charge(flow.payer, self._examiner.take_cost(), now)
 
     def miss(self, event: ReturnRequested, code: str) -> None:
         """It is not kept any more."""
@@ -113,7 +149,7 @@ class _Read:
     flow: Flow
 
     def take_records(self, records: Sequence[PlacedRecord], now: Now) -> None:
-        self.returning.park(self.event, self.flow, records, now)
+        self.returning.take_records(self.event, self.flow, records, now)
 
     def miss_range(self, code: str, next_sequence: int, now: Now) -> None:
         self.returning.miss(self.event, code)

@@ -4,7 +4,8 @@ Invariants
     (1) A session commits and drops stages of the run that it opened or joined, and of no other.
     (2) A sink is joined, and taken over, by the principal who owns it, or by who may take over.
     (3) A sink that no fact has made is in no table once the journal has refused it.
-    (4) Where there is no room, the sinks without a name go first that nobody is there for, the oldest first.
+    (4) What a session asks of a run counts from when the journal has the run: until then it may come to nothing.
+    (5) Where there is no room, the sinks without a name go first that nobody is there for, the oldest first.
 Source: the design, section 2 ("stage → commit"); guarantees 7 and 8.
 """
 
@@ -41,15 +42,17 @@ from .tables import Run, Tables
 class Runs:
     """Changes the table of runs; knows which session has opened which."""
 
-    __slots__ = ("_left", "_orders", "_tables", "_there", "leases", "sessions")
+    __slots__ = ("_granted", "_left", "_orders", "_tables", "_there", "leases", "sessions")
 
     def __init__(self, tables: Tables, orders: Orders) -> None:
         self._tables = tables
         self._orders = orders
         self.sessions: dict[int, RunOpened] = {}
         """Whose run each session has opened or joined, or is about to."""
+        self._granted: set[int] = set()
+        """The sessions of them whose run the journal has."""
         self._there: dict[str, dict[int, None]] = {}
-        """The same by sink."""
+        """The sessions by sink."""
         self._left: dict[str, None] = {}
         """Ephemeral sinks in the order in which the last channel of their run was closed; some may be used again."""
         self.leases: Deadlines[str] = Deadlines()
@@ -146,6 +149,7 @@ class Runs:
 
     def _leave(self, session: int) -> RunOpened | None:
         opened = self.sessions.pop(session, None)
+        self._granted.discard(session)
         if opened is not None:
             there = self._there[opened.sink]
             del there[session]
@@ -183,6 +187,7 @@ class Runs:
         if self.sessions.get(session) is not opened:
             return
         if run.epoch == opened.epoch:
+            self._granted.add(session)
             detail = msgspec.msgpack.encode(run.commit_streams)
             self._orders.say(GrantRun(session, run.epoch, run.commit_id, detail))
         else:
@@ -228,11 +233,11 @@ class Runs:
         return self.current(event.session, event.sink, event.run_epoch)
 
     def own(self, event: CommitRequested | StagesDropRequested) -> Run | None:
-        """The run that this session has opened, if it is the present one of its sink.
+        """The run that this session was granted, if it is the present one of its sink.
 
         Raises `Refused("unknown-run")` for another one, in the same words whether or not there is one.
         """
-        opened = self.sessions.get(event.session)
+        opened = self.sessions.get(event.session) if event.session in self._granted else None
         if opened is None or (opened.sink, opened.epoch) != (event.sink, event.run_epoch):
             raise _unknown_run(event.sink, event.run_epoch)
         return self.current(event.session, event.sink, event.run_epoch)

@@ -22,12 +22,10 @@ from .cursors import Cursors, key_of
 from .examine import Wanted, wanted_by
 from .exchange import (
     EVERYTHING,
-    ConfirmFilter,
     ConfirmHanded,
     CreditGranted,
     Durability,
     Fence,
-    FilterChangeRequested,
     GrantSubscription,
     HandedOut,
     Refuse,
@@ -47,15 +45,13 @@ from .subscription import Subscription
 from .tables import Tables
 from .weave import way_of
 
-FILTERS_MAX = 16
-"""So many earlier filters of a subscription may count at once, each for a part of what is not settled."""
 Change: TypeAlias = SubscriptionOpened | SubscriptionSettled | SubscriptionRenewed | SubscriptionRemoved
 
 
 class Subscribing:
     """Owns who asks, who owns which subscription, and what is on its way to the journal."""
 
-    __slots__ = ("_asking", "_cursors", "_kept", "_orders", "_tables", "feeding", "flows", "opening")
+    __slots__ = ("_asking", "_cursors", "_orders", "_tables", "feeding", "flows", "kept", "opening")
 
     def __init__(self, tables: Tables, orders: Orders, cursors: Cursors, parking: Parking) -> None:
         self._tables = tables
@@ -63,7 +59,7 @@ class Subscribing:
         self._asking: dict[int, SubscribeRequested] = {}
         self.opening: dict[tuple[int, str, str], Subscription] = {}
         """New subscriptions on their way to the journal; they are in no table before they are there."""
-        self._kept = Kept(tables, self.opening)
+        self.kept = Kept(tables, self.opening)
         self._cursors = cursors
         self.feeding = Feeding(orders, cursors, parking, tables.limits)
         self.flows = self.feeding.flows
@@ -166,7 +162,7 @@ class Subscribing:
             raise Refused(
                 "too-many-subscriptions", f"stream {stream.name!r} has {count} subscriptions, its limit: remove one"
             )
-        self._kept.take(next_owner(event.principal, ""), 1, size_of_filter(event.filter or EVERYTHING))
+        self.kept.take(next_owner(event.principal, ""), 1, size_of_filter(event.filter or EVERYTHING))
 
     def _take_over(
         self, event: SubscribeRequested, stream: Stream, wanted: Wanted, known: Subscription, now: Now
@@ -204,7 +200,7 @@ class Subscribing:
         """Raise `Refused` where what the owner keeps would be too much with this filter."""
         is_another = owner != known.owner
         before = 0 if is_another else size_of_filter(known.filter)
-        self._kept.take(owner, int(is_another), max(0, size_of_filter(wanted.filter) - before))
+        self.kept.take(owner, int(is_another), max(0, size_of_filter(wanted.filter) - before))
 
     def _seek_again(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, now: Now) -> None:
         """It has waited for something that is over now."""
@@ -347,63 +343,7 @@ class Subscribing:
             flow.is_congested = is_congested
             self.feeding.pump(flow, now)
 
-    # ── filter, leave ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def change_filter(self, event: FilterChangeRequested, now: Now) -> None:
-        """Another filter from the next unexamined sequence on; journaled first where the subscription is durable."""
-        flow = self.flows.get(event.session)
-        if flow is None:
-            self._orders.refuse(event.session, "not-subscribed", "subscribe before changing the filter")
-            return
-        wanted = wanted_by(event.filter)
-        self.feeding.check_terms(flow.payer, wanted)
-        if flow.subscription is not None:
-            if wanted.filter != flow.subscription.filter:
-                # The one before may have to be kept as well.
-                self._kept.take(flow.subscription.owner, 0, size_of_filter(wanted.filter))
-            store = partial(self._store_filter, flow, flow.subscription, wanted, event.position)
-            self.in_turn(flow.subscription, store, now)
-            return
-        if len(flow.later) >= FILTERS_MAX:
-            self._refuse_filter(flow)
-            return
-        sequence = _behind(flow, event.position)
-        self.feeding.refilter(flow, sequence, wanted)
-        self._orders.say(ConfirmFilter(event.session, sequence))
-        self.feeding.pump(flow, now)
-
-    def _store_filter(self, flow: Flow, subscription: Subscription, wanted: Wanted, position: int, now: Now) -> None:
-        if self.flows.get(flow.session) is not flow:
-            return
-        sequence = max(subscription.unexamined, _behind(flow, position))
-        fact = subscription.refiltered(wanted.filter, sequence)
-        if len(fact.before) > FILTERS_MAX:
-            self._refuse_filter(flow)
-        else:
-            self.change(subscription, fact, _FilterChanged(self, flow, subscription, wanted, sequence, fact), now)
-
-    def _refuse_filter(self, flow: Flow) -> None:
-        message = (
-            f"{FILTERS_MAX} earlier filters still count for what was not settled, or not received: settle or receive"
-            " that before changing the filter again"
-        )
-        self._orders.refuse(flow.session, "too-many-filters", message, is_final=False)
-
-    def filter_changed(self, change: _FilterChanged, now: Now) -> None:
-        """The new filter is in the journal; it counts, whether or not its owner is still there."""
-        flow = change.flow
-        change.subscription.refilter(change.fact)
-        self.feeding.refilter(flow, change.position, change.wanted)
-        if self.flows.get(flow.session) is flow:
-            self._orders.say(ConfirmFilter(flow.session, change.position))
-        self.go_on(change.subscription, now)
-
-    def filter_failed(self, change: _FilterChanged, code: str, reason: str, now: Now) -> None:
-        """The new filter could not be journaled: the flow goes on under the one that it has."""
-        if self.flows.get(change.flow.session) is change.flow:
-            message = f"the node could not store the filter ({reason}): the earlier filter stays; try again later"
-            self._orders.refuse(change.flow.session, code, message, is_final=False)
-        self.go_on(change.subscription, now)
+    # ── leave ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _asks(self, event: SubscribeRequested) -> bool:
         """Whether nobody has closed its session meanwhile, and perhaps opened it anew."""
@@ -441,11 +381,6 @@ class Subscribing:
             self._cursors.forget(subscription)
 
 
-def _behind(flow: Flow, position: int) -> int:
-    """The first sequence behind all that the flow has examined, and that its subscriber has taken over any link."""
-    return max(flow.unexamined, min(position, flow.stream.head_durable + 1))
-
-
 def _fenced(subscription: Subscription) -> str:
     return (
         f"another owner has taken over subscription {subscription.subscriber}/{subscription.name}: this one must stop"
@@ -480,19 +415,3 @@ class _Opened:
 
     def fail(self, code: str, reason: str, now: Now) -> None:
         self.subscribing.open_failed(self, code, reason, now)
-
-
-@dataclass(slots=True)
-class _FilterChanged:
-    subscribing: Subscribing
-    flow: Flow
-    subscription: Subscription
-    wanted: Wanted
-    position: int
-    fact: SubscriptionOpened
-
-    def become_durable(self, durability: Durability, now: Now) -> None:
-        self.subscribing.filter_changed(self, now)
-
-    def fail(self, code: str, reason: str, now: Now) -> None:
-        self.subscribing.filter_failed(self, code, reason, now)
