@@ -48,7 +48,7 @@ def test_bad_greetings_while_nobody_reads_the_log_cost_the_neighbour_nothing(
     count = 5000 if is_full else 150
     with unwritable("unread pipe") as descriptor:
         process = served.spawn(descriptor)
-        connect(served.address, timeout_s=20).close()
+        connect(served.address, timeout_s=20, refused_s=20).close()
         with neighbour(served.address) as felt:
             greet_badly(served.port, count)
         assert felt.trips_ms

@@ -23,7 +23,7 @@ def test_a_plan_is_printed_and_nothing_is_run(tmp_path: Path, capsys: pytest.Cap
     assert run(veredus, [*arguments, str(tmp_path / "none")]) == Exit.OK
     said = capsys.readouterr().out
     plan = draw(4, 20, ("kill", "flip"), page_count=2, topic_count=2)
-    assert said.startswith(f"seed 4, 20 s, {len(plan.strikes)} strikes\n")
+    assert said.startswith(f"seed 4, 20 s, {len(plan.strikes)} faults\n")
     assert all(f"  {strike}\n" in said for strike in plan.strikes)
     assert all(member.name in said for member in plan.members)
     assert not (tmp_path / "none").exists()

@@ -330,7 +330,7 @@ def test_a_principal_has_no_more_connections_than_it_may(narrow: ServedNode) -> 
     with pytest.raises(AssertionError, match="too-many-connections"):
         Client("127.0.0.1", narrow.port)
     held.pop().close()
-    with veredus.connect(narrow.address, timeout_s=20) as node:
+    with veredus.connect(narrow.address, timeout_s=20, refused_s=20) as node:
         node.streams.list()
     for client in held:
         client.close()

@@ -47,7 +47,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedNode]:
 @pytest.fixture(autouse=True)
 def other(served: ServedNode) -> Iterator[None]:
     """A well-behaved peer at the same door, which is served before and after."""
-    with veredus.connect(served.address, timeout_s=20) as node:
+    with veredus.connect(served.address, timeout_s=20, refused_s=20) as node:
         node.streams.create("shared")
         latest = int(node.streams.show("shared")["head"])
     client = over_zeromq(served.setting("LISTEN_ZEROMQ"))
@@ -65,7 +65,7 @@ def other(served: ServedNode) -> Iterator[None]:
     client.detach()
     assert client.hear() == Said(Client.DETACH_OK)
     client.close()
-    with veredus.connect(served.address, timeout_s=20) as node, node.subscribe("shared", until=latest + 1) as shared:
+    with veredus.connect(served.address, timeout_s=20, refused_s=20) as node, node.subscribe("shared", until=latest + 1) as shared:
         assert {publication.body for publication in shared} == {b"before", b"after"}, "and nothing of the others'"
         assert "hidden" not in [stream["name"] for stream in node.streams.list()]
 

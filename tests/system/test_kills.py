@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 PUBLISHER = """
 import sys, veredus
 address, count = sys.argv[1], int(sys.argv[2])
-with veredus.connect(address) as node:
+with veredus.connect(address, timeout_s=30, refused_s=30) as node:
     publisher = node.publisher("orders", source="till")
     for number in range(publisher.last_number + 1, count + 1):
         publisher.publish(f"till.{number % 7}", str(number).encode())
@@ -93,7 +93,7 @@ def test_a_clean_stop_is_told_to_the_peers_and_the_next_start_is_clean(served: S
 
 
 def _bodies(address: str, count: int) -> list[int]:
-    with connect(address) as node, node.subscribe("orders", until=count + 1) as subscription:
+    with connect(address, timeout_s=30, refused_s=30) as node, node.subscribe("orders", until=count + 1) as subscription:
         return [int(publication.body) for publication in subscription]
 
 

@@ -76,7 +76,7 @@ def test_a_node_whose_log_takes_no_line_serves_and_heeds_sigterm(tmp_path: Path,
     with unwritable(kind) as descriptor:
         try:
             process = served.spawn(descriptor)
-            with connect(served.address, timeout_s=20) as node:
+            with connect(served.address, timeout_s=20, refused_s=20) as node:
                 greet_badly(served.port, 30)
                 with node.publisher("s", source="p") as publisher:
                     publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
@@ -93,7 +93,7 @@ def test_a_node_that_fails_says_so_by_its_code_also_where_its_log_is_full(tmp_pa
     with unwritable("full disk") as descriptor:
         try:
             process = served.spawn(descriptor)
-            node = connect(served.address, timeout_s=20)
+            node = connect(served.address, timeout_s=20, refused_s=20)
             publisher = node.publisher("s", source="p")
             publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
             switch.write_text("sync")

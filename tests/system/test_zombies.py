@@ -37,7 +37,7 @@ def test_an_old_run_that_commits_after_a_newer_one_began_is_fenced_though_the_no
         old = old_node.sink("job").open_run()
         stage = staged(old, [b"old"])
         restarted(served)
-        with veredus.connect(served.address, timeout_s=20) as new_node:
+        with veredus.connect(served.address, timeout_s=20, refused_s=20) as new_node:
             with new_node.sink("job").open_run() as new:
                 restarted(served)
                 with pytest.raises(veredus.Fenced):
@@ -50,7 +50,7 @@ def test_an_old_run_that_commits_after_a_newer_one_began_is_fenced_though_the_no
 
 @pytest.mark.parametrize("ask", ["commit", "stage"])
 def test_an_old_run_over_a_link_that_lives_is_fenced_when_it_asks_for_anything(served: ServedNode, ask: str) -> None:
-    with served.start() as old_node, veredus.connect(served.address, timeout_s=20) as new_node:
+    with served.start() as old_node, veredus.connect(served.address, timeout_s=20, refused_s=20) as new_node:
         old_node.streams.create("target")
         old = old_node.sink("job").open_run()
         stage = staged(old, [b"old"])
