@@ -343,7 +343,7 @@ def test_a_newer_owner_takes_over_where_the_older_settled_and_the_older_is_fence
     before = len(rig.pushed(5))
     rig.publish(rig.attach(1), 7)
     assert len(rig.pushed(5)) == before
-    assert rig.settle(5, (1, 6))[0].code == "not-durable"
+    assert rig.settle(5, (1, 6))[0].code == "not-subscribed"
 
 
 def test_of_two_owners_that_ask_at_once_the_first_is_pushed_nothing_and_fenced() -> None:

@@ -312,8 +312,12 @@ class Subscribing:
     def settle(self, event: SettleRequested, now: Now) -> None:
         """Settle what a session was pushed; feed it again if it waited for that."""
         flow = self.flows.get(event.session)
-        subscription = None if flow is None else flow.subscription
-        if flow is None or subscription is None:
+        if flow is None:
+            message = "this subscription has ended: subscribe again, and settle what comes again"
+            self._orders.refuse(event.session, "not-subscribed", message, is_final=False)
+            return
+        subscription = flow.subscription
+        if subscription is None:
             self._orders.refuse(event.session, "not-durable", "only a durable subscription can settle", is_final=False)
             return
         was_full = subscription.ledger.is_full
