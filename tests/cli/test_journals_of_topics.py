@@ -55,6 +55,11 @@ def killed(directory: Path, to: Path) -> Path:
     return to
 
 
+def contents(directory: Path) -> dict[str, bytes]:
+    """All that nobody could make anew: an index that a kill has cut off is made again from its segment."""
+    return {file.name: file.read_bytes() for file in directory.iterdir() if file.suffix != ".index"}
+
+
 def facts(journal: Journal, directory: Path, *options: str) -> list[dict[str, object]]:
     """What `dump` says of each fact."""
     dumped = journal("dump", directory, *options, "-o", "jsonl")
@@ -200,13 +205,13 @@ def test_a_node_will_not_start_on_what_a_client_remembers_and_changes_nothing_of
         for when in ("before a checkpoint", "behind one"):
             alice.put("t", b"1")
             directory = killed(tmp_path / "client_alice", tmp_path / when)
-            before = {file.name: file.read_bytes() for file in directory.iterdir()}
+            before = contents(directory)
             assert (CHECKPOINT_NAME in before) == (when == "behind one")
             with pytest.raises(Refused, match=r"holds no streams.*clients of topics") as raised:
                 embedded(directory)
             assert raised.value.code == "wrong-journal"
             (directory / "lock").unlink()
-            assert {file.name: file.read_bytes() for file in directory.iterdir()} == before
+            assert contents(directory) == before
             for _ in range(16):
                 alice.put("t", BODY)
 
