@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from fuzz import batch, filters, frames_v1, frames_v2, links, topics, zmtp
+from fuzz import batch, datagrams, filters, frames_v1, frames_v2, links, mechanisms, topics, zmtp
 from fuzz.driver import run
 
 TARGETS = {
@@ -14,6 +14,8 @@ TARGETS = {
     "batch": batch,
     "links": links,
     "zmtp": zmtp,
+    "mechanisms": mechanisms,
+    "datagrams": datagrams,
     "topics": topics,
     "filters": filters,
 }

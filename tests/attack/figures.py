@@ -9,7 +9,7 @@ BEGIN, END = "<!-- figures: made by make attack -->", "<!-- end of figures -->"
 HEAD = "| attack | what was measured | value | bound |\n|---|---|---|---|\n"
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Figure:
     """One measured value of one attack, as a row of the page."""
 
@@ -35,8 +35,10 @@ class Figures:
         self.rows.append(Figure(attack, what, f"{value:,.4g} {unit}".strip(), bound))
 
     def write(self, page: Path) -> None:
-        """Put the table of these figures in the place of the one that the page has."""
+        """Put these figures into the page's table; the rows of attacks that were not made now stay."""
         before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-        _, _, after = rest.partition(END)
-        table = HEAD + "".join(figure.row for figure in sorted(self.rows))
+        kept, _, after = rest.partition(END)
+        made = {figure.attack for figure in self.rows}
+        stay = [row + "\n" for row in kept.splitlines()[3:] if row.split("|")[1].strip() not in made]
+        table = HEAD + "".join(sorted([*stay, *(figure.row for figure in self.rows)]))
         page.write_text(f"{before}{BEGIN}\n{table}{END}{after}", encoding="utf-8")

@@ -9,14 +9,15 @@ from tests.attack.neighbour import Felt, neighbour, resident_size, resident_size
 from tests.system.serving import ServedNode
 
 
-def test_figures_take_the_place_of_those_that_a_page_had(tmp_path: Path) -> None:
+def test_figures_take_the_place_of_those_that_a_page_had_of_the_same_attacks(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"Before.\n\n{BEGIN}\n| old |\n{END}\n\nAfter.\n")
+    before = "| another | stays | 3 | |\n| first | old | 7 | |\n"
+    page.write_text(f"Before.\n\n{BEGIN}\n| attack |\n|---|\n{before}{END}\n\nAfter.\n")
     figures = Figures()
     figures.record("second", "memory", 2.5, "MiB", "at most 3 MiB")
     figures.record("first", "p99", 1234.5, "ms")
     figures.write(page)
-    table = "| first | p99 | 1,234 ms |  |\n| second | memory | 2.5 MiB | at most 3 MiB |\n"
+    table = "| another | stays | 3 | |\n| first | p99 | 1,234 ms |  |\n| second | memory | 2.5 MiB | at most 3 MiB |\n"
     said = page.read_text()
     assert said.startswith("Before.\n\n")
     assert said.endswith(f"{END}\n\nAfter.\n")

@@ -65,7 +65,10 @@ def other(served: ServedNode) -> Iterator[None]:
     client.detach()
     assert client.hear() == Said(Client.DETACH_OK)
     client.close()
-    with veredus.connect(served.address, timeout_s=20, refused_s=20) as node, node.subscribe("shared", until=latest + 1) as shared:
+    with (
+        veredus.connect(served.address, timeout_s=20, refused_s=20) as node,
+        node.subscribe("shared", until=latest + 1) as shared,
+    ):
         assert {publication.body for publication in shared} == {b"before", b"after"}, "and nothing of the others'"
         assert "hidden" not in [stream["name"] for stream in node.streams.list()]
 

@@ -93,7 +93,10 @@ def test_a_clean_stop_is_told_to_the_peers_and_the_next_start_is_clean(served: S
 
 
 def _bodies(address: str, count: int) -> list[int]:
-    with connect(address, timeout_s=30, refused_s=30) as node, node.subscribe("orders", until=count + 1) as subscription:
+    with (
+        connect(address, timeout_s=30, refused_s=30) as node,
+        node.subscribe("orders", until=count + 1) as subscription,
+    ):
         return [int(publication.body) for publication in subscription]
 
 
