@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
@@ -95,7 +96,7 @@ class Refiltering:
 
     def _refuse(self, flow: Flow, refused: Refused) -> None:
         """Its details say that this is about a filter: a settlement may be refused at the same time."""
-        details = {**refused.details, "filter": True}
+        details: dict[str, Any] = {**refused.details, "filter": True}
         self._orders.refuse(flow.session, refused.code, refused.message, is_final=False, **details)
 
 
