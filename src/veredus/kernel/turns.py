@@ -74,6 +74,10 @@ class Turns(Generic[Payer, Item]):
             if not items:
                 del self._waiting[payer]
 
+    def acquit(self, payer: Payer) -> None:
+        """The payer is gone, and nothing of it waits: what it owes is forgotten."""
+        self._owed.pop(payer, None)
+
     def due(self, now: Now) -> list[Item]:
         """The items whose turn it is, taken out: one of each payer that has not had its share."""
         ready = [payer for payer in self._waiting if self.has_share(payer, now)]

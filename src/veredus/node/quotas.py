@@ -45,14 +45,22 @@ class Quota:
         """How many principals have used up their quota, and wait."""
         return len(self._waiting)
 
-    def spend(self, principal: str, link: int, size: int, now: Now) -> bool:
-        """The principal has used `size` octets on a link; whether that link is to wait from now on."""
-        if not self._rate or not principal:
-            return False
+    def use(self, principal: str, size: int, now: Now) -> None:
+        """The principal has used `size` octets."""
+        if not self._rate or not principal or not size:
+            return
         until_ns = max(self._ahead_to_ns.get(principal, 0), now.monotonic_ns) + size * SECOND_NS // self._rate
         self._ahead_to_ns[principal] = until_ns
-        self._timers.set(principal, until_ns - BURST_NS if until_ns - now.monotonic_ns > BURST_NS else until_ns)
-        if until_ns - now.monotonic_ns <= BURST_NS:
+        self._timers.set(principal, until_ns - BURST_NS if self.is_over(principal, now) else until_ns)
+
+    def is_over(self, principal: str, now: Now) -> bool:
+        """Whether the principal has used up its quota, and is to wait."""
+        return self._ahead_to_ns.get(principal, 0) - now.monotonic_ns > BURST_NS
+
+    def spend(self, principal: str, link: int, size: int, now: Now) -> bool:
+        """The principal has used `size` octets on a link; whether that link is to wait from now on."""
+        self.use(principal, size, now)
+        if not self.is_over(principal, now):
             return False
         waiting = self._waiting.setdefault(principal, {})
         is_new = link not in waiting

@@ -245,7 +245,12 @@ class Node:
         gate = TopicsGate(
             self.settings, self._askers, lambda: self._renewal.tokens, lambda: self._renewal.access.unproven
         )
-        sockets = TopicsSockets(topics.listen, size_max, self.host.post, closed, limits, self._arrivals, gate)
+        assert self._doors is not None
+        accounts = limits.accounts(self.engine.connections, self.engine.quotas)
+        sockets = TopicsSockets(
+            topics.listen, size_max, self.host.post, closed, limits, self._arrivals, gate, accounts,
+            self._doors.unwritten,
+        )  # fmt: skip
         self._topics = sockets
         self.addresses["topics"] = sockets.address
         sockets.number = self.host.open_link(sockets, TOPICS_DOOR, topics.id or sockets.address)
@@ -466,8 +471,8 @@ class Node:
         if self._arrivals is not None:
             yield from admission_readings(self._arrivals.admission)
         if self._doors is not None:
-            yield Reading("veredus_unwritten_bytes", self._doors.sending.size)
-            yield Reading("veredus_unwritten_abandoned", self._doors.sending.abandoned_count)
+            yield Reading("veredus_unwritten_bytes", self._doors.unwritten.budget.size)
+            yield Reading("veredus_unwritten_abandoned", self._doors.unwritten.budget.abandoned_count)
         group = self._group
         yield Reading("veredus_datagrams_sent", 0 if group is None else group.sent_count)
         yield Reading("veredus_datagrams_dropped", 0 if group is None else group.dropped_count)

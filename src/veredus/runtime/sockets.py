@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import time
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -15,15 +14,14 @@ from veredus.kernel.effects import Note
 from veredus.kernel.events import LinkCongested, LinkDrained, LinkTaking
 from veredus.kernel.octets import Octets
 from veredus.node.backlog import READ_SIZE_MAX
-from veredus.node.sending import SendBudget, SendLimits, Waiting
+from veredus.node.sending import SendLimits, Waiting
 
 from .certificates import COMMON_NAME, Certificate, certificate_of
 from .host import Host
 from .listeners import Arrivals, Listener, Peer, Place, bind_tcp, bind_unix, tcp_peer_of, unix_peer_of
 from .taking import Taking
+from .unwritten import Unwritten
 
-LOOK_S = 0.5
-"""How often it is looked who has taken what was sent."""
 _LOOKS = 8
 """How often within `silence_max` it is looked at least who is slow to take it."""
 LINGER_S = 5.0
@@ -92,7 +90,7 @@ class StreamLink(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.set_congested_size(self._doors.sending.link_size_max)
+        self.set_congested_size(self._doors.unwritten.budget.link_size_max)
         self.certificate = certificate_of(transport.get_extra_info("ssl_object"), self._doors.principal_from())
         principal = (self.certificate.principal if self.certificate else "") or self._peer.principal
         listener, address, name, _ = self._peer
@@ -210,40 +208,31 @@ class StreamDoors:
         self.host = host
         self.read_size_of = read_size_of
         self.arrivals = arrivals
-        self.sending = SendBudget(limits)
+        self.unwritten = Unwritten(arrivals.loop, limits)
         self.memory = ReadMemory()
         self.principal_from: Callable[[], str] = lambda: COMMON_NAME
         """What in a certificate names its principal."""
-        self._watched: dict[StreamLink, None] = {}
-        """To which something waits to be written."""
         self._written: dict[StreamLink, None] = {}
         """To which something was written that their peers may not have taken."""
-        self._timer: asyncio.TimerHandle | None = arrivals.loop.call_later(LOOK_S, self._look)
         self._slow_s = limits.silence_max_ns / _LOOKS / 1e9
         self._slow_timer: asyncio.TimerHandle | None = arrivals.loop.call_later(self._slow_s, self._look_for_slow)
 
     def close(self) -> None:
         """Look after what is unwritten no more."""
-        for timer in (self._timer, self._slow_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._slow_timer = None
+        self.unwritten.close()
+        if self._slow_timer is not None:
+            self._slow_timer.cancel()
+        self._slow_timer = None
 
     def wrote(self, link: StreamLink, waits: bool) -> None:
         """Something was written to the link; whether some of it `waits`."""
         self._written[link] = None
         if waits:
-            self.watch(link)
-
-    def watch(self, link: StreamLink) -> None:
-        """Something waits to be written to the link."""
-        self._watched[link] = None
-        if link.congested_size != self.sending.link_size_max:
-            link.set_congested_size(self.sending.link_size_max)
+            self.unwritten.watch(link)
 
     def forget(self, link: StreamLink) -> None:
         """The link is gone."""
-        self._watched.pop(link, None)
+        self.unwritten.forget(link)
         self._written.pop(link, None)
 
     def _look_for_slow(self) -> None:
@@ -251,22 +240,6 @@ class StreamDoors:
         for link in list(self._written):
             if not link.look():
                 del self._written[link]
-
-    def _look(self) -> None:
-        self._timer = self.arrivals.loop.call_later(LOOK_S, self._look)
-        by_number = {}
-        found = []
-        for link in list(self._watched):
-            waiting = link.waiting
-            if waiting.size:
-                by_number[waiting.link] = link
-                found.append(waiting)
-            else:
-                del self._watched[link]
-        for order in self.sending.look(found, time.monotonic_ns()):
-            by_number[order.link].abort()
-        for link in by_number.values():
-            self.watch(link)
 
     async def listen_tcp(self, name: str, address: str, principal: str, tls: ssl.SSLContext | None = None) -> Listener:
         """Listen on `host:port` as `name`; a peer that its transport does not prove is `principal`.

@@ -56,6 +56,11 @@ class TopicsGate:
         """Whether we prove who we are where we come: then we say for whom we ask, too."""
         return bool(self._token or self._own_keys)
 
+    @property
+    def unproven(self) -> str:
+        """Which principal somebody is who proves nothing, "" where that is nobody."""
+        return self._unproven()
+
     def is_member(self, principal: str) -> bool:
         """Whether whoever proved to be `principal`, "" for nobody, is trusted as a proxy or a server."""
         return principal in self._members if principal else not self._members

@@ -50,7 +50,10 @@ class TopicsProxy:
         self._askers = Askers(self._loop, lambda: tokens)
         self._gate = None if node is None else TopicsGate(node, self._askers, lambda: tokens)
         size_max = message_size_max(settings.body_size_max)
-        self._sockets = TopicsSockets(address, size_max, self._tell, limits=limits, gate=self._gate)
+        self._accounts = (limits or TopicsLimits()).accounts()
+        self._sockets = TopicsSockets(
+            address, size_max, self._tell, limits=limits, gate=self._gate, accounts=self._accounts
+        )
         self.address = self._sockets.address
         self.engine = Proxy(settings if settings.proxy_id else replace(settings, proxy_id=self.address))
 
@@ -94,6 +97,8 @@ class TopicsProxy:
 
     def _tell_held_back(self) -> None:
         say_held_back()
+        # Who has paid for what it used is forgotten.
+        self._accounts.quotas.rested(Now(time.monotonic_ns(), time.time_ns()))
         fault = "" if self._gate is None else self._gate.fault()
         if fault:
             self._log.error("tokens-not-read", reason=fault)

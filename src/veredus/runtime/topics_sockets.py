@@ -6,7 +6,8 @@
 Whoever asks may be a REQ, as the page has it, or anything that sends an envelope and takes it back. A DEALER takes
 nothing while the other is not connected: what nobody waits for any more is not said when it comes back. Both are played
 by the engine of ZMTP, so what a peer may send is bounded before memory is taken for it; what all who ask have begun to
-send is bounded together, with shares by principal, or else by address.
+send is bounded together, with shares by principal, or else by address. Who asks for much leaves room for others: see
+`veredus.node.accounts`.
 
 A proxy that has proved who it is says for whom it asks, in a frame of the envelope: token, "for PRINCIPAL", "". What is
 no member there may not say that; a server from the page returns it like the rest of the envelope.
@@ -21,11 +22,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets
 from veredus.node import receiving
+from veredus.node.accounts import Accounts, InHand
 from veredus.node.admission import AdmissionLimits, limits_within
+from veredus.node.backlog import READ_SIZE_MAX, Backlog
+from veredus.node.connections import Connections, Payer
+from veredus.node.pacing import Pacing
+from veredus.node.quotas import Quotas
 from veredus.node.receiving import DEFAULT_LIMITS, ReceiveBudget, ReceiveLimits
+from veredus.node.sending import SendLimits
 from veredus.node.settings import NodeSettings
 from veredus.node.specs import split_address
 from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
@@ -39,6 +47,7 @@ from .hearing import once_read
 from .listeners import NO_DESCRIPTOR, Arrivals, Listener, Peer, Place, bind_tcp_nowait, tcp_peer_of
 from .logs import Logger
 from .topics_gate import TopicsGate
+from .unwritten import Unwritten
 from .zmtp_links import Links, MessageLink
 
 ENVELOPE_SIZE_MAX = 4096
@@ -47,6 +56,8 @@ PARTS_MAX = 1100
 LISTENER = "topics"
 FOR = b"for "
 """Begins the frame of an envelope that says for whom something is asked."""
+_OWN = (b"PERIODIC ", b"MERGE ", b"TRANSFER ")
+"""What members say of themselves: the service does not go on without it, so it takes nobody's share."""
 _TOKEN_SIZE = 8
 _RECONNECT_S = 0.1
 _REST_S = 1.0
@@ -60,8 +71,21 @@ class TopicsLimits(NamedTuple):
 
     admission: AdmissionLimits = limits_within(10_000, 10_000, 2_500, 2_500, 5 * _SECOND_NS)
     timing: Timing = Timing(5 * _SECOND_NS, 10 * _SECOND_NS, 30 * _SECOND_NS)
-    send_buffer_size_max: int = 4 << 20
+    send: SendLimits = SendLimits()
     receive: ReceiveLimits = DEFAULT_LIMITS
+    requests_max: int = 10_000
+    connections_per_principal_max: int = 2_000
+    rates_max: tuple[int, int] = (0, 0)
+    """Bytes a second of each principal, in and out; 0 for no bound."""
+
+    def accounts(self, connections: Connections | None = None, quotas: Quotas | None = None) -> Accounts:
+        """Accounts with these limits; connections and quotas may be a node's."""
+        return Accounts(
+            connections or Connections(self.connections_per_principal_max),
+            quotas or Quotas(*self.rates_max, Pacing()),
+            self.requests_max,
+            self.receive.size_max,
+        )
 
 
 def topics_limits_of(settings: NodeSettings, admission: AdmissionLimits) -> TopicsLimits:
@@ -69,7 +93,11 @@ def topics_limits_of(settings: NodeSettings, admission: AdmissionLimits) -> Topi
     limits = settings.limits
     timing = Timing(limits.greeting_timeout_ns, limits.heartbeat_interval_ns, limits.silence_max_ns)
     receive = ReceiveLimits(limits.receive_size_max, limits.frame_timeout_ns)
-    return TopicsLimits(admission, timing, limits.send_buffer_size_max, receive)
+    send = SendLimits(limits.send_size_max, limits.send_buffer_size_max, limits.silence_max_ns)
+    # Half of all places at most, so that no principal keeps the others out where files are few.
+    per_principal_max = min(limits.connections_per_principal_max, max(1, admission.count_max // 2))
+    rates_max = limits.received_per_principal_max, limits.sent_per_principal_max
+    return TopicsLimits(admission, timing, send, receive, settings.topics.requests_max, per_principal_max, rates_max)
 
 
 @dataclass(eq=False, slots=True)
@@ -77,6 +105,7 @@ class _Front:
     """One who asks."""
 
     number: int
+    """The link's."""
     address: str
     principal: str = ""
     """Who it has proved to be, "" for nobody."""
@@ -84,7 +113,20 @@ class _Front:
     @property
     def origin(self) -> bytes:
         """What tells it from the others."""
-        return self.number.to_bytes(_TOKEN_SIZE)
+        return (-self.number).to_bytes(_TOKEN_SIZE)
+
+    @property
+    def payer(self) -> Payer:
+        """Who pays for what comes by it."""
+        return self.principal or self.number
+
+
+class _Waiting(NamedTuple):
+    """Who asked, the envelope of the question, and what is counted of it, None for nothing."""
+
+    link: MessageLink
+    envelope: Sequence[Octets]
+    counted: InHand | None
 
 
 @dataclass(eq=False, slots=True)
@@ -109,11 +151,13 @@ class TopicsSockets:
         limits: TopicsLimits | None = None,
         arrivals: Arrivals | None = None,
         gate: TopicsGate | None = None,
+        accounts: Accounts | None = None,
+        unwritten: Unwritten | None = None,
     ) -> None:
         """Listen at `address` ("127.0.0.1:5551"; port 0 takes any), and `tell` what comes.
 
-        Connections are counted by `arrivals`, or by `limits` alone. Without a `gate` nobody proves who he is. Raises
-        `Unavailable("port-in-use")`.
+        Connections are counted by `arrivals`, what is asked by `accounts`, and what waits to be written by `unwritten`,
+        or all by `limits` alone. Without a `gate` nobody proves who he is. Raises `Unavailable("port-in-use")`.
         """
         self.number = 0
         """The link that this is to a node."""
@@ -127,19 +171,22 @@ class TopicsSockets:
         self._is_closed = False
         sockets = bind_tcp_nowait(address, "topics.listen")
         self._own_arrivals = Arrivals(self._loop, limits.admission) if arrivals is None else None
-        self._links = Links(limits.send_buffer_size_max)
+        self._is_alone = unwritten is None
+        self.unwritten = Unwritten(self._loop, limits.send) if unwritten is None else unwritten
+        self._accounts = accounts or limits.accounts()
+        self._links = Links(self.unwritten)
         self._fronts: dict[MessageLink, _Front] = {}
         self._front_links: dict[int, MessageLink] = {}
         """By the number of who asks."""
         self.receiving = ReceiveBudget(limits.receive)
+        self._backlog = Backlog(limits.receive.size_max // 4, limits.receive.size_max)
         self._looking = self._loop.call_later(_LOOK_S, self._look)
         self._backs: dict[str, _Back | None] = {}
         """By address; None where it is none."""
         self._back_links: dict[MessageLink, _Back] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting: dict[int, tuple[MessageLink, Sequence[Octets]]] = {}
-        """Who asked, and the envelope of the question."""
-        self._last_peer = self._last_front = 0
+        self._waiting: dict[int, _Waiting] = {}
+        self._last_peer = 0
         self._is_paused = False
         counted = arrivals or self._own_arrivals
         assert counted is not None
@@ -155,6 +202,8 @@ class TopicsSockets:
         self._listener.close()
         if self._own_arrivals is not None:
             self._own_arrivals.close()
+        if self._is_alone:
+            self.unwritten.close()
         for task in self._tasks:
             task.cancel()
         self._links.close()
@@ -163,7 +212,9 @@ class TopicsSockets:
     def carry_out(self, order: Answer | Ask | Meet) -> None:
         """Do what the engine ordered."""
         if isinstance(order, Answer):
-            link, envelope = self._waiting.pop(order.peer)
+            link, envelope, counted = self._waiting.pop(order.peer)
+            if counted is not None:
+                self._accounts.answer(counted, len(order.data), _now())
             link.send((*envelope, order.data))
         elif isinstance(order, Ask):
             back = self._meet(order.address)
@@ -211,8 +262,12 @@ class TopicsSockets:
         def take(known: Known) -> None:
             if known.principal is None:
                 link.fail(PeerFault(known.code, known.reason))
+                return
+            admitted = self._accounts.admit(front.number, front.address, known.principal)
+            if admitted.principal is None:
+                link.fail(PeerFault(admitted.code, admitted.reason))
             else:
-                front.principal = known.principal
+                front.principal = admitted.principal
                 link.admit()
 
         self._gate.judge(front.number, shown, front.address, take, lambda: link in self._fronts)
@@ -222,10 +277,22 @@ class TopicsSockets:
         front = self._fronts.get(link)
         if front is None:
             return
+        who = front.principal or front.address
+        self._backlog.note(front.number, who, link.unread_size)
         unfinished = link.unfinished
         if unfinished.frame_size or front.number in self.receiving:
-            who, now_ns = front.principal or front.address, time.monotonic_ns()
+            now_ns = time.monotonic_ns()
             self._budget(self.receiving.note(front.number, who, bool(front.principal), unfinished, now_ns))
+
+    def payer_of(self, link: MessageLink) -> Payer:
+        """A principal, or a connection that has proved nothing; whom we ask pays for itself."""
+        front = self._fronts.get(link)
+        return link.number if front is None else front.payer
+
+    def read_size_of(self, link: MessageLink) -> int:
+        """Less, the more of its principal's waits."""
+        front = self._fronts.get(link)
+        return READ_SIZE_MAX if front is None else self._backlog.read_size(front.principal or front.address)
 
     def lost(self, link: MessageLink, reason: str) -> None:
         """A connection is gone; to whom we ask another is made."""
@@ -234,6 +301,8 @@ class TopicsSockets:
             del self._front_links[front.number]
             if self._gate is not None:
                 self._gate.forget(front.number)
+            self._accounts.forget(front.number)
+            self._backlog.note(front.number, "", 0)
             self._budget(self.receiving.forget(front.number, time.monotonic_ns()))
             if link.wire.fault is not None:
                 self._log.warning("topics-peer-let-go", reason=reason)
@@ -254,9 +323,8 @@ class TopicsSockets:
     def _open_front(self, peer: Peer, place: Place) -> MessageLink:
         mechanisms = _null(b"ROUTER", True) if self._gate is None else self._gate.mechanisms()
         link = MessageLink(self._links, self._wire(mechanisms, True), self, place)
-        self._last_front += 1
-        self._fronts[link] = _Front(self._last_front, peer.address)
-        self._front_links[self._last_front] = link
+        self._fronts[link] = _Front(link.number, peer.address)
+        self._front_links[link.number] = link
         link.hold(self._is_paused)
         return link
 
@@ -295,12 +363,24 @@ class TopicsSockets:
             self._log.warning("envelope-too-large", sizes=[len(part) for part in envelope[:8]], count=len(envelope))
             return
         self._last_peer += 1
-        self._waiting[self._last_peer] = link, envelope
-        principal = front.principal
+        principal, data = front.principal, bytes(parts[-1])
         is_member = self._gate is None or self._gate.is_member(principal)
         speaks_for = _spoken_for(envelope) if principal else ""
-        asked = Asked(self._last_peer, bytes(parts[-1]), self.number, front.origin, principal, speaks_for, is_member)
+        who = (is_member and speaks_for) or principal
+        counted, why_not = None, ""
+        if not (is_member and data.startswith(_OWN)):
+            counted, why_not = self._count(who or front.number, who, len(data))
+        self._waiting[self._last_peer] = _Waiting(link, envelope, counted)
+        asked = Asked(self._last_peer, data, self.number, front.origin, principal, speaks_for, is_member, why_not)
         self._tell(asked)
+
+    def _count(self, payer: Payer, principal: str, size: int) -> tuple[InHand | None, str]:
+        """Count a request, or say why it is not taken."""
+        now, accounts = _now(), self._accounts
+        if not principal and accounts.has_quotas and self._gate is not None:
+            principal = self._gate.unproven
+        why_not = accounts.why_not(payer, principal, size, now)
+        return (None, why_not) if why_not else (accounts.take(payer, principal, size, now), "")
 
     def _take_answer(self, parts: Message) -> None:
         if len(parts) == 3 + len(self._said_of("")) and len(parts[0]) == _TOKEN_SIZE:
@@ -357,6 +437,10 @@ class TopicsSockets:
 def _null(socket_type: bytes, is_server: bool) -> dict[bytes, Mechanism]:
     null = Null(Local(socket_type), is_server)
     return {null.name: null}
+
+
+def _now() -> Now:
+    return Now(time.monotonic_ns(), time.time_ns())
 
 
 def _spoken_for(envelope: Sequence[bytes]) -> str:

@@ -2,6 +2,9 @@
 
 octets ──► ZmtpLink ──► messages, a few hundred in a turn of the loop ──► whoever owns the link
        ◄── ZmtpLink ◄── messages, written once in a turn ────────────────
+
+What is taken in a turn is counted for the principal of the link, over all its links: whose principal has had its share
+waits for the next turn, and is not read from.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ from typing import Protocol, cast
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets
+from veredus.kernel.turns import QUANTUM_NS, Turns
+from veredus.node.connections import Payer
+from veredus.node.sending import Waiting
 from veredus.protocols.links import Unfinished
 from veredus.protocols.zmtp.connection import Message
 from veredus.protocols.zmtp.link import ZmtpLink
@@ -24,9 +30,13 @@ from .hearing import once_read
 from .listeners import Place
 from .sockets import ReadMemory
 from .taking import Taking
+from .unwritten import Unwritten
 
 MESSAGES_PER_TURN = 256
-"""After so many messages of one link, the others are heard."""
+"""After so many messages of one payer, the others are heard."""
+_MESSAGE_NS = QUANTUM_NS // MESSAGES_PER_TURN
+_BYTE_NS = 2
+"""What a byte of a message costs at least whoever decodes, digests and stores it."""
 TICK_S = 0.05
 """How late a deadline of a link may be noticed."""
 
@@ -50,15 +60,26 @@ class Owner(Protocol):
         """The connection is gone, or never came up."""
         ...
 
+    def payer_of(self, link: MessageLink) -> Payer:
+        """Whose share of a turn it is that what came by the link takes."""
+        ...
+
+    def read_size_of(self, link: MessageLink) -> int:
+        """How many bytes are read from the link at a time."""
+        ...
+
 
 class Links:
-    """Owns what the links of one owner share: their memory to read into, their clock, and the turn's end."""
+    """Owns what the links of one owner share: memory to read into, a clock, turns, and each turn's end."""
 
-    def __init__(self, send_buffer_size_max: int) -> None:
-        """On the running loop. A link with more bytes unwritten is read from no more."""
+    def __init__(self, unwritten: Unwritten) -> None:
+        """On the running loop. A link with more bytes unwritten than `unwritten` allows it is read from no more."""
         self.loop = asyncio.get_running_loop()
         self.memory = ReadMemory()
-        self.send_buffer_size_max = send_buffer_size_max
+        self.unwritten = unwritten
+        self._turns: Turns[Payer, MessageLink] = Turns()
+        self._turn: Now | None = None
+        self._last_number = 0
         self._links: dict[MessageLink, None] = {}
         self._written: dict[MessageLink, None] = {}
         self._tick = self.loop.call_later(TICK_S, self._wake_all)
@@ -71,6 +92,45 @@ class Links:
         """A link is gone."""
         self._links.pop(link, None)
         self._written.pop(link, None)
+        self._turns.forget(link)
+        self._turns.acquit(link.number)
+        self.unwritten.forget(link)
+
+    def next_number(self) -> int:
+        """A number for a link, which no link of a node's host has."""
+        self._last_number -= 1
+        return self._last_number
+
+    # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def may_go(self, link: MessageLink, payer: Payer, is_its_turn: bool) -> bool:
+        """Whether something of the link is taken now; otherwise it is called by `take_turn` when it may be."""
+        turn = self._current_turn()
+        if self._turns.has_share(payer, turn) if is_its_turn else self._turns.may_go(payer, turn):
+            return True
+        self._turns.wait(payer, link)
+        return False
+
+    def charge(self, payer: Payer, count: int, size: int) -> None:
+        """So many messages of so many bytes were taken."""
+        self._turns.charge(payer, count * _MESSAGE_NS + size * _BYTE_NS, self._current_turn())
+
+    def _current_turn(self) -> Now:
+        if self._turn is None:
+            self._turn = _now()
+            self.loop.call_soon(self._end_turn)
+        return self._turn
+
+    def _end_turn(self) -> None:
+        self._turn = None
+        if self._turns.deadline() is None:
+            return
+        turn = self._current_turn()
+        while links := self._turns.due(turn):
+            for link in links:
+                link.take_turn()
+
+    # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def write_soon(self, link: MessageLink) -> None:
         """Something waits to be written: it is at the end of the turn."""
@@ -119,6 +179,9 @@ class MessageLink(asyncio.BufferedProtocol):
         self._is_held_back = False
         self._is_reading_on = False
         self._is_asking = False
+        self._has_turn = False
+        self.number = links.next_number()
+        self.congested_size = 0
 
     @property
     def is_open(self) -> bool:
@@ -129,6 +192,11 @@ class MessageLink(asyncio.BufferedProtocol):
     def unfinished(self) -> Unfinished:
         """What the link has of a message that is not whole."""
         return self.wire.connection.unfinished
+
+    @property
+    def unread_size(self) -> int:
+        """Bytes that came and wait to be taken."""
+        return self.wire.connection.unread_size
 
     @property
     def _is_closing(self) -> bool:
@@ -148,8 +216,7 @@ class MessageLink(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        size_max = self._links.send_buffer_size_max
-        self._transport.set_write_buffer_limits(high=size_max, low=size_max // 4)
+        self.set_congested_size(self._links.unwritten.budget.link_size_max)
         self._links.add(self)
         self.wire.open(Now(since_ns or now.monotonic_ns, now.wall_ns))
         self.write()
@@ -158,7 +225,7 @@ class MessageLink(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Memory that nobody else looks at until `buffer_updated`."""
-        return self._links.memory.offer()
+        return self._links.memory.offer()[: self._owner.read_size_of(self)]
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were read."""
@@ -200,6 +267,28 @@ class MessageLink(asyncio.BufferedProtocol):
             assert self._taking is not None
             self._transport.writelines(outgoing)
             self._taking.note(outgoing)
+            if self._transport.get_write_buffer_size():
+                self._links.unwritten.watch(self)
+
+    @property
+    def waiting(self) -> Waiting:
+        """What waits to be written."""
+        assert self._transport is not None
+        assert self._taking is not None
+        size, is_closing = self._transport.get_write_buffer_size(), self._transport.is_closing()
+        is_proven = not isinstance(self._owner.payer_of(self), int)
+        return Waiting(self.number, size, self._taking.taken_size, is_closing, is_proven)
+
+    def set_congested_size(self, size: int) -> None:
+        """With how much unwritten the link is read from no more; it is again at a quarter of that."""
+        if self._transport is not None and not self._transport.is_closing():
+            self.congested_size = size
+            self._transport.set_write_buffer_limits(high=size, low=size // 4)
+
+    def abort(self) -> None:
+        """Close now, whatever waits to be written."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def hold(self, is_held: bool) -> None:
         """Take no message for now, or take them again."""
@@ -230,6 +319,13 @@ class MessageLink(asyncio.BufferedProtocol):
         self._end_if_faulty()
         self.write()
 
+    def take_turn(self) -> None:
+        """Take what waits: the payer has a share again."""
+        self._is_reading_on = False
+        self._has_turn = True
+        self._set_reading()
+        self._has_turn = False
+
     def close(self) -> None:
         """Close once what was sent has been written."""
         if self._transport is not None:
@@ -251,8 +347,12 @@ class MessageLink(asyncio.BufferedProtocol):
             self._read()
 
     def _read(self) -> None:
-        count, now = 0, _now()
-        while not (self._is_held or self._is_congested or self._is_closing):
+        now, payer = _now(), self._owner.payer_of(self)
+        while not (self._is_held or self._is_congested or self._is_reading_on or self._is_closing):
+            if not self._links.may_go(self, payer, self._has_turn):
+                self._is_reading_on = True
+                self._set_reading()
+                break
             messages = self.wire.next_messages(now)
             if self.wire.has_greeted and not self._has_greeted:
                 self._has_greeted = True
@@ -260,25 +360,16 @@ class MessageLink(asyncio.BufferedProtocol):
                     self._place.prove()
             for message in messages:
                 self._owner.took(self, message)
-            count += len(messages)
             if not messages:
                 self._end_if_faulty()
                 break
-            if count >= MESSAGES_PER_TURN:
-                self._is_reading_on = True
-                self._set_reading()
-                self._links.loop.call_soon(self._read_on)
-                break
+            self._links.charge(payer, len(messages), sum(len(message[-1]) for message in messages))
         shown = self.wire.connection.asked
         if shown is not None and not self._is_asking:
             self._is_asking = True
             self._owner.asked(self, shown)
         self._owner.kept(self)
         self.write()
-
-    def _read_on(self) -> None:
-        self._is_reading_on = False
-        self._set_reading()
 
     def _end_if_faulty(self) -> None:
         if self.wire.fault is not None:

@@ -307,6 +307,15 @@ def test_no_more_requests_are_on_their_way_than_may_be() -> None:
     assert isinstance(scene.ask(4, m.Get("c", "t", "-1"))[0], Ask)
 
 
+def test_who_has_used_up_his_share_is_told_so_and_nothing_is_asked_for_him() -> None:
+    scene = Scene()
+    scene.claim("s1", "t")
+    asked = Asked(7, m.encode_message(m.Get("a", "t", "-1")), why_not="others have their share: try again")
+    ((peer, status, text),) = said(scene.tell(asked))
+    assert (peer, status, text) == (7, "SERVER_UNAVAILABLE", "others have their share: try again")
+    assert scene.proxy.peer_count == 0
+
+
 class Said(NamedTuple):
     """A server answered this question."""
 

@@ -11,7 +11,7 @@ from tests.protocols.topics.floor import LINK, MS, PROXY, SERVER, SETTINGS, Serv
 from veredus.kernel.effects import CloseLink, Note
 from veredus.kernel.events import LinkClosed
 from veredus.protocols.links import DrainRequested
-from veredus.protocols.topics.exchange import Answered, Ask, Meet
+from veredus.protocols.topics.exchange import Answered, Ask, Asked, Meet
 from veredus.protocols.topics.messages import (
     Get,
     Message,
@@ -101,6 +101,14 @@ def test_more_than_may_be_in_hand_is_refused_at_once_and_taken_when_there_is_roo
     assert len(told(scene)) == 2
     assert scene.say(put(2)).status == "OK"
     assert scene.bodies("s") == [b"x", b"x", b"x"]
+
+
+def test_who_has_used_up_his_share_is_told_so_and_nothing_is_put_for_him() -> None:
+    scene = ServerScene()
+    scene.tell(Asked(7, encode_message(put(1)), LINK, why_not="others have their share: try again"))
+    ((peer, status),) = scene.answers()
+    assert (peer, status.status, status.body) == (7, "SERVER_UNAVAILABLE", b"others have their share: try again")
+    assert scene.say(SUBSCRIBE).status == "OK"
 
 
 def test_a_body_over_the_limit_is_refused() -> None:

@@ -22,6 +22,8 @@ class Asked(NamedTuple):
     """Whom a peer that has proved who it is asks this for, "" for itself."""
     is_member: bool = True
     """Whether the peer is trusted as a proxy or a server: to speak for others, to announce topics, to merge them."""
+    why_not: str = ""
+    """Why this is not taken, and may be asked again: who asks has used up its share. "" where it is."""
 
 
 class Answered(NamedTuple):

@@ -193,6 +193,9 @@ class Proxy:
         if event.speaks_for and not event.is_member:
             self._say(peer, StatusWord.REFUSED, no_member(event.principal))
             return
+        if event.why_not:
+            self._say(peer, StatusWord.SERVER_UNAVAILABLE, event.why_not)
+            return
         asked = plainly_asked(data)
         if asked is not None and len(data) <= _HEADER_SIZE_MAX + self.settings.body_size_max:
             self._dispatch(peer, *asked, data, principal)

@@ -221,6 +221,9 @@ class Server:
 
     def _asked(self, event: Asked, now: Now) -> None:
         peer = event.peer
+        if event.why_not:
+            self.answer(peer, StatusWord.SERVER_UNAVAILABLE, event.why_not.encode(errors="backslashreplace"))
+            return
         try:
             message = decode_message(event.data)
         except PeerFault as fault:

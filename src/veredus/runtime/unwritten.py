@@ -1,0 +1,77 @@
+"""What waits to be written to the connections of one process: looked at now and then, and bounded over all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+from veredus.node.sending import SendBudget, SendLimits, Waiting
+
+LOOK_S = 0.5
+"""How often it is looked who has taken what was sent."""
+
+
+class Writing(Protocol):
+    """A connection to which something is written."""
+
+    @property
+    def congested_size(self) -> int:
+        """With how much unwritten the link is congested."""
+        ...
+
+    @property
+    def waiting(self) -> Waiting:
+        """What waits to be written; no two connections have one number."""
+        ...
+
+    def set_congested_size(self, size: int) -> None:
+        """With how much waiting the link is congested from now on."""
+        ...
+
+    def abort(self) -> None:
+        """Close now."""
+        ...
+
+
+class Unwritten:
+    """Owns which connections something waits to be written to, and the budget of that."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: SendLimits) -> None:
+        """Nothing waits; `limits` bound what does."""
+        self.budget = SendBudget(limits)
+        self._loop = loop
+        self._watched: dict[Writing, None] = {}
+        self._timer: asyncio.TimerHandle | None = loop.call_later(LOOK_S, self._look)
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+
+    def watch(self, link: Writing) -> None:
+        """Something waits to be written to the link."""
+        self._watched[link] = None
+        if link.congested_size != self.budget.link_size_max:
+            link.set_congested_size(self.budget.link_size_max)
+
+    def forget(self, link: Writing) -> None:
+        """The link is gone."""
+        self._watched.pop(link, None)
+
+    def _look(self) -> None:
+        self._timer = self._loop.call_later(LOOK_S, self._look)
+        by_number = {}
+        found = []
+        for link in list(self._watched):
+            waiting = link.waiting
+            if waiting.size:
+                by_number[waiting.link] = link
+                found.append(waiting)
+            else:
+                del self._watched[link]
+        for order in self.budget.look(found, time.monotonic_ns()):
+            by_number[order.link].abort()
+        for link in by_number.values():
+            self.watch(link)

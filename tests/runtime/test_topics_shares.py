@@ -1,0 +1,129 @@
+"""One who asks a listener of topics for much leaves room for others: in a turn, in hand, and in what is unwritten."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TypeVar
+
+from tests.protocols.zmtp.by_hand import OPENING, message
+from veredus.node.sending import SendLimits
+from veredus.protocols.topics.exchange import Answer, Answered, Asked
+from veredus.runtime.topics_sockets import TopicsLimits, TopicsSockets
+
+MIB = 1 << 20
+TIMEOUT_S = 20.0
+T = TypeVar("T")
+PUT = message(b"", b"PUT greedy t 1\r\n\r\nx")
+
+
+class Scene:
+    """Sockets on a loop of their own thread; `answer` is what is said to each question that is taken, if anything."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: TopicsLimits, answer: bytes | None) -> None:
+        self.loop, self.answer = loop, answer
+        self.asked: list[Asked] = []
+        self.sockets = self.run(lambda: TopicsSockets("127.0.0.1:0", 2 * MIB, self._take, limits=limits))
+
+    def _take(self, asked: Asked | Answered) -> None:
+        assert isinstance(asked, Asked)
+        self.asked.append(asked)
+        if self.answer is not None or asked.why_not:
+            self.sockets.carry_out(Answer(asked.peer, asked.why_not.encode() or self.answer or b""))
+
+    def run(self, do: Callable[[], T]) -> T:
+        async def done() -> T:
+            return do()
+
+        return asyncio.run_coroutine_threadsafe(done(), self.loop).result(TIMEOUT_S)
+
+    def connect(self, said: bytes) -> socket.socket:
+        host, _, port = self.sockets.address.rpartition(":")
+        peer = socket.create_connection((host, int(port)), TIMEOUT_S)
+        threading.Thread(target=say, args=(peer, OPENING + said), daemon=True).start()
+        return peer
+
+    def wait(self, is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not self.run(is_so):
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+
+
+def say(peer: socket.socket, said: bytes) -> None:
+    try:
+        peer.sendall(said)
+    except OSError:
+        # The test is over, or the peer was let go.
+        return
+
+
+@contextmanager
+def scene(limits: TopicsLimits, answer: bytes | None = b"STATUS s OK\r\n\r\n") -> Iterator[Scene]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    around = Scene(loop, limits, answer)
+    try:
+        yield around
+    finally:
+        around.run(around.sockets.close)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def test_one_connection_cannot_fill_what_may_be_in_hand() -> None:
+    with scene(TopicsLimits(requests_max=100), answer=None) as around, around.connect(PUT * 100):
+        around.wait(lambda: len(around.asked) == 100)
+        assert [bool(asked.why_not) for asked in around.asked] == [False] * 50 + [True] * 50
+        assert around.asked[-1].why_not.endswith("others have their share: try again")
+        with around.connect(PUT):
+            around.wait(lambda: len(around.asked) == 101)
+        assert not around.asked[-1].why_not
+
+
+def test_what_members_say_of_themselves_takes_nobodys_share() -> None:
+    with (
+        scene(TopicsLimits(requests_max=2), answer=None) as around,
+        around.connect(PUT * 10 + message(b"", b"PERIODIC s\r\n\r\nt")),
+    ):
+        around.wait(lambda: len(around.asked) == 11)
+        assert not around.asked[-1].why_not
+
+
+def test_who_asks_little_is_heard_before_all_connections_of_a_greedy_principal_are() -> None:
+    count, links_count = 1000, 20
+    victim = message(b"", b"PUT victim t 1\r\n\r\nx")
+    with scene(TopicsLimits()) as around, ExitStack() as stack:
+        victims: list[object] = []
+        around.sockets.payer_of = lambda link: "victim" if link in victims else "greedy"  # type: ignore[method-assign]
+        around.run(around.sockets.pause_reading)
+        for _ in range(links_count):
+            stack.enter_context(around.connect(PUT * count))
+        around.wait(lambda: len(around.sockets._fronts) == links_count)
+        stack.enter_context(around.connect(victim))
+        around.wait(lambda: len(around.sockets._fronts) == links_count + 1)
+        around.run(lambda: victims.append(list(around.sockets._fronts)[-1]))
+        time.sleep(0.2)
+        around.run(around.sockets.resume_reading)
+        around.wait(lambda: len(around.asked) == links_count * count + 1)
+        heard = [asked.data.startswith(b"PUT victim") for asked in around.asked].index(True)
+        assert heard <= 3 * count, "the first messages of a few links, and not of all of them"
+
+
+def test_what_waits_to_be_written_to_all_who_do_not_read_is_bounded() -> None:
+    size_max, body = 8 * MIB, bytes(MIB)
+    limits = TopicsLimits(send=SendLimits(size_max=size_max, link_size_max=4 * MIB))
+    with scene(limits, answer=body) as around:
+        peers = [around.connect(PUT * 64) for _ in range(16)]
+        try:
+            around.wait(lambda: around.sockets.unwritten.budget.abandoned_count > 0)
+            around.wait(lambda: around.sockets.unwritten.budget.size <= size_max)
+        finally:
+            for peer in peers:
+                peer.close()
