@@ -11,6 +11,8 @@ import click
 from veredus.kernel.errors import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from veredus.node.settings import NodeSettings, TopicsSection
     from veredus.protocols.topics.proxy import ProxySettings
 
@@ -36,9 +38,13 @@ def proxy(config: Path | None, listen: str | None, others: tuple[str, ...]) -> N
 
     flags = [] if listen is None else [Flag("topics.listen", listen, "--listen")]
     flags += flags_of(others, {})
-    settings = _placed(read_configuration(config, os.environ, flags).settings)
+
+    def read() -> NodeSettings:
+        return _placed(read_configuration(config, os.environ, flags).settings)
+
+    settings = read()
     set_up_logs(settings.log.level, settings.log.format)
-    _run(settings)
+    _run(settings, read)
 
 
 def _placed(settings: NodeSettings) -> NodeSettings:
@@ -80,28 +86,26 @@ def proxy_settings(topics: TopicsSection) -> ProxySettings:
     )
 
 
-def _run(settings: NodeSettings) -> None:
+def _run(settings: NodeSettings, reread: Callable[[], NodeSettings]) -> None:
     import asyncio
     import gc
 
     import uvloop
 
     from veredus.runtime.limits import admission_limits_of
-    from veredus.runtime.logs import Logger
     from veredus.runtime.topics_proxy import TopicsProxy
     from veredus.runtime.topics_sockets import topics_limits_of
 
     async def live() -> None:
-        log = Logger()
         limits = topics_limits_of(settings, admission_limits_of(settings))
-        running = TopicsProxy(proxy_settings(settings.topics), settings.topics.listen, limits, settings)
+        running = TopicsProxy(proxy_settings(settings.topics), settings.topics.listen, limits, settings, reread)
         # As for a node: what is there now stays, and what comes makes no cycles.
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
-        log.info("proxy-ready", address=running.address)
+        running.log.info("proxy-ready", address=running.address)
         await running.run()
-        log.info("proxy-stopped")
+        running.log.info("proxy-stopped")
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(live())

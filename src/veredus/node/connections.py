@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+from msgspec import structs
+
 from veredus.kernel.effects import Admit, Note
 from veredus.kernel.events import LinkOpened
 from veredus.protocols.zeps.orders import AskPrincipal, PrincipalKnown
@@ -19,6 +21,10 @@ from veredus.streams.rights import NOBODY
 
 Payer: TypeAlias = str | int
 """Who pays for the work of a link: its principal, or the link itself until it has one."""
+
+
+PEER_FAULTS = ("handshake-failed", "peer-broke-protocol")
+"""What is noted of peers that break a protocol."""
 
 
 class Judged(NamedTuple):
@@ -69,6 +75,11 @@ class Connections:
         """Where a link comes from, "" where it is gone."""
         return self._peers.get(link, "")
 
+    def located(self, note: Note, link: int) -> Note:
+        """A note of a session, with the link that it is about."""
+        fields = {name: value for name, value in note.fields.items() if name != "session"}
+        return structs.replace(note, fields={**fields, "link": link, "peer": self.peer_of(link)})
+
     def principal_of(self, link: int) -> str:
         """Who is behind a link, `NOBODY` until that is known."""
         return self._principals.get(link, NOBODY)
@@ -98,9 +109,9 @@ class Connections:
             self._release(event.link)
             self._counts[event.principal] = self._counts.get(event.principal, 0) + 1
             self._principals[event.link] = event.principal
-            orders = (Admit(event.link, event.principal),)
-        who = {"link": event.link, "principal": event.principal, "protocol": protocol}
-        return Judged(event, (*orders, Note("debug", "connected", who)))
+            who = {"link": event.link, "principal": event.principal, "protocol": protocol}
+            orders = (Admit(event.link, event.principal), Note("debug", "connected", who))
+        return Judged(event, orders)
 
     def _release(self, link: int) -> str | None:
         principal = self._principals.pop(link, None)

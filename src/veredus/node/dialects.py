@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
 from veredus.kernel.engine import Now
-from veredus.protocols.links import Unfinished
+from veredus.protocols.links import SESSION_BITS, Unfinished
 
 
 class LinkEngine(Protocol):
@@ -32,3 +32,9 @@ class LinkEngine(Protocol):
     def unfinished(self) -> Unfinished:
         """What it holds of a frame that is not whole."""
         ...
+
+
+def asker_of(session: int, engine: object) -> int:
+    """The link that a note of a session is about: its own, or where that carries the questions of many, the asker's."""
+    ask = getattr(engine, "asker_of", None)
+    return (0 if ask is None else ask(session)) or session >> SESSION_BITS

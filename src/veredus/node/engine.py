@@ -50,8 +50,8 @@ from veredus.streams.rights import NOBODY, UNPROVEN
 from . import receiving
 from .administering import Administering
 from .backlog import Backlog
-from .connections import Connections
-from .dialects import LinkEngine
+from .connections import PEER_FAULTS, Connections
+from .dialects import LinkEngine, asker_of
 from .exchange import DrainRequested as DrainRequested
 from .exchange import FloorOrdered as FloorOrdered
 from .exchange import PrincipalRevoked, RecordWritten, RightsChanged
@@ -209,12 +209,10 @@ class NodeEngine:
         self._tell_session(self.administering.release(event), now)
 
     def _count_note(self, note: Note, now: Now) -> None:
-        self.fault_count += note.event == "peer-broke-protocol"
+        self.fault_count += note.event in PEER_FAULTS
         session = note.fields.get("session")
         if isinstance(session, int):
-            number = session >> SESSION_BITS
-            fields = {name: value for name, value in note.fields.items() if name != "session"}
-            note = structs.replace(note, fields={**fields, "link": number, "peer": self.connections.peer_of(number)})
+            note = self.connections.located(note, asker_of(session, self.links.get(session >> SESSION_BITS)))
         self._out.append(note)
 
     # ── facts of the host's ──────────────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
-from veredus.node.settings import AuditSection
+from veredus.node.settings import AuditSection, NodeSettings
 
 from .lines import LineWriter
 from .logs import Logger, Throttle
@@ -46,9 +46,14 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("node-started", ("node-ready",), "", "The node has started; its addresses."),
-    Kind("node-stopped", ("node-stopped",), "", "The node was stopped by a signal."),
-    Kind("node-failed", ("node-failed",), "", "The node has ended because of a failure; the reason."),
+    Kind("node-started", ("node-ready", "proxy-ready"), "", "The node, or the proxy, has started; its addresses."),
+    Kind("node-stopped", ("node-stopped", "proxy-stopped"), "", "The node, or the proxy, was stopped by a signal."),
+    Kind(
+        "node-failed",
+        ("node-failed", "proxy-failed"),
+        "",
+        "The node, or the proxy, has ended because of a failure; the reason.",
+    ),
     Kind(
         "settings-reloaded", ("settings-reloaded",), "", "The settings were read again; the changes that were applied."
     ),
@@ -62,9 +67,9 @@ KINDS = (
     Kind("connection-closed", ("disconnected",), "connections", "A connection of a principal has ended.", True),
     Kind(
         "connection-refused",
-        ("connection-refused",),
+        ("connection-refused", "handshake-failed"),
         "refusals",
-        "A connection was closed before its greeting: by a limit, or in the TLS handshake.",
+        "A connection was closed before its greeting: by a limit, or in the handshake of TLS or ZeroMQ.",
         True,
     ),
     Kind(
@@ -128,6 +133,11 @@ class AuditLog:
 
     def _lost_line(self, count: int, reason: str) -> bytes:
         return self._line(LOST, {"count": count, "reason": reason})
+
+
+def audit_log_of(settings: NodeSettings | None) -> AuditLog | None:
+    """The audit log that settings ask for, None where they ask for none."""
+    return AuditLog(settings.audit, settings.node.name) if settings is not None and settings.audit.file else None
 
 
 class AuditedLogger(Logger):

@@ -24,6 +24,7 @@ from veredus.kernel.octets import Octets
 
 from .hearing import once_read
 from .logs import Logger, say_held_back
+from .peers import Peers
 
 INBOX_SIZE_MAX = 64 << 20
 """Bytes that came over links and are handled at the latest when there are so many, though the loop has more to read."""
@@ -71,14 +72,13 @@ class Host:
         self._is_scheduled = False
         self._is_running = False
         self._is_stopped = False
-        self._next_link = 1
         self._tick: asyncio.TimerHandle | None = None
         self._heard_ns = time.monotonic_ns()
         """What had arrived by then was handed to the engine."""
         self.log = Logger()
         """What notes are said with."""
-        self._peers: dict[int, tuple[str, str, str]] = {}
-        """Listener, name and address of each link's peer."""
+        self.peers = Peers(loop)
+        """Who is behind each link, and behind the connections of links that carry the questions of many."""
         self.failure: BaseException | None = None
         self.on_failure: Callable[[BaseException], None] = _ignore
 
@@ -96,10 +96,8 @@ class Host:
         self, link: Link, door: str, peer: str, principal: str = "", accepted_ns: int = 0, address: str = ""
     ) -> int:
         """A link came up, of a connection from `address` accepted at `accepted_ns`; its number for the engine."""
-        number = self._next_link
-        self._next_link += 1
+        number = self.peers.enter(door, peer, address)
         self.links[number] = link
-        self._peers[number] = door, peer, address
         self.post(LinkOpened(number, door, peer, principal, accepted_ns))
         return number
 
@@ -107,15 +105,11 @@ class Host:
         """A link is gone."""
         if self.links.pop(number, None) is not None:
             self.post(LinkClosed(number, reason))
-            self._loop.call_soon(self._peers.pop, number, None)
-
-    def address_of(self, number: int) -> str:
-        """The address that a link's peer has in common with its other connections, "" where the link is gone."""
-        return self._peers[number][2] if number in self._peers else ""
+            self.peers.leave(number)
 
     def note(self, note: Note) -> None:
         """Say in the log what an engine, or a part of ours, has noted; where and who is added for a link's."""
-        self.log.say(note.level, note.event, self._located(note.fields))
+        self.log.say(note.level, note.event, self.peers.located(note.fields))
 
     def receive(self, number: int, data: Octets) -> None:
         """Bytes came over a link; from the loop's thread only, outside of what the host carries out."""
@@ -210,11 +204,6 @@ class Host:
                     self.links[link].resume_reading()
             case _:
                 self._carry_out(effect)
-
-    def _located(self, fields: dict[str, object]) -> dict[str, object]:
-        """What happened on a link, with the link's listener and its peer's address."""
-        known = self._peers.get(link) if isinstance(link := fields.get("link"), int) else None
-        return fields if known is None else {**fields, "listener": known[0], "peer": known[1]}
 
     def _flush(self, number: int, buffers: list[Octets]) -> None:
         link = self.links.get(number)

@@ -29,6 +29,7 @@ from veredus.node.specs import split_address
 from veredus.streams.rights import LOCAL
 
 from .hearing import once_read
+from .logs import Logger
 from .unix_paths import short_enough
 
 BACKLOG = 4096
@@ -54,6 +55,11 @@ class Peer(NamedTuple):
     address: str
     name: str
     principal: str
+
+
+def note_refused(log: Logger, peer: Peer, reason: str) -> None:
+    """Say that a connection was closed before its greeting."""
+    log.debug("connection-refused", listener=peer.listener, peer=peer.name, reason=reason)
 
 
 class Place:

@@ -15,7 +15,7 @@ import asyncio
 import hashlib
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -118,7 +118,7 @@ class Renewal:
         except Refused as refused:
             self._log.error(note, code=refused.code, reason=refused.message)
             return Outcome(began_ns=began_ns, code=refused.code, message=refused.message)
-        changed = sorted(_changed(before, wanted))
+        changed = changed_paths(before, wanted)
         self.settings = wanted
         if "security.tokens" in changed:
             self.tokens = tokens_of(wanted)
@@ -127,11 +127,7 @@ class Renewal:
             self.access = access
             self._host.post(RightsChanged())
         self._end_lost()
-        waiting = tuple(path for path in changed if not path.startswith(_RENEWED))
-        applied = tuple(path for path in changed if path not in waiting)
-        if waiting:
-            self._log.warning("settings-need-restart", settings=list(waiting))
-        self._log.info("settings-reloaded", changed=list(applied))
+        applied, waiting = say_reloaded(self._log, changed, _RENEWED)
         return Outcome(began_ns=began_ns, applied=applied, waiting=waiting)
 
     def _take_certificates(self, wanted: NodeSettings) -> None:
@@ -161,8 +157,27 @@ def _digest_of(settings: NodeSettings) -> bytes:
     return hashlib.sha256(content + tls.principal_from.encode()).digest()
 
 
+def say_reloaded(
+    log: Logger, changed: Sequence[str], renewed: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Say what became of settings that were read again: what holds from now on, and what waits for a restart.
+
+    `renewed`: how the paths begin of those that are taken up.
+    """
+    waiting = tuple(path for path in changed if not path.startswith(renewed))
+    applied = tuple(path for path in changed if path not in waiting)
+    if waiting:
+        log.warning("settings-need-restart", settings=list(waiting))
+    log.info("settings-reloaded", changed=list(applied))
+    return applied, waiting
+
+
+def changed_paths(before: NodeSettings, after: NodeSettings) -> list[str]:
+    """The paths of the settings that differ, sorted."""
+    return sorted(_changed(before, after))
+
+
 def _changed(before: NodeSettings, after: NodeSettings) -> Iterator[str]:
-    """The paths of the settings that differ."""
     for section, kind in SECTIONS.items():
         old, new = getattr(before, section), getattr(after, section)
         for field in kind.__struct_fields__:

@@ -47,7 +47,7 @@ from veredus.streams.engine import StreamsEngine
 from veredus.streams.exchange import Durability
 
 from .askers import Askers, Known
-from .audit import AuditedLogger, AuditLog
+from .audit import AuditedLogger, audit_log_of
 from .directory import Directory, open_directory
 from .disk import Disk, drive_recovery
 from .files import check_files
@@ -62,7 +62,7 @@ from .limits import (
     server_settings_of,
     streams_limits_of,
 )
-from .listeners import Arrivals, Listener, Peer, UnixPath
+from .listeners import Arrivals, Listener, UnixPath, note_refused
 from .logs import log_loop_failures, lost_line_count
 from .multicast import DOOR as MULTICAST_DOOR
 from .multicast import FeedLink, GroupSocket
@@ -90,7 +90,7 @@ class Node:
         self.settings = settings
         self.addresses: dict[str, str] = {}
         """The address of each open listener, by its name in the [listen] section, with the port that was taken."""
-        self._audit = AuditLog(settings.audit, settings.node.name) if settings.audit.file else None
+        self._audit = audit_log_of(settings)
         self._log = AuditedLogger(self._audit)
         check_files(settings)
         check_settings(settings)
@@ -212,7 +212,7 @@ class Node:
             self._unix_path = UnixPath(listen.unix)
         if listen.zeromq:
             zeromq = ZeroMqDoor(doors, settings)
-            self._listeners.append(await zeromq.listen(unproven, int(listen.unix_mode, 8)))
+            self._take_listener(await zeromq.listen(unproven, int(listen.unix_mode, 8)))
             self._zeromq = zeromq
             self.addresses["zeromq"] = zeromq.endpoint
         if settings.topics.listen:
@@ -229,12 +229,9 @@ class Node:
             self.addresses["metrics"] = self._telemetry.address
 
     def _take_listener(self, listener: Listener) -> None:
-        listener.on_refused = self._note_refused
+        listener.on_refused = partial(note_refused, self._log)
         self._listeners.append(listener)
         self.addresses[listener.name] = listener.address
-
-    def _note_refused(self, peer: Peer, reason: str) -> None:
-        self._log.debug("connection-refused", listener=peer.listener, peer=peer.name, reason=reason)
 
     def _open_topics(self, topics: TopicsSection) -> None:
         def closed() -> None:
@@ -249,7 +246,7 @@ class Node:
         accounts = limits.accounts(self.engine.connections, self.engine.quotas)
         sockets = TopicsSockets(
             topics.listen, size_max, self.host.post, closed, limits, self._arrivals, gate, accounts,
-            self._doors.unwritten,
+            self._doors.unwritten, self._log, self.host.peers,
         )  # fmt: skip
         self._topics = sockets
         self.addresses["topics"] = sockets.address
@@ -349,7 +346,7 @@ class Node:
         if order.key:
             take(self._askers.holder_of(order.key))
         else:
-            address = self.host.address_of(order.link)
+            address = self.host.peers.address_of(order.link)
             self._askers.ask(order.token or "", address, take, lambda: order.link in self.host.links)
 
     def _take_principal(self, asked: AskPrincipal, known: Known) -> None:

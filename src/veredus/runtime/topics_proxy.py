@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from dataclasses import replace
 
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
+from veredus.kernel.errors import Refused
 from veredus.kernel.events import DeadlineReached
+from veredus.node.exposure import access_of
 from veredus.node.settings import NodeSettings
 from veredus.protocols.topics.messages import message_size_max
 from veredus.protocols.topics.proxy import Event, Proxy, ProxySettings
+from veredus.streams.rights import ANONYMOUS
 
 from .askers import Askers
-from .logs import Logger, log_loop_failures, say_held_back
+from .audit import AuditedLogger, audit_log_of
+from .files import check_tokens
+from .logs import log_loop_failures, say_held_back
+from .peers import Peers
+from .renewal import Reread, changed_paths, say_reloaded
 from .security import tokens_of
 from .stopping import stop_asked
 from .topics_gate import TopicsGate
@@ -22,6 +30,7 @@ from .topics_sockets import TopicsLimits, TopicsSockets
 
 _LOOK_S = 0.01
 _TELL_S = 1.0
+_RENEWED = ("security.rules", "security.tokens")
 
 
 class TopicsProxy:
@@ -33,29 +42,46 @@ class TopicsProxy:
         address: str,
         limits: TopicsLimits | None = None,
         node: NodeSettings | None = None,
+        reread: Reread | None = None,
     ) -> None:
         """Listen at `address` ("127.0.0.1:5551"; port 0 takes any), which is the proxy's id where it has none.
 
-        Who may come is as the settings `node` say, or everybody. Raises `Unavailable("port-in-use")`, and `Refused`:
-        `bad-key`, `bad-tokens`.
+        Who may come is as the settings `node` say, or everybody; `reread` gives those of a reload. Raises
+        `Unavailable("port-in-use")`, and `Refused`: `bad-key`, `bad-tokens`.
         """
-        self._log = Logger()
+        self.log = AuditedLogger(audit_log_of(node))
         self._loop = asyncio.get_running_loop()
         log_loop_failures(self._loop)
         self._failed: asyncio.Future[BaseException] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
         self._telling = self._loop.call_later(_TELL_S, self._tell_held_back)
-        self._is_hurried = False
-        tokens = None if node is None else tokens_of(node)
-        self._askers = Askers(self._loop, lambda: tokens)
-        self._gate = None if node is None else TopicsGate(node, self._askers, lambda: tokens)
+        self._is_hurried = self._is_stopping = False
+        self._reread = reread
+        self._take_settings(node)
+        self._askers = Askers(self._loop, lambda: self._tokens)
+        self._gate = (
+            None if node is None else TopicsGate(node, self._askers, lambda: self._tokens, lambda: self._unproven)
+        )
         size_max = message_size_max(settings.body_size_max)
         self._accounts = (limits or TopicsLimits()).accounts()
+        self._peers = Peers(self._loop)
         self._sockets = TopicsSockets(
-            address, size_max, self._tell, limits=limits, gate=self._gate, accounts=self._accounts
+            address,
+            size_max,
+            self._tell,
+            limits=limits,
+            gate=self._gate,
+            accounts=self._accounts,
+            log=self.log,
+            peers=self._peers,
         )
         self.address = self._sockets.address
         self.engine = Proxy(settings if settings.proxy_id else replace(settings, proxy_id=self.address))
+
+    def _take_settings(self, node: NodeSettings | None) -> None:
+        self._node = node
+        self._tokens = None if node is None else tokens_of(node)
+        self._unproven = ANONYMOUS if node is None else access_of(node).unproven
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain and close; a second one later waits for no answer any more.
@@ -67,6 +93,7 @@ class TopicsProxy:
             self._is_hurried = True
 
         asked = stop_asked(self._loop, hurry)
+        self._loop.add_signal_handler(signal.SIGHUP, self.reload)
         waiting = asyncio.ensure_future(asked.wait())
         try:
             await asyncio.wait((waiting, self._failed), return_when=asyncio.FIRST_COMPLETED)
@@ -78,10 +105,32 @@ class TopicsProxy:
             waiting.cancel()
             self.close()
 
+    def reload(self) -> None:
+        """Read the settings again, and take up which tokens there are and what the rules say; the rest is named.
+
+        Whose token or key is not there any more is let go. What is read and not right changes nothing.
+        """
+        if self._node is None or self._is_stopping:
+            return
+        before = self._node
+        try:
+            wanted = before if self._reread is None else self._reread()
+            if wanted.security.tokens:
+                check_tokens(wanted.security.tokens)
+        except Refused as refused:
+            self.log.error("settings-not-read", code=refused.code, reason=refused.message)
+            return
+        changed = changed_paths(before, wanted)
+        if any(path.startswith(_RENEWED) for path in changed):
+            self._take_settings(wanted)
+        self._node = wanted
+        say_reloaded(self.log, changed, _RENEWED)
+
     async def drain(self) -> None:
         """Take no question any more, and wait until those on their way were answered, which the engine does in time."""
+        self._is_stopping = True
         self._sockets.pause_reading()
-        self._log.info("proxy-stopping", waiting=self.engine.peer_count)
+        self.log.info("proxy-stopping", waiting=self.engine.peer_count)
         while self.engine.peer_count and not self._is_hurried:
             if self._failed.done():
                 return
@@ -101,7 +150,7 @@ class TopicsProxy:
         self._accounts.quotas.rested(Now(time.monotonic_ns(), time.time_ns()))
         fault = "" if self._gate is None else self._gate.fault()
         if fault:
-            self._log.error("tokens-not-read", reason=fault)
+            self.log.error("tokens-not-read", reason=fault)
         self._telling = self._loop.call_later(_TELL_S, self._tell_held_back)
 
     def _tell(self, event: Event) -> None:
@@ -110,12 +159,12 @@ class TopicsProxy:
         try:
             for effect in self.engine.handle(event, Now(time.monotonic_ns(), time.time_ns())):
                 if isinstance(effect, Note):
-                    self._log.say(effect.level, effect.event, effect.fields)
+                    self.log.say(effect.level, effect.event, self._peers.located(effect.fields))
                 else:
                     self._sockets.carry_out(effect)
         except BaseException as error:
             self._failed.set_result(error)
-            self._log.error("proxy-failed", reason=str(error))
+            self.log.error("proxy-failed", reason=str(error))
             raise
         # Each answer is waited for equally long: none is due before the one that the timer was set for.
         if self._timer is None:

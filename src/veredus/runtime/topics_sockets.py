@@ -20,6 +20,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from veredus.kernel.engine import Now
@@ -44,8 +45,9 @@ from veredus.streams.rights import ANONYMOUS
 
 from .askers import Known
 from .hearing import once_read
-from .listeners import NO_DESCRIPTOR, Arrivals, Listener, Peer, Place, bind_tcp_nowait, tcp_peer_of
+from .listeners import NO_DESCRIPTOR, Arrivals, Listener, Peer, Place, bind_tcp_nowait, note_refused, tcp_peer_of
 from .logs import Logger
+from .peers import Peers
 from .topics_gate import TopicsGate
 from .unwritten import Unwritten
 from .zmtp_links import Links, MessageLink
@@ -109,6 +111,8 @@ class _Front:
     address: str
     principal: str = ""
     """Who it has proved to be, "" for nobody."""
+    is_ended: bool = False
+    """Whether it was said already why its connection ends."""
 
     @property
     def origin(self) -> bytes:
@@ -153,18 +157,22 @@ class TopicsSockets:
         gate: TopicsGate | None = None,
         accounts: Accounts | None = None,
         unwritten: Unwritten | None = None,
+        log: Logger | None = None,
+        peers: Peers | None = None,
     ) -> None:
         """Listen at `address` ("127.0.0.1:5551"; port 0 takes any), and `tell` what comes.
 
         Connections are counted by `arrivals`, what is asked by `accounts`, and what waits to be written by `unwritten`,
-        or all by `limits` alone. Without a `gate` nobody proves who he is. Raises `Unavailable("port-in-use")`.
+        or all by `limits` alone. Without a `gate` nobody proves who he is. What happens on a connection is said to
+        `log`, with the number that it has among `peers`. Raises `Unavailable("port-in-use")`.
         """
         self.number = 0
         """The link that this is to a node."""
         self._tell = tell
         self._on_closed = on_closed
-        self._log = Logger()
+        self._log = log or Logger()
         self._loop = asyncio.get_running_loop()
+        self._peers = peers or Peers(self._loop)
         self._limits = limits = limits or TopicsLimits()
         self._gate = gate
         self._bounds = Bounds(message_size_max, PARTS_MAX)
@@ -191,6 +199,7 @@ class TopicsSockets:
         counted = arrivals or self._own_arrivals
         assert counted is not None
         self._listener = Listener(LISTENER, sockets, counted, tcp_peer_of(LISTENER, ""), self._open_front)
+        self._listener.on_refused = partial(note_refused, self._log)
         self.address = self._listener.address
 
     def close(self) -> None:
@@ -261,16 +270,22 @@ class TopicsSockets:
 
         def take(known: Known) -> None:
             if known.principal is None:
-                link.fail(PeerFault(known.code, known.reason))
+                self._end(link, f"peer-{known.code}", PeerFault(known.code, known.reason))
                 return
             admitted = self._accounts.admit(front.number, front.address, known.principal)
             if admitted.principal is None:
-                link.fail(PeerFault(admitted.code, admitted.reason))
+                self._end(link, f"peer-{admitted.code}", PeerFault(admitted.code, admitted.reason))
             else:
                 front.principal = admitted.principal
                 link.admit()
 
         self._gate.judge(front.number, shown, front.address, take, lambda: link in self._fronts)
+
+    def greeted(self, link: MessageLink) -> None:
+        """A peer that asks has come, as somebody or as nobody."""
+        front = self._fronts.get(link)
+        if front is not None:
+            self._note("debug", "connected", front, principal=self._shown(front), protocol=LISTENER)
 
     def kept(self, link: MessageLink) -> None:
         """Count what a peer that asks has begun to send."""
@@ -304,8 +319,13 @@ class TopicsSockets:
             self._accounts.forget(front.number)
             self._backlog.note(front.number, "", 0)
             self._budget(self.receiving.forget(front.number, time.monotonic_ns()))
-            if link.wire.fault is not None:
-                self._log.warning("topics-peer-let-go", reason=reason)
+            fault, has_greeted = link.wire.fault, link.wire.has_greeted
+            if fault is not None and not front.is_ended:
+                event = "topics-peer-let-go" if has_greeted else "handshake-failed"
+                self._note("warning", event, front, code=fault.code, reason=reason)
+            if has_greeted:
+                self._note("debug", "disconnected", front, principal=self._shown(front), reason=reason)
+            self._peers.leave(front.number)
             return
         back = self._back_links.pop(link, None)
         if back is not None and not self._is_closed:
@@ -317,14 +337,30 @@ class TopicsSockets:
             self._log.debug("topics-connection-lost", address=back.address, reason=reason)
             self._loop.call_later(_REST_S if is_refused else _RECONNECT_S, self._connect, back)
 
+    def _note(self, level: str, event: str, front: _Front, **fields: object) -> None:
+        """Say something of one who asks."""
+        self._log.say(level, event, self._peers.located({"link": front.number, **fields}))
+
+    def _shown(self, front: _Front) -> str:
+        """As whom the rules take one who asks."""
+        return front.principal or (self._gate.unproven if self._gate is not None else "") or ANONYMOUS
+
+    def _end(self, link: MessageLink, event: str, fault: PeerFault) -> None:
+        """End the connection of one who asks, and say why."""
+        front = self._fronts[link]
+        front.is_ended = True
+        self._note("warning", event, front, principal=front.principal, code=fault.code, reason=fault.message)
+        link.fail(fault)
+
     def _wire(self, mechanisms: dict[bytes, Mechanism], is_server: bool) -> ZmtpLink:
         return ZmtpLink(Connection(mechanisms, self._bounds, is_server), self._limits.timing)
 
     def _open_front(self, peer: Peer, place: Place) -> MessageLink:
         mechanisms = _null(b"ROUTER", True) if self._gate is None else self._gate.mechanisms()
         link = MessageLink(self._links, self._wire(mechanisms, True), self, place)
-        self._fronts[link] = _Front(link.number, peer.address)
-        self._front_links[link.number] = link
+        number = self._peers.enter(peer.listener, peer.name, peer.address)
+        self._fronts[link] = _Front(number, peer.address)
+        self._front_links[number] = link
         link.hold(self._is_paused)
         return link
 
@@ -340,7 +376,7 @@ class TopicsSockets:
         for lost in () if self._gate is None else self._gate.lost():
             link = self._front_links.get(lost.link)
             if link is not None:
-                link.fail(PeerFault(lost.code, lost.message))
+                self._end(link, "principal-revoked", PeerFault(lost.code, lost.message))
 
     def _budget(self, orders: Sequence[receiving.Order]) -> None:
         """Do what the budget of unfinished messages asks for."""
@@ -360,7 +396,8 @@ class TopicsSockets:
     def _take_question(self, link: MessageLink, front: _Front, parts: Message) -> None:
         envelope = tuple(map(bytes, parts[:-1]))
         if sum(map(len, envelope)) + len(envelope) > ENVELOPE_SIZE_MAX:
-            self._log.warning("envelope-too-large", sizes=[len(part) for part in envelope[:8]], count=len(envelope))
+            sizes = [len(part) for part in envelope[:8]]
+            self._note("warning", "envelope-too-large", front, sizes=sizes, count=len(envelope))
             return
         self._last_peer += 1
         principal, data = front.principal, bytes(parts[-1])

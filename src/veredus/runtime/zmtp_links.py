@@ -56,6 +56,10 @@ class Owner(Protocol):
         """The peer shows who it is: it waits for `link.admit` or `link.fail`."""
         ...
 
+    def greeted(self, link: MessageLink) -> None:
+        """The handshake is done: messages follow."""
+        ...
+
     def lost(self, link: MessageLink, reason: str) -> None:
         """The connection is gone, or never came up."""
         ...
@@ -358,6 +362,7 @@ class MessageLink(asyncio.BufferedProtocol):
                 self._has_greeted = True
                 if self._place is not None:
                     self._place.prove()
+                self._owner.greeted(self)
             for message in messages:
                 self._owner.took(self, message)
             if not messages:

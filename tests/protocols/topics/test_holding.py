@@ -35,7 +35,7 @@ class Holding:
     def _then(self, now: Now) -> None:
         self.called += 1
         floor = self.scene.rig.floor
-        sessions = [*self.scene.server.puts.sessions, *self.scene.server.gets.sessions]
+        sessions = [*self.scene.server.puts.by_session, *self.scene.server.gets.by_session]
         self.open_count = len(sessions)
         self.topics = list(floor.tables.streams)
 

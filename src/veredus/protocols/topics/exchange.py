@@ -1,16 +1,19 @@
 """What the proxies and servers of the topic service are told by their sockets, and what they order of them.
 
 A peer is somebody who asked and waits for exactly one answer; a token names a question of our own, which is answered
-once or never. `link` is the connection by which it came to a node; a proxy has no other.
+once or never. `link` is the connection by which it came to a node; a proxy has no other. What a peer is refused because
+of who it is, is noted with the number of its own connection.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from veredus.kernel.effects import Note
+
 
 class Asked(NamedTuple):
-    """A message came from a peer that waits for its answer; `origin` is the same for all of one connection."""
+    """A message from a peer that waits for its answer; `origin` is a number, the same for all of one connection."""
 
     peer: int
     data: bytes
@@ -55,6 +58,12 @@ class Meet(NamedTuple):
     """Connect to this address: it will be asked."""
 
     address: str
+
+
+def note_no_member(asked: Asked, verb: str, kind: str, name: str) -> Note:
+    """What is noted of a peer that is refused what proxies and servers alone may do: `verb` on what has this name."""
+    fields: dict[str, object] = {"link": int.from_bytes(asked.origin), "principal": asked.principal}
+    return Note("warning", "forbidden", {**fields, "verb": verb, "kind": kind, "name": name})
 
 
 def no_member(principal: str) -> str:

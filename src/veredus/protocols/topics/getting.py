@@ -118,6 +118,11 @@ class _Getter:
     """Whether nothing lies behind what was pushed: then what comes is pushed at once."""
 
     @property
+    def asker(self) -> int:
+        """Who is to be answered next, 0 for nobody."""
+        return self.asked[0].peer if self.asked else 0
+
+    @property
     def next_sequence(self) -> int:
         """Everything below it is done with."""
         return self.messages[0].sequence if self.messages else self.position
@@ -148,7 +153,8 @@ class Gets:
         self._wide_count = 0
         self._getters: dict[tuple[str, str, str], _Getter] = {}
         """By topic, client and principal; who asked last stands last."""
-        self._by_session: dict[int, _Getter] = {}
+        self.by_session: dict[int, _Getter] = {}
+        """Who has which session that is open."""
         self._effects: list[Effect] = []
 
     def ask(self, peer: int, question: Question, principal: str) -> Sequence[Effect]:
@@ -159,7 +165,7 @@ class Gets:
         getter = self._getters.pop(key, None)
         if getter is None:
             getter = _Getter(self._open_session(), question.topic, question.sender, principal)
-            self._by_session[getter.session] = getter
+            self.by_session[getter.session] = getter
             self._make_room()
         self._getters[key] = getter
         getter.asked.append(_Asked(peer, question))
@@ -171,7 +177,7 @@ class Gets:
         """The streams floor says something to one of the sessions."""
         effects: list[Effect] = []
         self._effects = effects
-        getter = self._by_session.get(event.session)
+        getter = self.by_session.get(event.session)
         if getter is not None:
             match event:
                 case x.AnswerAdmin():
@@ -194,11 +200,6 @@ class Gets:
                 case x.Fence(_, _, message):
                     self._end(getter, StatusWord.REFUSED, f"{message}: ask again")
         return effects
-
-    @property
-    def sessions(self) -> list[int]:
-        """The sessions that are open."""
-        return list(self._by_session)
 
     def forget(self, topic: str) -> list[int]:
         """Let go whoever got from a topic, of which nothing is asked; the sessions that are to be closed."""
@@ -314,10 +315,10 @@ class Gets:
     def _close(self, getter: _Getter) -> None:
         """Leave the session, and begin another one with the next question."""
         self._effects.append(x.SessionClosed(getter.session))
-        del self._by_session[getter.session]
+        del self.by_session[getter.session]
         getter.session, getter.grant, getter.settling = self._open_session(), None, ()
         getter.messages.clear()
-        self._by_session[getter.session] = getter
+        self.by_session[getter.session] = getter
 
     def _end(self, getter: _Getter, status: StatusWord, text: str) -> None:
         """Whoever waits is told; whoever asks next begins anew."""
@@ -326,7 +327,7 @@ class Gets:
         getter.asked.clear()
 
     def _forget(self, getter: _Getter) -> None:
-        self._by_session.pop(getter.session, None)
+        self.by_session.pop(getter.session, None)
         key = (getter.topic, getter.client, getter.principal)
         if self._getters.pop(key, None) is not None and getter.credit_size > CREDIT_SIZE:
             self._wide_count -= 1

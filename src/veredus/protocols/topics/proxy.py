@@ -41,7 +41,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault, Refused
 from veredus.kernel.events import DeadlineReached
 
-from .exchange import Answer, Answered, Ask, Asked, Meet, no_member
+from .exchange import Answer, Answered, Ask, Asked, Meet, no_member, note_no_member
 from .mapping import Conflict, TopicMap
 from .messages import (
     END_OF_HEADER,
@@ -191,6 +191,7 @@ class Proxy:
         peer, data = event.peer, event.data
         principal = event.speaks_for or event.principal
         if event.speaks_for and not event.is_member:
+            self._effects.append(note_no_member(event, "speak-for", "principal", event.speaks_for))
             self._say(peer, StatusWord.REFUSED, no_member(event.principal))
             return
         if event.why_not:
@@ -224,6 +225,7 @@ class Proxy:
     def _learn(self, peer: int, message: Periodic, event: Asked) -> None:
         server, servers = message.sender, self.settings.servers
         if not event.is_member:
+            self._effects.append(note_no_member(event, "announce", "server", server))
             self._say(peer, StatusWord.REFUSED, no_member(event.principal))
             return
         is_new = server not in self.topics

@@ -86,6 +86,11 @@ class _Putter:
     fence_count: int = 0
 
     @property
+    def asker(self) -> int:
+        """Who waits for the source to be attached, 0 for nobody."""
+        return self.waiting[0].peer if self.waiting else 0
+
+    @property
     def is_idle(self) -> bool:
         return not self.waiting and not self.on_its_way
 
@@ -109,7 +114,8 @@ class Puts:
         """By topic, client and principal; who asked last stands last."""
         self._granted_last: dict[tuple[str, str], _Putter] = {}
         """By topic and client, who became the source last: one principal at a time is."""
-        self._by_session: dict[int, _Putter] = {}
+        self.by_session: dict[int, _Putter] = {}
+        """Who has which session that is open."""
         self._effects: list[Effect] = []
 
     def ask(self, peer: int, put: Put | PutMany, principal: str, now: Now) -> Sequence[Effect]:
@@ -139,7 +145,7 @@ class Puts:
         """The streams floor says something to one of the sessions."""
         effects: list[Effect] = []
         self._effects = effects
-        putter = self._by_session.get(event.session)
+        putter = self.by_session.get(event.session)
         if putter is not None:
             match event:
                 case x.GrantSource():
@@ -153,11 +159,6 @@ class Puts:
                 case x.Fence():
                     self._fenced(putter, event)
         return effects
-
-    @property
-    def sessions(self) -> list[int]:
-        """The sessions that are open."""
-        return list(self._by_session)
 
     def forget(self, topic: str) -> list[int]:
         """Let go whoever put to a topic, of which nothing is on its way; the sessions that are to be closed."""
@@ -185,7 +186,7 @@ class Puts:
     def _attach(self, putter: _Putter) -> None:
         """Be the source, whoever was it before."""
         putter.session, putter.grant = self._open_session(), None
-        self._by_session[putter.session] = putter
+        self.by_session[putter.session] = putter
         self._effects.append(
             x.SourceAttachRequested(
                 putter.session, putter.principal, putter.topic, putter.client, self._new_incarnation(), 0,
@@ -202,7 +203,7 @@ class Puts:
                 self._effects.append(x.SessionClosed(idle.session))
 
     def _forget(self, putter: _Putter) -> None:
-        self._by_session.pop(putter.session, None)
+        self.by_session.pop(putter.session, None)
         self._putters.pop((putter.topic, putter.client, putter.principal), None)
         if self._granted_last.get((putter.topic, putter.client)) is putter:
             del self._granted_last[putter.topic, putter.client]
@@ -220,7 +221,7 @@ class Puts:
         if putter.is_idle:
             self._forget(putter)
             return
-        del self._by_session[putter.session]
+        del self.by_session[putter.session]
         putter.fence_count += 1
         if putter.fence_count > FENCES_MAX:
             self._end(putter, StatusWord.REFUSED, f"{fence.message}: only one may publish as {putter.client}")

@@ -32,7 +32,7 @@ from veredus.streams import exchange as x
 from veredus.streams.rights import LOCAL
 
 from .desk import AdminThen, Part
-from .exchange import Answer, Answered, Asked, Meet, no_member
+from .exchange import Answer, Answered, Asked, Meet, no_member, note_no_member
 from .getting import GetEnded, Gets
 from .merging import Merging
 from .messages import (
@@ -96,6 +96,8 @@ class _InHand:
     data: bytes
     principal: str
     """"" for somebody who has proved nothing."""
+    origin: bytes
+    """What tells its connection from others."""
 
 
 @dataclass(slots=True)
@@ -176,7 +178,7 @@ class Server:
         self._merging.begin()
 
     def _end(self, event: LinkClosed, now: Now) -> None:
-        sessions = [*self.puts.sessions, *self.gets.sessions, *self._parts, session_of(self.link, _OWN)]
+        sessions = [*self.puts.by_session, *self.gets.by_session, *self._parts, session_of(self.link, _OWN)]
         self._effects += [x.SessionClosed(session) for session in sessions]
 
     @property
@@ -230,6 +232,7 @@ class Server:
             self.answer(peer, StatusWord.BAD_MESSAGE, fault.message.encode(errors="backslashreplace"))
             return
         if not event.is_member and (event.speaks_for or isinstance(message, Merge | Transfer)):
+            self._effects.append(note_no_member(event, *_for_members(event, message)))
             self.answer(peer, StatusWord.REFUSED, no_member(event.principal).encode())
             return
         if self._is_draining:
@@ -239,7 +242,7 @@ class Server:
             self.answer(peer, StatusWord.SERVER_UNAVAILABLE, said.encode())
         elif isinstance(message, Put | PutMany | Get | GetMany | Subscribe | Unsubscribe):
             in_hand = self._in_hand[peer] = _InHand(
-                message.topic, message, event.data, event.speaks_for or event.principal
+                message.topic, message, event.data, event.speaks_for or event.principal, event.origin
             )
             self._take(peer, in_hand, now)
         elif isinstance(message, Merge):
@@ -248,6 +251,12 @@ class Server:
             self._merging.transfer(peer, message, now)
         else:
             self._judge(peer, message)
+
+    def asker_of(self, session: int) -> int:
+        """The connection of whoever is to be answered by what is said to a session, 0 where nobody is."""
+        asking = self.puts.by_session.get(session) or self.gets.by_session.get(session)
+        in_hand = None if asking is None else self._in_hand.get(asking.asker)
+        return 0 if in_hand is None else int.from_bytes(in_hand.origin)
 
     def _judge(self, peer: int, message: Message) -> None:
         """Refuse what only proxies take, or nobody."""
@@ -442,6 +451,13 @@ class Server:
         self.puts.check()
         self.gets.check()
         assert len(self._in_hand) <= self.settings.requests_max, "(2)"
+
+
+def _for_members(asked: Asked, message: Message) -> tuple[str, str, str]:
+    """What only members may do of this: a verb, on what kind of thing, and its name."""
+    if isinstance(message, Merge | Transfer):
+        return name_of(message).lower(), "topic", message.topic
+    return "speak-for", "principal", asked.speaks_for
 
 
 _HANDLERS: dict[type, Callable[[Server, Any, Now], None]] = {

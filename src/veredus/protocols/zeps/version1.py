@@ -250,7 +250,9 @@ class Version1:
 
     def _know_principal(self, event: PrincipalKnown, now: Now) -> None:
         if event.principal is None:
-            self._reject(Refused(event.code, event.reason))
+            self._effects.append(Note("warning", f"peer-{event.code}", {"link": self.link, "reason": event.reason}))
+            self._send(frames.encode_invalid(f"{event.code}: {event.reason}"))
+            self._close(event.code)
         else:
             self._attach(event.principal)
 

@@ -100,6 +100,8 @@ class FramedLink:
     """
 
     is_timed_by_answers: ClassVar[bool] = True
+    protocol: ClassVar[str] = "zeps/1"
+    """The only dialect whose commands are frames."""
     __slots__ = (
         "_cost_ns", "_dialect", "_effects", "_failing", "_failing_until_ns", "_identities", "_identity", "_is_asking",
         "_is_closing", "_is_over", "_opened", "_principal", "_wire", "link",
@@ -225,7 +227,9 @@ class FramedLink:
             return
         self._is_asking = False
         if event.principal is None:
+            self._effects.append(Note("warning", f"peer-{event.code}", {"link": self.link, "reason": event.reason}))
             self._wire.connection.refuse(event.code, event.reason)
+            self._close(event.code)
         else:
             self._principal = event.principal
             self._wire.admit()
@@ -256,10 +260,13 @@ class FramedLink:
         if fault is None or self._is_closing or self._failing:
             return
         self._flush()
-        self._effects.append(_note(self.link, fault))
         if self._opened is not None:
+            fields: dict[str, object] = {"link": self.link, "code": fault.code, "reason": fault.message}
+            self._effects.append(Note("warning", "handshake-failed", fields))
             self._close(fault.code)
             return
+        fields = {"link": self.link, "code": fault.code, "message": fault.message}
+        self._effects.append(Note("warning", "peer-broke-protocol", fields))
         self._failing = fault.code
         self._failing_until_ns = now.monotonic_ns + self._wire.timing.greeting_timeout_ns
         self._effects.append(PauseReading(self.link))
@@ -297,7 +304,3 @@ class FramedLink:
         self._is_over = self._is_closing = True
         if self._identity:
             self._identities.release(self._principal, self._identity, self)
-
-
-def _note(link: int, fault: PeerFault) -> Note:
-    return Note("warning", "peer-broke-protocol", {"link": link, "code": fault.code, "message": fault.message})
