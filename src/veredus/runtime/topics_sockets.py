@@ -107,7 +107,7 @@ class _Front:
     """One who asks."""
 
     number: int
-    """The link's."""
+    """Among the peers."""
     address: str
     principal: str = ""
     """Who it has proved to be, "" for nobody."""
@@ -117,7 +117,7 @@ class _Front:
     @property
     def origin(self) -> bytes:
         """What tells it from the others."""
-        return (-self.number).to_bytes(_TOKEN_SIZE)
+        return self.number.to_bytes(_TOKEN_SIZE)
 
     @property
     def payer(self) -> Payer:
