@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 import zmq
 
+from tests.processes import free_port
+from tests.protocols.zmtp.by_hand import OPENING, frame, greeting
 from tests.system.auditing import (
     AuditedPlace,
     Holder,
@@ -26,12 +32,17 @@ from tests.system.auditing import (
     Zeps1Plain,
     Zeps1Tcp,
     Zeps1Tls,
+    greet_badly,
     try_as,
     wait_for,
 )
+from tests.system.serving import ServedNode
+from tests.system.serving_topics import QUICK, ServedProxy
+from veredus.runtime.logs import PEER_LINES_MAX
 
 pytestmark = pytest.mark.slow
 
+ATTACH = b"\xaa\xa5\x01\x04ZEPS\x00\x01\x06trades"
 STRANGER = Holder("stranger", "veredus_00000000_" + "x" * 43, "", "", ())
 REVOCABLE = [
     NativeTcp, NativeTls, NativeUnix, Zeps1Plain, Zeps1Curve, TopicsPlain, TopicsCurve, ProxyPlain, ProxyCurve,
@@ -121,3 +132,86 @@ def test_who_is_no_member_and_asks_for_what_members_may_is_recorded(place: Audit
     refused = records.wait("request-refused", principal=holder.name)
     assert (refused["verb"], refused["on"], refused["name"]) == wanted
     assert (refused["listener"], is_from_here(refused)) == ("topics", True)
+
+
+@pytest.mark.parametrize("place_name", ["zeromq", "topics", "proxy"])
+@pytest.mark.parametrize("how", ["http", "another mechanism"])
+def test_whose_handshake_fails_is_recorded_as_refused(place: AuditedPlace, place_name: str, how: str) -> None:
+    address = place.proxy.address if place_name == "proxy" else getattr(place, place_name)
+    records = place.at_proxy if place_name == "proxy" else place.at_node
+    listener = "zeromq" if place_name == "zeromq" else "topics"
+    before = len(records.all("connection-refused", listener=listener))
+    if how == "http":
+        greet_badly(address, 1)
+    else:
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), 10) as peer:
+            peer.sendall(greeting(b"GSSAPI"))
+            while peer.recv(4096):
+                pass
+    wait_for(lambda: len(records.all("connection-refused", listener=listener)) > before, records.file.read_text)
+    refused = records.all("connection-refused", listener=listener)[before:]
+    assert all(is_from_here(one) and one["note"] == "handshake-failed" for one in refused)
+
+
+@pytest.mark.parametrize("listener", ["tcp", "zeromq", "topics", "proxy"])
+def test_who_finds_no_place_at_a_listener_is_recorded_as_refused(tmp_path: Path, listener: str) -> None:
+    records = Records(tmp_path / "audit.jsonl")
+    settings = {"LIMITS_CONNECTIONS_PER_LISTENER_MAX": "1", "AUDIT_FILE": str(records.file)}
+    zeromq, topics = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    listening = {"LISTEN_ZEROMQ": f"tcp://{zeromq}", "TOPICS_LISTEN": topics}
+    node = ServedNode(tmp_path / "journal", {**settings, **listening})
+    given = [f"{name.lower().replace('_', '.', 1)}={value}" for name, value in settings.items()]
+    proxy = ServedProxy(tmp_path, *QUICK, *(word for one in given for word in ("--set", one)))
+    address = {"tcp": f"127.0.0.1:{node.port}", "zeromq": zeromq, "topics": topics, "proxy": proxy.address}[listener]
+    host, _, port = address.rpartition(":")
+    try:
+        if listener == "proxy":
+            proxy.start()
+        else:
+            node.spawn()
+            wait_for(lambda: '"node-ready"' in node.said(), node.said)
+        at = host, int(port)
+        with socket.create_connection(at, 10) as first:
+            first.sendall({"tcp": ATTACH, "zeromq": OPENING + frame(0, ATTACH)}.get(listener, OPENING))
+            records.wait("connection-opened")
+            with socket.create_connection(at, 10) as second, suppress(ConnectionError):
+                second.recv(1)
+            refused = records.wait("connection-refused")
+    finally:
+        proxy.end()
+        if node.process is not None:
+            node.kill()
+    assert (refused["listener"], is_from_here(refused)) == ("topics" if listener == "proxy" else listener, True)
+    assert (refused["note"], refused["reason"]) == ("connection-refused", "too many connections")
+
+
+@pytest.mark.parametrize("listener", ["zeromq", "topics", "proxy"])
+def test_bad_greetings_of_one_address_give_no_more_lines_than_over_tcp(tmp_path: Path, listener: str) -> None:
+    zeromq, topics = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    node = ServedNode(tmp_path / "journal", {"LISTEN_ZEROMQ": f"tcp://{zeromq}", "TOPICS_LISTEN": topics})
+    proxy = ServedProxy(tmp_path, *QUICK)
+    address = {"zeromq": zeromq, "topics": topics, "proxy": proxy.address}[listener]
+
+    def warned_by(lines: list[dict[str, object]]) -> int:
+        return sum(line["level"] == "warning" and str(line.get("peer")).startswith("127.0.0.1") for line in lines)
+
+    def said() -> list[dict[str, object]]:
+        return [json.loads(line) for line in node.said().splitlines()]
+
+    try:
+        node.spawn()
+        wait_for(lambda: '"node-ready"' in node.said(), node.said)
+        proxy.start()
+        greet_badly(f"127.0.0.1:{node.port}", 10)
+        wait_for(lambda: warned_by(said()) >= PEER_LINES_MAX, node.said)
+        over_tcp = len(said())
+        before = len(proxy.said()) if listener == "proxy" else over_tcp
+        greet_badly(address, 10)
+        time.sleep(0.3)
+        lines = (proxy.said() if listener == "proxy" else said())[before:]
+    finally:
+        proxy.end()
+        node.kill()
+    assert len([line for line in lines if line["level"] == "warning"]) == PEER_LINES_MAX, lines
+    assert warned_by(lines) == PEER_LINES_MAX

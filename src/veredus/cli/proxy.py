@@ -103,9 +103,7 @@ def _run(settings: NodeSettings, reread: Callable[[], NodeSettings]) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
-        running.log.info("proxy-ready", address=running.address)
         await running.run()
-        running.log.info("proxy-stopped")
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(live())

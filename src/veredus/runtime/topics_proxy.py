@@ -49,15 +49,17 @@ class TopicsProxy:
         Who may come is as the settings `node` say, or everybody; `reread` gives those of a reload. Raises
         `Unavailable("port-in-use")`, and `Refused`: `bad-key`, `bad-tokens`.
         """
-        self.log = AuditedLogger(audit_log_of(node))
+        self._log = AuditedLogger(audit_log_of(node))
         self._loop = asyncio.get_running_loop()
         log_loop_failures(self._loop)
         self._failed: asyncio.Future[BaseException] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
         self._telling = self._loop.call_later(_TELL_S, self._tell_held_back)
         self._is_hurried = self._is_stopping = False
+        self._node = node
         self._reread = reread
-        self._take_settings(node)
+        self._tokens = None if node is None else tokens_of(node)
+        self._unproven = ANONYMOUS if node is None else access_of(node).unproven
         self._askers = Askers(self._loop, lambda: self._tokens)
         self._gate = (
             None if node is None else TopicsGate(node, self._askers, lambda: self._tokens, lambda: self._unproven)
@@ -72,16 +74,11 @@ class TopicsProxy:
             limits=limits,
             gate=self._gate,
             accounts=self._accounts,
-            log=self.log,
+            log=self._log,
             peers=self._peers,
         )
         self.address = self._sockets.address
         self.engine = Proxy(settings if settings.proxy_id else replace(settings, proxy_id=self.address))
-
-    def _take_settings(self, node: NodeSettings | None) -> None:
-        self._node = node
-        self._tokens = None if node is None else tokens_of(node)
-        self._unproven = ANONYMOUS if node is None else access_of(node).unproven
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain and close; a second one later waits for no answer any more.
@@ -94,6 +91,7 @@ class TopicsProxy:
 
         asked = stop_asked(self._loop, hurry)
         self._loop.add_signal_handler(signal.SIGHUP, self.reload)
+        self._log.info("proxy-ready", address=self.address)
         waiting = asyncio.ensure_future(asked.wait())
         try:
             await asyncio.wait((waiting, self._failed), return_when=asyncio.FIRST_COMPLETED)
@@ -104,6 +102,7 @@ class TopicsProxy:
         finally:
             waiting.cancel()
             self.close()
+        self._log.info("proxy-stopped")
 
     def reload(self) -> None:
         """Read the settings again, and take up which tokens there are and what the rules say; the rest is named.
@@ -117,20 +116,21 @@ class TopicsProxy:
             wanted = before if self._reread is None else self._reread()
             if wanted.security.tokens:
                 check_tokens(wanted.security.tokens)
+            unproven = access_of(wanted).unproven
         except Refused as refused:
-            self.log.error("settings-not-read", code=refused.code, reason=refused.message)
+            self._log.error("settings-not-read", code=refused.code, reason=refused.message)
             return
         changed = changed_paths(before, wanted)
-        if any(path.startswith(_RENEWED) for path in changed):
-            self._take_settings(wanted)
-        self._node = wanted
-        say_reloaded(self.log, changed, _RENEWED)
+        if "security.tokens" in changed:
+            self._tokens = tokens_of(wanted)
+        self._node, self._unproven = wanted, unproven
+        say_reloaded(self._log, changed, _RENEWED)
 
     async def drain(self) -> None:
         """Take no question any more, and wait until those on their way were answered, which the engine does in time."""
         self._is_stopping = True
         self._sockets.pause_reading()
-        self.log.info("proxy-stopping", waiting=self.engine.peer_count)
+        self._log.info("proxy-stopping", waiting=self.engine.peer_count)
         while self.engine.peer_count and not self._is_hurried:
             if self._failed.done():
                 return
@@ -150,7 +150,7 @@ class TopicsProxy:
         self._accounts.quotas.rested(Now(time.monotonic_ns(), time.time_ns()))
         fault = "" if self._gate is None else self._gate.fault()
         if fault:
-            self.log.error("tokens-not-read", reason=fault)
+            self._log.error("tokens-not-read", reason=fault)
         self._telling = self._loop.call_later(_TELL_S, self._tell_held_back)
 
     def _tell(self, event: Event) -> None:
@@ -159,12 +159,12 @@ class TopicsProxy:
         try:
             for effect in self.engine.handle(event, Now(time.monotonic_ns(), time.time_ns())):
                 if isinstance(effect, Note):
-                    self.log.say(effect.level, effect.event, self._peers.located(effect.fields))
+                    self._log.say(effect.level, effect.event, self._peers.located(effect.fields))
                 else:
                     self._sockets.carry_out(effect)
         except BaseException as error:
             self._failed.set_result(error)
-            self.log.error("proxy-failed", reason=str(error))
+            self._log.error("proxy-failed", reason=str(error))
             raise
         # Each answer is waited for equally long: none is due before the one that the timer was set for.
         if self._timer is None:
