@@ -62,8 +62,8 @@ class Shown(NamedTuple):
 class SecuredService:
     """Owns the processes; `mechanism` is by which everybody comes. Nobody may come without."""
 
-    def __init__(self, directory: Path, mechanism: str) -> None:
-        """Not started yet."""
+    def __init__(self, directory: Path, mechanism: str, answer: str = "50ms") -> None:
+        """Not started yet; `answer` is how long the proxy waits for one."""
         self.directory, self.mechanism = directory, mechanism
         self.tokens = directory / "tokens"
         self.server_key = encode_z85(make_server_key(directory / "node.key").public)
@@ -74,7 +74,9 @@ class SecuredService:
         self.config.write_text(
             f'{topics}[security]\ntokens = "{self.tokens}"\nzeromq_key = "{directory / "node.key"}"\n{RULES}'
         )
-        self.proxy = ServedProxy(directory, *QUICK, "--config", str(self.config), *self._as("proxy"))
+        self.proxy = ServedProxy(
+            directory, *QUICK, "--set", f"topics.answer={answer}", "--config", str(self.config), *self._as("proxy")
+        )
         self.nodes = [
             ServedNode(
                 directory / f"journal-{number}",

@@ -31,6 +31,7 @@ from veredus.node.accounts import Accounts, InHand
 from veredus.node.admission import AdmissionLimits, limits_within
 from veredus.node.backlog import READ_SIZE_MAX, Backlog
 from veredus.node.connections import Connections, Payer
+from veredus.node.onward import Onward
 from veredus.node.pacing import Pacing
 from veredus.node.quotas import Quotas
 from veredus.node.receiving import DEFAULT_LIMITS, ReceiveBudget, ReceiveLimits
@@ -50,7 +51,7 @@ from .logs import Logger
 from .peers import Peers
 from .topics_gate import TopicsGate
 from .unwritten import Unwritten
-from .zmtp_links import Links, MessageLink
+from .zmtp_links import MESSAGES_PER_TURN, Links, MessageLink
 
 ENVELOPE_SIZE_MAX = 4096
 """What is kept of a question's way until it is answered: a few bytes for each hop."""
@@ -79,6 +80,8 @@ class TopicsLimits(NamedTuple):
     connections_per_principal_max: int = 2_000
     rates_max: tuple[int, int] = (0, 0)
     """Bytes a second of each principal, in and out; 0 for no bound."""
+    wait_max_ns: int = 100_000_000
+    """How long what was asked of a server may wait there until who asks much is asked for no more."""
 
     def accounts(self, connections: Connections | None = None, quotas: Quotas | None = None) -> Accounts:
         """Accounts with these limits; connections and quotas may be a node's."""
@@ -99,7 +102,10 @@ def topics_limits_of(settings: NodeSettings, admission: AdmissionLimits) -> Topi
     # Half of all places at most, so that no principal keeps the others out where files are few.
     per_principal_max = min(limits.connections_per_principal_max, max(1, admission.count_max // 2))
     rates_max = limits.received_per_principal_max, limits.sent_per_principal_max
-    return TopicsLimits(admission, timing, send, receive, settings.topics.requests_max, per_principal_max, rates_max)
+    topics = settings.topics
+    return TopicsLimits(
+        admission, timing, send, receive, topics.requests_max, per_principal_max, rates_max, topics.answer_ns
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -138,6 +144,7 @@ class _Back:
     """One who is asked, or is being connected to."""
 
     address: str
+    onward: Onward
     link: MessageLink | None = None
     refusal: str = ""
     """Why it did not let us in the last time."""
@@ -175,7 +182,7 @@ class TopicsSockets:
         self._peers = peers or Peers(self._loop)
         self._limits = limits = limits or TopicsLimits()
         self._gate = gate
-        self._bounds = Bounds(message_size_max, PARTS_MAX)
+        self._bounds = Bounds(message_size_max, PARTS_MAX, messages_at_once_max=MESSAGES_PER_TURN)
         self._is_closed = False
         sockets = bind_tcp_nowait(address, "topics.listen")
         self._own_arrivals = Arrivals(self._loop, limits.admission) if arrivals is None else None
@@ -228,10 +235,16 @@ class TopicsSockets:
         elif isinstance(order, Ask):
             back = self._meet(order.address)
             # Who is not there, or takes no more, is asked again.
-            if back is not None and back.link is not None and back.link.is_open:
+            if back is not None and back.link is not None and back.link.is_open and self._may_ask(back, order):
                 back.link.send((order.token.to_bytes(_TOKEN_SIZE), *self._said_of(order.principal), b"", order.data))
         else:
             self._meet(order.address)
+
+    def _may_ask(self, back: _Back, order: Ask) -> bool:
+        # Who proves nothing cannot be told from others who do not, and what we ask ourselves is for all.
+        if not order.principal or back.link is None:
+            return True
+        return back.onward.ask(order.principal, order.token, back.link.is_filling, time.monotonic_ns())
 
     def send(self, buffers: Sequence[Octets]) -> None:
         """Nothing is said on this link but answers."""
@@ -259,7 +272,7 @@ class TopicsSockets:
         """A question came, or an answer."""
         front = self._fronts.get(link)
         if front is None:
-            self._take_answer(message)
+            self._take_answer(self._back_links[link], message)
         else:
             self._take_question(link, front, message)
 
@@ -330,6 +343,7 @@ class TopicsSockets:
         back = self._back_links.pop(link, None)
         if back is not None and not self._is_closed:
             back.link = None
+            back.onward = Onward(self._limits.wait_max_ns)
             is_refused = link.wire.fault is not None and not link.wire.has_greeted
             if is_refused and back.refusal != reason:
                 self._log.warning("topics-not-let-in", address=back.address, reason=reason)
@@ -419,9 +433,11 @@ class TopicsSockets:
         why_not = accounts.why_not(payer, principal, size, now)
         return (None, why_not) if why_not else (accounts.take(payer, principal, size, now), "")
 
-    def _take_answer(self, parts: Message) -> None:
+    def _take_answer(self, back: _Back, parts: Message) -> None:
         if len(parts) == 3 + len(self._said_of("")) and len(parts[0]) == _TOKEN_SIZE:
-            self._tell(Answered(int.from_bytes(parts[0]), bytes(parts[-1]), self.number))
+            token = int.from_bytes(parts[0])
+            back.onward.answer(token)
+            self._tell(Answered(token, bytes(parts[-1]), self.number))
         else:
             self._log.warning("answer-without-token", sizes=[len(part) for part in parts])
 
@@ -441,7 +457,7 @@ class TopicsSockets:
                 self._log.warning("topics-address-wrong", address=address, error=str(error))
                 self._backs[address] = None
             else:
-                back = self._backs[address] = _Back(address)
+                back = self._backs[address] = _Back(address, Onward(self._limits.wait_max_ns))
                 self._connect(back)
         return self._backs[address]
 

@@ -32,7 +32,7 @@ from .sockets import ReadMemory
 from .taking import Taking
 from .unwritten import Unwritten
 
-MESSAGES_PER_TURN = 256
+MESSAGES_PER_TURN = 64
 """After so many messages of one payer, the others are heard."""
 _MESSAGE_NS = QUANTUM_NS // MESSAGES_PER_TURN
 _BYTE_NS = 2
@@ -196,6 +196,11 @@ class MessageLink(asyncio.BufferedProtocol):
     def unfinished(self) -> Unfinished:
         """What the link has of a message that is not whole."""
         return self.wire.connection.unfinished
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether half of what may be unwritten is."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > self.congested_size // 2
 
     @property
     def unread_size(self) -> int:

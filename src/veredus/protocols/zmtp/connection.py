@@ -59,6 +59,7 @@ class Bounds(NamedTuple):
     command_size_max: int = 2048
     handshake_size_max: int = 8192
     """Of the greeting and the handshake together."""
+    messages_at_once_max: int = MESSAGES_AT_ONCE_MAX
 
 
 class Connection:
@@ -282,7 +283,7 @@ class Connection:
             command, self._delayed = self._delayed, None
             self._obey(command)
         end, size_max, seals = len(view), self.message_size_max, self.mechanism.seals
-        while len(messages) < MESSAGES_AT_ONCE_MAX:
+        while len(messages) < self._bounds.messages_at_once_max:
             # Most frames are short, whole, and a message of their own.
             if start + 2 <= end and not view[start] and not self._parts and not seals:
                 stop = start + 2 + view[start + 1]

@@ -1,0 +1,150 @@
+"""A principal that asks a listener of topics for all that it can: others are answered meanwhile, and soon."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import zmq
+
+from tests.attack.figures import Figures
+from tests.attack.neighbour import resident_size, resident_size_peak
+from tests.interop.serving_topics_secured import PLAIN, SecuredService, Shown
+from tests.system.serving_topics import said
+from veredus.runtime.security import add_token
+
+pytestmark = pytest.mark.slow
+
+MIB = 1 << 20
+WORST_S = 2.0
+RATE = MIB
+GREEDY = """
+[[security.rules]]
+principal = "greedy*"
+may = ["*"]
+"""
+
+
+@contextmanager
+def served(directory: Path, limits: str = "") -> Iterator[SecuredService]:
+    service = SecuredService(directory, PLAIN, "100ms")
+    service.shown["greedy"] = Shown(add_token(service.tokens, "greedy")[0])
+    with service.config.open("a") as config:
+        config.write(GREEDY + limits)
+    try:
+        service.start()
+        yield service
+    finally:
+        service.end()
+
+
+@contextmanager
+def flooded(address: str, token: str, count: int, size: int, seconds: float, reads: bool) -> Iterator[list[int]]:
+    """While somebody floods; how many answers he read, and how many said to try again, once the block is left."""
+    told: list[int] = []
+    command = [sys.executable, "-m", "tests.attack.flooding_topics", address, token]
+    with subprocess.Popen(
+        [*command, str(count), str(size), str(seconds), str(int(reads))], stdout=subprocess.PIPE, text=True
+    ) as flooder:
+        assert flooder.stdout is not None
+        assert flooder.stdout.readline() == "ready\n"
+        try:
+            yield told
+            told += map(int, flooder.stdout.readline().split())
+        finally:
+            flooder.kill()
+
+
+def worst_put_s(service: SecuredService, address: str, seconds: float) -> float:
+    """The longest that a PUT of alice's took, one after the other."""
+    worst_s, counter, end_s = 0.0, 1, time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        counter += 1
+        began_s = time.monotonic()
+        assert service.ask(f"PUT alice attacked {counter}", b"hers", address=address).status == "OK"
+        worst_s = max(worst_s, time.monotonic() - began_s)
+    return worst_s
+
+
+@pytest.mark.parametrize("place", ["proxy", "server"])
+@pytest.mark.parametrize(("size", "reads"), [(10, True), (10, False), (200_000, True)])
+def test_who_asks_without_a_pause_keeps_nobody_waiting(
+    place: str, size: int, reads: bool, tmp_path: Path, figures: Figures, is_full: bool
+) -> None:
+    seconds, count = (20.0, 100) if is_full else (3.0, 20)
+    with served(tmp_path) as service:
+        address = service.proxy.address if place == "proxy" else service.servers[0]
+        assert service.ask("PUT alice attacked 1", b"hers", address=address).status == "OK"
+        process = service.proxy.process if place == "proxy" else service.nodes[0].process
+        assert process is not None
+        before = resident_size(process.pid)
+        with flooded(address, service.shown["greedy"].token, count, size, seconds + 1, reads):
+            time.sleep(0.5)
+            worst_s = worst_put_s(service, address, seconds)
+        rise = resident_size_peak(process.pid) - before
+    attack = (
+        f"topics: {count} connections of one principal at a {place}, {size} bytes each, {'' if reads else 'un'}read"
+    )
+    figures.record(attack, "longest PUT of a neighbour", worst_s * 1000, "ms", f"at most {WORST_S:g} s")
+    figures.record(attack, "resident memory rose by", rise / MIB, "MiB")
+    assert worst_s < WORST_S
+
+
+@pytest.mark.parametrize("place", ["proxy", "server"])
+@pytest.mark.parametrize("direction", ["received", "sent"])
+def test_a_principal_over_its_quota_is_told_to_try_again_and_its_neighbour_is_not(
+    place: str, direction: str, tmp_path: Path, figures: Figures
+) -> None:
+    limits = f"[limits]\n{direction}_per_principal_max = {RATE if direction == 'received' else 1000}\n"
+    with served(tmp_path, limits) as service:
+        address = service.proxy.address if place == "proxy" else service.servers[0]
+        assert service.ask("PUT alice attacked 1", b"hers", address=address).status == "OK"
+        with flooded(address, service.shown["greedy"].token, 2, 50_000, 3, True) as told:
+            time.sleep(1)
+            worst_s = worst_put_s(service, address, 0.5)
+        answered, refused = told
+    taken = (answered - refused) * 50_000
+    attack = f"topics: a principal over its quota ({direction}) at a {place}"
+    figures.record(attack, "longest PUT of a neighbour", worst_s * 1000, "ms", f"at most {WORST_S:g} s")
+    assert refused > 0
+    assert worst_s < WORST_S
+    if direction == "received":
+        assert taken <= RATE * 5
+
+
+def test_a_proxy_does_not_hide_whose_bytes_they_are_from_the_quotas_of_a_server(tmp_path: Path) -> None:
+    with served(tmp_path, "[limits]\nreceived_per_principal_max = 1000000\n") as service:
+        assert service.ask("PUT alice attacked 1", b"hers").status == "OK"
+        # As the proxy itself: what it asks is asked for whom it names.
+        with service.socket(service.servers[0], service.shown["proxy"], zmq.DEALER) as member:
+
+            def put(principal: str, counter: int, size: int) -> str:
+                question = f"PUT {principal} counted {counter}\r\n\r\n".encode() + bytes(size)
+                member.send_multipart((b"for " + principal.encode(), b"", question))
+                assert member.poll(10_000)
+                return said(member.recv_multipart()[-1]).status
+
+            assert [put("greedy", counter, 900_000) for counter in (1, 2, 3)] == ["OK", "OK", "SERVER_UNAVAILABLE"]
+            assert put("alice", 1, 10) == "OK"
+
+
+@pytest.mark.parametrize("place", ["proxy", "server"])
+def test_a_principal_has_no_more_connections_for_topics_than_it_may(place: str, tmp_path: Path) -> None:
+    with served(tmp_path, "[limits]\nconnections_per_principal_max = 3\n") as service:
+        address = service.proxy.address if place == "proxy" else service.servers[0]
+        greedy = service.shown["greedy"]
+        held = [service.socket(address, greedy, zmq.DEALER) for _ in range(6)]
+        try:
+            for socket in held:
+                socket.send_multipart((b"", b"SUBSCRIBE greedy many\r\n\r\n"))
+            time.sleep(2)
+            assert sum(socket.poll(0) > 0 for socket in held) == 3
+            assert service.ask("SUBSCRIBE alice attacked", address=address).status == "OK"
+        finally:
+            for socket in held:
+                socket.close()
