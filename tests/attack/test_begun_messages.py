@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import socket
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
-import zmq
+import pytest
 
+from tests.attack.asking import asked
 from tests.attack.figures import Figures
 from tests.attack.neighbour import resident_size, resident_size_peak
 from tests.processes import free_port
 from tests.protocols.zmtp.by_hand import OPENING
 from tests.system.serving import ServedNode
+from tests.system.serving_topics import QUICK, ServedProxy
 
 MIB = 1 << 20
 RECEIVE_SIZE_MAX = 40 * MIB
 RISE_MAX = 2 * RECEIVE_SIZE_MAX + 16 * MIB
 """What is granted, what those hold who wait, and what the process itself takes."""
 MESSAGE_SIZE = MIB - 1024
-ANSWER_MS = 20_000
 ATTACK = "topics: begun messages that never end"
 SECONDS_MAX = 10.0
 
@@ -53,30 +56,40 @@ def begin(port: int, count: int, stack: ExitStack) -> int:
     return taken
 
 
-def test_begun_messages_of_many_peers_take_no_more_memory_than_is_set(
-    served: ServedNode, figures: Figures, is_full: bool
-) -> None:
-    count = 1_000 if is_full else 200
-    topics = free_port()
-    served = ServedNode(
-        served.directory,
-        {"TOPICS_LISTEN": f"127.0.0.1:{topics}", "LIMITS_RECEIVE_SIZE_MAX": str(RECEIVE_SIZE_MAX)},
-    )
+@contextmanager
+def served_at(place: str, directory: Path) -> Iterator[tuple[str, int]]:
+    """The address of a listener of topics, and the number of its process."""
+    size_max = str(RECEIVE_SIZE_MAX)
+    if place == "proxy":
+        proxy = ServedProxy(directory, *QUICK, "--set", f"limits.receive_size_max={size_max}")
+        try:
+            proxy.start()
+            assert proxy.process is not None
+            yield proxy.address, proxy.process.pid
+        finally:
+            proxy.end()
+        return
+    address = f"127.0.0.1:{free_port()}"
+    served = ServedNode(directory / "journal", {"TOPICS_LISTEN": address, "LIMITS_RECEIVE_SIZE_MAX": size_max})
     try:
         served.start().close()
         assert served.process is not None
-        before = resident_size(served.process.pid)
-        with ExitStack() as stack:
-            begin(topics, count, stack)
-            context = stack.enter_context(zmq.Context())
-            with context.socket(zmq.REQ) as asking:
-                asking.linger = 0
-                asking.connect(f"tcp://127.0.0.1:{topics}")
-                asking.send(b"SUBSCRIBE alice prices\r\n\r\n")
-                assert asking.poll(ANSWER_MS), "a small question was kept out"
-                assert b"STATUS" in asking.recv()
-        rise = resident_size_peak(served.process.pid) - before
+        yield address, served.process.pid
     finally:
         served.kill()
-    figures.record(ATTACK, "resident memory rose by", rise / MIB, "MiB", f"at most {RISE_MAX // MIB} MiB")
+
+
+@pytest.mark.parametrize("place", ["server", "proxy"])
+def test_begun_messages_of_many_peers_take_no_more_memory_than_is_set(
+    place: str, tmp_path: Path, figures: Figures, is_full: bool
+) -> None:
+    count = 1_000 if is_full else 200
+    with served_at(place, tmp_path) as (address, pid):
+        before = resident_size(pid)
+        with ExitStack() as stack:
+            begin(int(address.rpartition(":")[2]), count, stack)
+            assert b"STATUS" in asked(address)
+        rise = resident_size_peak(pid) - before
+    attack = ATTACK if place == "server" else f"proxy: {ATTACK}"
+    figures.record(attack, "resident memory rose by", rise / MIB, "MiB", f"at most {RISE_MAX // MIB} MiB")
     assert rise < RISE_MAX

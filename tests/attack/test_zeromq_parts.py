@@ -9,16 +9,19 @@ from pathlib import Path
 import pytest
 
 import veredus
+from tests.attack.asking import asked
 from tests.attack.figures import Figures
 from tests.attack.neighbour import neighbour, resident_size, resident_size_peak
 from tests.processes import free_port
 from tests.protocols.zmtp.by_hand import OPENING, frame
 from tests.system.serving import ServedNode
+from tests.system.serving_topics import QUICK, ServedProxy
 from veredus.runtime.security import add_token
 
 MIB = 1 << 20
 RISE_MAX = 16 * MIB
 PARTS = frame(1, b"") * 10_000 + frame(1, bytes(200)) * 1000
+KINDS = [("small parts", PARTS), ("one part that never ends", b"\x03" + (1 << 40).to_bytes(8, "big") + bytes(60_000))]
 ATTACK = "one ZeroMQ message of endless parts"
 
 
@@ -48,10 +51,7 @@ def flooded(port: int, said: bytes, connections_count: int, seconds: float) -> i
 
 
 @pytest.mark.parametrize("listener", ["ZEPS", "topics"])
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [("small parts", PARTS), ("one part that never ends", b"\x03" + (1 << 40).to_bytes(8, "big") + bytes(60_000))],
-)
+@pytest.mark.parametrize(("kind", "said"), KINDS)
 def test_a_message_without_an_end_takes_no_memory(
     listener: str, kind: str, said: bytes, tmp_path: Path, figures: Figures, is_full: bool
 ) -> None:
@@ -78,3 +78,22 @@ def test_a_message_without_an_end_takes_no_memory(
     figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
     assert rise < RISE_MAX
     assert felt.trips_ms
+
+
+@pytest.mark.parametrize(("kind", "said"), KINDS)
+def test_a_message_without_an_end_takes_no_memory_of_a_proxy(
+    kind: str, said: bytes, tmp_path: Path, figures: Figures, is_full: bool
+) -> None:
+    proxy = ServedProxy(tmp_path, *QUICK)
+    try:
+        proxy.start()
+        assert proxy.process is not None
+        before = resident_size(proxy.process.pid)
+        flooded(int(proxy.address.rpartition(":")[2]), said, 8, 11 if is_full else 0.7)
+        rise = resident_size_peak(proxy.process.pid) - before
+        assert b"STATUS" in asked(proxy.address)
+    finally:
+        proxy.end()
+    attack = f"proxy: {ATTACK} ({kind})"
+    figures.record(attack, "resident memory rose by", rise / MIB, "MiB", f"at most {RISE_MAX // MIB} MiB")
+    assert rise < RISE_MAX

@@ -12,7 +12,7 @@ Invariants
 
 from __future__ import annotations
 
-ALWAYS_COUNT = 64
+ALWAYS_COUNT = 16
 """So much of one payer may be on the way, however slow the server is."""
 LOST_NS = 10_000_000_000
 """After so long nothing is answered any more."""
