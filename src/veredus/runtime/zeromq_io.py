@@ -17,6 +17,8 @@ _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
 """As plain numbers: enumerations cost more to join than a part costs to send."""
 _MESSAGES_PER_TURN_MAX = 256
+PARTS_MAX = 8
+"""No message that anybody waits for has as many parts; what is behind them is not kept."""
 
 
 class SocketReader:
@@ -56,7 +58,11 @@ class SocketReader:
 
 
 def receive(socket: zmq.Socket[bytes]) -> list[bytes] | None:
-    """The parts of the next message, None where there is none. Raises `zmq.ZMQError`."""
+    """The parts of the next message, the first `PARTS_MAX` at most; None where there is none. Raises `zmq.ZMQError`.
+
+    libzmq itself keeps a message until it is whole, however many parts it has: who receives can bound the size of each
+    part, and not their number.
+    """
     try:
         # A frame says whether another follows; to ask the socket costs as much as to receive three.
         frame = socket.recv(NOT_WAITING, False)
@@ -65,7 +71,8 @@ def receive(socket: zmq.Socket[bytes]) -> list[bytes] | None:
     parts = [frame.bytes]
     while frame.more:
         frame = socket.recv(NOT_WAITING, False)
-        parts.append(frame.bytes)
+        if len(parts) < PARTS_MAX:
+            parts.append(frame.bytes)
     return parts
 
 
