@@ -50,8 +50,18 @@ _RECEIVE = (
     "Memory for incomplete frames, over all connections; one principal may use at most half. If there is no room for a"
     " large frame, its connection waits, and the node closes slow connections meanwhile"
 )
-_RECEIVED = "Bytes a second that one principal may send; its connections are read no faster. 0 for no bound"
-_SENT = "Bytes a second that one principal is sent; nothing is pushed to it any faster. 0 for no bound"
+_RECEIVED = (
+    "Bytes a second that one principal may send; its connections are read no faster, and its requests of topics are"
+    " refused. 0 for no bound"
+)
+_SENT = (
+    "Bytes a second that one principal is sent; nothing is pushed to it any faster, and its requests of topics are"
+    " refused. 0 for no bound"
+)
+_REQUESTS = (
+    "Requests that a server or a proxy handles at the same time. One principal, or one unauthenticated connection, has at"
+    " most as many as it leaves for all others"
+)
 _SYNC = (
     "When a publication is acknowledged. `group`: after a sync that covers it. `interval`: after the write; a sync"
     " follows every `sync_interval`. `none`: after it was handed to the operating system"
@@ -248,7 +258,7 @@ class TopicsSection(msgspec.Struct, frozen=True, kw_only=True):
     sessions_max: Annotated[
         int, _count("Clients on topics that a server keeps in memory, separately for put and for get", 16, 30_000)
     ] = 20_000
-    requests_max: Annotated[int, _count("Requests that a server or a proxy handles at the same time", 1)] = 10_000
+    requests_max: Annotated[int, _count(_REQUESTS, 1)] = 10_000
     retention_age_ns: Annotated[
         int,
         _duration("`veredus topics serve`: what every subscriber has got may go at this age; 0 keeps it for ever"),
