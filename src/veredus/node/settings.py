@@ -59,8 +59,8 @@ _SENT = (
     " refused. 0 for no bound"
 )
 _REQUESTS = (
-    "Requests that a server or a proxy handles at the same time. One principal, or one unauthenticated connection, has at"
-    " most as many as it leaves for all others"
+    "Requests that a server or a proxy handles at the same time. One principal, or one unauthenticated connection, has"
+    " at most as many as it leaves for all others"
 )
 _SYNC = (
     "When a publication is acknowledged. `group`: after a sync that covers it. `interval`: after the write; a sync"
