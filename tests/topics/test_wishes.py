@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from time import time_ns
 from typing import TypeAlias
@@ -49,7 +49,7 @@ def test_each_wish_has_a_number_above_those_of_all_lives_before(kind: Life, tmp_
         heard = [told for _ in range(3) for told in live(kind, around, tmp_path)]
     assert [header for header, _ in heard] == OUT_AND_IN * 3
     numbers = [begun_us - 1, *(number for _, number in heard)]
-    assert all(earlier < later for earlier, later in zip(numbers, numbers[1:], strict=False)), numbers
+    assert all(earlier < later for earlier, later in pairwise(numbers)), numbers
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
