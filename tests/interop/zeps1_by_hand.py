@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 TIMEOUT_S = 10.0
@@ -50,13 +51,15 @@ class TcpWay:
 
 
 class ZeroMqWay:
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, options: Mapping[str, bytes] | None = None) -> None:
         import zmq
 
         self.context = zmq.Context()
         self.socket = self.context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 1000)
         self.socket.setsockopt(zmq.RCVTIMEO, int(TIMEOUT_S * 1000))
+        for name, value in (options or {}).items():
+            self.socket.setsockopt(getattr(zmq, name), value)
         self.socket.connect(endpoint)
         self.frame = b""
 
@@ -136,5 +139,6 @@ def over_tcp(host: str, port: int) -> Client:
     return Client(TcpWay(host, port))
 
 
-def over_zeromq(endpoint: str) -> Client:
-    return Client(ZeroMqWay(endpoint))
+def over_zeromq(endpoint: str, options: Mapping[str, bytes] | None = None) -> Client:
+    """`options` say by which mechanism it comes."""
+    return Client(ZeroMqWay(endpoint, options))
