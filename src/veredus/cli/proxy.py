@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from veredus.node.settings import NodeSettings, TopicsSection
     from veredus.protocols.topics.proxy import ProxySettings
+    from veredus.runtime.configuration import Configuration
 
 
 @click.command()
@@ -32,19 +33,21 @@ def proxy(config: Path | None, listen: str | None, others: tuple[str, ...]) -> N
     After Ctrl-C or SIGTERM, the proxy answers the open requests and stops. A proxy stores nothing: the servers announce
     their topics to it.
     """
-    from veredus.cli.serve import flags_of
+    from veredus.cli.serve import flags_of, say_ignored
     from veredus.runtime.configuration import Flag, read_configuration
     from veredus.runtime.logs import set_up_logs
 
     flags = [] if listen is None else [Flag("topics.listen", listen, "--listen")]
     flags += flags_of(others, {})
 
-    def read() -> NodeSettings:
-        return _placed(read_configuration(config, os.environ, flags).settings)
+    def read() -> Configuration:
+        return read_configuration(config, os.environ, flags)
 
-    settings = read()
+    configuration = read()
+    settings = _placed(configuration.settings)
+    say_ignored(configuration)
     set_up_logs(settings.log.level, settings.log.format)
-    _run(settings, read)
+    _run(settings, lambda: _placed(read().settings))
 
 
 def _placed(settings: NodeSettings) -> NodeSettings:

@@ -51,12 +51,17 @@ def serve(settings: Path | None, others: tuple[str, ...], check: bool, output: s
         return
     from veredus.runtime.logs import set_up_logs
 
-    for passed_over in configuration.notes:
-        note(passed_over)
+    say_ignored(configuration)
     log = configuration.settings.log
     set_up_logs(log.level, log.format)
     flags = flags_of(others, short)
     run_node(configuration.settings, lambda: read_configuration(settings, os.environ, flags).settings)
+
+
+def say_ignored(configuration: Configuration) -> None:
+    """Print the variables that are no settings, as a Service named `veredus` injects them."""
+    for ignored in configuration.notes:
+        note(ignored)
 
 
 def _node_faults(settings: NodeSettings) -> list[Fault]:

@@ -14,7 +14,7 @@ from veredus.cli.terminal import note, output_option, write_rows
 
 if TYPE_CHECKING:
     from veredus.client.blocking import Node
-    from veredus.runtime.configuration import Flag
+    from veredus.runtime.configuration import Configuration, Flag
 
 NATIVE_SOCKET = "native.socket"
 """Where in its directory a server listens for who looks at it."""
@@ -33,30 +33,32 @@ def serve(given: Any, id: str, others: tuple[str, ...]) -> None:  # noqa: A002  
     The server is a node, like that of `veredus serve`. Its directory is server_ID unless node.directory is set. Its
     native listener takes any free port. Its other listeners are closed unless they are set.
     """
-    from veredus.cli.serve import flags_of, run_node
+    from veredus.cli.serve import flags_of, run_node, say_ignored
     from veredus.runtime.configuration import read_configuration
     from veredus.runtime.logs import set_up_logs
 
     flags = flags_of(others, {})
     set_here = read_configuration(given.config, os.environ, flags)
-    kept_ns = set_here.settings.topics.retention_age_ns
-    defaults = _defaults(id, set_here.origin, f"{kept_ns // 1_000_000}ms")
+    defaults = _defaults(id, set_here)
     settings = read_configuration(given.config, os.environ, [*defaults, *flags]).settings
+    say_ignored(set_here)
     set_up_logs(settings.log.level, settings.log.format)
     run_node(settings)
 
 
-def _defaults(server_id: str, origin: Any, retention_age: str) -> list[Flag]:
+def _defaults(server_id: str, set_here: Configuration) -> list[Flag]:
     """What a server is unless somebody said otherwise."""
     from veredus.runtime.configuration import DEFAULT, Flag
 
+    origin, settings = set_here.origin, set_here.settings
+    directory = _directory(server_id) if origin("node.directory") == DEFAULT else settings.node.directory
     wanted = {
-        "node.directory": _directory(server_id),
-        "listen.unix": f"{_directory(server_id)}/{NATIVE_SOCKET}",
+        "node.directory": directory,
+        "listen.unix": f"{directory}/{NATIVE_SOCKET}",
         "listen.tcp": "127.0.0.1:0",
         "listen.zeromq": "",
         "listen.metrics": "",
-        "streams.retention_age": retention_age,
+        "streams.retention_age": f"{settings.topics.retention_age_ns // 1_000_000}ms",
     }
     own = "topics.listen" if origin("topics.listen") == DEFAULT else "topics.id"
     return [Flag(path, text, "ID") for path, text in wanted.items() if origin(path) == DEFAULT] + [
