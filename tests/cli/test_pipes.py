@@ -11,7 +11,7 @@ from typing import BinaryIO
 import pytest
 
 from tests.cli.conftest import Veredus
-from tests.processes import Child, beside
+from tests.processes import Child, beside, free_port
 from veredus.cli.exits import Exit
 from veredus.client.embedded import Embedded
 
@@ -211,6 +211,14 @@ def test_an_interrupted_publisher_waits_for_receipts_and_says_from_where_to_go_o
 def test_a_node_that_is_not_there_is_named(run_veredus: Veredus, tmp_path: Path) -> None:
     ended = run_veredus("stream", "ls", "--address", f"unix://{tmp_path}/nowhere", "--timeout", "0.2s")
     assert (ended.code, "[unreachable]" in ended.err) == (Exit.UNAVAILABLE, True)
+
+
+def test_a_command_gives_up_on_a_port_that_refuses_after_two_seconds(run_veredus: Veredus) -> None:
+    began = time.monotonic()
+    ended = run_veredus("stream", "ls", "--address", f"127.0.0.1:{free_port()}")
+    assert (ended.code, "[unreachable]" in ended.err) == (Exit.UNAVAILABLE, True)
+    assert "tried for 2 s" in ended.err
+    assert 2 <= time.monotonic() - began < 5
 
 
 def feed(into: BinaryIO, data: bytes) -> None:

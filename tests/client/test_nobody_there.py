@@ -1,5 +1,6 @@
 """Where nobody listens, the caller hears so soon; where somebody comes in time, all is well."""
 
+import inspect
 import socket
 import threading
 import time
@@ -26,6 +27,16 @@ def test_ports_that_refuse_end_the_attempt_long_before_the_timeout() -> None:
         veredus.connect(*addresses, timeout_s=30, refused_s=0.2)
     assert caught.value.code == "unreachable"
     assert time.monotonic() - began < 10
+
+
+def test_a_port_that_refuses_is_given_up_after_two_seconds_unless_said_otherwise() -> None:
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match=r"no process listens there.*tried for 2 s") as caught:
+        veredus.connect(f"127.0.0.1:{refusing_port()}")
+    assert caught.value.code == "unreachable"
+    assert 2 <= time.monotonic() - began < 5
+    for opening in (veredus.connect, veredus.connect_async):
+        assert inspect.signature(opening).parameters["refused_s"].default == 2.0
 
 
 def test_a_node_that_comes_within_that_time_is_found(node: Embedded, tmp_path: Path) -> None:
