@@ -44,6 +44,18 @@ def test_the_shell_of_the_readme_serves_publishes_and_subscribes(tmp_path: Path)
     assert said == "1\n2\n3\n"
 
 
+def test_the_publisher_of_the_readme_adds_nothing_when_it_is_run_again_and_does_without_resume(tmp_path: Path) -> None:
+    block = next(block for block in blocks_in("README.md", "") if "veredus serve" in block)
+    (publishing,) = (line for line in block.splitlines() if "veredus pub" in line)
+    assert publishing.endswith(" --resume")
+    with veredus.embedded(journal={"sync": "none"}) as node:
+        heads = []
+        for line in (publishing, publishing, publishing.removesuffix(" --resume")):
+            typed(line, tmp_path, VEREDUS_ADDRESS=node.served.address)
+            heads.append(node.streams.show("numbers")["head"])
+    assert heads == [1000, 1000, 2000]
+
+
 def test_tokens_are_made_and_listed_as_the_page_on_security_shows(tmp_path: Path) -> None:
     tokens, keys = blocks_in("docs/how-to/secure.md", "console")
     check_block(tokens, tmp_path)
