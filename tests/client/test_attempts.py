@@ -27,6 +27,28 @@ jobs.close()
 os._exit(0)
 """
 
+LIFE_ASYNC = """
+import asyncio, os, sys
+import veredus
+address, poison, settled_max, rest = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+async def live():
+    node = await veredus.connect_async(address)
+    jobs = await node.subscribe("jobs", subscriber="worker", mode="individual", attempts_max=2, parked_to="dead",
+                                window_size=1, until=rest)
+    count = 0
+    async for job in jobs:
+        if job.sequence == poison:
+            os._exit(3)
+        if count == settled_max:
+            os._exit(4)
+        jobs.settle(job)
+        await jobs.wait_settled(job)
+        count += 1
+    await jobs.close()
+asyncio.run(live())
+os._exit(0)
+"""
+
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Embedded]:
@@ -34,8 +56,8 @@ def served() -> Iterator[Embedded]:
         yield node
 
 
-@pytest.fixture
-def run(served: Embedded) -> Callable[[int, int], int]:
+@pytest.fixture(params=[LIFE, LIFE_ASYNC], ids=["blocking", "asyncio"])
+def run(served: Embedded, request: pytest.FixtureRequest) -> Callable[[int, int], int]:
     """One life of a worker that dies of the poison, or after so many; its exit code."""
     for name in ("jobs", "dead"):
         if name in [stream["name"] for stream in served.streams.list()]:
@@ -45,7 +67,7 @@ def run(served: Embedded) -> Callable[[int, int], int]:
         publisher.publish_many([b""] * 100, [b"x"] * 100)
 
     def live(poison: int, settled_max: int) -> int:
-        command = [sys.executable, "-c", LIFE, served.served.address, str(poison), str(settled_max), "101"]
+        command = [sys.executable, "-c", request.param, served.served.address, str(poison), str(settled_max), "101"]
         return subprocess.run(command, check=False, timeout=30).returncode
 
     return live
