@@ -54,6 +54,25 @@ def test_what_cannot_be_undone_is_not_done_without_being_asked(run_veredus: Vere
     assert [stream["name"] for stream in node.streams.list()] == ["trades"]
 
 
+def test_dead_letters_are_moved_back_once_and_counted_by_stream(run_veredus: Veredus, node: Embedded) -> None:
+    node.streams.create("jobs.dead")
+    assert "stream jobs.dead has no dead letters" in run_veredus("subscription", "redrive", "jobs.dead").err
+    for stream, count in (("jobs.a", 3), ("jobs.b", 2)):
+        publish(node, stream, count)
+        durable = {"subscriber": "worker", "mode": "individual", "parked_to": "jobs.dead", "until": count + 1}
+        with node.subscribe(stream, **durable) as jobs:
+            for job in jobs:
+                job.reject("bad")
+    assert [line.split() for line in run_veredus("subscription", "redrive", "jobs.dead").lines] == [
+        ["stream", "moved"],
+        ["jobs.a", "3"],
+        ["jobs.b", "2"],
+    ]
+    again = json.loads(run_veredus("subscription", "redrive", "jobs.dead", "-o", "json").out)
+    assert again == [{"stream": "jobs.a", "moved": 0}, {"stream": "jobs.b", "moved": 0}]
+    assert run_veredus("sub", "jobs.b", "--no-follow").lines == ["0", "1", "0", "1"]
+
+
 def test_to_trim_asks_first_says_how_many_are_gone_and_ends_at_the_head(run_veredus: Veredus, node: Embedded) -> None:
     publish(node, "trades", 10)
     asked = run_veredus("stream", "trim", "trades", "--before", "4")
