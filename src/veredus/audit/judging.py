@@ -50,7 +50,7 @@ def audit(
     samples: int = SAMPLES,
     progress: type_of_progress = lambda _: None,
 ) -> Verdict:
-    """Prove or refute what `claims` name, by what sources, journal and subscribers wrote down.
+    """Decide whether the guarantees that `claims` name were kept, by what sources, journal and subscribers wrote down.
 
     `into` gets the report, as Parquet and as a page: a directory that is not there yet. `samples` is how many
     violations of each kind are named. `progress` is told what is done.

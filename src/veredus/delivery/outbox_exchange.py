@@ -35,7 +35,7 @@ class OutboxSettings:
     eager_count: int = 4
     """With fewer batches than this on their way, what there is leaves at once."""
     linger_ns: int = 1_000_000
-    """With more, what there is waits for company so long since the last batch was cut."""
+    """With more, what there is leaves this long after the last batch was cut, together with what has come meanwhile."""
     codec: str | None = None
     """`zstd`, `lz4` or None."""
 
