@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,15 +17,17 @@ import pytest
 import veredus
 from tests.attack.figures import Figures
 from tests.attack.neighbour import neighbour, resident_size
+from tests.interop.ears import LibzmqEar, StreamEar, Zeps1Ear, ZmtpEar, listen, over_tcp
 from tests.processes import Child, free_port
 from tests.system.serving import ServedNode
 from veredus.protocols.zeps import frames, native
 from veredus.protocols.zeps import messages as m
-from veredus.runtime.security import add_token
+from veredus.runtime.security import add_token, client_context
 
 MIB = 1 << 20
 GREETING = frames.encode_attach("", 2) + native.encode_message(0, m.Hello())
 ROOT = Path(__file__).parent.parent.parent
+CERTIFICATES = ROOT / "tests" / "runtime" / "certificates"
 
 
 @contextmanager
@@ -47,33 +49,67 @@ def pid_of(served: ServedNode) -> int:
     return served.process.pid
 
 
-def connecting_ms(served: ServedNode, count: int, seconds: float, token: str) -> list[float]:
-    """How long each of `count` connections took until it was welcome, one after the other over so many seconds."""
-    took = []
-    for _ in range(count):
-        time.sleep(seconds / count)
-        began = time.perf_counter()
-        veredus.connect(served.address, token=token, timeout_s=10).close()
-        took.append((time.perf_counter() - began) * 1000)
-    return sorted(took)
+class Guarded:
+    """A node that asks who comes, and how a victim with a token gets in at one of its doors."""
+
+    def __init__(self, directory: Path, door: str, more: Mapping[str, str]) -> None:
+        settings = directory / "veredus.toml"
+        settings.write_text(
+            f'[security]\ntokens = "{directory / "tokens"}"\n[[security.rules]]\nprincipal = "*"\nmay = ["*"]\n'
+        )
+        self._door = door
+        self._token, _ = add_token(directory / "tokens", "victim")
+        doors = {"LISTEN_TLS": f"127.0.0.1:{free_port()}", "LISTEN_ZEROMQ": f"tcp://127.0.0.1:{free_port()}"}
+        pair = {"TLS_CERTIFICATE": str(CERTIFICATES / "node.pem"), "TLS_KEY": str(CERTIFICATES / "node.key")}
+        self.served = ServedNode(directory / "journal", {"SETTINGS": str(settings), **doors, **pair, **more})
+        addresses = {"tcp": self.served.address, "tls": doors["LISTEN_TLS"], "zeromq": doors["LISTEN_ZEROMQ"]}
+        self._address = addresses[door]
+        self.port = int(self._address.rpartition(":")[2])
+
+    def start(self) -> None:
+        self.served.start(self._token).close()
+
+    def let_in(self) -> None:
+        """The victim comes, is welcome, and goes."""
+        if self._door == "zeromq":
+            LibzmqEar(self._address, {"PLAIN_USERNAME": b"", "PLAIN_PASSWORD": self._token.encode()}).close()
+        elif self._door == "tls":
+            tls = client_context(str(CERTIFICATES / "authority.pem"))
+            address = f"veredus+tls://localhost:{self.port}"
+            veredus.connect(address, token=self._token, tls=tls, timeout_s=10).close()
+        else:
+            veredus.connect(self._address, token=self._token, timeout_s=10).close()
+
+    def letting_in_ms(self, count: int, seconds: float) -> list[float]:
+        """How long each of `count` visits took, one after the other over so many seconds."""
+        took = []
+        for _ in range(count):
+            time.sleep(seconds / count)
+            began = time.perf_counter()
+            self.let_in()
+            took.append((time.perf_counter() - began) * 1000)
+        return sorted(took)
 
 
-@pytest.mark.parametrize(("source", "whose"), [("127.0.0.2", "another address"), ("127.0.0.1", "the same address")])
+@pytest.mark.parametrize(
+    ("door", "source", "whose"),
+    [
+        ("tcp", "127.0.0.2", "another address"),
+        ("tcp", "127.0.0.1", "the same address"),
+        ("tls", "127.0.0.1", "the same address, over TLS"),
+        ("zeromq", "127.0.0.1", "the same address, over ZeroMQ"),
+    ],
+)
 def test_a_victim_connects_though_thousands_of_unproven_connections_come_again_and_again(
-    tmp_path: Path, figures: Figures, is_full: bool, source: str, whose: str
+    tmp_path: Path, figures: Figures, is_full: bool, door: str, source: str, whose: str
 ) -> None:
-    settings = tmp_path / "veredus.toml"
-    settings.write_text(
-        f'[security]\ntokens = "{tmp_path / "tokens"}"\n[[security.rules]]\nprincipal = "*"\nmay = ["*"]\n'
-    )
-    token, _ = add_token(tmp_path / "tokens", "victim")
-    small = {} if is_full else {"LIMITS_CONNECTIONS_UNPROVEN_PER_ADDRESS_MAX": "50"}
-    served = ServedNode(tmp_path / "journal", {"SETTINGS": str(settings), **small})
+    guarded = Guarded(tmp_path, door, {} if is_full else {"LIMITS_CONNECTIONS_UNPROVEN_PER_ADDRESS_MAX": "50"})
+    served = guarded.served
     try:
-        served.start(token).close()
+        guarded.start()
         count, seconds = (10_000, 20) if is_full else (200, 2)
-        with holding(source, served.port, count, seconds):
-            took = connecting_ms(served, 40 if is_full else 5, seconds / 2, token)
+        with holding(source, guarded.port, count, seconds):
+            took = guarded.letting_in_ms(40 if is_full else 5, seconds / 2)
         attack = f"{count:,} unproven connections again every 5 s, victim at {whose}"
         figures.record(attack, "victims let in", len(took), f"of {len(took)}", "all")
         figures.record(attack, "connecting, median", took[len(took) // 2], "ms")
@@ -113,6 +149,26 @@ def test_held_metrics_connections_keep_no_health_check_out(
         figures.record("metrics connections held", "alive within three tries", alive, f"of {checks}", "all")
         assert alive == checks
     finally:
+        served.kill()
+
+
+@pytest.mark.parametrize(("held_count", "descriptors_max"), [(32, 0), (300, 0), (32, 256), (300, 256)])
+def test_each_health_check_is_answered_at_once_beside_so_many_held_connections(
+    tmp_path: Path, held_count: int, descriptors_max: int
+) -> None:
+    port = free_port()
+    served = ServedNode(tmp_path / "journal", {"LISTEN_METRICS": f"127.0.0.1:{port}"}, descriptors_max)
+    served.start().close()
+    held = []
+    try:
+        for number in range(held_count):
+            held.append(socket.create_connection(("127.0.0.1", port), timeout=10))
+            if number % 2:
+                held[-1].sendall(b"GET /metrics HTTP/1.1\r\n")
+        assert [is_alive(port) for _ in range(20)] == [True] * 20
+    finally:
+        for connection in held:
+            connection.close()
         served.kill()
 
 
@@ -173,32 +229,39 @@ def test_a_peer_that_reads_no_answers_is_not_read_from(served: ServedNode, figur
     assert peak - before < 64 * MIB
 
 
+@pytest.mark.parametrize("way", ["TCP", "ZeroMQ"])
 def test_version_1_peers_that_say_nothing_more_give_their_places_back(
-    tmp_path: Path, figures: Figures, is_full: bool
+    tmp_path: Path, figures: Figures, is_full: bool, way: str
 ) -> None:
     count = 1_000 if is_full else 40
     settings = {"CONNECTIONS_PER_PRINCIPAL_MAX": str(count), "HEARTBEAT_INTERVAL": "200ms", "SILENCE_MAX": "600ms"}
-    served = ServedNode(tmp_path / "journal", {f"LIMITS_{name}": value for name, value in settings.items()})
+    zeromq = f"tcp://127.0.0.1:{free_port()}"
+    limits = {f"LIMITS_{name}": value for name, value in settings.items()}
+    served = ServedNode(tmp_path / "journal", {"LISTEN_ZEROMQ": zeromq, **limits})
     served.start().close()
-    idle = []
+    address = zeromq if way == "ZeroMQ" else f"127.0.0.1:{served.port}"
+    idle: list[StreamEar] = []
+
+    def come() -> StreamEar:
+        idle.append(ZmtpEar(over_tcp(address), attaches=True) if way == "ZeroMQ" else Zeps1Ear(over_tcp(address)))
+        idle[-1].is_lively = False
+        return idle[-1]
+
     try:
         for _ in range(count):
-            connection = socket.create_connection(("127.0.0.1", served.port))
-            connection.settimeout(10)
-            connection.sendall(frames.encode_attach("s"))
-            idle.append(connection)
-        heard = 0
-        for connection in idle:
-            said = b""
-            while taken := connection.recv(4096):
-                said += taken
-            heard += said.startswith(frames.ATTACH_OK + frames.PING)
+            come()
+        end_s = time.monotonic() + 15
+        while any(ear.is_open for ear in idle) and time.monotonic() < end_s:
+            listen(idle, 0.1)
+        heard = sum(ear.ping_count > 0 and ear.was_detached and not ear.is_open for ear in idle)
+        assert come().is_open, "there is room again"
         veredus.connect(served.address, timeout_s=5).close()
-        figures.record(f"{count:,} idle version 1 peers", "pinged and let go", heard, f"of {count:,}", "all")
+        over = "" if way == "TCP" else " over ZeroMQ"
+        figures.record(f"{count:,} idle version 1 peers{over}", "pinged and let go", heard, f"of {count:,}", "all")
         assert heard == count
     finally:
-        for connection in idle:
-            connection.close()
+        for ear in idle:
+            ear.close()
         served.kill()
 
 

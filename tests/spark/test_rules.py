@@ -103,3 +103,41 @@ def test_a_token_from_a_file_lets_a_query_write_and_stands_in_no_plan(
         StreamingQueryException, match=r"(?s)stream 'daily.eu': query may not|may not .* stream '?daily.eu"
     ):
         end.run(rows, to="daily.eu", checkpoint="other", tokenFile=given)
+
+
+def plans_of(end: SparkEnd) -> str:
+    """What Spark keeps to show of the plans of all that it ran."""
+    session = end.spark._jsparkSession  # type: ignore[attr-defined]
+    ran = session.sharedState().statusStore().executionsList()
+    return "\n".join(ran.apply(index).physicalPlanDescription() for index in range(ran.size()))
+
+
+def test_a_token_that_is_an_option_of_a_batch_writer_stands_in_no_plan_and_no_error(
+    end: SparkEnd, guarded: Guarded
+) -> None:
+    token = guarded.tokens["daily"]
+    end.write(numbered(end, 10), token=token)
+    with pytest.raises(Exception, match="may not publish") as caught:
+        end.write(numbered(end, 10), stream="hourly", token=token)
+    assert token not in str(caught.value)
+    plans = plans_of(end)
+    assert "veredus" in plans.lower()
+    assert token not in plans
+
+
+def test_a_token_that_is_an_option_of_a_stream_writer_stands_in_no_plan_and_no_error(
+    end: SparkEnd, guarded: Guarded, capfd: pytest.CaptureFixture[str]
+) -> None:
+    token = guarded.tokens["query"]
+    with guarded.connect("operator") as node, node.publisher("daily", source="teller") as publisher:
+        publisher.publish_many(["k"] * 50, ["b"] * 50)
+    rows = end.read_stream("key string, body string", token=token)
+    query = end.run(rows, to="copy", checkpoint="by-option", token=token)
+    capfd.readouterr()
+    query.explain(extended=True)
+    shown = capfd.readouterr().out
+    assert "veredus" in shown.lower()
+    with pytest.raises(StreamingQueryException) as caught:
+        end.run(rows, to="daily.eu", checkpoint="by-option-in-vain", token=token)
+    for text in (shown, str(caught.value), plans_of(end)):
+        assert token not in text

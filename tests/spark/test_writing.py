@@ -1,10 +1,12 @@
 """What Spark writes is in the stream once and as a whole, or not at all and with a reason."""
 
+import re
 import shutil
 
 import pytest
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType
 
@@ -13,6 +15,8 @@ import veredus
 from .conftest import PATIENCE_SECONDS, Rig, numbered
 
 pytestmark = pytest.mark.spark
+
+DIGEST = re.compile(r"digest ([0-9a-f]+)")
 
 
 def once(bodies: list[str], count: int) -> bool:
@@ -93,6 +97,35 @@ def test_a_commit_id_that_comes_again_with_other_rows_is_refused_unless_it_may_b
         rig.write(changed, **sink)
     rig.write(changed, onOtherRows="keep", **sink)
     assert once(rig.bodies(), 100)
+
+
+def test_other_batches_under_the_commit_ids_of_a_deleted_checkpoint_are_refused_and_not_taken_for_done(
+    rig: Rig,
+) -> None:
+    rig.publish(2000)
+    copy = f"{rig.stream}-copy"
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        rig.write(batch.select("key", "body"), stream=copy, sink=f"each-{copy}", commitId=batch_id)
+
+    def copy_anew(size: int, **where: str) -> None:
+        shutil.rmtree(rig.directory / "checkpoint", ignore_errors=True)
+        rows = rig.read_stream(maxRowsPerTrigger=size, rowsPerPartition=1024, **where)
+        writer = rows.writeStream.option("checkpointLocation", str(rig.directory / "checkpoint"))
+        query = writer.foreachBatch(write).trigger(availableNow=True).start()
+        assert query.awaitTermination(PATIENCE_SECONDS)
+
+    copy_anew(2048)
+    copy_anew(2048)
+    assert once(rig.bodies(copy), 2000), "the same batch is the same commit"
+    for size, where, other in ((1024, {}, "1024 rows"), (2048, {"keys": "literal:k1"}, "200 rows")):
+        with pytest.raises(StreamingQueryException, match="commit-other-rows") as caught:
+            copy_anew(size, **where)
+        said = str(caught.value)
+        assert "2000 rows" in said
+        assert other in said
+        assert len(set(DIGEST.findall(said))) == 2, said
+    assert once(rig.bodies(copy), 2000)
 
 
 def test_rows_go_to_the_streams_that_they_name(rig: Rig) -> None:
