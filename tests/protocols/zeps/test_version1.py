@@ -346,10 +346,44 @@ def test_a_new_attach_that_is_bad_ends_the_former_life_and_may_be_followed_by_a_
     peer = Peer(place, door="zeromq")
     peer.say(frames.encode_attach("s", 9))
     assert "version_9" in peer.invalid
-    peer.say(frames.PING)
-    assert "command_must_be_ATTACH" in peer.invalid
+    assert peer.say(frames.PING) == []
     assert peer.say(frames.encode_attach("s"), frames.PING) == [frames.AttachOk(), frames.PingOk()]
     assert place.closed == {}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [frames.encode_subscribe(b"regex:(", 0), frames.encode_subscribe(b"", 99), frames.ATTACH_OK, b"junk",
+     frames.PING + b"x", frames.encode_attach("a b"), frames.encode_publish(b"k", bytes((16 << 20) + 1))],
+)  # fmt: skip
+def test_over_zeromq_what_is_on_its_way_behind_invalid_is_passed_over_until_the_next_attach(bad: bytes) -> None:
+    place = Place()
+    peer = Peer(place, door="zeromq")
+    on_its_way = [
+        frames.PING,
+        frames.encode_publish(b"k", bytes(40_000)),
+        b"junk",
+        b"",
+        frames.encode_subscribe(b"", 7),
+    ]
+    said = peer.say(bad, *on_its_way * 2)
+    assert [type(command) for command in said] == [frames.Invalid]
+    assert peer.say(frames.encode_attach("s"), frames.PING) == [frames.AttachOk(), frames.PingOk()]
+    assert place.closed == {}
+
+
+def test_over_zeromq_who_does_not_attach_is_told_so_once_and_takes_no_more_than_a_greeting() -> None:
+    place = Place()
+    place.open(1, "zeromq")
+    said = CommandParser(100).feed(place.receive(1, frames.PING) + place.receive(1, frames.PING))
+    assert [type(command) for command in said] == [frames.Invalid]
+    for _ in range(3):
+        assert place.closed == {}
+        said += CommandParser(100).feed(place.receive(1, frames.encode_publish(b"k", bytes(30_000))))
+    assert isinstance(said[1], frames.Invalid)
+    assert said[1].reason == b"too-large:_attach_before_sending_more"
+    assert place.closed == {1: "invalid"}
+    assert place.receive(1, frames.PING) == b""
 
 
 def test_a_socket_that_attaches_no_more_after_its_life_is_forgotten() -> None:

@@ -80,6 +80,25 @@ def test_a_publication_over_the_greetings_size_behind_an_attach_is_told_to_wait_
     assert b"may_have_at_most_65536_bytes_before_ATTACH-OK:_wait_for_ATTACH-OK" in said
 
 
+def test_large_publications_behind_one_that_is_refused_do_not_cost_the_socket_its_next_attach() -> None:
+    engine = attached()
+    large = publish(bytes(LIMITS.greeting_size_max + 1))
+    reads = [message(frames.encode_subscribe(b"regex:(", 0)), large, large, ATTACH]
+    effects = kit.effects_of(engine, [Received(LINK, read) for read in reads])
+    assert not any(isinstance(effect, CloseLink) for effect in effects)
+    assert any(isinstance(effect, x.SourceAttachRequested) for effect in effects)
+
+
+def test_large_publications_behind_a_last_word_that_is_owed_do_not_cost_the_socket_its_next_attach() -> None:
+    engine = attached()
+    taken = x.ConfirmTaken(session_of(LINK, 1), 1, 1, False, x.Durability.GROUP)
+    reads = [publish(b"1") + message(b"junk"), publish(bytes(LIMITS.greeting_size_max + 1))]
+    events = [*(Received(LINK, read) for read in reads), taken, Received(LINK, ATTACH)]
+    effects = kit.effects_of(engine, events)
+    assert not any(isinstance(effect, CloseLink) for effect in effects)
+    assert any(isinstance(effect, x.SourceAttachRequested) for effect in effects)
+
+
 def test_before_the_stream_is_open_a_message_has_the_size_of_a_greeting_at_most() -> None:
     engine = link()
     effects = kit.effects_of(engine, [Received(LINK, OPENING + frame(0, bytes(LIMITS.greeting_size_max + 1))[:9])])

@@ -6,7 +6,8 @@
 
 Over ZeroMQ a link is an identity, which may come back after a fall without a word: an ATTACH ends the former life of
 the link, and nothing that was said by it or for it is heard of in the next. PING and DETACH are answered only where a
-stream is open: a client whose stream the node does not know (any more) must not hear that all is well.
+stream is open: a client whose stream the node does not know (any more) must not hear that all is well. What was on its way when
+INVALID was said is passed over until the next ATTACH: an INVALID for each would be taken for the answer to that ATTACH.
 
 What a peer of version 1 says is read a slice at a time, each in a turn of its own: a mebibyte of small commands must
 keep no other link waiting. Version 2 knows by itself what its frames cost.
@@ -64,8 +65,8 @@ class NodeLink:
 
     is_timed_by_answers: ClassVar[bool] = True
     __slots__ = (
-        "_channel", "_deadlines", "_effects", "_heard_size", "_is_framed", "_late_ns", "_limits", "_octets", "_phase",
-        "_principal", "_unread", "dialect", "link",
+        "_channel", "_deadlines", "_effects", "_heard_size", "_is_framed", "_is_refused", "_late_ns", "_limits", "_octets",
+        "_phase", "_principal", "_unread", "dialect", "link",
     )  # fmt: skip
 
     def __init__(self, link: int, limits: LinkLimits) -> None:
@@ -79,8 +80,10 @@ class NodeLink:
         self._octets = b""
         self._unread = Slices()
         self._heard_size = 0
+        self._is_refused = False
+        """Whether INVALID was the last word over ZeroMQ: nothing but an ATTACH is heard then."""
         self._channel = 0
-        """The last channel that a former life of the link has used."""
+        """The last channel that a former life of the link has used; 0 for one whose principal is not known."""
         self._late_ns = 0
         self._deadlines: Deadlines[str] = Deadlines()
         self._effects: list[object] = []
@@ -89,8 +92,13 @@ class NodeLink:
         """Take one fact about the link, or one order of the streams floor for a session of it."""
         if type(event) is FramesReceived:
             return self._take_frames(event.frames, now)
-        if self._is_framed and type(event) is Received and frames.is_attach(event.data):
-            self._end_life(now)
+        if self._is_framed and type(event) is Received:
+            if frames.is_attach(event.data):
+                self._end_life(now)
+                self._is_refused = False
+            elif self._is_refused:
+                self._pass_over(event.data)
+                return self._take_effects()
         if self.dialect is not None:
             if isinstance(self.dialect, Version1) and not self._is_framed and type(event) in (Received, TurnGiven):
                 return self._work(event, now)
@@ -110,6 +118,9 @@ class NodeLink:
                 self._become_closed()
             case _:
                 pass
+        return self._take_effects()
+
+    def _take_effects(self) -> Sequence[object]:
         effects, self._effects = self._effects, []
         return effects
 
@@ -173,17 +184,18 @@ class NodeLink:
 
     @property
     def frame_size_max(self) -> int:
-        """The largest frame that is taken now: that of a greeting, until a stream is open."""
-        return self._limits.frame_size_max if self._is_open else self._limits.greeting_size_max
+        """The largest frame that is taken now: that of a greeting, until a stream is open or was."""
+        return self._limits.greeting_size_max if self._is_greeting else self._limits.frame_size_max
 
     @property
     def frame_size_hint(self) -> str:
         """What is said behind that limit to who goes over it."""
-        return "" if self._is_open else " before ATTACH-OK: wait for ATTACH-OK"
+        return " before ATTACH-OK: wait for ATTACH-OK" if self._is_greeting else ""
 
     @property
-    def _is_open(self) -> bool:
-        return isinstance(self.dialect, Version1) and self.dialect.phase is Phase.OPEN
+    def _is_greeting(self) -> bool:
+        """Whether what comes is as small as a greeting. What was meant for a stream that was open may be large."""
+        return not self.dialect.is_answered if isinstance(self.dialect, Version1) else not self._channel
 
     @property
     def protocol(self) -> str:
@@ -211,6 +223,7 @@ class NodeLink:
         ends = [effect.reason for effect in effects if isinstance(effect, CloseLink)]
         if not ends or ends[0] in _FINAL:
             return effects
+        self._is_refused = ends[0] != "detached"
         self._listen_again(self.dialect.channel, now)
         return [effect for effect in effects if not isinstance(effect, CloseLink)]
 
@@ -219,6 +232,12 @@ class NodeLink:
         self._channel = channel
         self._heard_size = 0
         self._deadlines.set("greeting", now.monotonic_ns + self._limits.greeting_timeout_ns)
+
+    def _pass_over(self, data: Octets) -> None:
+        """Heed nothing, and take no more than a greeting of who never had a stream."""
+        self._heard_size += 0 if self._channel else len(data)
+        if self._heard_size > self._limits.greeting_size_max:
+            self._reject("too-large", "attach before sending more")
 
     def _listen(self, data: Octets, now: Now) -> None:
         octets = self._octets + bytes(data)
@@ -275,6 +294,7 @@ class NodeLink:
     def _reject(self, code: str, message: str) -> None:
         self._effects.append(Note("warning", "attach-invalid", {"link": self.link, "code": code, "reason": message}))
         self._send(frames.encode_invalid(f"{code}: {message}"))
+        self._is_refused = self._is_framed
         if not self._is_framed or code in ("greeting-timeout", "too-large"):
             self._close("invalid")
 
@@ -285,6 +305,7 @@ class NodeLink:
     def _become_closed(self) -> None:
         self._phase = _Phase.CLOSED
         self._octets = b""
+        self._is_refused = False
         self._deadlines = Deadlines()
 
     def _send(self, command: bytes) -> None:
