@@ -144,3 +144,16 @@ def test_all_files_that_a_node_cannot_use_are_told_before_it_starts(tmp_path: Pa
     for part in ("security.tokens: ", "chmod 600", "tls.certificate: ", "not a PEM certificate chain"):
         assert part in refused.stderr
     assert not (tmp_path / "data").exists()
+
+
+def test_a_server_of_topics_has_its_socket_in_the_directory_that_was_named(tmp_path: Path) -> None:
+    directory, server = tmp_path / "topics", f"127.0.0.1:{free_port()}"
+    command = [*COMMAND, "topics", "serve", server, "--set", f"node.directory={directory}"]
+    with Child(command, cwd=tmp_path, stderr=-1) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline().decode()
+        assert '"node-ready"' in line, line
+        assert json.loads(line)["unix"] == f"{directory}/native.socket"
+        with veredus.connect(f"unix://{directory}/native.socket") as node:
+            assert node.streams.list() == []
+        assert [path.name for path in tmp_path.iterdir()] == ["topics"]
