@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.matching.test_patterns import SCHEMED, SOME_KEYS
 from veredus.kernel.errors import Refused
-from veredus.matching import PATTERN_COUNT_MAX, Filter, compile_filter, compile_pattern, union_of
+from veredus.matching import INSTRUCTION_COUNT_MAX, PATTERN_COUNT_MAX, Filter, compile_filter, compile_pattern, union_of
 from veredus.matching.filters import ONE_BY_ONE_COUNT_MAX
 
 KEYS = pa.array([b"EWR.LAX", b"EWR.SFO", b"JFK.LAX", b"LGA.BOS"])
@@ -107,3 +107,20 @@ def test_a_union_selects_what_any_of_its_patterns_matches(texts: list[str], keys
     column = pa.array(keys, pa.binary())
     assert union.select(column).tolist() == expected
     assert union.select(column.dictionary_encode()).tolist() == expected
+
+
+def test_the_regular_expressions_of_one_filter_have_so_many_instructions_together_and_no_more() -> None:
+    texts = [f"regex:(a|b)*a(a|b){{{400 + number}}}" for number in range(64)]
+    sizes = [compile_pattern(text).program_size for text in texts]
+    fitting = next(count for count in range(64) if sum(sizes[: count + 1]) > INSTRUCTION_COUNT_MAX)
+    compile_filter(Filter((*texts[:fitting], *texts[:fitting], "prefix:a")))
+    with pytest.raises(Refused, match=r"at most 16384 instructions together") as caught:
+        compile_filter(Filter(tuple(texts[: fitting + 1])))
+    assert caught.value.code == "bad-filter"
+
+
+def test_what_is_held_for_a_filter_grows_with_its_regular_expressions() -> None:
+    small, large = "regex:EWR\\..*", "regex:(a|b)*a(a|b){600}"
+    assert compile_filter(Filter((small, "prefix:a"))).size_in_terms < 8
+    assert compile_filter(Filter((large,))).size_in_terms > compile_pattern(large).program_size // 20
+    assert compile_filter(Filter()).size_in_terms == 0

@@ -152,3 +152,14 @@ def test_the_filters_of_one_principal_have_so_many_terms_together_and_no_more() 
     assert (refused.code, refused.is_final, refused.details["filter"]) == ("too-many-terms", False, True)
     rig.do(x.SessionClosed(5))
     rig.subscribe(7, filter=COSTLY)
+
+
+def test_a_large_regular_expression_counts_as_many_terms() -> None:
+    rig = Rig(StreamsLimits(filter_terms_per_principal_max=100))
+    rig.attach(1)
+    large = Filter(("regex:(a|b)*a(a|b){700}",))
+    rig.subscribe(5, filter=large)
+    before = len(rig.said)
+    rig.do(x.SubscribeRequested(6, "local", "s", "", "", Filter((*large.keys, "regex:(a|b){700}"))))
+    (refused,) = [said for said in rig.said[before:] if isinstance(said, x.Refuse)]
+    assert refused.code == "too-many-terms"

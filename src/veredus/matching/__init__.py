@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from veredus.matching.evaluation import ROW_NS
     from veredus.matching.filters import (
+        INSTRUCTION_COUNT_MAX,
         PATTERN_COUNT_MAX,
         CompiledFilter,
         KeyUnion,
         Trial,
+        check_program_size,
         compile_filter,
         union_of,
     )
@@ -37,6 +39,7 @@ _HOME_OF = {
     "DEPTH_MAX": "parser",
     "EVERY_KEY": "patterns",
     "Filter": "wanted",
+    "INSTRUCTION_COUNT_MAX": "filters",
     "KeyUnion": "filters",
     "Mask": "selection",
     "PATTERN_COUNT_MAX": "filters",
@@ -49,6 +52,7 @@ _HOME_OF = {
     "TERM_COUNT_MAX": "parser",
     "ROW_NS": "evaluation",
     "Trial": "filters",
+    "check_program_size": "filters",
     "compile_filter": "filters",
     "compile_pattern": "patterns",
     "compile_predicate": "predicate",
@@ -59,6 +63,7 @@ _HOME_OF = {
 __all__ = [
     "DEPTH_MAX",
     "EVERY_KEY",
+    "INSTRUCTION_COUNT_MAX",
     "PATTERN_COUNT_MAX",
     "PATTERN_SIZE_MAX",
     "PREDICATE_SIZE_MAX",
@@ -73,6 +78,7 @@ __all__ = [
     "PatternTable",
     "Predicate",
     "Trial",
+    "check_program_size",
     "compile_filter",
     "compile_pattern",
     "compile_predicate",

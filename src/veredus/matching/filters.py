@@ -37,6 +37,10 @@ from veredus.matching.wanted import Filter
 
 PATTERN_COUNT_MAX = 256
 """The most key patterns in one filter."""
+INSTRUCTION_COUNT_MAX = 16_384
+"""The most instructions in all regular expressions of one filter: it is compiled in one piece."""
+INSTRUCTIONS_PER_TERM = 16
+"""So many instructions of regular expressions count as one more term: each holds hundreds of octets of memory."""
 ONE_BY_ONE_COUNT_MAX = 16
 """Up to so many tries of a key against a pattern cost less than to have Arrow try them all at once."""
 
@@ -97,6 +101,12 @@ class CompiledFilter:
         """How much there is to do for one record: key patterns to try, and operations of the condition; 0 for none."""
         patterns = 0 if self.keys.is_everything else len(self.keys.patterns)
         return patterns + (0 if self.predicate is None else operation_count_of(self.predicate.condition))
+
+    @cached_property
+    def size_in_terms(self) -> int:
+        """How much is held for it: its terms, and what its regular expressions were compiled to."""
+        instructions = sum(pattern.program_size for pattern in self.keys.patterns)
+        return self.term_count + instructions // INSTRUCTIONS_PER_TERM
 
     @cached_property
     def trying_ns(self) -> int:
@@ -181,7 +191,7 @@ _INSTRUCTION_NS = 5_000
 
 def compiling_cost(pattern: Pattern) -> int:
     """What it costs to make a pattern ready to be tried, in nanoseconds."""
-    return pattern.program_size * _INSTRUCTION_NS if isinstance(pattern, RegexPattern) else 0
+    return pattern.program_size * _INSTRUCTION_NS
 
 
 def octet_cost(pattern: Pattern) -> int:
@@ -197,7 +207,7 @@ def compile_filter(wanted: Filter) -> CompiledFilter:
     """The filter made ready.
 
     Raises `Refused`: `bad-pattern` or `bad-predicate` with the `position` where one does not parse, and `bad-filter`
-    for more than `PATTERN_COUNT_MAX` patterns.
+    for more than `PATTERN_COUNT_MAX` patterns, or `INSTRUCTION_COUNT_MAX` instructions.
     """
     if len(wanted.keys) > PATTERN_COUNT_MAX:
         raise Refused(
@@ -205,9 +215,31 @@ def compile_filter(wanted: Filter) -> CompiledFilter:
             f"a filter may have at most {PATTERN_COUNT_MAX} key patterns, this one has {len(wanted.keys)}",
             count_max=PATTERN_COUNT_MAX,
         )
-    patterns = [compile_pattern(text) for text in wanted.keys]
+    patterns = _compile_patterns(wanted.keys)
     predicate = None if wanted.where is None else compile_predicate(wanted.where)
     return CompiledFilter(union_of(patterns or [EVERY_KEY]), predicate)
+
+
+def _compile_patterns(texts: Iterable[str]) -> list[Pattern]:
+    patterns: list[Pattern] = []
+    count = 0
+    for text in dict.fromkeys(texts):
+        pattern = compile_pattern(text)
+        count += pattern.program_size
+        check_program_size(count)
+        patterns.append(pattern)
+    return patterns
+
+
+def check_program_size(count: int) -> None:
+    """Raise `Refused("bad-filter")` where the regular expressions of one filter have `count` instructions: too many."""
+    if count > INSTRUCTION_COUNT_MAX:
+        raise Refused(
+            "bad-filter",
+            f"the regular expressions of one filter may have at most {INSTRUCTION_COUNT_MAX} instructions together,"
+            " these have more: write shorter ones, or patterns of another scheme",
+            instruction_count_max=INSTRUCTION_COUNT_MAX,
+        )
 
 
 def union_of(patterns: Iterable[Pattern]) -> KeyUnion:

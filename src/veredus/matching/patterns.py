@@ -58,6 +58,11 @@ class Pattern(ABC):
         """Whether every key is known to match."""
         return False
 
+    @property
+    def program_size(self) -> int:
+        """How many instructions it was compiled to; only a regular expression is."""
+        return 0
+
     @abstractmethod
     def matches(self, key: bytes) -> bool:
         """Whether `key` is in the set."""

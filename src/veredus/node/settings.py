@@ -193,7 +193,12 @@ class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
         int, _count("Open stages in the sinks of one principal; all unauthenticated peers count as one principal", 1)
     ] = 10_000
     filter_terms_per_principal_max: Annotated[
-        int, _count("Key patterns and operations in the filters of all open subscriptions of one principal", 1)
+        int,
+        _count(
+            "Key patterns and operations in the filters of all open subscriptions of one principal. 16 instructions of"
+            " regular expressions count as one more",
+            1,
+        ),
     ] = 20_000
     sinks_max: Annotated[int, _count("Sinks of the node", 1)] = 20_000
     sinks_per_principal_max: Annotated[

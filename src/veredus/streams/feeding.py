@@ -70,7 +70,7 @@ class Feeding:
 
     def check_terms(self, principal: str, wanted: Wanted) -> None:
         """Raise `Refused("too-many-terms")` where a principal's filters have no room for this one."""
-        count, count_max = self._terms.get(principal, 0) + wanted.compiled.term_count, self._term_count_max
+        count, count_max = self._terms.get(principal, 0) + wanted.compiled.size_in_terms, self._term_count_max
         if wanted.compiled.term_count and count > count_max:
             raise Refused(
                 "too-many-terms",

@@ -145,8 +145,8 @@ class Flow:
 
     @property
     def term_count(self) -> int:
-        """How many terms its filters have, those that are still to come among them."""
-        return self.wanted.compiled.term_count + sum(wanted.compiled.term_count for _, wanted in self.later)
+        """How much is held for its filters, those that are still to come among them."""
+        return self.wanted.compiled.size_in_terms + sum(wanted.compiled.size_in_terms for _, wanted in self.later)
 
     @property
     def unexamined(self) -> int:

@@ -68,6 +68,7 @@ class Place:
         self.closed: dict[int, str] = {}
         self.notes: list[Note] = []
         self.down: list[Any] = []
+        self.work_ns = 0
         self.principals: dict[str | None, str | None] = {None: "anonymous"}
         self.journal: dict[int, list[j.PlacedRecord]] = {}
         self.held: list[object] | None = None
@@ -153,7 +154,7 @@ class Place:
             case TurnWanted():
                 self._queue.append(TurnGiven(thing.link))
             case WorkDone():
-                pass
+                self.work_ns += thing.cost_ns
             case LinkOpened() | Received() | LinkClosed():
                 self._queue.extend(self.links[thing.link].handle(thing, self.now))
             case _ if type(thing).__module__ == "veredus.streams.exchange" and _is_for_streams(thing):

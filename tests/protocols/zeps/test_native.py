@@ -16,7 +16,7 @@ from veredus.matching import Filter
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps import native
 from veredus.protocols.zeps.native import Frame, Kind, Receipt
-from veredus.protocols.zeps.parsing import GROWTH_SIZE_MAX, READ_SIZE, REQUEST_SIZE_MAX, FrameParser
+from veredus.protocols.zeps.parsing import GROWTH_SIZE_MAX, READ_SIZE, FrameParser
 from veredus.streams.exchange import Durability, SettleMode, Start, StartKind
 
 from .place import batch
@@ -347,9 +347,43 @@ def test_a_header_that_is_signed_anew_is_still_an_offer() -> None:
     assert again.epoch == 9
 
 
-def test_a_request_is_too_large_from_its_head_on_where_other_frames_are_not() -> None:
-    for kind, is_taken in ((Kind.REQUEST, False), (Kind.OFFER, True)):
-        parser = FrameParser(SIZE_MAX)
-        assert parser.feed(native.HEAD.pack(REQUEST_SIZE_MAX + 1, kind, 0, 0)) == []
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Kind.HELLO, Kind.ATTACH_SOURCE, Kind.SUBSCRIBE, Kind.SETTLE, Kind.CHANGE_FILTER, Kind.RETURN, Kind.OPEN_RUN,
+        Kind.OPEN_STAGE, Kind.COMMIT, Kind.DROP_STAGES, Kind.REQUEST,
+    ],
+)  # fmt: skip
+def test_what_a_client_says_beside_its_offers_is_too_large_from_its_head_on(kind: Kind) -> None:
+    size_max = native.SIZES_MAX[kind]
+    assert size_max <= 2 << 20
+    for size, is_taken in ((size_max, True), (size_max + 1, False)):
+        parser = FrameParser(20 << 20)
+        assert parser.feed(native.HEAD.pack(size, kind, 0, 0)) == []
         assert (parser.fault is None) == is_taken
-        assert is_taken or "at most 1048576 bytes" in str(parser.fault)
+    assert f"a {kind.name} frame may have at most {size_max} bytes" in str(parser.fault)
+
+
+def test_an_offer_may_be_as_large_as_any_frame() -> None:
+    parser = FrameParser(20 << 20)
+    assert parser.feed(native.HEAD.pack(20 << 20, Kind.OFFER, 0, 1)) == []
+    assert parser.fault is None
+
+
+@pytest.mark.parametrize("count", [native.FIELD_COUNT_MAX, native.FIELD_COUNT_MAX + 1, 1 << 16])
+def test_a_map_of_very_many_fields_is_refused_before_they_are_read(count: int) -> None:
+    fields = {"stream": "s", **{f"new-{number}": number for number in range(count - 1)}}
+    frame = one(native.encode_frame(Kind.SUBSCRIBE, 1, msgspec.msgpack.encode(fields)))
+    if count <= native.FIELD_COUNT_MAX:
+        assert native.decode_message(frame) == m.Subscribe("s")
+        return
+    with pytest.raises(PeerFault, match=f"at most 255 fields, this one has {count}"):
+        native.decode_message(frame)
+
+
+def test_any_number_of_ranges_is_settled_in_frames_that_are_not_too_large() -> None:
+    ranges = tuple((number, number) for number in range(1, 2 * native.SETTLE_COUNT_MAX + 2))
+    parser = FrameParser(20 << 20)
+    frames = parser.feed(b"".join(native.encode_settles(1, ranges)))
+    assert parser.fault is None
+    assert [pair for frame in frames for pair in native.decode_settle(frame)] == list(ranges)

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from tests.protocols.zeps.place import Pair, Place, batch
-from veredus.delivery.batch import BatchHeader, Layout, signed_record
+from veredus.delivery.batch import CODEC_FLAGS, BatchHeader, Layout, compressed, signed_record
 from veredus.protocols.links import session_of
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps import native
+from veredus.protocols.zeps.compiling import FILTER_NS_MAX, REGEX_NS
 from veredus.protocols.zeps.native import Frame, Kind
 from veredus.protocols.zeps.parsing import FrameParser
 from veredus.streams import exchange as x
@@ -129,3 +130,36 @@ def test_a_bad_argument_on_a_channel_that_is_open_or_not_granted_yet_ends_the_li
     )
     early.place.receive(2, data)
     assert list(early.place.closed) == [2]
+
+
+MIXED = [[b"k"] * 2, [b"", b""], None, [{"a": "x" * 900_000}, {"a": 1}], None]
+SHORT = [[b"k"], [bytes(900_000)], None, None]
+
+
+@pytest.mark.parametrize(("rows", "count"), [(MIXED, 2), (SHORT, 1)], ids=["mixed-types", "bad-batch"])
+def test_a_batch_that_is_refused_once_it_was_decompressed_costs_what_it_unpacks_to(
+    pair: Pair, rows: list[object], count: int
+) -> None:
+    payload = compressed(msgspec.msgpack.encode(rows), "zstd")
+    header = BatchHeader(int(Layout.ROWS), CODEC_FLAGS["zstd"], 0, 0, count, 1, 1, 1, count, 1, 0, 0)
+    before = pair.place.work_ns
+    (answer,) = say(pair, Kind.OFFER, SOURCE, bytes(signed_record(header, [payload])))
+    assert answer.kind in (Kind.BATCH_REFUSED, Kind.REFUSED)
+    assert 900_000 <= pair.place.work_ns - before < 2_000_000
+
+
+def test_a_payload_that_claims_to_be_endless_costs_no_more_than_the_largest_that_is_unpacked(pair: Pair) -> None:
+    payload = b"\xff" * 8 + compressed(bytes(1000), "zstd")[8:]
+    header = BatchHeader(int(Layout.ROWS), CODEC_FLAGS["zstd"], 0, 0, 1, 1, 1, 1, 1, 1, 0, 0)
+    before = pair.place.work_ns
+    say(pair, Kind.OFFER, SOURCE, bytes(signed_record(header, [payload])))
+    assert pair.place.work_ns - before < 20_000_000
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_filter_costs_what_its_regular_expressions_take_to_compile(pair: Pair, count: int) -> None:
+    keys = [f"regex:(a|b){{{number}}}" for number in range(1, count + 1)]
+    for kind, channel, more in ((Kind.SUBSCRIBE, FREE, {"stream": "s"}), (Kind.CHANGE_FILTER, SUBSCRIPTION, {})):
+        before = pair.place.work_ns
+        say(pair, kind, channel, {**more, "filter": {"keys": keys, "where": None}})
+        assert min(count * REGEX_NS, FILTER_NS_MAX) <= pair.place.work_ns - before

@@ -37,8 +37,10 @@ from veredus.protocols.links import (
     WorkDone,
 )
 from veredus.protocols.slices import OCTET_NS, Slices
+from veredus.streams.exchange import SubscribeRequested
 
 from . import frames, native
+from .compiling import compiling_cost_of
 from .orders import LinkLimits
 from .version1 import Phase, Version1
 from .version2 import Version2
@@ -132,7 +134,11 @@ class NodeLink:
         if not self._unread:
             return ()
         piece = self._unread.take()
-        effects = [*self.dialect.handle(Received(self.link, piece), now), WorkDone(self.link, OCTET_NS * len(piece))]
+        effects = [*self.dialect.handle(Received(self.link, piece), now)]
+        compiling_ns = sum(
+            compiling_cost_of(asked.filter) for asked in effects if isinstance(asked, SubscribeRequested)
+        )
+        effects.append(WorkDone(self.link, OCTET_NS * len(piece) + compiling_ns))
         if self.dialect.phase is Phase.CLOSED:
             self._unread.forget()
         if self._unread:

@@ -30,6 +30,7 @@ from veredus.streams.administration import PAGE_COUNT, PAGED_VERBS
 
 from . import messages as m
 from . import native
+from .compiling import compiling_cost_of
 from .native import CHANNEL_MAX, Frame, Kind, SessionFault
 from .orders import LinkLimits, SessionCongested, SessionDrained
 
@@ -174,6 +175,9 @@ class Channels:
             record, header = native.decode_offer(frame, self._limits.batch)
             self._cost_ns += RAW_OCTET_NS * raw_size_of(record[ENVELOPE_SIZE:], header)
         except PeerFault as fault:
+            if isinstance(fault, SessionFault):
+                # What is wrong with it may have been seen only once it was decompressed.
+                self._cost_ns += RAW_OCTET_NS * native.raw_size_of_refused(frame, self._limits.batch)
             if fault.code not in _REFUSED_BATCHES:
                 raise
             first = native.first_number_of(frame)
@@ -186,6 +190,7 @@ class Channels:
     def _subscribe(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
         session = self._opened(frame, _Role.SUBSCRIPTION)
+        self._cost_ns += compiling_cost_of(said.filter)
         self._effects.append(
             x.SubscribeRequested(
                 session, self.principal, said.stream, said.subscriber, said.name, said.filter, said.start, said.until,
@@ -218,6 +223,7 @@ class Channels:
     def _change_filter(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
         if self._used(frame, _Role.SUBSCRIPTION) is not None:
+            self._cost_ns += compiling_cost_of(said.filter)
             self._effects.append(
                 x.FilterChangeRequested(session_of(self.link, frame.channel), said.filter, said.position)
             )

@@ -301,7 +301,7 @@ class ClientLink:
 
     def _settle(self, event: SettleRequested, now: Now) -> None:
         if event.ranges and self._is_usable(event.channel):
-            self._send((native.encode_settle(event.channel, event.ranges),), now)
+            self._send(native.encode_settles(event.channel, event.ranges), now)
 
     def _say(self, event: MessageRequested, now: Now) -> None:
         if isinstance(event.message, m.Request) != (event.channel == 0):

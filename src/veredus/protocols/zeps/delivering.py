@@ -74,7 +74,7 @@ class Delivering:
 
     def subscribe(self, asked: Asked) -> None:
         """One more subscription is asked for. Raises `Refused("bad-filter")` where that is one too many."""
-        self._interests.check_room(len(self._asked))
+        self._interests.check_room(one.pattern for one in (*self._asked, asked))
         self._asked.append(asked)
         self._answers.owe_subscription()
         if not self._probe:

@@ -15,10 +15,11 @@ Source: the design, section 5 ("several SUBSCRIBEs of one client are a union, ea
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 from veredus.kernel.errors import Refused
-from veredus.matching import PATTERN_COUNT_MAX, Pattern
+from veredus.matching import PATTERN_COUNT_MAX, Pattern, check_program_size
 
 
 class Interest(NamedTuple):
@@ -59,12 +60,15 @@ class Interests:
         """The interests that may have brought already what this leg brings."""
         return tuple(other for other in self._others if other.latest + 1 < other.position)
 
-    def check_room(self, more: int) -> None:
-        """Raises `Refused("bad-filter")` where `more` and one interests are too many."""
-        if len(self._walking) + len(self._others) + more >= PATTERN_COUNT_MAX:
+    def check_room(self, more: Iterable[Pattern]) -> None:
+        """Raises `Refused("bad-filter")` where interests in `more` patterns are too many, or too large."""
+        patterns = [interest.pattern for interest in self._walking + self._others]
+        patterns.extend(more)
+        if len(patterns) > PATTERN_COUNT_MAX:
             raise Refused(
                 "bad-filter", f"one client may have at most {PATTERN_COUNT_MAX} subscriptions at the same time"
             )
+        check_program_size(sum(pattern.program_size for pattern in set(patterns)))
 
     def add(self, pattern: Pattern, latest: int) -> None:
         """One more interest; the present leg ends where it is, and `next_leg` says how to go on."""

@@ -27,7 +27,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from veredus.delivery.batch import BatchHeader, BatchLimits, check_header, read_header, verify_signature
+from veredus.delivery.batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    BatchLimits,
+    check_header,
+    raw_size_of,
+    read_header,
+    verify_signature,
+)
 from veredus.delivery.payload import verify_payload
 from veredus.delivery.record import ENVELOPE_SIZE
 from veredus.kernel.errors import PeerFault, field_fault
@@ -37,6 +45,15 @@ from . import messages as m
 
 VERSION = 2
 HEAD_SIZE = 8
+MESSAGE_SIZE_MAX = 1 << 20
+"""The largest body of what a client says beside OFFER: an octet of a map can become an object of a hundred."""
+COMMIT_SIZE_MAX = 2 << 20
+"""Its contents may have a row for each of thousands of streams."""
+FIELD_COUNT_MAX = 255
+"""The most fields in the map of a frame, those included that are skipped because they are not known."""
+SETTLE_COUNT_MAX = 16_384
+"""The most ranges in one SETTLE."""
+SETTLE_SIZE_MAX = 16 * SETTLE_COUNT_MAX
 CHANNEL_MAX = 0xFFFF
 OPTIONAL_KIND = 128
 """Unknown kinds from here on are skipped."""
@@ -98,6 +115,20 @@ class Kind(IntEnum):
 
 
 KNOWN_KINDS = frozenset(int(kind) for kind in Kind)
+SIZES_MAX: dict[int, int] = {
+    Kind.HELLO: MESSAGE_SIZE_MAX,
+    Kind.ATTACH_SOURCE: MESSAGE_SIZE_MAX,
+    Kind.SUBSCRIBE: MESSAGE_SIZE_MAX,
+    Kind.SETTLE: SETTLE_SIZE_MAX,
+    Kind.CHANGE_FILTER: MESSAGE_SIZE_MAX,
+    Kind.RETURN: MESSAGE_SIZE_MAX,
+    Kind.OPEN_RUN: MESSAGE_SIZE_MAX,
+    Kind.OPEN_STAGE: MESSAGE_SIZE_MAX,
+    Kind.COMMIT: COMMIT_SIZE_MAX,
+    Kind.DROP_STAGES: MESSAGE_SIZE_MAX,
+    Kind.REQUEST: MESSAGE_SIZE_MAX,
+}
+"""The largest bodies of the frames that a client alone says, but for OFFER, and of which there is much to make."""
 
 
 class SessionFault(PeerFault):
@@ -178,6 +209,12 @@ def encode_settle(channel: int, ranges: tuple[tuple[int, int], ...]) -> bytes:
     return encode_frame(Kind.SETTLE, channel, _pack_ranges(ranges))
 
 
+def encode_settles(channel: int, ranges: tuple[tuple[int, int], ...]) -> tuple[bytes, ...]:
+    """As many SETTLEs as any number of ranges needs."""
+    starts = range(0, len(ranges), SETTLE_COUNT_MAX)
+    return tuple(encode_settle(channel, ranges[start : start + SETTLE_COUNT_MAX]) for start in starts)
+
+
 def encode_settled(channel: int, floor: int, ranges: tuple[tuple[int, int], ...]) -> bytes:
     """A SETTLED: all up to `floor`, and these ranges."""
     return encode_frame(Kind.SETTLED, channel, _U64.pack(floor) + _pack_ranges(ranges))
@@ -198,6 +235,12 @@ def decode_message(frame: Frame) -> m.Message:
     if decode is None:
         raise PeerFault("bad-frame", f"a {name_of(frame.kind)} frame is not a map")
     body = frame.body
+    count = _field_count(body)
+    if count > FIELD_COUNT_MAX:
+        raise PeerFault(
+            "bad-frame",
+            f"a {name_of(frame.kind)} frame may have at most {FIELD_COUNT_MAX} fields, this one has {count}",
+        )
     try:
         message: m.Message = decode(body)
         names = _decode_names(body) if _MARK in bytes(body) else ()
@@ -212,6 +255,15 @@ def decode_message(frame: Frame) -> m.Message:
         if name.endswith("!") and name not in _FIELDS[frame.kind]:
             raise PeerFault("bad-frame", f"field {name!r} of a {name_of(frame.kind)} frame is required and unknown")
     return message
+
+
+def _field_count(body: memoryview) -> int:
+    """The fields of the map that a body claims to be; 0 for anything else."""
+    head = body[0] if len(body) else 0
+    if head >> 4 == _SMALL_MAP:
+        return head & 0x0F
+    size = _MAP_SIZES.get(head, 0)
+    return int.from_bytes(body[1 : 1 + size], "big")
 
 
 def request_of(frame: Frame) -> int:
@@ -255,6 +307,14 @@ def first_number_of(frame: Frame) -> int:
     """The first number of the batch in an OFFER that `decode_offer` has read and refused."""
     number: int = _U64.unpack_from(frame.memory, _FIRST_NUMBER_OFFSET)[0]
     return number
+
+
+def raw_size_of_refused(frame: Frame, limits: BatchLimits) -> int:
+    """The most bytes to which the batch of an OFFER was decompressed before `decode_offer` raised `SessionFault`."""
+    batch = frame.memory[ENVELOPE_SIZE:]
+    payload_size, token_size = _SIZES.unpack_from(frame.memory, _SIZES_OFFSET)
+    header = read_header(batch[: HEADER_SIZE + payload_size + token_size])
+    return min(raw_size_of(batch, header), limits.payload_size_max)
 
 
 def decode_deliver(frame: Frame) -> tuple[int, memoryview]:
@@ -332,6 +392,9 @@ def name_of(kind: int) -> str:
 
 
 _MARK = b"!"
+_SMALL_MAP = 0x8
+_MAP_SIZES = {0xDE: 2, 0xDF: 4}
+"""By the first octet of a larger map, how many octets its count has."""
 _RANGE = struct.Struct("<QQ")
 _MESSAGES: dict[Kind, type[m.Message]] = {
     Kind.HELLO: m.Hello,

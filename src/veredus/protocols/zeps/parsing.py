@@ -13,15 +13,22 @@ from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets
 from veredus.protocols.links import NOTHING, Unfinished
 
-from .native import HEAD, HEAD_SIZE, KNOWN_KINDS, OPTIONAL_KIND, REQUIRED_FLAGS, Frame, Kind
+from .native import (
+    HEAD,
+    HEAD_SIZE,
+    KNOWN_KINDS,
+    OPTIONAL_KIND,
+    REQUIRED_FLAGS,
+    SETTLE_SIZE_MAX,
+    SIZES_MAX,
+    Frame,
+    name_of,
+)
 
 READ_SIZE = 256 << 10
 """How much memory is offered to one read, in bytes, unless a larger frame is on its way."""
 GROWTH_SIZE_MAX = 1 << 20
 """A frame gets memory for what has arrived of it, twice, and this much more: a claimed size alone buys nothing."""
-REQUEST_SIZE_MAX = 1 << 20
-"""The largest body of a REQUEST: its arguments are any map, an octet of which can become an object of a hundred."""
-_REQUEST = int(Kind.REQUEST)
 
 
 class FrameParser:
@@ -89,7 +96,7 @@ class FrameParser:
             size > self.size_max
             or flags & REQUIRED_FLAGS
             or kind not in KNOWN_KINDS
-            or (size > REQUEST_SIZE_MAX and kind == _REQUEST)
+            or (size > SETTLE_SIZE_MAX and size > SIZES_MAX.get(kind, size))
         ):
             self.fault = _head_fault(size, kind, flags, self.size_max)
             if self.fault is not None:
@@ -146,10 +153,12 @@ class FrameParser:
 
 
 def _head_fault(size: int, kind: int, flags: int, size_max: int) -> PeerFault | None:
-    if kind == _REQUEST:
-        size_max = min(size_max, REQUEST_SIZE_MAX)
-    if size > size_max:
-        return PeerFault("too-large", f"a frame may have at most {size_max} bytes, this one announces {size}")
+    own_max = SIZES_MAX.get(kind, size_max)
+    if size > min(size_max, own_max):
+        what = "frame" if size_max <= own_max else f"{name_of(kind)} frame"
+        return PeerFault(
+            "too-large", f"a {what} may have at most {min(size_max, own_max)} bytes, this one announces {size}"
+        )
     if flags & REQUIRED_FLAGS:
         return PeerFault("bad-frame", f"frame flags {flags:#04x} have unknown required bits")
     if kind < OPTIONAL_KIND:

@@ -61,15 +61,15 @@ _CHARGED_MIN_NS = 100_000
 """Less than this is charged with what comes next."""
 _COST_NS = 3_000, 0
 _COSTS_NS: dict[int, tuple[int, int]] = {
-    Kind.ATTACH_SOURCE: (30_000, 0),
+    Kind.ATTACH_SOURCE: (30_000, 100),
     Kind.SUBSCRIBE: (50_000, 1_000),
     Kind.CHANGE_FILTER: (50_000, 1_000),
-    Kind.OPEN_RUN: (30_000, 0),
-    Kind.OPEN_STAGE: (30_000, 0),
+    Kind.OPEN_RUN: (30_000, 100),
+    Kind.OPEN_STAGE: (30_000, 100),
     Kind.COMMIT: (30_000, 100),
     Kind.DROP_STAGES: (30_000, 100),
     Kind.SETTLE: (3_000, 100),
-    Kind.RETURN: (400_000, 0),
+    Kind.RETURN: (400_000, 100),
     Kind.REQUEST: (250_000, 100),
 }
 """What a frame of a kind costs the node: a part that is always the same, and one for each byte; measured, roughly."""
