@@ -6,6 +6,7 @@ import random
 import socket
 import struct
 import time
+from contextlib import suppress
 
 import msgspec
 import pyarrow as pa
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
 ZSTD = 1
+OPEN_RUN = 0x30
 
 
 def test_lists_that_are_asked_for_and_never_read_leave_the_neighbour_its_turn(
@@ -165,3 +167,74 @@ def wait_for(felt: Felt, count: int) -> None:
     while len(felt.trips_ms) < count:
         assert time.monotonic() < until, "the neighbour is not served"
         time.sleep(0.01)
+
+
+def test_a_frame_of_twenty_mebibytes_that_is_no_offer_is_not_read(served: ServedNode, figures: Figures) -> None:
+    served.start().close()
+    assert served.process is not None
+    before = resident_size(served.process.pid)
+    fields = b"".join(b"\xa4" + struct.pack("<I", 0x61616161 + number) + b"\xc0" for number in range(1 << 20))
+    maps = b"\xdf" + struct.pack(">I", 1 << 20) + fields
+    ranges = struct.pack("<QQ", 1, 1) * (1 << 20)
+    with neighbour(served.address) as felt:
+        for kind, body in ((hand.SUBSCRIBE, maps), (hand.SETTLE, ranges), (OPEN_RUN, maps)):
+            attacker = hand.Client("127.0.0.1", served.port)
+            with suppress(OSError):
+                attacker.socket.sendall(hand.HEAD.pack(len(body), kind, 0, 1) + hand.padded(body))
+            attacker.close()
+        wait_for(felt, 50)
+    growth = (resident_size_peak(served.process.pid) - before) / MIB
+    attack = "maps of 1,048,576 fields, and as many ranges to settle, in one frame"
+    figures.record(attack, "growth of the node", growth, "MiB", "at most 64 MiB")
+    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
+    assert growth < 64
+
+
+def test_filters_of_many_large_regular_expressions_take_a_bounded_memory(
+    served: ServedNode, figures: Figures, is_full: bool
+) -> None:
+    filters = 78 if is_full else 12
+    served.start().close()
+    assert served.process is not None
+    before = resident_size(served.process.pid)
+    attacker = hand.Client("127.0.0.1", served.port)
+    answers: set[int] = set()
+    with neighbour(served.address) as felt:
+        for number in range(filters):
+            for count in (250, 30):
+                keys = [f"regex:(a|b)*a(a|b){{{400 + place}}}{'c' * number}" for place in range(count)]
+                attacker.ask(1 + 2 * number + count % 4, hand.SUBSCRIBE, stream="wide", filter={"keys": keys})
+                size, heard, _, _ = hand.HEAD.unpack(attacker.take(8))
+                attacker.take(size + -size % 8)
+                answers.add(heard)
+        wait_for(felt, 50)
+    attacker.close()
+    growth = (resident_size_peak(served.process.pid) - before) / MIB
+    attack = f"{2 * filters} filters of 250 and of 30 large regular expressions"
+    figures.record(attack, "growth of the node", growth, "MiB", "at most 256 MiB")
+    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
+    assert answers == {hand.REFUSED, hand.SUBSCRIBED}
+    assert growth < 256
+
+
+def test_bombs_that_are_refused_once_they_were_unpacked_leave_the_neighbour_its_turn(
+    served: ServedNode, figures: Figures, is_full: bool
+) -> None:
+    count = 3000 if is_full else 300
+    served.start().close()
+    attacker = hand.Client("127.0.0.1", served.port)
+    attacker.ask(1, hand.ATTACH_SOURCE, stream="bombs", source="me", incarnation=b"1" * 16)
+    grant = attacker.hear(1, hand.SOURCE_ATTACHED)
+    raw = msgspec.msgpack.encode([[b"k"] * 2, [b""] * 2, None, [{"a": "x" * 900_000}, {"a": 1}], None])
+    packed = struct.pack("<Q", len(raw)) + pa.compress(raw, codec="zstd", asbytes=True)
+    record = hand.record_of(grant, 1, 2, packed, flags=ZSTD)
+    offer = hand.HEAD.pack(len(record), hand.OFFER, 0, 1) + record
+    with neighbour(served.address) as felt, beside(_say, attacker.socket, offer * count):
+        for _ in range(count):
+            assert attacker.hear(1, hand.BATCH_REFUSED)["code"] == "mixed-types"
+    assert felt.trips_ms
+    attack = f"{count} frames of {len(offer):,} bytes that unpack to 0.9 MB and are refused"
+    figures.record(attack, "neighbour p50", felt.p50_ms, "ms")
+    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
+    attacker.close()
