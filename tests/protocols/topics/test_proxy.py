@@ -245,6 +245,36 @@ def test_who_unsubscribes_in_a_conflict_hears_of_a_server_that_does_not_answer()
     assert said(scene.answer(ask.token))[0][:2] == (9, "SERVER_UNAVAILABLE"), "at once"
 
 
+def test_who_unsubscribes_is_told_ok_when_no_server_has_the_subscription_any_more() -> None:
+    scene = Scene()
+    scene.claim("s1", "t")
+    scene.claim("s2")
+    assert scene.tell(Asked(7, UNSUBSCRIBE)) == [Ask("s1", 1, UNSUBSCRIBE)]
+    assert scene.answer(1) == [Ask("s2", 2, UNSUBSCRIBE)], "it may have been assigned the topic since it spoke"
+    assert scene.answer(2, "NOT_SUBSCRIBED") == [Answer(7, encode_message(m.Status("s", "OK")))]
+    assert scene.proxy.topics.server_of("t") == "s1"
+
+
+def test_who_unsubscribes_is_not_told_ok_while_a_server_is_silent_that_may_have_the_subscription() -> None:
+    scene = Scene()
+    scene.claim("s1", "t")
+    scene.claim("s2")
+    scene.tell(Asked(7, UNSUBSCRIBE))
+    scene.answer(1)
+    ((_, status, text),) = said([effect for effect in scene.pass_time(SECOND) if isinstance(effect, Answer)])
+    assert (status, text[:30]) == ("SERVER_UNAVAILABLE", "s2, which may have the topic t")
+
+
+def test_who_unsubscribes_is_not_told_ok_before_every_listed_server_was_heard() -> None:
+    scene = Scene(replace(SETTINGS, servers=("s1", "s2")))
+    scene.claim("s1", "t")
+    scene.pass_time(60 * SECOND)
+    scene.tell(Asked(7, UNSUBSCRIBE))
+    ((_, status, text),) = said(scene.answer(1))
+    away = "the subscription to t has ended at one server, but s2, which may have it too, is not available"
+    assert (status, text) == ("SERVER_UNAVAILABLE", f"{away}: try again, or remove that server from the list")
+
+
 def test_a_body_that_is_too_large_for_servers_is_not_handed_on() -> None:
     scene = Scene(replace(SETTINGS, body_size_max=5000))
     scene.claim("s1", "t")

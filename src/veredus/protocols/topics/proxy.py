@@ -16,8 +16,8 @@ Where several servers claim a topic, each one but that with the least id is told
 periodic messages until it has. Meanwhile the topic's messages go on to the server to which they went before, so that
 what a client puts stays in order. A subscription may be at any of them: GET is asked of one after the other until one
 knows it. UNSUBSCRIBE is asked of all of them, and is done when it is done at each. What a server claims is as old as
-its last periodic message: so nobody is told that it is not subscribed before every server that is known has been asked,
-and every one that is listed is known. One that is away may have the subscription: try again.
+its last periodic message: so nobody is told that it is not subscribed, or not any more, before every server that is
+known has been asked, and every one that is listed is known. One that is away may have the subscription: try again.
 
 Invariants
     (1) Each peer's question is answered exactly once.
@@ -384,23 +384,21 @@ class Proxy:
         """One of several servers that claim the topic, or may have it, has answered."""
         status = status_word_of(data)
         is_done = status == StatusWord.OK and question.name == "UNSUBSCRIBE"
+        if question.is_beyond and status in _FOUND and not question.done:
+            self.topics.find(question.topic, question.server)
         if is_done and not question.done:
             question.done = data
-        if question.is_beyond and status in _FOUND:
-            self.topics.find(question.topic, question.server)
         if not is_done and status != StatusWord.NOT_SUBSCRIBED:
             self._answer(question, data)
         elif question.rivals and not question.is_outdated:
             question.server, *question.rivals = question.rivals
             question.tries = 1
             self._ask_or_say(question)
-        elif question.done:
-            self._answer(question, question.done)
         elif not self._ask_another(question):
             if self._unheard:
                 self._say_unheard(question)
             else:
-                self._answer(question, data)
+                self._answer(question, question.done or data)
 
     def _ask_another(self, question: _Question) -> bool:
         """Ask the next server that did not claim the topic, but may have it by now. Whether there is one."""
@@ -464,12 +462,12 @@ class Proxy:
         self._put_off(question, said)
 
     def _say_unheard(self, question: _Question) -> None:
-        away = ", ".join(self._unheard)
-        said = (
-            f"{question.server} has no such subscription to {question.topic}, and {away}, which may have it, is not"
-            " available"
-        )
-        self._put_off(question, f"{said}: try again, or remove that server from the list")
+        away, topic = ", ".join(self._unheard), question.topic
+        if question.done:
+            said = f"the subscription to {topic} has ended at one server, but {away}, which may have it too,"
+        else:
+            said = f"{question.server} has no such subscription to {topic}, and {away}, which may have it,"
+        self._put_off(question, f"{said} is not available: try again, or remove that server from the list")
 
     def _say(self, peer: int, word: StatusWord, text: str = "") -> None:
         self._effects.append(Answer(peer, self._status(word, text)))
@@ -498,5 +496,7 @@ def _key(name: str, sender: str, topic: str, principal: str) -> _Key:
 
 
 def _may_be_elsewhere(question: _Question, data: bytes) -> bool:
-    """Whether this may be the answer of a server that does not know of a subscription."""
-    return question.name in _IN_CONFLICT and _NOT_SUBSCRIBED in data[:_HEADER_SIZE_MAX]
+    """Whether another server may have the subscription, or have it too."""
+    return question.name == "UNSUBSCRIBE" or (
+        question.name in _IN_CONFLICT and _NOT_SUBSCRIBED in data[:_HEADER_SIZE_MAX]
+    )
