@@ -74,6 +74,24 @@ def test_the_same_file_may_be_put_twice_and_standard_input_is_a_file_too(
     assert around.server.bodies("t") == [b"tick"] * 4
 
 
+def test_a_put_with_a_key_that_was_killed_or_not_may_be_run_again_and_is_put_once(
+    run_as: Run, tmp_path: Path, around: Scene
+) -> None:
+    file = tmp_path / "message"
+    file.write_bytes(b"tick")
+    for key in ("order-1", "order-1", "order-2", "order-2"):
+        assert run_as("alice", "put", "t", file, "--key", key).code == Exit.OK
+    assert around.server.bodies("t") == [b"tick"] * 2
+
+
+def test_a_key_is_for_one_message(run_as: Run, tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"1\n2\n")
+    for arguments in (("--lines", "--key", "order-1"), ("--key", "")):
+        said = run_as("alice", "put", "t", file, *arguments)
+        assert (said.code, "a --key is for one message" in said.err) == (Exit.USAGE, True)
+
+
 def test_a_message_for_each_line_is_put_at_once(run_as: Run, tmp_path: Path, around: Scene) -> None:
     file = tmp_path / "lines"
     for content, bodies in ((b"", []), (b"one\n\nthree", [b"one", b"", b"three"]), (b"four\n", [b"four"])):

@@ -82,7 +82,8 @@ def topics(
 ) -> None:
     """Subscribe, unsubscribe, get and put, exactly once, through the proxies of a topic service.
 
-    After a kill or an error, run the same command again: retrying is idempotent.
+    After a kill or an error, run the same command again: retrying is idempotent. One case remains: a put that is
+    killed after it was acknowledged, and run again, is another put, unless it has a --key.
     """
     context.obj = _Given(config, client_id, proxies, directory)
 
@@ -132,18 +133,21 @@ def forget(given: _Given, topic: str) -> None:
 @click.argument("topic")
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--lines", "is_lines", is_flag=True, help="Put each line as a message of its own.")
+@click.option("--key", help="What names this put: with the key of the last put on TOPIC, it is always a retry.")
 @click.pass_obj
-def put(given: _Given, topic: str, file: BinaryIO, is_lines: bool) -> None:
+def put(given: _Given, topic: str, file: BinaryIO, is_lines: bool, key: str | None) -> None:
     """Put the contents of FILE, or of standard input, into TOPIC: one message.
 
-    If it fails, run it again with the same content: retrying is idempotent. With --lines, one put takes up to
-    topics.body_size_max of lines, either all of them or none. A longer input needs several puts; the command reports
-    each of them, and after a failure the line from which to continue.
+    If it fails, run it again with the same content: retrying is idempotent. If it may be killed, give it a --key of
+    its own too. With --lines, one put takes up to topics.body_size_max of lines, either all of them or none. A longer
+    input needs several puts; the command reports each of them, and after a failure the line from which to continue.
     """
     from veredus.cli.exits import Ended, Exit
     from veredus.cli.interrupts import Interrupts
     from veredus.kernel.errors import Misuse, Unavailable
 
+    if key is not None and (is_lines or not key):
+        raise click.UsageError("a --key is for one message, and has at least one character: use it without --lines")
     size_max = given.section().body_size_max
     with Interrupts() as interrupts:
         try:
@@ -155,7 +159,7 @@ def put(given: _Given, topic: str, file: BinaryIO, is_lines: bool) -> None:
                     body = file.read(size_max + 1)
                 if len(body) > size_max:
                     raise Misuse("too-large", f"{file.name} has more than {size_max} bytes (topics.body_size_max)")
-                client.put(topic, body)
+                client.put(topic, body, key=os.fsencode(key or ""))
         except Unavailable as error:
             if error.code not in _IN_DOUBT:
                 raise
