@@ -44,6 +44,16 @@ def test_a_refused_change_is_noted_with_its_code() -> None:
     assert (note.event, note.fields["code"]) == ("administration-refused", "unknown-stream")
 
 
+def test_a_renewal_that_finds_no_subscription_is_not_noted_as_refused() -> None:
+    for code in ("unknown-subscription", "unknown-stream"):
+        administering = Administering()
+        administering.refusal(asked("subscription.renew"))
+        assert administering.note_answer(Refuse(SESSION, code, "there is none", {}, 3, is_final=False)) == []
+    administering.refusal(asked("subscription.renew"))
+    (note,) = administering.note_answer(Refuse(SESSION, "forbidden", "you may not", {}, 3, is_final=False))
+    assert note.event == "administration-refused"
+
+
 def test_who_only_looks_is_not_noted() -> None:
     administering = Administering()
     administering.why_not = lambda: "full"

@@ -18,6 +18,9 @@ from .exchange import RecordAwaited, RecordWritten
 READING = frozenset(("list", "show", "names", "left"))
 """The last words of the verbs that change nothing."""
 VALUE_SIZE_MAX = 255
+_RENEWAL = "subscription.renew"
+_NOT_THERE = ("unknown-subscription", "unknown-stream")
+"""With these, a renewal found nothing to renew: whoever asked subscribes anew, and nobody was refused anything."""
 
 
 def is_changing(verb: str) -> bool:
@@ -58,6 +61,8 @@ class Administering:
         if event is None:
             return []
         if isinstance(said, Refuse):
+            if event.verb == _RENEWAL and said.code in _NOT_THERE:
+                return []
             fields = {"code": said.code, "reason": said.message}
             return [Note("info", "administration-refused", {**_described(event), **fields})]
         return [Note("info", "administered", {**_described(event), "outcome": "done"})]

@@ -217,5 +217,10 @@ class Stream:
 
 def outdated(key: tuple[str, str], wish: int, last: int) -> Refused:
     """The refusal of a wish that comes behind a newer one."""
-    said = f"request {wish} of {key[0]}/{key[1]} arrived after the newer request {last} and changes nothing"
-    return Refused("outdated-wish", f"{said}; for a new request, use a number above {last}", last=last)
+    why = (
+        f"arrived after the newer request {last}" if wish < last else "has the number of the opposite request before it"
+    )
+    said = (
+        f"request {wish} of {key[0]}/{key[1]} {why} and changes nothing; for a new request, use a number above {last}"
+    )
+    return Refused("outdated-wish", said, last=last)

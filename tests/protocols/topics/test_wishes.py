@@ -34,6 +34,19 @@ def test_an_unsubscribe_that_comes_late_undoes_no_newer_subscribe() -> None:
     assert scene.say(Get("alice", TOPIC, "-1")).body == b"one"
 
 
+def test_a_refusal_says_whether_the_number_is_older_or_was_used_for_the_opposite() -> None:
+    scene = ServerScene()
+    assert said(scene, subscribe(5)) == "OK"
+    assert said(scene, unsubscribe(6)) == "OK"
+    for wish, why in (
+        (5, "arrived after the newer request 6"),
+        (6, "has the number of the opposite request before it"),
+    ):
+        assert scene.say(subscribe(wish)).body.decode() == (
+            f"request {wish} of alice/topics {why} and changes nothing; for a new request, use a number above 6"
+        )
+
+
 def test_a_subscribe_that_comes_late_subscribes_nobody_who_has_left() -> None:
     scene = ServerScene()
     assert said(scene, subscribe(5)) == "OK"

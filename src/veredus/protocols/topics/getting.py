@@ -273,7 +273,8 @@ class Gets:
             self._answer(getter, StatusWord.REFUSED, said.message, str(said.details["last"]))
         elif is_unknown:
             getter.is_removing = False
-            text = f"{getter.client} is not subscribed to {getter.topic}: subscribe first"
+            advice = "" if isinstance(getter.asked[0].question, Unsubscribe) else ": subscribe first"
+            text = f"{getter.client} is not subscribed to {getter.topic}{advice}"
             self._answer(getter, StatusWord.NOT_SUBSCRIBED, text)
         elif said.request == _ADMIN or not getter.is_removing:
             # While the subscription is being removed its owner, too, is told that it is gone.
