@@ -116,3 +116,29 @@ async def test_an_embedded_node_is_gone_when_it_was_left() -> None:
             assert (await publisher.wait(await publisher.publish("k", b"x"))).sequence == 1
     with pytest.raises(veredus.Unavailable, match="unreachable"):
         await veredus.connect_async(address, timeout_s=0.05)
+
+
+async def test_runs_and_stages_of_sinks_are_entered_as_everything_else(node: Embedded, stream: str) -> None:
+    async with veredus.connect_async(node.served.address) as far:
+        async with far.sink(f"sink-{stream}").open_run() as run:
+            async with run.stage(stream) as stage:
+                await stage.publish("k", b"x")
+            committed = await run.commit(0, [stage])
+            assert committed.streams == ((stream, 1, 1),)
+            with pytest.raises(veredus.Misuse, match="stages must be a list"):
+                await run.commit(1, stage)  # type: ignore[arg-type]
+            async with far.sink(f"sink-{stream}").join_run(run.epoch) as joined:
+                assert joined.commit_id == 0
+        awaited = await far.sink(f"sink-{stream}").open_run()
+        await awaited.close()
+
+
+async def test_what_is_not_open_yet_says_how_to_open_it(node: Embedded, stream: str) -> None:
+    async with veredus.connect_async(node.served.address) as far:
+        with pytest.raises(TypeError, match="async with"), far.publisher(stream):  # type: ignore[attr-defined]
+            pass
+        with pytest.raises(TypeError, match="not open yet"):
+            list(far.subscribe(stream))  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match="not open yet"):
+            async for _ in far.subscribe(stream):  # type: ignore[attr-defined]
+                pass

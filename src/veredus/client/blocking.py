@@ -318,11 +318,11 @@ class Sink:
 
         `is_ephemeral`: where the sink is new, the node may forget it once nobody is there for it.
         """
-        return Run(self._thread, self._node, self._thread.run(self._sink.open_run(incarnation, is_ephemeral)))
+        return Run(self._thread, self._node, self._thread.run(self._sink.open_run(incarnation, is_ephemeral).begin()))
 
     def join_run(self, epoch: int) -> Run:
         """The run of that epoch, opened elsewhere. Raises `Fenced` when there is a newer one."""
-        return Run(self._thread, self._node, self._thread.run(self._sink.join_run(epoch)))
+        return Run(self._thread, self._node, self._thread.run(self._sink.join_run(epoch).begin()))
 
     def remove(self) -> None:
         """Forget the sink, with the id of its last commit; what it committed stays.

@@ -23,7 +23,8 @@ from .arguments import shown
 from .blocking import Node
 from .connection import Connection
 from .loops import LoopThread, shared_loop
-from .node import TIMEOUT_S, AsyncNode, Opening, open_node
+from .node import TIMEOUT_S, AsyncNode, open_node
+from .opening import Opening
 
 SOCKET_NAME = "node.socket"
 

@@ -341,7 +341,9 @@ class Subscription:
             if channel.failure is None and channel.wanted.is_durable:
                 self.wait_settled(timeout_s=timeout_s)
         finally:
-            self._thread.call(lambda: channel.fail(Misuse("closed", "this subscription was closed")))
+            closed = Misuse("closed", "this subscription was closed")
+            self._feed.end(closed)
+            self._thread.call(lambda: channel.fail(closed))
 
     def __enter__(self) -> Self:
         return self

@@ -6,7 +6,7 @@ Invariants
     (2) What it hands out of a subscription that counts attempts, the node hears of: soon what is new, and before it is
         handed out what an application may have tried before. So a publication that kills its application is counted,
         but for its first attempt perhaps, and what no application was handed is not.
-    (3) After it was fenced it hands out nothing and takes no settlement, also within a batch that was begun.
+    (3) After it was fenced or closed it hands out nothing and takes no settlement, also within a batch that was begun.
     (4) What was handed out, and nothing else, may be settled.
     (5) Credit is given back as deliveries are taken, so at most the window is pushed and not yet taken.
 """
@@ -50,9 +50,9 @@ class Feed:
         """What was taken to be handed out again, and is not yet; where attempts are counted."""
         self.counts_attempts = channel.wanted.attempts_max > 0
         self._is_short = channel.wanted.is_durable and channel.wanted.mode is SettleMode.IN_ORDER
-        """Whether settling a publication may go the short way; not in any other mode, nor once it was fenced."""
+        """Whether settling a publication may go the short way; not in any other mode, nor once it is over."""
         self._interest.retry, self._interest.reject, self._interest.settle = self.retry, self.reject, self.settle
-        channel.tell_fenced = self._be_fenced
+        channel.tell_over = self.end
         self._owed_size = 0
         self._owed_link = 0
         self._owed_size_max = max(1, channel.wanted.window_size // 4)
@@ -62,8 +62,8 @@ class Feed:
         """Whether the end has come, and nothing waits to be tried again."""
         return self._is_end_seen and self.channel.retry_count == self.channel.returns.retries_over
 
-    def _be_fenced(self, failure: VeredusError) -> None:
-        """In the loop's thread: the subscriber's finds its next step barred, wherever it is."""
+    def end(self, failure: VeredusError) -> None:
+        """It was fenced or closed, from any thread: the subscriber finds its next step barred, wherever it is."""
         self._is_short = False
         run = self._run
         if run is not None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Generic, Literal, NoReturn, Protocol, Self, TypeVar
+from typing import Literal, Self
 
 from veredus.kernel.errors import Misuse, Unavailable, VeredusError
 from veredus.streams.exchange import Start
@@ -18,6 +18,7 @@ from .connection import FINISH_TIMEOUT_S, REFUSED_S, Connection, ConnectionSetti
 from .endings import watch_end
 from .forks import watch_forks
 from .given import Policy
+from .opening import Opening
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, AsyncPublisher, PublisherSettings
 from .sinks import AsyncSink
 from .subscriber import AsyncSubscription, wanted_of
@@ -25,42 +26,6 @@ from .subscribing import WINDOW_SIZE, GapPolicy
 
 TIMEOUT_S = 10.0
 TOKEN_SIZE_MAX = 4096
-
-
-class _Entered(Protocol):
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-T = TypeVar("T", bound=_Entered)
-
-
-class Opening(Generic[T]):
-    """Something that is being opened: await it to have it, or enter it to have it closed again."""
-
-    def __init__(self, open_: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        """What `open_` opens, once it is asked for."""
-        self._open = open_
-        self._opened: T | None = None
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(
-            f"this is not open yet, so it has no {name!r}: await it, or enter it with `async with … as opened`"
-        )
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        return self._open().__await__()
-
-    async def __aenter__(self) -> T:
-        self._opened = await self._open()
-        return self._opened
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._opened is not None:
-            await self._opened.__aexit__(kind, error, trace)
 
 
 class AsyncNode:

@@ -20,8 +20,9 @@ from veredus.kernel.names import INCARNATION_SIZE
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps.client_exchange import MessageRequested, TellClosed, TellMessage, TellOpened
 
-from .arguments import check_choice, check_incarnation, check_name, check_whole
+from .arguments import check_choice, check_incarnation, check_list, check_name, check_whole
 from .connection import TRANSIENT, Connection, Told, error_of
+from .opening import Opening
 from .publisher import AsyncPublisher, PublisherSettings
 from .publishing import RETRY_S, StageAttaching, new_incarnation
 
@@ -229,13 +230,17 @@ class AsyncRun:
         """What that commit wrote: stream, first sequence, count."""
         return self.channel.streams
 
-    async def stage(self, stream: str, key: bytes | None = None, **options: Any) -> AsyncStage:
+    def stage(self, stream: str, key: bytes | None = None, **options: Any) -> Opening[AsyncStage]:
         """A new stage for `stream`. `key`: 16 bytes that name the attempt. `options`: as a publisher's."""
         settings = settings_of(stream, key, options)
         attaching = StageAttaching(self.channel.sink, self.epoch, stream, key or secrets.token_bytes(INCARNATION_SIZE))
-        stage = AsyncStage(self._connection, settings, attaching)
-        await stage.attach()
-        return stage
+
+        async def opened() -> AsyncStage:
+            stage = AsyncStage(self._connection, settings, attaching)
+            await stage.attach()
+            return stage
+
+        return Opening(opened)
 
     async def commit(
         self, commit_id: int, stages: Sequence[int | AsyncStage], contents: Sequence[Content] = ()
@@ -273,18 +278,18 @@ class AsyncSink:
         self.name = name
         self._connection = connection
 
-    async def open_run(self, incarnation: bytes | None = None, is_ephemeral: bool = False) -> AsyncRun:
+    def open_run(self, incarnation: bytes | None = None, is_ephemeral: bool = False) -> Opening[AsyncRun]:
         """A new run, which fences all older ones; the same one again for the same 16 bytes of `incarnation`.
 
         `is_ephemeral`: where the sink is new, the node may forget it once nobody is there for it.
         """
         check_incarnation("incarnation", incarnation)
-        return await self._opened(0, incarnation or new_incarnation(), is_ephemeral)
+        return self._opening(0, incarnation or new_incarnation(), is_ephemeral)
 
-    async def join_run(self, epoch: int) -> AsyncRun:
+    def join_run(self, epoch: int) -> Opening[AsyncRun]:
         """The run of that epoch, opened elsewhere. Raises `Fenced` when there is a newer one."""
         check_whole("epoch", epoch, 1)
-        return await self._opened(epoch, new_incarnation())
+        return self._opening(epoch, new_incarnation())
 
     async def remove(self) -> None:
         """Forget the sink, with the id of its last commit; what it committed stays.
@@ -293,14 +298,18 @@ class AsyncSink:
         """
         await self._connection.ask("sink.remove", sink=self.name)
 
-    async def _opened(self, epoch: int, incarnation: bytes, is_ephemeral: bool = False) -> AsyncRun:
-        run = AsyncRun(self._connection, self.name, epoch, incarnation, is_ephemeral)
-        await run.channel.open()
-        return run
+    def _opening(self, epoch: int, incarnation: bytes, is_ephemeral: bool = False) -> Opening[AsyncRun]:
+        async def opened() -> AsyncRun:
+            run = AsyncRun(self._connection, self.name, epoch, incarnation, is_ephemeral)
+            await run.channel.open()
+            return run
+
+        return Opening(opened)
 
 
 def numbers_of(stages: Sequence[Any]) -> tuple[int, ...]:
     """The numbers of stages that are given as such or by number. Raises `Misuse`."""
+    check_list("stages", stages)
     numbers = tuple(getattr(stage, "stage", stage) for stage in stages)
     for number in numbers:
         check_whole("a stage", number)

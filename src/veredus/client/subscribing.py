@@ -109,8 +109,8 @@ class SubscriptionChannel:
         self.is_waiting = False
         """Whether the subscriber waits for `tell_arrived`; it looks at the queue once more after setting this."""
         self.tell_arrived: Callable[[], None] = lambda: None
-        self.tell_fenced: Callable[[VeredusError], None] | None = None
-        """Called as soon as this is fenced."""
+        self.tell_over: Callable[[VeredusError], None] | None = None
+        """Called as soon as this is fenced or closed: nothing that was pushed can be settled any more."""
         self.handed_to = 0
         """What the subscriber was handed, where attempts are counted; its thread writes it."""
         self.handed_known = 0
@@ -306,11 +306,11 @@ class SubscriptionChannel:
         self._filters.lose()
 
     def fail(self, error: VeredusError) -> None:
-        """It is over, and the subscriber hears why: at once when it was fenced, else behind what is queued."""
+        """It is over, and the subscriber hears why: fenced or closed, at once; else behind what is queued."""
         if self.failure is None:
             self.failure = error
-            if isinstance(error, Fenced) and self.tell_fenced is not None:
-                self.tell_fenced(error)
+            if (isinstance(error, Fenced) or error.code == "closed") and self.tell_over is not None:
+                self.tell_over(error)
         self.say_handed()
         self.detach()
         if not self._attached.done():
