@@ -213,3 +213,45 @@ def test_records_of_a_stream_that_is_not_there_are_said_not_to_be(run_veredus: V
 def test_an_attribute_that_no_condition_could_name_is_refused(run_veredus: Veredus) -> None:
     refused = run_veredus("pub", "trades", "--attribute", "$key=a")
     assert (refused.code, "reserved" in refused.err) == (Exit.USAGE, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--name", "eu"), "--name needs --subscriber"),
+        (("--attempts-max", "3", "--park-to", "dead"), "need --subscriber"),
+        (("--attempts-max", "3", "--subscriber", "a"), "--attempts-max needs --park-to"),
+    ],
+)
+def test_an_option_that_lacks_another_names_it_as_it_is_written(
+    run_veredus: Veredus, options: tuple[str, ...], said: str
+) -> None:
+    refused = run_veredus("sub", "trades", "--no-follow", *options)
+    assert (refused.code, said in refused.err) == (Exit.USAGE, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"order": 17, "total": 3.5}', 'there is no "body"'),
+        ('{"body": "x", "attributes": {"id": 123456789012345678901}}', "attribute id: 123456789012345678901 does not"),
+    ],
+)
+def test_json_that_would_lose_what_it_holds_is_refused_before_anything_is_published(
+    run_veredus: Veredus, node: Embedded, tmp_path: Path, line: str, said: str
+) -> None:
+    file = tmp_path / "orders.json"
+    file.write_text(f"{line}\n")
+    refused = run_veredus("pub", "trades", "--format", "json", "--file", file)
+    assert (refused.code, said in refused.err, "in doubt" in refused.err) == (Exit.USAGE, True, False)
+    assert node.streams.show("trades")["head"] == 0
+
+
+def test_what_is_said_of_a_token_names_its_file(run_veredus: Veredus, tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    made = run_veredus("token", "add", "desk-1", "--file", file)
+    assert f"--file {file}` revokes it" in made.err
+    unknown = run_veredus("token", "rm", "abcdef", "--file", file)
+    assert f"see `veredus token ls --file {file}`" in unknown.err
+    elsewhere = run_veredus("token", "rm", "abcdef", "--file", tmp_path / "nope")
+    assert (elsewhere.code, "there is no such file" in elsewhere.err) == (Exit.REFUSED, True)

@@ -1,9 +1,17 @@
-"""A witness sees everything that can go wrong with numbered publications."""
+"""A witness sees everything that can go wrong with numbered publications, and no more than went wrong."""
+
+import json
+import signal
+import subprocess
+import time
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cli.test_pipes import COMMAND
+from veredus.cli.exits import Exit
 from veredus.cli.verify import Witness
+from veredus.client.embedded import Embedded
 
 
 def witness_of(numbers: list[int]) -> Witness:
@@ -41,3 +49,15 @@ def test_the_counts_agree_with_a_count_by_hand(numbers: list[int]) -> None:
     assert witness.doubled_count == len(numbers) - len(set(numbers))
     late = [n for index, n in enumerate(numbers) if n not in numbers[:index] and n < max([0, *numbers[:index]])]
     assert witness.reordered_count == len(late)
+
+
+def test_an_interrupted_run_receives_what_was_published_before_it_judges(node: Embedded) -> None:
+    command = [*COMMAND, "verify", "--count", "100000000", "-a", node.served.address, "-o", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        while not any(stream["head"] > 1_000 for stream in node.streams.list()):
+            time.sleep(0.05)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=50)
+    row = json.loads(out)
+    assert (row["lost"], row["received"], child.returncode) == (0, row["published"], Exit.INTERRUPTED), err
+    assert node.streams.list() == []

@@ -81,3 +81,28 @@ async def _use_before_it_is_open(address: str, stream: str) -> None:
 
 def test_what_is_used_before_it_is_open_says_how_to_open_it(node: Embedded, stream: str) -> None:
     asyncio.run(_use_before_it_is_open(node.served.address, stream))
+
+
+def test_waiting_before_anything_was_published_is_told_so(node: Embedded, stream: str) -> None:
+    with node.publisher(stream, source="a") as publisher:
+        with pytest.raises(veredus.Misuse, match="this publisher has assigned no number yet"):
+            publisher.wait(1)
+        publisher.publish("k", b"x")
+        with pytest.raises(veredus.Misuse, match="this publisher has assigned the numbers 1 to 1"):
+            publisher.wait(2)
+
+
+@pytest.mark.parametrize("what", [None, b"body", "5"])
+def test_what_cannot_be_settled_is_told_what_can(node: Embedded, stream: str, what: Any) -> None:
+    subscription = node.subscribe(stream, subscriber="a")
+    with pytest.raises(veredus.Misuse, match="settle takes a publication, a batch or a sequence, not"):
+        subscription.settle(what)
+
+
+@pytest.mark.parametrize("value", [2**63, 2**64, -(2**63) - 1])
+def test_a_number_that_is_too_large_for_an_attribute_names_the_attribute(
+    node: Embedded, stream: str, value: int
+) -> None:
+    publisher = node.publisher(stream, source="a")
+    with pytest.raises(veredus.Misuse, match="publication 1 has an attribute 'id' that does not fit 64 bits"):
+        publisher.wait(publisher.publish("k", b"x", {"id": value}))

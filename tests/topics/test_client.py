@@ -452,3 +452,31 @@ def test_a_client_that_lost_its_directory_puts_what_it_is_told_to_have_put_and_o
     assert around.server.bodies("t") == [b"same"] * 4
     counters = [int(data.split()[3]) for data in around.server.heard if data.startswith(b"PUT ")]
     assert counters == sorted(set(counters))
+
+
+# ── what is given wrongly ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda client: client.put(3, b"x"), "the topic must be text, not 3"),
+        (lambda client: client.put_many("t", "abc"), "put takes a single one"),
+        (lambda client: client.put_many("t", b"abc"), "put takes a single one"),
+        (lambda client: client.put_many("t", iter([b"a"])), "takes a list of bodies"),
+        (lambda client: client.get("t", wait_s="10"), "wait_s must be a number from 0, not '10'"),
+        (lambda client: client.get("t", wait_s=-1), "wait_s must be a number from 0, not -1"),
+        (lambda client: client.get_many("t", "5"), "count_max must be a whole number, not '5'"),
+    ],
+)
+def test_what_is_given_wrongly_is_refused_before_anything_is_asked(
+    around: Scene, opened: Callable[..., Client], call: Callable[[Any], object], said: str
+) -> None:
+    with opened() as client, pytest.raises(Misuse, match=said):
+        call(client)
+    assert around.server.heard == []
+
+
+def test_an_id_that_is_no_text_is_refused(opened: Callable[..., Client]) -> None:
+    with pytest.raises(Misuse, match="the id must be text, not 3"):
+        opened(3)  # type: ignore[arg-type]

@@ -70,6 +70,9 @@ class JsonRecord(msgspec.Struct, kw_only=True):
     event_time: datetime | None = None
 
 
+_NO_BODY = 'there is no "body" and no "body_base64": for an empty one write "body": ""; --format lines takes any lines'
+_INT64 = range(-(2**63), 2**63)
+
 _decode_json = msgspec.json.Decoder(JsonRecord).decode
 _encode_json = msgspec.json.Encoder().encode
 
@@ -175,6 +178,8 @@ def _json_chunks(lines: list[bytes], offset: int, end: int) -> Iterator[Chunk]:
         if line.strip():
             try:
                 record = _decode_json(line)
+                if record.body is None and record.body_base64 is None:
+                    raise ValueError(_NO_BODY)
                 key, body = (
                     _octets(record.key, record.key_base64, "key"),
                     _octets(record.body, record.body_base64, "body"),
@@ -248,6 +253,8 @@ def _attributes_of(given: Mapping[str, bool | int | float | str | dict[str, str]
 
 
 def _attribute_of(name: str, value: bool | int | float | str | dict[str, str] | None) -> AttributeValue | None:
+    if isinstance(value, int) and value not in _INT64:
+        raise ValueError(f"attribute {name}: {value} does not fit 64 bits")
     if not isinstance(value, dict):
         return value
     match value:

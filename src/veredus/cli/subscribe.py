@@ -117,6 +117,7 @@ def subscribe(
 
     if key_separator and form != "lines":
         raise click.UsageError(f"--key-separator needs --format lines, not {form}")
+    _check_names(subscriber, name, attempts_max, park_to)
     begin = start_of(start)
     separator = separator_of(key_separator)
     gaps: list[Gap] = []
@@ -216,6 +217,16 @@ def _print_messages(reception: Reception, stream: str, count: int | None, form: 
             _write_messages(messages, form, separator)
             place = str(reception.position)
             left = None if left is None else left - len(messages)
+
+
+def _check_names(subscriber: str, name: str, attempts_max: int | None, park_to: str) -> None:
+    """Raise `click.UsageError` for options of a durable subscription that lack another one."""
+    if name and not subscriber:
+        raise click.UsageError("--name needs --subscriber: it tells the subscriptions of one subscriber apart")
+    if (attempts_max or park_to) and not subscriber:
+        raise click.UsageError("--attempts-max and --park-to need --subscriber: only a durable name counts attempts")
+    if attempts_max and not park_to:
+        raise click.UsageError("--attempts-max needs --park-to, the stream for dead letters")
 
 
 def _end_with(gaps: list[Gap]) -> None:

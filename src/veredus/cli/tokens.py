@@ -50,9 +50,8 @@ def add(principal: str, expires: str | None, file: Path, output: str) -> None:
         click.echo(token)
     else:
         write_one({"token": token, **_shown(line)}, output)
-    note(
-        f"token {line.id} of {principal}: store it now, it is not shown again; `veredus token rm {line.id}` revokes it"
-    )
+    revoke = f"`veredus token rm {line.id} --file {file}` revokes it"
+    note(f"token {line.id} of {principal}: store it now, it is not shown again; {revoke}")
 
 
 @tokens.command("add-key", short_help="Let a client with a CURVE key authenticate.")
@@ -93,7 +92,7 @@ def add_key(principal: str, public: str | None, expires: str | None, file: Path,
                 click.echo(f"{'public' if name == 'key' else name} {row[name]}")
     else:
         write_one(row, output)
-    note(f"key {line.id} of {principal}; `veredus token rm {line.id}` revokes it")
+    note(f"key {line.id} of {principal}; `veredus token rm {line.id} --file {file}` revokes it")
 
 
 @tokens.command("node-key", short_help="Make the key of a node's ZeroMQ listener.")
@@ -124,7 +123,10 @@ def list_(file: Path, output: str) -> None:
 @_file_option
 def remove(id: str, file: Path) -> None:  # noqa: A002 - click names the argument as people see it
     """Remove the token ID: it opens no more connections."""
+    from veredus.runtime.files import check_tokens
     from veredus.runtime.security import remove_token
+
+    check_tokens(str(file))
 
     note(f"token {id} of {remove_token(file, id).principal} is revoked")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -119,12 +120,14 @@ def verify(
             )
             publishing.start()
             _receive(node, stream, published, witnesses, count, patience, interrupts)
-            published.must_stop = True
+            was_interrupted, published.must_stop = published.must_stop, True
             publishing.join(patience)
         finally:
             if not keep:
                 node.streams.delete(stream)
     _judge(published, witnesses, time.monotonic() - began, output)
+    if was_interrupted:
+        raise Ended(Exit.INTERRUPTED)
 
 
 def _publish(
@@ -166,24 +169,28 @@ def _receive(
     received_count, last = 0, time.monotonic()
     with node.subscribe(stream, subscriber="verify", name="main") as subscription, progress() as bar:
         task = bar.add_task("verifying", total=count, figures="")
-        try:
-            while received_count < (published.count if published.is_over else count):
-                with interrupts.waiting():
+        while received_count < (published.count if published.is_over else count):
+            try:
+                with nullcontext() if published.must_stop else interrupts.waiting():
                     batch = subscription.next_batch(timeout_s=0.5)
-                if batch is None:
-                    if time.monotonic() - last > patience_s:
-                        note(f"no publication arrived for {patience_s} s")
-                        return
-                    continue
-                last = time.monotonic()
-                for publication in batch:
-                    source, number, _ = publication.body.split(b":", 2)
-                    witnesses[int(source)].take(int(number), publication.is_redelivered)
-                batch.settle()
-                received_count = sum(w.received_count - w.doubled_count - w.redelivered_count for w in witnesses)
-                bar.update(task, completed=received_count, figures=f"{received_count:,} of {count:,}")
-        except KeyboardInterrupt:
-            note("interrupted: checking what was published so far")
+            except KeyboardInterrupt:
+                if published.must_stop:
+                    raise
+                note("interrupted: receiving and checking what was published so far")
+                published.must_stop = True
+                continue
+            if batch is None:
+                if time.monotonic() - last > patience_s:
+                    note(f"no publication arrived for {patience_s} s")
+                    return
+                continue
+            last = time.monotonic()
+            for publication in batch:
+                source, number, _ = publication.body.split(b":", 2)
+                witnesses[int(source)].take(int(number), publication.is_redelivered)
+            batch.settle()
+            received_count = sum(w.received_count - w.doubled_count - w.redelivered_count for w in witnesses)
+            bar.update(task, completed=received_count, figures=f"{received_count:,} of {count:,}")
 
 
 def _judge(published: _Published, witnesses: list[Witness], seconds: float, output: str) -> None:

@@ -289,7 +289,7 @@ class Feed:
     def settle_to(self, sequence: int) -> None:
         """Everything up to `sequence` is done with. Raises `Misuse("not-pushed")` for what was not handed out."""
         channel = self.channel
-        check_whole("a sequence to settle", sequence)
+        _check_sequence(sequence)
         self._check_handed_out(sequence)
         if not channel.wanted.is_durable:
             raise Refused("not-durable", "only a durable subscription can settle: give it a subscriber and a name")
@@ -327,3 +327,11 @@ class Feed:
                 self.settle_range(first, last)
         else:
             self.settle_range(batch.first_sequence, batch.last_sequence)
+
+
+def _check_sequence(sequence: object) -> None:
+    """Raise `Misuse("bad-argument")` for what is no publication, no batch and no sequence."""
+    if not isinstance(sequence, int):
+        said = f"settle takes a publication, a batch or a sequence, not {shown(sequence)}"
+        raise Misuse("bad-argument", said, argument="what")
+    check_whole("a sequence to settle", sequence)

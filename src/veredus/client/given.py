@@ -14,7 +14,7 @@ from veredus.kernel.errors import Misuse
 from veredus.kernel.names import KEY_SIZE_MAX
 from veredus.kernel.octets import Octets
 
-from .arguments import check_list, check_unit, shown
+from .arguments import check_list, check_unit, check_whole, shown
 
 Attributes: TypeAlias = Mapping[str, AttributeValue | None]
 EventTime: TypeAlias = datetime | int
@@ -86,6 +86,14 @@ def check_kinds(keys: Iterable[object], bodies: Iterable[object]) -> None:
                 if isinstance(value, dict | list | tuple):
                     hint = "; encode it first, for example with json.dumps"
                 raise Misuse("bad-publication", f"a {kind} must be bytes or text, not {shown(value)}{hint}")
+
+
+def check_assigned(number: int, first_number: int, last_number: int) -> None:
+    """Raise `Misuse("unknown-number")` unless a publisher has assigned this behind `first_number`."""
+    check_whole("number", number)
+    if not first_number < number <= last_number:
+        assigned = f"the numbers {first_number + 1} to {last_number}" if last_number > first_number else "no number yet"
+        raise Misuse("unknown-number", f"this publisher has assigned {assigned}")
 
 
 def check_mapping(attributes: object) -> None:

@@ -29,7 +29,7 @@ from veredus.delivery.publication import AttributeValue
 from veredus.kernel.errors import Misuse, Unavailable, VeredusError
 from veredus.kernel.octets import Octets
 
-from .arguments import check_octets, check_whole
+from .arguments import check_octets
 from .given import (
     OCTET_KINDS,
     PLAIN_KEY_SIZE,
@@ -37,6 +37,7 @@ from .given import (
     EventTime,
     Policy,
     Row,
+    check_assigned,
     check_kinds,
     check_mapping,
     check_names,
@@ -327,9 +328,7 @@ class Intake(Turns):
         """See that the loop may take `number`, which somebody waits for. Raises `Misuse` where it was never given."""
         if self.failure is not None and self.failure.code == "forked":
             raise self.failure
-        check_whole("number", number)
-        if not self.first_number < number <= self.number:
-            raise Misuse("unknown-number", f"this publisher assigned numbers {self.first_number + 1} to {self.number}")
+        check_assigned(number, self.first_number, self.number)
         if self.keeps_last and (self._bodies or self._delayed is not None):
             self.close_run(b"")
 

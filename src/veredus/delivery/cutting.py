@@ -168,8 +168,11 @@ def _check_values(rows: list[dict[str, AttributeValue] | None]) -> None:
                 raise PeerFault(
                     "bad-publication", f"has an attribute {name!r} whose type is none of {kinds}: {value!r}"
                 )
+            if type(value) is int and not _INT64_MIN <= value <= _INT64_MAX:
+                raise PeerFault("bad-publication", f"has an attribute {name!r} that does not fit 64 bits: {value!r}")
 
 
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _KINDS = frozenset((bool, int, float, str, bytes, datetime))
 
 

@@ -229,7 +229,7 @@ def remove_token(path: Path, token_id: str) -> TokenLine:
         lines = read_tokens(path)
         gone = next((line for line in lines if line.id == token_id), None)
         if gone is None:
-            raise Refused("unknown-token", f"{path} has no token {token_id!r}: see `veredus token ls`")
+            raise Refused("unknown-token", f"{path} has no token {token_id!r}: see `veredus token ls --file {path}`")
         _write_tokens(path, [line for line in lines if line is not gone])
     return gone
 

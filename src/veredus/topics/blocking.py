@@ -18,7 +18,7 @@ from veredus.protocols.topics.many import COUNT_MAX
 from veredus.runtime.topics_credentials import Credentials
 
 from .client import ANSWER_S, BODY_SIZE_MAX, DIRECTORY, home_of_one
-from .operations import Message, Operations, checked_count, octets_of, packed_of, pauses
+from .operations import Message, Operations, check_wait, checked_count, octets_of, packed_of, pauses
 
 
 class Client:
@@ -111,6 +111,7 @@ class Client:
             yield message
 
     def _wait(self, topic: str, count_max: int, wait_s: float) -> list[Message]:
+        check_wait(wait_s)
         messages = self._get(topic, count_max)
         for pause_s in pauses(wait_s):
             if messages:

@@ -16,7 +16,7 @@ from veredus.protocols.topics.many import COUNT_MAX
 from veredus.runtime.topics_credentials import Credentials
 
 from .home import Home, HomeSettings
-from .operations import Message, Operations, check_named, checked_count, octets_of, packed_of, pauses
+from .operations import Message, Operations, check_named, check_wait, checked_count, octets_of, packed_of, pauses
 from .states import directory_name
 
 ANSWER_S = 0.1
@@ -116,6 +116,7 @@ class GroupClient:
             yield message
 
     async def _wait(self, topic: str, count_max: int, wait_s: float) -> list[Message]:
+        check_wait(wait_s)
         messages = await self._get(topic, count_max)
         for pause_s in pauses(wait_s):
             if messages:

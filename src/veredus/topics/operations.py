@@ -398,7 +398,9 @@ class Operations:
 
 
 def check_named(kind: str, word: str) -> None:
-    """Raise `Refused("bad-word")` for an id or a topic that a header cannot carry."""
+    """Raise `Refused("bad-word")` for an id or a topic that a header cannot carry; `Misuse` for what is no text."""
+    if not isinstance(word, str):
+        raise Misuse("bad-argument", f"the {kind} must be text, not {word!r:.60}", argument=kind)
     check_word(kind, word)
     try:
         size = len(word.encode())
@@ -411,7 +413,10 @@ def check_named(kind: str, word: str) -> None:
 
 
 def packed_of(bodies: Sequence[Octets | str]) -> bytes:
-    """Many messages as one body. Raises `Misuse("too-many")`."""
+    """Many messages as one body. Raises `Misuse`: `too-many`, `bad-argument`."""
+    if isinstance(bodies, str | bytes | bytearray | memoryview) or not hasattr(bodies, "__len__"):
+        said = f"put_many takes a list of bodies, not {bodies!r:.60}: put takes a single one"
+        raise Misuse("bad-argument", said, argument="bodies")
     if len(bodies) > COUNT_MAX:
         said = f"one put_many may have at most {COUNT_MAX} messages, and these are {len(bodies)}: put them in parts"
         raise Misuse("too-many", said)
@@ -430,9 +435,17 @@ def octets_of(body: object) -> bytes:
 
 def checked_count(count_max: int) -> int:
     """How many messages are wanted at once. Raises `Misuse("too-few")` for none."""
+    if isinstance(count_max, bool) or not isinstance(count_max, int):
+        raise Misuse("bad-argument", f"count_max must be a whole number, not {count_max!r:.60}", argument="count_max")
     if count_max < 1:
         raise Misuse("too-few", f"{count_max} is not a valid count of messages to get: ask for at least one")
     return min(count_max, COUNT_MAX)
+
+
+def check_wait(wait_s: object) -> None:
+    """Raise `Misuse("bad-argument")` unless this says how many seconds to wait."""
+    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not wait_s >= 0:
+        raise Misuse("bad-argument", f"wait_s must be a number from 0, not {wait_s!r:.60}", argument="wait_s")
 
 
 def pauses(wait_s: float) -> Iterator[float]:

@@ -172,7 +172,8 @@ def check_word(kind: str, word: str) -> None:
         said = f"{kind} {word!r}: {where} is not allowed in a header, where a space ends a word"
         raise Refused("bad-word", said, kind=kind, word=word, position=found.start())
     if not word:
-        raise Refused("bad-word", f"a {kind} must have at least one character", kind=kind, word=word)
+        article = "an" if kind[:1] in "aeiou" else "a"
+        raise Refused("bad-word", f"{article} {kind} must have at least one character", kind=kind, word=word)
 
 
 _NAMES: dict[type, str] = {
