@@ -192,7 +192,8 @@ def test_an_attribute_of_no_known_type_is_named_and_what_came_before_is_kept(
         publisher.publish("k", b"3")
     with pytest.raises(veredus.Misuse):
         publisher.flush()
-    publisher.close()
+    with pytest.raises(veredus.Misuse):
+        publisher.close()
     assert [publication.body for publication in taken(node, stream, 1)] == [b"1"]
 
 

@@ -113,3 +113,12 @@ def test_a_removed_sink_is_forgotten_and_what_it_committed_stays(node: Embedded,
     with sink.open_run() as anew:
         assert (anew.commit_id, anew.streams) == (-1, ())
     assert bodies(node, stream) == [b"1"]
+
+
+def test_the_last_commit_of_a_run_is_the_one_that_it_made(node: Embedded, stream: str) -> None:
+    node.streams.create(stream)
+    with node.sink(stream).open_run() as run:
+        for row in (b"1", b"2", b"3"):
+            done = run.commit(run.commit_id + 1, [staged(run, stream, [row])])
+            assert (run.commit_id, run.streams) == (done.commit_id, done.streams)
+    assert bodies(node, stream) == [b"1", b"2", b"3"]

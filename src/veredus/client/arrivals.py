@@ -36,3 +36,11 @@ class Arrivals(deque[Arrival]):
                 if type(self[-1]) is type(item):
                     self.pop()
         self.append(item)
+
+    def passed_to(self) -> int:
+        """Where it goes on, if the next word says that there is nothing before; else 0."""
+        try:
+            item = self[0]
+        except IndexError:
+            return 0
+        return item.position if isinstance(item, m.Progress) else 0

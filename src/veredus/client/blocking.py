@@ -264,7 +264,7 @@ class Run:
 
     @property
     def commit_id(self) -> int:
-        """The last commit of the sink when the run was granted; -1 for none."""
+        """The last commit of the sink: this run's, or the one before it was granted; -1 for none."""
         return self._run.commit_id
 
     @property

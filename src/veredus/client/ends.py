@@ -68,7 +68,7 @@ class Publisher(Intake):
     offered again after every reconnection, until the stream has it, once.
     """
 
-    __slots__ = ("_channel", "_thread", "settings")
+    __slots__ = ("_channel", "_is_closed", "_thread", "settings")
 
     def __init__(
         self,
@@ -82,6 +82,7 @@ class Publisher(Intake):
         super().__init__(settings.batch_size, settings.outbox_size_max, settings.on_full, settings.on_gone)
         self.settings = settings
         self.keeps_last = settings.resume == "token"
+        self._is_closed = False
         self._thread = thread
         self.wait_room = self._wait_room
         self._channel = thread.run(self._attach(connection, attaching or settings.attaching))
@@ -187,12 +188,12 @@ class Publisher(Intake):
         return self.wait(self.number, timeout_s) if wait and self.number > self.first_number else None
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Flush and detach. If publications remain in doubt, it detaches and raises."""
-        if self.failure is not None and self.failure.code in ("closed", "forked"):
+        """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises."""
+        if self._is_closed or (self.failure is not None and self.failure.code in ("closed", "forked")):
             return
+        self._is_closed = True
         try:
-            if self.failure is None:
-                self.flush(timeout_s=timeout_s)
+            self.flush(timeout_s=timeout_s)
         finally:
             self.failure = self.failure or Misuse("closed", "this publisher was closed")
             self.bar()

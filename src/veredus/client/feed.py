@@ -185,6 +185,11 @@ class Feed:
             case m.Progress(position):
                 channel.position = max(channel.position, position)
             case m.Gap(first, following, code):
+                if code == "trimmed":
+                    # What was handed out meanwhile, of a batch that was begun before, is not missing.
+                    first = max(first, channel.position)
+                    if first >= following:
+                        return
                 channel.position = first if code == "lost" else max(channel.position, following)
                 gap = Gap(first, following, code)
                 if channel.wanted.on_gap != "raise":

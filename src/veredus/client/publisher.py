@@ -78,7 +78,7 @@ class AsyncPublisher(Intake):
     offered again after every reconnection, until the stream has it, once.
     """
 
-    __slots__ = ("_channel", "_line", "_must_yield", "settings")
+    __slots__ = ("_channel", "_is_closed", "_line", "_must_yield", "settings")
 
     def __init__(
         self,
@@ -92,6 +92,7 @@ class AsyncPublisher(Intake):
         self.settings = settings
         self.keeps_last = settings.resume == "token"
         self._must_yield = False
+        self._is_closed = False
         self._line: deque[asyncio.Future[None]] = deque()
         """Those who wait for room, in the order in which they came."""
         self._channel = SourceChannel(connection, attaching or settings.attaching, self, settings.outbox)
@@ -261,10 +262,12 @@ class AsyncPublisher(Intake):
         return await self.wait(self.number, timeout_s) if wait and self.number > self.first_number else None
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Flush and detach. If publications remain in doubt, it detaches and raises."""
+        """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises."""
+        if self._is_closed or (self.failure is not None and self.failure.code in ("closed", "forked")):
+            return
+        self._is_closed = True
         try:
-            if self.failure is None:
-                await self.flush(timeout_s=timeout_s)
+            await self.flush(timeout_s=timeout_s)
         finally:
             self.failure = self.failure or Misuse("closed", "this publisher was closed")
             self.bar()

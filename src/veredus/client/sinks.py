@@ -157,6 +157,7 @@ class RunChannel:
         message = m.Commit(self._next(), self.sink, self.epoch, commit_id, tuple(stages), tuple(contents))
         answer = await self._ask(message)
         assert isinstance(answer, Committed)
+        self.commit_id, self.streams = answer.commit_id, answer.streams
         return answer
 
     async def drop(self, stages: Sequence[int]) -> None:
@@ -222,7 +223,7 @@ class AsyncRun:
 
     @property
     def commit_id(self) -> int:
-        """The last commit of the sink when the run was granted; -1 for none."""
+        """The last commit of the sink: this run's, or the one before it was granted; -1 for none."""
         return self.channel.commit_id
 
     @property

@@ -140,6 +140,8 @@ class SubscriptionChannel:
         self._handed_said = 0
         self._handed_waiters: list[tuple[int, Waiter]] = []
         self._floor = 0
+        self._passed = 0
+        """Before this there is nothing for the subscriber, who may not have heard so."""
         self._filters = Filters(wanted.filter, wanted.is_durable, wanted.until)
         self._part_end = wanted.until
         self._next = 0  # where it goes on behind the part that has ended, while this link lasts
@@ -165,7 +167,7 @@ class SubscriptionChannel:
         incarnation, term = wanted.stream_incarnation, wanted.term
         self._granted = 0
         if self.grant is not None:
-            start = Start(StartKind.SEQUENCE, max(self.position, self._floor, self._next))
+            start = Start(StartKind.SEQUENCE, max(self.position, self._floor, self._next, self._passed))
             incarnation, term = self.grant.stream_incarnation, self.grant.term
         filter_, self._part_end = self._filters.part_at(start.value)
         self._channel = self._connection.open_channel(
@@ -257,6 +259,9 @@ class SubscriptionChannel:
         elif 0 < grant.changed_from < self.position:
             self._forget_from(grant.changed_from)
             self._queue(m.Gap(grant.changed_from, self.position, "lost"))
+        elif max(self.position, self._passed) < (begun := min(grant.position, grant.floor)):
+            # The node moved the cursor over a gap that it reported on a link before; whether that was heard or not.
+            self._queue(m.Gap(self.position, begun, "trimmed"))
         self._handed_said = 0
         self.say_handed()
         self.returns.begin()
@@ -270,6 +275,7 @@ class SubscriptionChannel:
         self.returns.forget_from(sequence)
         self.settle_to = min(self.settle_to, last)
         self.settled_floor = min(self.settled_floor, last)
+        self._passed = min(self._passed, sequence)
         asked = [*self._pending, *self.to_settle]
         self.to_settle.clear()
         self._pending = [(first, min(end, last)) for first, end in asked if first <= last]
@@ -301,7 +307,8 @@ class SubscriptionChannel:
         """The link is gone; what the subscriber has not taken will be pushed again."""
         self._channel = 0
         self._sent = ()
-        self._next = 0
+        self._next = self._floor = 0  # a gap up to that floor may wait in the queue: it is reported again
+        self._passed = max(self._passed, self.queue.passed_to())
         self.queue.clear()
         self._filters.lose()
 

@@ -1,0 +1,66 @@
+"""A publisher that can publish no more does not end as if all were well."""
+
+import asyncio
+import time
+
+import pytest
+
+import veredus
+from veredus.client.embedded import Embedded
+from veredus.client.ends import Publisher
+
+
+def wait_for_end(publisher: Publisher) -> None:
+    """Until the publisher knows that its source is over."""
+    deadline = time.monotonic() + 20
+    while publisher.failure is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_publisher_whose_last_publication_could_not_be_taken_raises_when_it_is_closed(
+    node: Embedded, stream: str
+) -> None:
+    publisher = node.publisher(stream, source="a")
+    publisher.publish("k", b"", {"what": object()})  # type: ignore[dict-item]
+    wait_for_end(publisher)
+    with pytest.raises(veredus.Misuse):
+        publisher.close()
+    publisher.close()
+
+
+def test_so_does_a_stage_that_was_committed_before(node: Embedded, stream: str) -> None:
+    node.streams.create(stream)
+    with node.sink(stream).open_run() as run:
+        stage = run.stage(stream)
+        stage.publish("k", b"early")
+        stage.flush()
+        run.commit(0, [stage])
+        stage.publish("k", b"late")
+        wait_for_end(stage)
+        with pytest.raises(veredus.Refused, match="stage-closed"):
+            stage.close()
+    assert node.streams.show(stream)["head"] == 1
+
+
+def test_one_whose_publications_were_all_taken_is_closed_in_silence(node: Embedded, stream: str) -> None:
+    publisher = node.publisher(stream, source="a")
+    publisher.wait(publisher.publish("k", b""))
+    with node.publisher(stream, source="a"):
+        wait_for_end(publisher)
+        publisher.close()
+
+
+async def _close_behind_a_failure(address: str, stream: str) -> None:
+    async with veredus.connect_async(address) as far:
+        publisher = await far.publisher(stream, source="a")
+        await publisher.publish("k", b"", {"what": object()})  # type: ignore[dict-item]
+        while publisher.failure is None:
+            await asyncio.sleep(0.01)
+        with pytest.raises(veredus.Misuse):
+            await publisher.close()
+        await publisher.close()
+
+
+def test_with_asyncio_too(node: Embedded, stream: str) -> None:
+    asyncio.run(_close_behind_a_failure(node.served.address, stream))
