@@ -13,7 +13,8 @@ import pytest
 from tests.protocols.zmtp.by_hand import OPENING, frame
 from veredus.node.receiving import ReceiveBudget, ReceiveLimits
 from veredus.protocols.topics.exchange import Answered, Asked
-from veredus.runtime.topics_sockets import TopicsLimits, TopicsSockets
+from veredus.runtime.topics_limits import TopicsLimits
+from veredus.runtime.topics_sockets import TopicsSockets
 
 SIZE = 1 << 20
 LIMITS = TopicsLimits(receive=ReceiveLimits(size_max=SIZE + SIZE // 2))

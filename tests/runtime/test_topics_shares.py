@@ -13,7 +13,8 @@ from typing import TypeVar
 from tests.protocols.zmtp.by_hand import OPENING, message
 from veredus.node.sending import SendLimits
 from veredus.protocols.topics.exchange import Answer, Answered, Asked
-from veredus.runtime.topics_sockets import TopicsLimits, TopicsSockets
+from veredus.runtime.topics_limits import TopicsLimits
+from veredus.runtime.topics_sockets import TopicsSockets
 from veredus.runtime.zmtp_links import MESSAGES_PER_TURN
 
 MIB = 1 << 20

@@ -11,7 +11,8 @@ import pytest
 from tests.protocols.zmtp.by_hand import OPENING, frame
 from veredus.protocols.topics.exchange import Answer, Answered, Asked
 from veredus.protocols.zmtp.link import Timing
-from veredus.runtime.topics_sockets import TopicsLimits, TopicsSockets
+from veredus.runtime.topics_limits import TopicsLimits
+from veredus.runtime.topics_sockets import TopicsSockets
 
 ANSWER = bytes(64 << 10)
 MS = 1_000_000

@@ -96,8 +96,8 @@ def _run(settings: NodeSettings, reread: Callable[[], NodeSettings]) -> None:
     import uvloop
 
     from veredus.runtime.limits import admission_limits_of
+    from veredus.runtime.topics_limits import topics_limits_of
     from veredus.runtime.topics_proxy import TopicsProxy
-    from veredus.runtime.topics_sockets import topics_limits_of
 
     async def live() -> None:
         limits = topics_limits_of(settings, admission_limits_of(settings))

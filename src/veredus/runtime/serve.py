@@ -73,7 +73,8 @@ from .sockets import StreamDoors
 from .stopping import stop_asked
 from .telemetry import TelemetryServer
 from .topics_gate import TopicsGate
-from .topics_sockets import TopicsSockets, topics_limits_of
+from .topics_limits import topics_limits_of
+from .topics_sockets import TopicsSockets
 from .zmtp_sockets import ZeroMqDoor
 
 TOPICS_DOOR = "topics"

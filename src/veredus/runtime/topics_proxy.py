@@ -26,7 +26,8 @@ from .renewal import Reread, changed_paths, say_reloaded
 from .security import tokens_of
 from .stopping import stop_asked
 from .topics_gate import TopicsGate
-from .topics_sockets import TopicsLimits, TopicsSockets
+from .topics_limits import TopicsLimits
+from .topics_sockets import TopicsSockets
 
 _LOOK_S = 0.01
 _TELL_S = 1.0

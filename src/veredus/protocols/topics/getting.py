@@ -21,7 +21,7 @@ Source: seed 000, sections 2.1 to 2.3, 3.1.1 to 3.1.3 and 4; docs/decisions/0012
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, TypeAlias
@@ -101,7 +101,7 @@ class _Getter:
     is_removing: bool = False
     settling: tuple[Range, ...] = ()
     """The ranges of sequences that are being settled."""
-    origins: Mapping[str, Sequence[Origin]] = field(default_factory=dict)
+    origins: dict[str, list[Origin]] = field(default_factory=dict)
     """By incarnation, as ids show it: what of it may still be named, and where that lies here."""
     done: tuple[Range, ...] = ()
     """What is settled, as far as the streams floor has said."""
@@ -257,10 +257,9 @@ class Gets:
             self._answer(getter, StatusWord.ALREADY_SUBSCRIBED)
         else:
             assert isinstance(result, dict)
-            origins: dict[str, list[Origin]] = {}
+            getter.origins = {}
             for origin in result["origins"]:
-                origins.setdefault(shown_of(origin.incarnation), []).append(origin)
-            getter.origins = origins
+                getter.origins.setdefault(shown_of(origin.incarnation), []).append(origin)
             getter.done = ((0, result["floor"]), *result["settled"])
             self._attach(getter)
 

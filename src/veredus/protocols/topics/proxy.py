@@ -463,10 +463,9 @@ class Proxy:
 
     def _say_unheard(self, question: _Question) -> None:
         away, topic = ", ".join(self._unheard), question.topic
+        said = f"{question.server} has no such subscription to {topic}, and {away}, which may have it,"
         if question.done:
             said = f"the subscription to {topic} has ended at one server, but {away}, which may have it too,"
-        else:
-            said = f"{question.server} has no such subscription to {topic}, and {away}, which may have it,"
         self._put_off(question, f"{said} is not available: try again, or remove that server from the list")
 
     def _say(self, peer: int, word: StatusWord, text: str = "") -> None:
@@ -497,6 +496,5 @@ def _key(name: str, sender: str, topic: str, principal: str) -> _Key:
 
 def _may_be_elsewhere(question: _Question, data: bytes) -> bool:
     """Whether another server may have the subscription, or have it too."""
-    return question.name == "UNSUBSCRIBE" or (
-        question.name in _IN_CONFLICT and _NOT_SUBSCRIBED in data[:_HEADER_SIZE_MAX]
-    )
+    is_unknown = _NOT_SUBSCRIBED in data[:_HEADER_SIZE_MAX]
+    return question.name == "UNSUBSCRIBE" or (question.name in _IN_CONFLICT and is_unknown)

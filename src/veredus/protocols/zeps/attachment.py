@@ -6,8 +6,9 @@
 
 Over ZeroMQ a link is an identity, which may come back after a fall without a word: an ATTACH ends the former life of
 the link, and nothing that was said by it or for it is heard of in the next. PING and DETACH are answered only where a
-stream is open: a client whose stream the node does not know (any more) must not hear that all is well. What was on its way when
-INVALID was said is passed over until the next ATTACH: an INVALID for each would be taken for the answer to that ATTACH.
+stream is open: a client whose stream the node does not know (any more) must not hear that all is well. What was on its
+way when INVALID was said is passed over until the next ATTACH: an INVALID for each would be taken for the answer to
+that ATTACH.
 
 What a peer of version 1 says is read a slice at a time, each in a turn of its own: a mebibyte of small commands must
 keep no other link waiting. Version 2 knows by itself what its frames cost.
@@ -67,8 +68,8 @@ class NodeLink:
 
     is_timed_by_answers: ClassVar[bool] = True
     __slots__ = (
-        "_channel", "_deadlines", "_effects", "_heard_size", "_is_framed", "_is_refused", "_late_ns", "_limits", "_octets",
-        "_phase", "_principal", "_unread", "dialect", "link",
+        "_channel", "_deadlines", "_effects", "_heard_size", "_is_framed", "_is_refused", "_late_ns", "_limits",
+        "_octets", "_phase", "_principal", "_unread", "dialect", "link",
     )  # fmt: skip
 
     def __init__(self, link: int, limits: LinkLimits) -> None:
