@@ -62,5 +62,5 @@ async def _close_behind_a_failure(address: str, stream: str) -> None:
         await publisher.close()
 
 
-def test_with_asyncio_too(node: Embedded, stream: str) -> None:
+def test_closing_raises_what_the_publisher_failed_for_with_asyncio_too(node: Embedded, stream: str) -> None:
     asyncio.run(_close_behind_a_failure(node.served.address, stream))
