@@ -100,6 +100,10 @@ bench-peers: ## install the other systems for make bench, with apt
 fuzz: $(SET_UP) ## test the decoders with random input: make fuzz FUZZ_SECONDS=60
 	$(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS) $(ARGS)
 
+.PHONY: fuzz-campaign
+fuzz-campaign: $(SET_UP) ## random input for hours; continues the last campaign: make fuzz-campaign ARGS='--hours 2'
+	$(BIN)/python -m fuzz.campaign $(ARGS)
+
 .PHONY: pins
 pins: $(SET_UP) ## resolve the version ranges of pyproject.toml again
 	scripts/pin

@@ -94,10 +94,10 @@ def read_ledger(path: Path) -> Ledger:
 
 def write_ledger(path: Path, ledger: Ledger) -> None:
     """Replace the file, whole or not at all. Raises `OSError`."""
-    _replace(path, msgspec.json.format(msgspec.json.encode(ledger), indent=1) + b"\n")
+    replace_file(path, msgspec.json.format(msgspec.json.encode(ledger), indent=1) + b"\n")
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
     """Give the file new contents: whatever happens meanwhile, it has the old ones or the new. Raises `OSError`."""
     named = path.resolve()
     temporary = named.with_name(f".{named.name}.new")
@@ -197,7 +197,12 @@ def _chunk(first: int, last: int, worker_count: int) -> Iterator[Outcome]:
 
 
 def show(ledger: Ledger, page: Path) -> None:
-    """Write the ledger into a page, between its marks, and nothing else of it.
+    """Write the ledger into a page, between its marks. Raises `Refused("bad-ledger")`, `OSError`."""
+    put_between(page, BEGIN, END, as_markdown(ledger))
+
+
+def put_between(page: Path, begin: str, end: str, made: str) -> None:
+    """Write `made` into a page, between two marks, and nothing else of it.
 
     Raises `Refused("bad-ledger")` where they are not there, and `OSError`.
     """
@@ -205,11 +210,11 @@ def show(ledger: Ledger, page: Path) -> None:
         text = page.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise Refused("bad-ledger", f"{page} is no page in UTF-8 ({error}): name another file") from None
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise Refused("bad-ledger", f"{page} has no marks for the ledger: put {BEGIN} and {END} into it")
-    _replace(page, f"{before}{BEGIN}\n{as_markdown(ledger)}{END}{after}".encode())
+    before, has_begun, rest = text.partition(begin)
+    _, has_ended, after = rest.partition(end)
+    if not has_begun or not has_ended:
+        raise Refused("bad-ledger", f"{page} has no marks for the ledger: put {begin} and {end} into it")
+    replace_file(page, f"{before}{begin}\n{made}{end}{after}".encode())
 
 
 def as_markdown(ledger: Ledger) -> str:
