@@ -22,9 +22,9 @@ from veredus.streams.facts import SubscriptionOpened
 from veredus.streams.flow import Flow, Taken
 from veredus.streams.leases import Leases
 from veredus.streams.publishing import Publishing
+from veredus.streams.refiltering import Refiltering
 from veredus.streams.replay import Replay
 from veredus.streams.runs import Runs
-from veredus.streams.subscribing import Subscribing
 from veredus.streams.subscription import Subscription
 
 
@@ -110,12 +110,14 @@ def serve_bytes_unverified(plant: pytest.MonkeyPatch) -> None:
 
 
 def confirm_a_filter_and_journal_nothing(plant: pytest.MonkeyPatch) -> None:
-    def store(subscribing: Subscribing, flow: Flow, subscription: Subscription, wanted: Wanted, now: Now) -> None:
+    def store(
+        refiltering: Refiltering, flow: Flow, subscription: Subscription, wanted: Wanted, position: int, now: Now
+    ) -> None:
         subscription.refilter(subscription.refiltered(wanted.filter, flow.position))
         flow.wanted = wanted
-        subscribing._orders.say(ConfirmFilter(flow.session, flow.position))
+        refiltering._orders.say(ConfirmFilter(flow.session, flow.position))
 
-    plant.setattr(Subscribing, "_store_filter", store)
+    plant.setattr(Refiltering, "_store", store)
 
 
 def answer_detach_before_all_is_taken(plant: pytest.MonkeyPatch) -> None:

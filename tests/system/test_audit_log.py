@@ -16,8 +16,8 @@ import pytest
 import veredus
 from tests.processes import beside
 from tests.runtime.authority import Authority
+from tests.system.secured import Secured, reload_by_command, wait_until
 from tests.system.serving import ServedNode
-from tests.system.test_revocation import Secured, reload_by_command, wait_until
 from veredus.client.blocking import connect
 from veredus.runtime.audit import KINDS, LOST
 from veredus.runtime.security import add_token, remove_token
