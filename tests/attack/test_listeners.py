@@ -72,7 +72,7 @@ class Guarded:
     def let_in(self) -> None:
         """The victim comes, is welcome, and goes."""
         if self._door == "zeromq":
-            LibzmqEar(self._address, {"PLAIN_USERNAME": b"", "PLAIN_PASSWORD": self._token.encode()}).close()
+            LibzmqEar(self._address, {"PLAIN_USERNAME": b"victim", "PLAIN_PASSWORD": self._token.encode()}).close()
         elif self._door == "tls":
             tls = client_context(str(CERTIFICATES / "authority.pem"))
             address = f"veredus+tls://localhost:{self.port}"

@@ -60,6 +60,14 @@ def test_a_closed_subscription_hands_out_nothing_more_that_could_not_be_settled(
         one.next_batch(timeout_s=0)
 
 
+def test_a_batch_that_was_given_out_whole_can_be_read_behind_the_end_of_the_block(node: Embedded, stream: str) -> None:
+    publish(node, stream)
+    with node.subscribe(stream) as one:
+        batch = one.next_batch()
+    assert batch is not None
+    assert [publication.sequence for publication in batch] == [1, 2, 3, 4, 5]
+
+
 def test_settling_when_the_connection_was_closed_is_refused(node: Embedded, stream: str) -> None:
     publish(node, stream)
     with veredus.connect(node.served.address) as far:

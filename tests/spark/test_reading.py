@@ -54,7 +54,7 @@ def test_a_range_of_sequences_takes_its_start_and_leaves_out_its_end(rig: Rig) -
     assert bodies(rig.read("body string", endingSequence=3)) == ["0", "1"]
     assert bodies(rig.read("body string", startingSequence=50, endingSequence=50)) == []
     with pytest.raises(AnalysisException, match="a batch read ends there"):
-        rig.read("body string", startingSequence="latest")
+        bodies(rig.read("body string", startingSequence="latest"))
 
 
 def test_a_range_of_times_is_by_append_time(rig: Rig) -> None:

@@ -175,7 +175,7 @@ def test_who_finds_no_place_at_a_listener_is_recorded_as_refused(tmp_path: Path,
         with socket.create_connection(at, 10) as first:
             first.sendall({"tcp": ATTACH, "zeromq": OPENING + frame(0, ATTACH)}.get(listener, OPENING))
             records.wait("connection-opened")
-            with socket.create_connection(at, 10) as second, suppress(ConnectionError):
+            with suppress(ConnectionError), socket.create_connection(at, 10) as second:
                 second.recv(1)
             refused = records.wait("connection-refused")
     finally:

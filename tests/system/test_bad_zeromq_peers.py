@@ -161,8 +161,7 @@ def test_an_attached_peer_whose_frame_is_no_command_is_told_why_and_attached_no_
 
 def test_a_command_in_two_frames_of_a_message_is_none(attached: Client) -> None:
     send_parts(attached, PUBLISH[:6], PUBLISH[6:])
-    assert attached.hear() == Said(Client.INVALID, (b"truncated:_the_frame_ends_within_its_command",))
-    assert hear_invalid(attached).startswith(b"a_command_must_start_with_AA_A5")
+    assert hear_invalid(attached).startswith(b"the_frame_ends_within_its_command")
 
 
 def test_frames_of_one_message_are_commands_of_their_own_and_an_empty_delimiter_is_passed_over(

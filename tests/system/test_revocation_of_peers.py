@@ -141,8 +141,9 @@ def test_a_peer_directly_at_a_server_of_topics_whose_token_or_key_is_removed_is_
         for opened in sockets.values():
             opened.disable_monitor()
         context.destroy(linger=0)
-    assert "[revoked]" in str(doors.wait_said("topics-peer-let-go")["reason"])
-    assert doors.said("topics-peer-let-go") == 1
+    ended = doors.wait_said("principal-revoked")
+    assert (ended["principal"], ended["code"], ended["listener"]) == ("alice", "revoked", "topics")
+    assert doors.said("principal-revoked") == 1
 
 
 def put(opened: zmq.Socket[bytes], client: str, counter: int) -> str:

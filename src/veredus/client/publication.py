@@ -20,7 +20,7 @@ from veredus.delivery.joining import Signed
 from veredus.delivery.payload import attribute_rows, excerpt_record, list_of, read_columns, read_rows
 from veredus.delivery.publication import TIMESTAMP, AttributeValue, Columns, Rows, datetime_of
 from veredus.delivery.record import ENVELOPE_SIZE, Envelope, RecordKind, read_envelope
-from veredus.kernel.errors import Misuse, PeerFault, VeredusError
+from veredus.kernel.errors import Fenced, Misuse, PeerFault, VeredusError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +103,7 @@ class Interest:
         """Nothing has been asked yet."""
         self.has_attributes = False
         self.failure: VeredusError | None = None
-        """Why nothing more is given out, not even of a batch that was begun."""
+        """Why nothing more is given out; not even of a batch that was given out whole, where another has it now."""
         self._run: list[bytes] = []
         self.retry: Callable[[Publication, float], None] = _not_subscribed
         self.reject: Callable[[Publication, str], None] = _not_subscribed
@@ -114,17 +114,23 @@ class Interest:
     def end(self, failure: VeredusError) -> None:
         """Give out nothing more, from any thread."""
         self.failure = failure
-        self._run.clear()
+        if isinstance(failure, Fenced):
+            self._run.clear()
 
     def begin_run(self, keys: list[bytes]) -> None:
-        """Publications of these keys are given out next, unless the end has come. Raises why it has."""
+        """Publications of these keys are given out next, of a batch that was. Raises why they are not any more."""
         self._run = keys
-        self.check()
+        self.check_begun()
 
     def check(self) -> None:
         """Raise why nothing more is given out."""
         if self.failure is not None:
             raise type(self.failure)(self.failure.code, self.failure.message, **self.failure.details)
+
+    def check_begun(self) -> None:
+        """The same of a batch that was given out whole: its publications can still be read after a close."""
+        if isinstance(self.failure, Fenced):
+            self.check()
 
 
 class Run:
@@ -304,7 +310,7 @@ class Batch:
         run = self.run_at(self._start)
         while run is not None:
             yield run
-            self._interest.check()
+            self._interest.check_begun()
             run = self.run_at(run.end_index)
 
     def run_at(self, index: int) -> Run | None:
