@@ -50,6 +50,32 @@ def test_the_id_that_a_client_holds_of_its_server_is_known_here() -> None:
     assert received(scene, "carol", "3") == [b"eight"], "what it names was let go of long ago"
 
 
+def test_the_id_that_a_client_holds_of_its_server_is_known_behind_what_waits_for_it_here() -> None:
+    scene = ServerScene()
+    assert scene.say(Subscribe("alice", TOPIC)).status == "OK"
+    for counter, body in enumerate((b"here", b"x" * 100_000, b"and here"), 1):
+        assert scene.say(Put("bob", TOPIC, counter, body)).status == "OK"
+    assert scene.say(TRANSFER).status == "OK"
+    scene.restart()
+    assert received(scene, "alice", "7") == [b"here", b"x" * 100_000, b"and here", b"eight"]
+
+
+def test_the_id_of_a_second_server_from_the_page_is_known_behind_what_the_first_one_gave() -> None:
+    scene = ServerScene()
+    assert scene.say(TRANSFER).status == "OK"
+    assert scene.say(TRANSFER.replace(b"9002", b"9003").replace(b"7", b"9").replace(b"seven", b"nine")).status == "OK"
+    assert received(scene, "alice", "9") == [b"seven *", b"eight", b"eight"]
+
+
+def test_servers_from_the_page_that_give_a_topic_often_leave_no_more_behind_than_the_last_time() -> None:
+    scene = ServerScene()
+    for number in range(1, 21):
+        said = b"TRANSFER 127.0.0.1:9002 prices\r\n\r\nalice %d\r\n*%d\r\nbody\r\n" % (number, number)
+        assert scene.say(said).status == "OK"
+        assert received(scene, "alice", str(number)) == []
+    assert len(scene.listed(TOPIC)["subscription_list"][0]["origins"]) <= 2
+
+
 def test_a_transfer_that_comes_again_with_what_was_put_since_doubles_nothing() -> None:
     scene = ServerScene()
     assert scene.say(TRANSFER).status == "OK"

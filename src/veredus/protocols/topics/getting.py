@@ -31,7 +31,7 @@ from veredus.streams import exchange as x
 from veredus.streams.facts import Origin
 from veredus.streams.ranges import is_in, joined, without
 
-from .ids import SUBSCRIPTION, read_id, shown_of
+from .ids import SUBSCRIPTION, is_of_page, read_id, shown_of, unknown_id
 from .many import COUNT_MAX, LENGTH_SIZE, SEQUENCE_SIZE, pack_numbered
 from .messages import NO_MESSAGE_ID, Get, GetMany, StatusWord, Subscribe, Unsubscribe
 from .pushed import messages_in
@@ -363,7 +363,9 @@ class Gets:
             return
         named = self._named(getter, question.last_id)
         if named is None:
-            self._answer(getter, *_unknown(getter, question.last_id))
+            assert getter.grant is not None
+            own = shown_of(getter.grant.stream_incarnation)
+            self._answer(getter, *unknown_id(question.last_id, getter.topic, getter.client, own))
         elif named:
             getter.settling = named
             self._effects.append(x.SettleRequested(getter.session, named))
@@ -406,12 +408,19 @@ class Gets:
         return () if any(origin.is_done(first) for origin in origins) else None
 
     def _named_of_page(self, getter: _Getter, message_id: str) -> tuple[Range, ...] | None:
-        """What it settles to name an id that a server from the page gave: the next one, or what was named before."""
-        if not self._is_paged(getter.topic):
+        """What it settles to name an id that a server from the page gave: that message, wherever it waits, or what was
+        named before.
+        """
+        number = page_number(message_id)
+        held = [one for shown, known in getter.origins.items() if is_of_page(shown) for one in known]
+        for one in held:
+            if one.next_sequence == number:
+                return without(one.places_to(number), getter.done)
+        if not held and not self._is_paged(getter.topic):
             return None
-        first = getter.messages[0] if getter.messages else None
-        if isinstance(first, _Message) and first.page_number == page_number(message_id):
-            return ((first.sequence, first.sequence),)
+        for message in getter.messages:
+            if isinstance(message, _Message) and message.page_number == number:
+                return ((message.sequence, message.sequence),)
         return ()
 
     def _hand_out(self, getter: _Getter) -> None:
@@ -484,17 +493,3 @@ class Gets:
         question = getter.asked[0].question if getter.asked else None
         if getter.grant is not None and isinstance(question, Get | GetMany) and not getter.settling:
             self._get(getter, question)
-
-
-def _unknown(getter: _Getter, message_id: str) -> tuple[StatusWord, str]:
-    """What a client is told of an id that no message has here: another server may have given it, and is not merged."""
-    assert getter.grant is not None
-    said = f"{message_id} is not a message of {getter.topic} that {getter.client} received"
-    named = read_id(message_id)
-    if named is None or named.incarnation == shown_of(getter.grant.stream_incarnation):
-        return StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none"
-    advice = (
-        "retry until both are merged; or, if that server is lost for good, name -1 to get the messages of this server"
-    )
-    elsewhere = "from this server, but maybe from another server that also has the topic"
-    return StatusWord.SERVER_UNAVAILABLE, f"{said} {elsewhere}: {advice}"

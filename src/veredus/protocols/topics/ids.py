@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from .messages import NO_MESSAGE_ID, StatusWord
+
 SUBSCRIPTION = "topics"
 """The name of the subscription of each client."""
 GIVEN = "topics-given"
@@ -18,6 +20,8 @@ SINK = "topics-merge/"
 """How the sink of a keeper begins; the giver's incarnation follows."""
 SHOWN_SIZE = 16
 """So many hexadecimal digits of an incarnation are shown."""
+PAGE_MARK = b"page"
+"""How what stands for the incarnation of a topic of a server from the page begins."""
 _ID = re.compile(r"([0-9a-f]{16})-([0-9]{1,19})(?:\.\.([0-9]{1,19}))?", re.ASCII)
 
 
@@ -35,6 +39,30 @@ def read_id(text: str) -> MessageId | None:
     return None if found is None else MessageId(found[1], int(found[2]), int(found[3] or found[2]))
 
 
+def is_of_page(shown: str) -> bool:
+    """Whether an incarnation, in hexadecimal digits, stands for a topic of a server from the page."""
+    return shown.startswith(PAGE_MARK.hex())
+
+
 def shown_of(incarnation: bytes) -> str:
     """The incarnation of a stream as ids show it."""
     return incarnation.hex()[:SHOWN_SIZE]
+
+
+def unknown_id(message_id: str, topic: str, client: str, own: str) -> tuple[StatusWord, str]:
+    """What a client is told of an id that no message of the stream with the shown incarnation `own` has.
+
+    Another server may have given it, and is not merged.
+    """
+    said = f"{message_id} is not a message of {topic} that {client} received"
+    named = read_id(message_id)
+    if named is None:
+        advice = "if a server of another make gave it, retry until the topic is merged"
+        return StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none; {advice}"
+    if named.incarnation == own:
+        return StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none"
+    advice = (
+        "retry until both are merged; or, if that server is lost for good, name -1 to get the messages of this server"
+    )
+    elsewhere = "from this server, but maybe from another server that also has the topic"
+    return StatusWord.SERVER_UNAVAILABLE, f"{said} {elsewhere}: {advice}"

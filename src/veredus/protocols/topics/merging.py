@@ -18,10 +18,10 @@ from veredus.streams import exchange as x
 
 from .desk import Desk
 from .giving import Giving, address_of
-from .ids import GIVEN, SHOWN_SIZE, SINK, shown_of
+from .ids import GIVEN, SHOWN_SIZE, SINK, is_of_page, shown_of
 from .keeping import QUIET_NS, Keeping
 from .messages import Merge, StatusWord, Transfer
-from .page_transfer import PageTransfer, is_of_page
+from .page_transfer import PageTransfer
 from .transfer import Begin, decode_part
 
 GIVINGS_MAX = 16

@@ -11,30 +11,25 @@ Source: seed 000, sections 3.1.6 and 3.1.7.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, cast
 
 from veredus.kernel.engine import Now
+from veredus.streams.facts import Origin
 from veredus.streams.ranges import cursor_of
 
 from .desk import Desk
 from .giving import name_of
+from .ids import PAGE_MARK
 from .keeping import Keeping
 from .messages import StatusWord, Transfer
 from .transfer import PAGE_SOURCE, Begin, End, Part, Row, Standing, decode_heard, encode_beyond, page_number, part_of
 
-_MARK = b"page"
-
 
 def page_incarnation(giver: str, topic: str) -> bytes:
     """What stands for the incarnation of a topic that a server from the page has."""
-    return _MARK + blake2b(f"{giver} {topic}".encode(), digest_size=16 - len(_MARK)).digest()
-
-
-def is_of_page(shown: str) -> bool:
-    """Whether an incarnation, in hexadecimal digits, stands for a topic of a server from the page."""
-    return shown.startswith(_MARK.hex())
+    return PAGE_MARK + blake2b(f"{giver} {topic}".encode(), digest_size=16 - len(PAGE_MARK)).digest()
 
 
 class PageTransfer:
@@ -96,14 +91,17 @@ class PageTransfer:
 
     def _end(self, _: bytes) -> None:
         places = {message_id: place for place, (message_id, _) in enumerate(self.message.messages, self._before + 1)}
-        standings = {who: self._standing([places[one] for one in ids]) for who, ids in self.message.subscribers}
+        standings = {who: self._standing(ids, places) for who, ids in self.message.subscribers}
         self._ask(End(self._incarnation, self._head, (0, 0), standings))
 
-    def _standing(self, waiting: list[int]) -> Standing:
-        """Of a subscriber that has yet to receive what lies at these places."""
+    def _standing(self, ids: Sequence[str], places: Mapping[str, int]) -> Standing:
+        """Of a subscriber that has yet to receive these messages, the first of which it may have and name."""
+        waiting = {places[one] for one in ids}
         done = [(place, place) for place in range(self._before + 1, self._head + 1) if place not in waiting]
         floor, settled = cursor_of(self._before, done)
-        return Standing(self._now.wall_us, 1, floor, settled)
+        numbers = [(page_number(one), places[one]) for one in ids[:1]]
+        origins = tuple(Origin(self._incarnation, number, ((number, place, 1),)) for number, place in numbers)
+        return Standing(self._now.wall_us, 1, floor, settled, origins)
 
     def _finish(self, _: bytes) -> None:
         self._answer(StatusWord.OK, b"")

@@ -36,6 +36,7 @@ from veredus.streams.facts import Origin
 from veredus.streams.ranges import common, cursor_of, joined, without
 from veredus.streams.stream import NEVER_LEFT, Left
 
+from .ids import is_of_page, shown_of
 from .many import COUNT_MAX
 from .transfer import Bounds, Standing
 
@@ -299,6 +300,8 @@ class _Placer:
             received = tuple((a, 0, b - a + 1) for a, b in given.settled if b > following)
             own = Origin(merged.giver_incarnation, following, (run, *received))
             known = (own, *_unnamed(given, merged.giver_incarnation))
+            # A server from the page has ids, and no sequences: by those its message is named.
+            known = known[is_of_page(shown_of(merged.giver_incarnation)) :]
             found += [(one.incarnation, one.next_sequence, self._mapped(one)) for one in known]
         following, last = (merged.head + 1, merged.head) if kept is None else _next_in(kept, merged.head)
         count = min(COUNT_MAX, last + 1 - following)
@@ -344,7 +347,7 @@ def _next_in(standing: Standing, head: int) -> Bounds:
 
 
 def _unnamed(standing: Standing, own: bytes) -> list[Origin]:
-    """The origins of before, but for those of the stream itself that were named since, or passed."""
+    """The origins of before, but for those of the stream itself, or of the page, that were named since, or passed."""
     done = ((0, standing.floor), *standing.settled)
 
     def is_over(origin: Origin) -> bool:
@@ -352,4 +355,7 @@ def _unnamed(standing: Standing, own: bytes) -> list[Origin]:
             return origin.next_sequence <= standing.floor + 1
         return any(first <= origin.sequence <= last for first, last in done)
 
-    return [origin for origin in standing.origins if origin.incarnation != own or not is_over(origin)]
+    def may_be_over(origin: Origin) -> bool:
+        return origin.incarnation == own or is_of_page(shown_of(origin.incarnation))
+
+    return [origin for origin in standing.origins if not (may_be_over(origin) and is_over(origin))]
