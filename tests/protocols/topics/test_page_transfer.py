@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from veredus.protocols.topics.messages import Get, Put, Subscribe, Unsubscribe
+from veredus.kernel.effects import Note
+from veredus.protocols.topics.exchange import Answered, Ask
+from veredus.protocols.topics.messages import Get, Merge, Put, Status, Subscribe, Unsubscribe, encode_message
 
-from .floor import PROXY, SETTINGS, ServerScene
+from .floor import LINK, PROXY, SETTINGS, ServerScene
 
 TOPIC, GIVER = "prices", "127.0.0.1:9002"
 TRANSFER = b"TRANSFER 127.0.0.1:9002 prices\r\n\r\nalice 7 8\r\ncarol 8\r\ndave\r\n*7\r\nseven /s\r\n*8\r\neight\r\n"
@@ -107,3 +109,19 @@ def test_a_transfer_that_is_asked_again_meanwhile_is_answered_with_the_first() -
 def test_a_stranger_gives_nothing() -> None:
     scene = ServerScene(replace(SETTINGS, servers=(PROXY,)))
     assert scene.say(TRANSFER).status == "REFUSED"
+
+
+def test_a_topic_stays_where_it_is_if_its_keeper_knows_the_page_alone_and_the_log_says_so() -> None:
+    scene = ServerScene()
+    assert scene.say(Subscribe("alice", TOPIC)).status == "OK"
+    assert scene.say(Put("bob", TOPIC, 1, b"here")).status == "OK"
+    keeper = "127.0.0.1:9000"
+    assert scene.say(Merge(PROXY, TOPIC, keeper)).status == "OK"
+    (asked,) = scene.take(Ask)
+    scene.tell(Answered(asked.token, encode_message(Status(keeper, "OK")), LINK))
+    scene.sync()
+    (noted,) = [note for note in scene.take(Note) if note.event == "topic-not-given"]
+    assert noted.fields["reason"] == (
+        "127.0.0.1:9000 is a server of another make, which cannot take a topic from this one: give it a higher id"
+    )
+    assert received(scene, "alice") == [b"here"]

@@ -328,6 +328,9 @@ class Giving:
                 then(heard, at)
             elif status is None:
                 self._fail(f"{self.keeper} does not answer", at)
+            elif status.status == StatusWord.OK:
+                said = "is a server of another make, which cannot take a topic from this one"
+                self._fail(f"{self.keeper} {said}: give it a higher id", at)
             else:
                 text = status.body.decode(errors="backslashreplace")
                 self._fail(f"{self.keeper}: {text} ({status.status})", at)
