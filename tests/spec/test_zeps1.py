@@ -151,8 +151,9 @@ def test_a_subscribe_is_answered_subscribe_ok_or_an_error() -> None:
     """'C:SUBSCRIBE ( S:SUBSCRIBE-OK / error )'"""
     client = Client(filled(3))
     assert client.say(page.subscribe(b"a", 3)) == [SUBSCRIBED]
-    (refused,) = client.say(page.subscribe(b"regex:(", 0))
+    (refused,) = client.say(page.subscribe(b"regex:(", 0), page.publish(b"k", b"v"), page.PING)
     assert refused.name == "invalid"
+    assert client.say(page.PING) == [], "an error ends the attachment"
 
 
 def test_credit_and_publish_have_no_answer() -> None:

@@ -396,6 +396,16 @@ def test_a_socket_that_attaches_no_more_after_its_life_is_forgotten() -> None:
     assert place.closed == {1: "invalid"}
 
 
+def test_a_late_attach_on_a_socket_that_connected_again_is_answered_behind_what_it_was_told_while_it_waited() -> None:
+    place = Place()
+    place.open(1, "zeromq")
+    place.wait(place.limits.greeting_timeout_ns)
+    said = CommandParser(100).feed(place.receive(1, b""))
+    assert [type(command) for command in said] == [frames.Invalid], "libzmq keeps it for the next time that it is read"
+    place.open(2, "zeromq")
+    assert CommandParser(100).feed(place.receive(2, frames.encode_attach("s"))) == [frames.AttachOk()]
+
+
 def test_a_batch_that_the_node_could_not_store_gets_invalid_with_the_reason() -> None:
     place = Place()
     peer = Peer(place)
