@@ -105,7 +105,7 @@ def test_a_question_is_asked_again_three_times_and_then_answered_with_who_is_sil
     assert again == [ask] * 3
     ((peer, status, text),) = said([last])
     assert (peer, status) == (1, "SERVER_UNAVAILABLE")
-    assert text == "s1, which has the topic a, has not answered for 0.0 s: try again"
+    assert text == "s1, which has the topic a, has not answered for 0.4 s: try again"
     assert scene.notes == ["server-silent"]
     assert scene.answer(1) == [], "too late: the peer was answered"
 
@@ -119,7 +119,7 @@ def test_while_a_server_is_silent_few_are_let_through_and_the_others_hear_at_onc
     assert isinstance(probe, Ask)
     ((peer, status, text),) = said(scene.ask(3, m.Get("carol", "a", "-1")))
     assert (peer, status) == (3, "SERVER_UNAVAILABLE")
-    assert text == "s1, which has the topic a, has not answered for 1.6 s: try again"
+    assert text == "s1, which has the topic a, has not answered for 2.0 s: try again"
     assert len(scene.answer(probe.token)) == 1
     assert isinstance(scene.ask(4, m.Get("carol", "a", "-1"))[0], Ask), "it answers again"
     assert scene.notes == ["server-silent", "server-answers-again"]

@@ -359,7 +359,8 @@ class Proxy:
         if not self._is_heard(question.server):
             if question.server not in self._silent:
                 self._effects.append(Note("warning", "server-silent", {"server": question.server}))
-            since_ns, _ = self._silent.get(question.server, (self._now.wall_ns, 0))
+            asked_ns = self._now.wall_ns - question.tries * self.settings.answer_ns
+            since_ns, _ = self._silent.get(question.server, (asked_ns, 0))
             self._silent[question.server] = (since_ns, self._now.monotonic_ns)
         if question.conflict is not None:
             self._end_merge(question.conflict)
@@ -481,8 +482,7 @@ class Proxy:
         assert self.peer_count == sum(len(question.peers) for question in questions), "(3)"
         assert self.peer_count <= self.settings.requests_max, "(3)"
         assert len(self._merging) <= MERGES_MAX, "(3)"
-        asked = [question.conflict for question in questions if question.conflict is not None]
-        assert sorted(asked) == sorted(self._merging), "(3)"
+        assert sorted(one.conflict for one in questions if one.conflict) == sorted(self._merging), "(3)"
         assert all(any(newest is question for question in questions) for newest in self._newest.values()), "(5), (6)"
         assert all(bool(question.peers) == (question.conflict is None) for question in questions), "(1)"
         due_ns = [question.due_ns for question in questions]
