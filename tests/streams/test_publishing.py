@@ -96,6 +96,18 @@ def test_a_stale_epoch_is_fenced_also_after_a_kill() -> None:
     assert isinstance(rig.attach(3, epoch=old.epoch), x.Fence)
 
 
+def test_whoever_comes_back_to_a_stream_that_was_created_again_does_not_fence_its_new_source() -> None:
+    rig = Rig()
+    old = rig.attach(1, who=1)
+    rig.do(x.AdminRequested(9, 1, "local", "stream.delete", {"name": "s"}))
+    new = rig.attach(2, who=2)
+    assert new.epoch == old.epoch
+    assert isinstance(rig.attach(3, who=1, epoch=old.epoch), x.Fence)
+    assert rig.said_to(2, x.Fence) == []
+    rig.restart()
+    assert isinstance(rig.attach(4, who=1, epoch=old.epoch), x.Fence)
+
+
 def test_a_retried_attach_gets_the_same_epoch() -> None:
     rig = Rig()
     assert rig.attach(1).epoch == rig.attach(2).epoch == 1

@@ -381,6 +381,16 @@ def test_a_stale_epoch_of_an_owner_is_fenced_also_after_a_kill() -> None:
     assert [type(one) for one in said] == [x.Fence]
 
 
+def test_whoever_comes_back_to_a_subscription_that_was_made_again_does_not_fence_its_new_owner() -> None:
+    rig = published(3)
+    epoch = rig.subscribe(5, "bob", who=1).epoch
+    rig.do(x.AdminRequested(9, 1, "local", "subscription.remove", {"stream": "s", "subscriber": "bob", "name": "main"}))
+    assert rig.subscribe(6, "bob", who=2).epoch == epoch
+    said = rig.do(x.SubscribeRequested(7, "local", "s", "bob", "main", incarnation=incarnation(1), epoch=epoch))
+    assert [type(one) for one in said] == [x.Fence]
+    assert rig.said_to(6, x.Fence) == []
+
+
 def test_a_reattached_owner_keeps_its_epoch() -> None:
     rig = published(3)
     epoch = rig.subscribe(5, "bob").epoch

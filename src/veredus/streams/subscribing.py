@@ -179,7 +179,8 @@ class Subscribing:
         except Refused as refused:
             self.refuse(event.session, refused)
             return
-        if event.epoch and event.epoch != known.epoch:
+        if event.epoch and (event.epoch, event.incarnation) != (known.epoch, known.incarnation):
+            # The epoch alone would not do: a subscription that was removed and made again counts its epochs anew.
             del self._asking[event.session]
             self._orders.say(Fence(event.session, known.epoch, _fenced(known)))
             return
