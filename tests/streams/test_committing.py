@@ -118,6 +118,29 @@ def test_a_commit_asked_again_leaves_other_sinks_stages_alone() -> None:
     assert foreign.stage in rig.floor.tables.stages
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_commit_that_is_asked_for_again_on_its_way_to_the_journal_is_done_once_and_answered_twice(
+    is_full: bool,
+) -> None:
+    rig = Rig()
+    run = open_run(rig)
+    assert isinstance(run, x.GrantRun)
+    (stage,) = staged(rig, run.epoch, 3)
+    rig.is_full = is_full
+    for request in (1, 2):
+        rig.tell(x.CommitRequested(RUN, request, "local", "sink", run.epoch, 0, (stage.stage,)))
+    rig.carry_out()
+    answers = [said.is_duplicate for said in rig.said_to(RUN, x.ConfirmCommitted)]
+    refused = [(said.code, said.request) for said in rig.said_to(RUN, x.Refuse)]
+    if is_full:
+        assert (answers, refused) == ([], [("disk-full", 1), ("disk-full", 2)])
+        rig.is_full = False
+        assert [type(said) for said in commit(rig, run.epoch, 0, stage, request=3)] == [x.ConfirmCommitted]
+    else:
+        assert (answers, refused) == ([False, True], [])
+    assert rig.floor.tables.streams["s"].head_durable == 3
+
+
 def test_a_commit_id_that_lies_before_the_last_one_is_refused() -> None:
     rig = Rig()
     run = open_run(rig)

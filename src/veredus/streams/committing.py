@@ -28,6 +28,7 @@ from .exchange import (
     ConfirmCommitted,
     Durability,
     GrantStage,
+    Refuse,
     StageOpenRequested,
     StagesDropRequested,
 )
@@ -143,6 +144,9 @@ class Committing:
             check_repeated(run, self._contents_asked(event))
             self._orders.append((), _Repeated(self, event, run.commit_streams))
             return
+        if run.is_committing and event.commit_id == run.coming_id:
+            self._orders.append((), _AskedAgain(self, event))
+            return
         if event.commit_id < run.commit_id:
             message = (
                 f"sink {run.sink!r} committed {run.commit_id}, and {event.commit_id} is smaller (was a checkpoint"
@@ -151,7 +155,7 @@ class Committing:
             raise Refused("commit-id-behind", message, commit_id=run.commit_id)
         if run.is_committing:
             raise Refused(
-                "commit-under-way", f"another commit of sink {run.sink!r} is not finished: wait for its answer"
+                "commit-under-way", f"commit {run.coming_id} of sink {run.sink!r} is not finished: wait for its answer"
             )
         stages = [self._open_stage_of(event, number) for number in dict.fromkeys(event.stages)]
         self._check_streams(event, stages)
@@ -168,7 +172,7 @@ class Committing:
         for entry in placed:
             stream = self._tables.streams_by_id[entry.stream_id]
             stream.append_time_us = max(stream.append_time_us, wall_us)
-        run.is_committing = True
+        run.is_committing, run.coming_id = True, event.commit_id
         cursors, weaves = tuple(move for _, move in held), _weaves_in(event, placed)
         fact = Committed(run.sink, run.epoch, event.commit_id, tuple(placed), wall_us, cursors, contents, weaves)
         self._orders.append_fact(fact, _Committed(self, event, fact, held), now)
@@ -287,6 +291,14 @@ class Committing:
             self._orders.append_fact(StagesDropped(restaged), Unheard(), now)
         self._orders.say(ConfirmCommitted(event.session, event.request, event.commit_id, True, streams))
 
+    def commit_again(self, event: CommitRequested, now: Now) -> None:
+        """The same commit was on its way to the journal, which has answered now."""
+        try:
+            self.commit(event, now)
+        except Refused as refused:
+            said = Refuse(event.session, refused.code, refused.message, refused.details, event.request, is_final=False)
+            self._orders.say(said)
+
     # ── replay ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, fact: Fact) -> None:
@@ -379,6 +391,20 @@ class _Repeated:
 
     def become_durable(self, durability: Durability, now: Now) -> None:
         self.committing.repeat(self.event, self.streams, now)
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        self.committing._orders.refuse(self.event.session, code, reason, self.event.request, is_final=False)
+
+
+@dataclass(slots=True)
+class _AskedAgain:
+    """A commit that was asked for while it was on its way."""
+
+    committing: Committing
+    event: CommitRequested
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        self.committing.commit_again(self.event, now)
 
     def fail(self, code: str, reason: str, now: Now) -> None:
         self.committing._orders.refuse(self.event.session, code, reason, self.event.request, is_final=False)

@@ -81,6 +81,8 @@ class Run:
     contents: tuple[Contents, ...] = ()
     """What the last commit put where: it belongs to its identity."""
     is_committing: bool = False
+    coming_id: int = -1
+    """The id of the commit that is on its way to the journal, while one is."""
     past: tuple[bytes, ...] = ()
     """Incarnations of older runs, the newest last: a zombie must not take over again."""
     owner: str = ""
