@@ -108,6 +108,23 @@ def test_whoever_comes_back_to_a_stream_that_was_created_again_does_not_fence_it
     assert isinstance(rig.attach(4, who=1, epoch=old.epoch), x.Fence)
 
 
+def test_whoever_comes_back_to_a_deleted_stream_does_not_make_it_again() -> None:
+    rig = Rig()
+    epoch = rig.attach(1).epoch
+    known = rig.subscribe(5).stream_incarnation
+    rig.subscribe(6, "bob")
+    rig.do(x.AdminRequested(9, 1, "local", "stream.delete", {"name": "s"}))
+    asked = (
+        x.SourceAttachRequested(11, "local", "s", "alpha", incarnation(1), epoch),
+        x.SubscribeRequested(15, "local", "s", stream_incarnation=known),
+        x.SubscribeRequested(16, "local", "s", "bob", "main", incarnation=incarnation(1), epoch=1),
+    )
+    for event in asked:
+        (refusal,) = rig.do(event)
+        assert (type(refusal), refusal.code) == (x.Refuse, "stream-deleted")
+    assert "s" not in rig.floor.tables.streams
+
+
 def test_a_retried_attach_gets_the_same_epoch() -> None:
     rig = Rig()
     assert rig.attach(1).epoch == rig.attach(2).epoch == 1

@@ -61,6 +61,11 @@ class Creating:
             self._tables.rights.check(session, principal, CREATE, on_stream(name), is_noted=is_noted)
             self.create(session, principal, name, self._tables.limits.config, then, now, request)
 
+    def check_there(self, name: str) -> None:
+        """Raise `Refused("stream-deleted")` for whoever comes back to a stream that is gone: it is not made again."""
+        if name not in self._tables.streams:
+            raise Refused("stream-deleted", f"stream {name!r} was deleted", stream=name)
+
     def create(
         self,
         session: int,
