@@ -226,6 +226,15 @@ def test_dropping_is_counted_and_gives_no_number() -> None:
     assert len(drained(intake)) == len(accepted)
 
 
+def test_of_many_that_are_dropped_together_each_is_counted() -> None:
+    intake = Intake(1000, 2000, "drop", "wait")
+    while intake.put("k", b"x" * 100):
+        pass
+    assert intake.dropped_count == 1
+    assert intake.put_many(["k"] * 7, [b"x"] * 7) == 0
+    assert intake.dropped_count == 8
+
+
 def test_waiting_for_room_is_left_to_the_thread_that_can(intake: Intake) -> None:
     intake = Intake(100, 500, "wait", "wait")
 

@@ -303,11 +303,11 @@ class Intake(Turns):
         return self._in_turn(lambda: self._put_in_turn(publications, size))
 
     def _put_in_turn(self, publications: Publications, size: int) -> int:
-        if self._key_limit < 0 and not self._is_admitted():
+        count = len(publications)
+        if self._key_limit < 0 and not self._is_admitted(count):
             return 0
         self._charge()
         self._open_run((), is_loose=False)
-        count = len(publications)
         step = max(1, min(RUN_COUNT_MAX, count * self._run_size // (size + count * ROW_OVERHEAD)))
         for start in range(0, count, step):
             end = min(start + step, count)
@@ -404,21 +404,21 @@ class Intake(Turns):
         """Let the next `put` look at `failure` and `is_gone`, which were set before."""
         self._key_size = self._key_limit = -1
 
-    def _is_admitted(self) -> bool:
-        """Whether one more may be published, now that the short way is barred; raises what forbids it."""
+    def _is_admitted(self, count: int = 1) -> bool:
+        """Whether so many more may be published, now that the short way is barred; raises what forbids it."""
         if self.failure is not None:
             raise type(self.failure)(self.failure.code, self.failure.message, **self.failure.details)
         if self.is_gone and self._on_gone != "wait":
-            return self._turn_away(self._on_gone, "link-lost", "no node can be reached: publish again later")
+            return self._turn_away(count, self._on_gone, "link-lost", "no node can be reached: publish again later")
         if not self.has_room:
             policy = "drop" if self._on_full == "drop" else "fail"
-            return self._turn_away(policy, "outbox-full", "the outbox is full: publish again later")
+            return self._turn_away(count, policy, "outbox-full", "the outbox is full: publish again later")
         self._allow_short_way()
         return True
 
-    def _turn_away(self, policy: str, code: str, message: str) -> bool:
+    def _turn_away(self, count: int, policy: str, code: str, message: str) -> bool:
         if policy == "drop":
-            self.dropped_count += 1
+            self.dropped_count += count
             return False
         raise Unavailable(code, message)
 
