@@ -45,6 +45,42 @@ async def test_what_is_opened_may_be_awaited_as_well_as_entered(node: Embedded, 
     await far.close()
 
 
+async def test_what_is_cancelled_while_it_is_opened_leaves_nobody_attached(node: Embedded, stream: str) -> None:
+    async with veredus.connect_async(node.served.address) as far:
+        await far.streams.create(stream)
+
+        async def opened(what: str) -> object:
+            if what == "source":
+                return await far.publisher(stream, source="a")
+            if what == "subscription":
+                return await far.subscribe(stream, subscriber="s")
+            return await far.sink("k").open_run()
+
+        for what in ("source", "subscription", "run"):
+            opening = asyncio.ensure_future(opened(what))
+            await asyncio.sleep(0)
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+        shown = await far.streams.show(stream)
+        assert shown["sessions"] == 0
+        assert not any(one["is_attached"] for one in (*shown["source_list"], *shown["subscription_list"]))
+
+
+async def test_a_connection_that_is_cancelled_while_it_is_opened_is_closed(node: Embedded) -> None:
+    before = asyncio.all_tasks()
+
+    async def opened() -> object:
+        return await veredus.connect_async(node.served.address)
+
+    opening = asyncio.ensure_future(opened())
+    await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert asyncio.all_tasks() == before
+
+
 async def test_with_a_full_outbox_publish_waits_and_publish_nowait_does_not(node: Embedded, stream: str) -> None:
     async with (
         veredus.connect_async(node.served.address) as far,

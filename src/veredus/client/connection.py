@@ -204,6 +204,9 @@ class Connection:
             error = self._unreachable(self._reason)
             await self.close(error)
             raise error from None
+        except asyncio.CancelledError:
+            await self.close()
+            raise
 
     async def close(self, error: VeredusError | None = None) -> None:
         """Say goodbye, and end everything that hangs on this connection."""

@@ -56,6 +56,7 @@ from veredus.protocols.zeps.client_exchange import (
 from veredus.streams.exchange import Durability
 
 from .connection import TRANSIENT, Connection, Told, error_of
+from .granting import wait_granted
 from .intake import Intake
 
 RECEIPTS_MAX = 4096
@@ -156,14 +157,12 @@ class SourceChannel:
     async def attach(self) -> None:
         """Wait until the node has attached the source. Raises what it refused with, `Fenced`, or `Unavailable`."""
         self._connection.attach(self)
-        try:
-            async with asyncio.timeout(self._connection.settings.timeout_s):
-                await asyncio.shield(self._attached)
-        except TimeoutError:
-            self.detach()
-            reason = f": {self.delay.message}" if self.delay is not None else ""
-            waited_s = self._connection.settings.timeout_s
-            raise Unavailable("no-answer", f"the node did not attach the source in {waited_s:g} s{reason}") from None
+        waited_s = self._connection.settings.timeout_s
+        await wait_granted(self._attached, waited_s, self.detach, lambda: self._not_attached(waited_s))
+
+    def _not_attached(self, waited_s: float) -> str:
+        reason = f": {self.delay.message}" if self.delay is not None else ""
+        return f"the node did not attach the source in {waited_s:g} s{reason}"
 
     def begin(self) -> None:
         """A link is open: attach, under the epoch that is known."""

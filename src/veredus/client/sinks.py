@@ -22,6 +22,7 @@ from veredus.protocols.zeps.client_exchange import MessageRequested, TellClosed,
 
 from .arguments import check_choice, check_incarnation, check_list, check_name, check_whole
 from .connection import TRANSIENT, Connection, Told, error_of
+from .granting import wait_granted
 from .opening import Opening
 from .publisher import AsyncPublisher, PublisherSettings
 from .publishing import RETRY_S, StageAttaching, new_incarnation
@@ -63,13 +64,9 @@ class RunChannel:
     async def open(self) -> None:
         """Wait until the run is granted. Raises `Fenced` when it is not the newest any more, or what refused it."""
         self._connection.attach(self)
-        try:
-            async with asyncio.timeout(self._connection.settings.timeout_s):
-                await asyncio.shield(self._opened)
-        except TimeoutError:
-            self.detach()
-            waited_s = self._connection.settings.timeout_s
-            raise Unavailable("no-answer", f"the node did not grant the run in {waited_s:g} s") from None
+        waited_s = self._connection.settings.timeout_s
+        said = f"the node did not grant the run in {waited_s:g} s"
+        await wait_granted(self._opened, waited_s, self.detach, lambda: said)
 
     def begin(self) -> None:
         """A link is open: open the run, or join it again."""

@@ -39,6 +39,7 @@ from veredus.streams.exchange import SettleMode, Start, StartKind
 from .arrivals import Arrival, Arrivals, Delivery
 from .connection import TRANSIENT, Connection, Told, error_of
 from .filters import Filters
+from .granting import wait_granted
 from .publication import Batch, Publication
 from .publishing import RETRY_S, Waiter, new_incarnation
 from .ranges import Range, joined, without
@@ -151,13 +152,9 @@ class SubscriptionChannel:
     async def attach(self) -> None:
         """Wait until the node has granted the subscription. Raises what it refused with, or `Unavailable`."""
         self._connection.attach(self)
-        try:
-            async with asyncio.timeout(self._connection.settings.timeout_s):
-                await asyncio.shield(self._attached)
-        except TimeoutError:
-            self.detach()
-            waited_s = self._connection.settings.timeout_s
-            raise Unavailable("no-answer", f"the node did not grant the subscription in {waited_s:g} s") from None
+        waited_s = self._connection.settings.timeout_s
+        said = f"the node did not grant the subscription in {waited_s:g} s"
+        await wait_granted(self._attached, waited_s, self.detach, lambda: said)
 
     def begin(self) -> None:
         """A link is open: subscribe, from the start the first time, then from where the subscriber is."""

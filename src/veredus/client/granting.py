@@ -1,0 +1,27 @@
+"""How long whoever opens something waits for the node's grant, and what is left when nobody waits any more: nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from veredus.kernel.errors import Unavailable
+
+
+async def wait_granted(
+    granted: asyncio.Future[None], timeout_s: float, leave: Callable[[], None], denied: Callable[[], str]
+) -> None:
+    """Wait for the grant; `leave` where it does not come in time, or whoever waits is cancelled.
+
+    Raises what the grant failed with, or `Unavailable("no-answer")`: that the node has not done what `denied` says.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            await asyncio.shield(granted)
+    except TimeoutError:
+        said = denied()
+        leave()
+        raise Unavailable("no-answer", said) from None
+    except asyncio.CancelledError:
+        leave()
+        raise
