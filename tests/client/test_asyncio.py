@@ -1,6 +1,7 @@
 """The same with asyncio: what waits is awaited."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -79,6 +80,21 @@ async def test_a_connection_that_is_cancelled_while_it_is_opened_is_closed(node:
     with pytest.raises(asyncio.CancelledError):
         await opening
     assert asyncio.all_tasks() == before
+
+
+async def test_a_node_in_this_process_that_is_cancelled_while_it_starts_lets_go_of_its_directory(
+    tmp_path: Path,
+) -> None:
+    async def opened() -> object:
+        return await veredus.embedded_async(tmp_path)
+
+    opening = asyncio.ensure_future(opened())
+    await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    async with veredus.embedded_async(tmp_path) as again:
+        assert await again.streams.list() == []
 
 
 async def test_with_a_full_outbox_publish_waits_and_publish_nowait_does_not(node: Embedded, stream: str) -> None:

@@ -296,3 +296,26 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         remembered(tmp_path / "file")
     assert raised.value.code == "journal-directory"
     assert str(tmp_path / "file") in raised.value.message
+
+
+@pytest.mark.parametrize("delay_s", [0, 0.001, 0.003, 0.01])
+def test_whoever_is_cancelled_while_it_opens_or_closes_a_directory_leaves_it_to_the_next(
+    tmp_path: Path, delay_s: float
+) -> None:
+    async def opened() -> None:
+        states = states_of(tmp_path)
+        await states.open()
+        await states.close()
+
+    async def cancelled() -> None:
+        opening = asyncio.ensure_future(opened())
+        await asyncio.sleep(delay_s)
+        opening.cancel()
+        await asyncio.wait((opening,))
+
+    async def again_and_again() -> None:
+        for _ in range(5):
+            await cancelled()
+            await opened()
+
+    asyncio.run(again_and_again())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import tempfile
 from collections.abc import Coroutine, Mapping
@@ -22,7 +21,7 @@ from veredus.runtime.serve import Node as ServedNode
 from .arguments import shown
 from .blocking import Node
 from .connection import Connection
-from .loops import LoopThread, shared_loop
+from .loops import LoopThread, closed_in_thread, opened_in_thread, shared_loop
 from .node import TIMEOUT_S, AsyncNode, open_node
 from .opening import Opening
 
@@ -174,7 +173,7 @@ class AsyncEmbedded(AsyncNode):
         try:
             await super().close()
         finally:
-            await asyncio.to_thread(self.served.close)
+            await closed_in_thread(self.served.close)
 
 
 def embedded(directory: str | Path | None = None, settings: NodeSettings | None = None, **options: Any) -> Embedded:
@@ -198,11 +197,11 @@ def embedded_async(
     """As `embedded`, for asyncio. The node runs in a thread of its own all the same."""
 
     async def opened() -> AsyncEmbedded:
-        served = await asyncio.to_thread(EmbeddedNode, directory, settings, options)
+        served = await opened_in_thread(lambda: EmbeddedNode(directory, settings, options), EmbeddedNode.close)
         try:
             node = await open_node((served.address,), "", None, "embedded", TIMEOUT_S)
         except BaseException:
-            await asyncio.to_thread(served.close)
+            await closed_in_thread(served.close)
             raise
         return AsyncEmbedded(node.connection, served)
 

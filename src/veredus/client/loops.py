@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import wait
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from veredus.kernel.errors import Misuse
@@ -61,6 +62,32 @@ class LoopThread:
         self.call(self.loop.stop)
         self._thread.join()
         self.loop.close()
+
+
+async def opened_in_thread(open_: Callable[[], T], let_go: Callable[[T], object]) -> T:
+    """What `open_` opens, in a thread. Nothing stops a thread: who is cancelled lets go of what it has opened."""
+    opening = asyncio.ensure_future(asyncio.to_thread(open_))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        undone = asyncio.ensure_future(_undo(opening, let_go))
+        await asyncio.wait((undone,))
+        raise
+
+
+async def closed_in_thread(close: Callable[[], object]) -> None:
+    """Do what `close` does, in a thread. Who is cancelled meanwhile waits for its end all the same."""
+    closing = asyncio.ensure_future(asyncio.to_thread(close))
+    try:
+        await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        await asyncio.wait((closing,))
+        raise
+
+
+async def _undo(opening: asyncio.Future[T], let_go: Callable[[T], object]) -> None:
+    with suppress(Exception):
+        await asyncio.to_thread(let_go, await opening)
 
 
 def new_loop() -> asyncio.AbstractEventLoop:

@@ -138,5 +138,7 @@ class Client:
 
     def _leave(self, is_done: bool) -> None:
         if self._operations.is_open:
-            self._thread.run(self._operations.close(is_done))
-            self._thread.run(self._home.close())
+            try:
+                self._thread.run(self._operations.close(is_done))
+            finally:
+                self._thread.run(self._home.close())

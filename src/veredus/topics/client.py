@@ -182,8 +182,10 @@ class AsyncClient(GroupClient):
 
     async def _leave(self, is_done: bool) -> None:
         if self._operations.is_open:
-            await self._operations.close(is_done)
-            await self._home.close()
+            try:
+                await self._operations.close(is_done)
+            finally:
+                await self._home.close()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -237,8 +239,10 @@ class AsyncClientGroup:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.gather(*(client._operations.close(is_done=kind is None) for client in self._clients.values()))
-        await self._home.close()
+        try:
+            await asyncio.gather(*(client._operations.close(is_done=kind is None) for client in self._clients.values()))
+        finally:
+            await self._home.close()
 
 
 def home_of_one(

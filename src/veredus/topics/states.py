@@ -24,6 +24,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
+from veredus.client.loops import closed_in_thread, opened_in_thread
 from veredus.delivery.record import RecordKind
 from veredus.journal import exchange as journal
 from veredus.journal.log import Log
@@ -97,7 +98,7 @@ class States:
         Raises `Refused("client-in-use")`, which names the process that has it, and what recovery raises.
         """
         self._loop = asyncio.get_running_loop()
-        self._directory, recovered = await asyncio.to_thread(self._recover)
+        self._directory, recovered = await opened_in_thread(self._recover, lambda opened: opened[0].close())
         self._journal = Log(SETTINGS, recovered)
         self._disk = Disk(self.path, self._post, BALLAST_SIZE)
         self._wake_in_time()
@@ -144,7 +145,12 @@ class States:
         finally:
             if self._wake_handle is not None:
                 self._wake_handle.cancel()
-            await asyncio.to_thread(self._disk.close)
+            await closed_in_thread(self._let_go)
+
+    def _let_go(self) -> None:
+        try:
+            self._disk.close()
+        finally:
             self._directory.close()
 
     async def _bring_to_platter(self) -> None:
