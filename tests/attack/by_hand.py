@@ -34,7 +34,11 @@ class Peer:
 
     def send(self, channel: int, message: m.Message) -> None:
         """Say something, and wait for nothing."""
-        self._socket.sendall(native.encode_message(channel, message))
+        self.send_bytes(native.encode_message(channel, message))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Say these bytes at once, whatever they are."""
+        self._socket.sendall(data)
 
     def hear(self) -> Any:
         """The next message of the node's."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from veredus.kernel.effects import Note
 from veredus.protocols.links import SESSION_BITS
+from veredus.streams.administration import ARGUMENTS_MAX
 from veredus.streams.exchange import AdminRequested, AnswerAdmin, Refuse
 
 from .exchange import RecordAwaited, RecordWritten
@@ -91,7 +92,9 @@ class Administering:
 
 
 def _described(event: AdminRequested) -> dict[str, object]:
-    arguments = {str(name)[:VALUE_SIZE_MAX]: _shown(value) for name, value in list(event.arguments.items())[:16]}
+    arguments = {
+        str(name)[:VALUE_SIZE_MAX]: _shown(value) for name, value in list(event.arguments.items())[:ARGUMENTS_MAX]
+    }
     principal = {"session": event.session, "principal": event.principal}
     return {**principal, "verb": event.verb[:VALUE_SIZE_MAX], "arguments": arguments}
 

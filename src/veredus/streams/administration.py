@@ -36,6 +36,8 @@ from .wishes import Wishes
 SHOWN_MAX = 1000
 PAGE_COUNT = 200
 """Rows that a peer is given of a list at a time."""
+ARGUMENTS_MAX = 16
+"""Arguments of one request: several times as many as any has, and no more than a record of it shows."""
 LOOKED_AT_MAX = 4000
 """Rows that are looked at for a page, most of which the principal may not see."""
 PAGED_VERBS = frozenset({
@@ -79,6 +81,9 @@ class Administration:
         verb = _VERBS.get(event.verb)
         if verb is None:
             raise Refused("unknown-verb", f"unknown request {event.verb!r}; known requests: {', '.join(_VERBS)}")
+        if len(event.arguments) > ARGUMENTS_MAX:
+            said = f"{event.verb} has {len(event.arguments)} arguments; a request has at most {ARGUMENTS_MAX}"
+            raise Refused("bad-request", said)
         verb(self, event, now)
 
     def _answer(self, event: AdminRequested, result: object) -> None:

@@ -326,6 +326,19 @@ def test_a_request_is_answered_or_refused_by_its_number(pair: Pair) -> None:
     assert (refusal.message.code, refusal.message.request) == ("unknown-verb", 2)
 
 
+def test_the_number_of_a_request_is_free_again_once_it_was_answered_or_refused(pair: Pair) -> None:
+    for verb in ("stream.shout", "stream.names", "stream.names"):
+        (told,) = pair.ask(MessageRequested(0, m.Request(1, verb)))
+        assert told.message.request == 1
+    assert pair.client.is_open
+
+
+def test_a_request_with_more_arguments_than_a_record_shows_is_refused(pair: Pair) -> None:
+    arguments = {"name": "t"} | {f"word-{number}": number for number in range(16)}
+    (refusal,) = pair.ask(MessageRequested(0, m.Request(1, "stream.create", arguments)))
+    assert (refusal.message.code, refusal.message.request) == ("bad-request", 1)
+
+
 # ── channels ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -8,6 +8,7 @@ Invariants
     (1) Each session that was opened downward is closed by exactly one `SessionClosed`.
     (2) A batch that is handed down was verified whole.
     (3) What the streams floor says to a session that is over is dropped.
+    (4) No two requests that wait for their answers have the same number.
 Source: the design, sections 2 and 5; docs/reference/wire/native.md.
 """
 
@@ -61,7 +62,7 @@ class _Channel:
 class Channels:
     """Owns the open channels of one link; what follows from a frame or an order is added to the link's `effects`."""
 
-    __slots__ = ("_channels", "_cost_ns", "_effects", "_is_congested", "_limits", "link", "principal")
+    __slots__ = ("_asked", "_channels", "_cost_ns", "_effects", "_is_congested", "_limits", "link", "principal")
 
     def __init__(self, link: int, limits: LinkLimits, effects: list[object]) -> None:
         """No channels yet, of link number `link`; `principal` must be set before the first is opened."""
@@ -70,6 +71,8 @@ class Channels:
         self._limits = limits
         self._effects = effects
         self._channels: dict[int, _Channel] = {}
+        self._asked: set[int] = set()
+        """The numbers of requests that are not answered yet."""
         self._is_congested = False
         self._cost_ns = 0
 
@@ -264,6 +267,9 @@ class Channels:
         said: Any = native.decode_message(frame)
         if frame.channel or not said.request:
             raise PeerFault("bad-frame", "a REQUEST must use channel 0 and a number from 1")
+        if said.request in self._asked:
+            raise PeerFault("bad-frame", f"request {said.request} is not answered yet: use another number")
+        self._asked.add(said.request)
         arguments = said.arguments
         if said.verb in PAGED_VERBS:
             limit = arguments.get("limit")
@@ -375,6 +381,8 @@ class Channels:
 
     def _answer(self, said: x.AnswerAdmin) -> None:
         channel = said.session & CHANNEL_MAX
+        if channel == 0:
+            self._asked.discard(said.request)
         if channel == 0 or channel in self._channels:
             reply = native.encode_message(channel, m.Reply(said.request, said.result))
             self._cost_ns += REPLY_OCTET_NS * len(reply)
@@ -384,6 +392,8 @@ class Channels:
         channel = said.session & CHANNEL_MAX
         if channel and channel not in self._channels:
             return
+        if channel == 0:
+            self._asked.discard(said.request)
         is_final = said.is_final and channel > 0
         self._send(
             native.encode_message(channel, m.Refusal(said.code, said.message, said.details, said.request, is_final))
