@@ -63,6 +63,15 @@ def test_what_one_address_causes_is_limited_and_counted_in_the_next_record(tmp_p
     assert kinds == ["peer-refused"] * (PEER_RECORDS_MAX + 1) + ["node-stopped"]
 
 
+def test_who_may_nothing_does_not_push_out_older_records_by_what_is_refused(tmp_path: Path) -> None:
+    audit = AuditLog(AuditSection(file=str(tmp_path / "audit.jsonl"), size_max=64 << 10, files_max=1), "node")
+    audit.take("administered", {"peer": "192.0.2.2:1", "verb": "stream.delete"})
+    for _ in range(10 * PEER_RECORDS_MAX):
+        audit.take("administration-refused", {"peer": "192.0.2.1:1", "verb": "stream.delete", "code": "forbidden"})
+        assert audit.writer.wait_written(10)
+    assert records(tmp_path / "audit.jsonl")[0]["kind"] == "administered"
+
+
 def test_records_that_were_lost_are_said_once_the_file_can_be_written_again(tmp_path: Path) -> None:
     obstacle = tmp_path / "audit"
     obstacle.touch()

@@ -88,6 +88,34 @@ def test_one_peer_is_held_back_by_its_address_whatever_its_port_and_hides_no_oth
     assert throttle.ended() == []
 
 
+def test_one_peer_is_held_back_also_where_it_has_very_many_addresses_of_ipv6() -> None:
+    throttle = Throttle(lambda: 100.0)
+
+    def passes(peer: str) -> bool:
+        try:
+            throttle(None, "warning", {"event": "peer-broke-protocol", "peer": peer})
+        except structlog.DropEvent:
+            return False
+        return True
+
+    assert sum(passes(f"[2001:db8::{number:x}]:4242") for number in range(1000)) == PEER_LINES_MAX
+    assert passes("[2001:db8:0:1::1]:4242")
+
+
+def test_what_a_peer_says_moves_no_cursor_of_a_terminal_and_begins_no_line() -> None:
+    target = io.StringIO()
+    writer = set_up_logs("info", "console", target)
+    said = "stream.\x1b[2J\x9b2J\r\nveredus"
+    Logger().info("administration-refused", verb=said, arguments={said: said}, error=ValueError(said))
+    try:
+        raise ValueError(said)
+    except ValueError as error:
+        Logger().error("callback-failed", exc_info=error)
+    assert writer.wait_written()
+    assert not {"\x1b", "\x9b", "\r"} & set(target.getvalue())
+    assert "stream.\\x1b[2J\\x9b2J\\r\\nveredus" in target.getvalue()
+
+
 def test_what_cannot_be_written_or_even_made_is_counted_and_raises_nothing() -> None:
     class Unspeakable:
         def __str__(self) -> str:

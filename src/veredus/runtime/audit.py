@@ -82,7 +82,13 @@ KINDS = (
     Kind("request-refused", ("forbidden",), "refusals", "The rules do not allow the request of a principal.", True),
     Kind("taken-over", ("taken-over",), "take_overs", "A source, cursor or sink has a new owner.", True),
     Kind("administered", ("administered",), "", "An administrative request of a principal has changed something."),
-    Kind("administration-refused", ("administration-refused",), "", "An administrative request was refused; the code."),
+    Kind(
+        "administration-refused",
+        ("administration-refused",),
+        "",
+        "An administrative request was refused; the code.",
+        True,
+    ),
     Kind(
         "principal-revoked",
         ("principal-revoked",),

@@ -21,6 +21,8 @@ import msgspec
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
+from veredus.node.admission import origin_of
+
 from .lines import LineWriter
 
 LINES_PER_SECOND_MAX = 20
@@ -137,9 +139,9 @@ def _interval_of(key: _Key) -> float:
 
 
 def peer_address(peer: str) -> str:
-    """The address in `address:port`; what is not of that form is an address of its own."""
+    """What counts as one address in `address:port`; what is not of that form is an address of its own."""
     address, colon, port = peer.rpartition(":")
-    return address if colon and port.isdigit() else peer
+    return origin_of(address.strip("[]")) if colon and port.isdigit() else peer
 
 
 def set_up_logs(level: str = "info", form: str = "auto", stream: TextIO | None = None) -> LineWriter:
@@ -168,6 +170,7 @@ def set_up_logs(level: str = "info", form: str = "auto", stream: TextIO | None =
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="%H:%M:%S" if is_console else "iso", utc=not is_console),
         structlog.processors.format_exc_info,
+        *([_printable] if is_console else []),
         _arranged,
         renderer,
     ]
@@ -299,6 +302,15 @@ def _arranged(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventD
     for name, value in fields.items():
         ordered[name] = bytes(value[:64]).hex() if isinstance(value, bytes | bytearray | memoryview) else value
     return ordered
+
+
+def _printable(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
+    """What a peer has said must not steer a terminal. Lines stay lines where the text is ours: in a traceback."""
+    for name, value in fields.items():
+        if isinstance(value, str):
+            kept = "\n" if name == "exception" else ""
+            fields[name] = "".join(c if c.isprintable() or c in kept else repr(c)[1:-1] for c in value)
+    return fields
 
 
 def _json(fields: EventDict, **_: object) -> str:
