@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import veredus
+from tests.attack.by_hand import Peer
 from tests.attack.figures import Figures
 from tests.attack.neighbour import Felt, neighbour, resident_size, resident_size_peak
 from tests.interop import native_by_hand as hand
@@ -21,6 +22,7 @@ from tests.processes import beside
 from tests.system.serving import ServedNode
 from veredus import Subscription
 from veredus.client.blocking import Node
+from veredus.protocols.zeps import messages as m
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +55,28 @@ def test_lists_that_are_asked_for_and_never_read_leave_the_neighbour_its_turn(
     figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
     figures.record(attack, "growth of the node", growth, "MiB", "at most 64 MiB")
     assert growth < 64
+
+
+def test_pages_of_a_very_long_list_leave_the_neighbour_its_turn(
+    served: ServedNode, figures: Figures, is_full: bool
+) -> None:
+    count, a_request = 100_000 if is_full else 20_000, 10_000
+    served.start().close()
+    with Peer(served.port) as peer, neighbour(served.address) as felt:
+        peer.ask("stream.create", name="long")
+        for first in range(0, count, a_request):
+            sources = [[f"source-{number}", 1, b""] for number in range(first, first + a_request)]
+            assert isinstance(peer.ask("source.raise", stream="long", sources=sources), m.Reply)
+        felt.trips_ms.clear()
+        with beside(wait_for, felt, 100) as waiting:
+            pages = 0
+            while waiting.is_alive():
+                peer.ask("source.list", stream="long")
+                pages += 1
+    attack = f"pages of a list of {count} sources, without a pause"
+    figures.record(attack, "neighbour p50", felt.p50_ms, "ms")
+    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+    assert pages
 
 
 def test_filters_of_very_many_terms_leave_the_neighbour_its_turn(

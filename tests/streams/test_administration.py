@@ -8,8 +8,8 @@ import pytest
 
 from tests.streams.rig import Rig
 from veredus.kernel.errors import Refused
-from veredus.streams import administration
 from veredus.streams import exchange as x
+from veredus.streams import listing
 from veredus.streams.places import Places
 
 
@@ -80,7 +80,7 @@ def test_a_list_whose_rows_nobody_may_see_is_still_given_to_its_end() -> None:
 
 
 def test_where_a_page_ends_gives_away_no_name_that_may_not_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(administration, "LOOKED_AT_MAX", 2)
+    monkeypatch.setattr(listing, "LOOKED_AT_MAX", 2)
     rig = Rig(may=lambda principal, verb, resource: not resource.name.startswith("secret") or verb != "describe")
     for name in ("a", "secret-1", "secret-2", "secret-3", "z"):
         rig.do(x.AdminRequested(1, 1, "local", "stream.create", {"name": name, "config": {}}))

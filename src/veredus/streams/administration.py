@@ -5,8 +5,7 @@ The verbs, their arguments and their answers are listed in docs/reference/wire/n
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Annotated, TypeAlias
 
@@ -21,6 +20,7 @@ from .creating import Creating
 from .exchange import AdminRequested, AnswerAdmin
 from .facts import StreamConfig, StreamConfigured, StreamDeleted, StreamTrimmed
 from .leases import Leases
+from .listing import page_of
 from .orders import Orders
 from .places import Place
 from .publishing import Publishing
@@ -34,15 +34,12 @@ from .weave import next_of
 from .wishes import Wishes
 
 SHOWN_MAX = 1000
-PAGE_COUNT = 200
-"""Rows that a peer is given of a list at a time."""
 ARGUMENTS_MAX = 16
 """Arguments of one request: several times as many as any has, and no more than a record of it shows."""
-LOOKED_AT_MAX = 4000
-"""Rows that are looked at for a page, most of which the principal may not see."""
 PAGED_VERBS = frozenset({
     "stream.list", "stream.names", "source.list", "subscription.list", "subscription.left", "sink.list", "stage.list",
 })  # fmt: skip
+_DIGITS_MAX = 20
 _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=U63_MAX)]
 
 Verb = Callable[["Administration", AdminRequested, Now], None]
@@ -92,12 +89,12 @@ class Administration:
     def _answer_rows(
         self,
         event: AdminRequested,
-        places: Iterable[Place],
+        places_behind: Callable[[Place], Iterable[Place]],
         resources_of: Callable[[Place], Iterable[Resource]],
         row_of: Callable[[Place], object],
     ) -> None:
-        """Answer with a row for each of these places, those that the principal may not see left out: whoever may not
-        describe all of the place's resources.
+        """Answer with a row for each place of a list, those that the principal may not see left out: whoever may not
+        describe all of the place's resources. `places_behind(after)` are those behind the place `after`, in order.
 
         Where a `limit` is given, it is a page in order: {rows, next}, at most so many rows behind the place `after`,
         and the `after` of the next page, None where there is none. A page ends sooner where many are left out.
@@ -107,15 +104,11 @@ class Administration:
             return all(self._may_describe(event, resource) for resource in resources_of(place))
 
         if "limit" not in event.arguments:
-            self._answer(event, [row_of(place) for place in places if may_see(place)])
+            self._answer(event, [row_of(place) for place in places_behind(()) if may_see(place)])
             return
-        ordered, after = sorted(places), event.arguments.get("after")
-        limit = max(1, _number(event, "limit"))
-        start = bisect_right(ordered, self._tables.places.read(event.verb, after)) if after else 0
-        looked_at = ordered[start : start + LOOKED_AT_MAX]
-        seen = list(islice(filter(may_see, looked_at), limit))
-        last = seen[-1] if len(seen) == limit else looked_at[-1] if looked_at else ()
-        is_more = bool(looked_at) and last != ordered[-1]
+        limit, after = max(1, _number(event, "limit")), event.arguments.get("after")
+        behind = self._tables.places.read(event.verb, after) if after else ()
+        seen, last, is_more = page_of(places_behind(behind), may_see, limit)
         rows = [row_of(place) for place in seen]
         following = self._tables.places.shown(last, bool(seen) and last == seen[-1]) if is_more else None
         self._answer(event, {"rows": rows, "next": following})
@@ -139,11 +132,11 @@ class Administration:
     def list_streams(self, event: AdminRequested, now: Now) -> None:
         """`stream.list` {}: the descriptions of all streams that the principal may describe, by name."""
         streams = self._tables.streams
-        self._answer_rows(event, zip(streams), _its_stream, lambda place: self.described(streams[place[0]]))
+        self._answer_rows(event, streams.places_behind, _its_stream, lambda place: self.described(streams[place[0]]))
 
     def name_streams(self, event: AdminRequested, now: Now) -> None:
         """`stream.names` {}: the names of all streams that the principal may describe."""
-        self._answer_rows(event, zip(self._tables.streams), _its_stream, lambda place: place[0])
+        self._answer_rows(event, self._tables.streams.places_behind, _its_stream, lambda place: place[0])
 
     def show_stream(self, event: AdminRequested, now: Now) -> None:
         """`stream.show` {name}: its description, with the first of its sources and of its subscriptions."""
@@ -232,10 +225,15 @@ class Administration:
         name = _text(event, "stream")
         self._check(event, DESCRIBE, on_stream(name))
         stream = self._tables.existing(name)
-        sources = {f"{s.source_id:019}": s for s in stream.sources.values() if s.granted[0]}
+
+        def places_behind(after: Place) -> Iterator[Place]:
+            for source_id in range(_number_of(after) + 1, stream.next_source_id):
+                source = stream.source_at(source_id)
+                if source is not None and source.granted[0]:
+                    yield (f"{source_id:019}",)
 
         def row(place: Place) -> object:
-            source = sources[place[0]]
+            source = stream.sources[stream.source_names[int(place[0])]]
             return {
                 "source_id": source.source_id,
                 "name": source.name,
@@ -245,7 +243,7 @@ class Administration:
                 "token": source.token if source.token_number == source.last_durable else b"",
             }
 
-        self._answer_rows(event, zip(sources), lambda _: (on_stream(name),), row)
+        self._answer_rows(event, places_behind, lambda _: (on_stream(name),), row)
 
     def raise_sources(self, event: AdminRequested, now: Now) -> None:
         """`source.raise` {stream, sources}: each of (name, number, token) has published so far elsewhere; {head}."""
@@ -274,17 +272,21 @@ class Administration:
         """`subscription.list` {stream?, name?}: where each durable subscription stands, or each of that name."""
         wanted, named = event.arguments.get("stream"), event.arguments.get("name")
         streams = self._tables.streams
-        names: Iterable[str] = streams
+        one = ""
         if wanted is not None:
-            name = _text(event, "stream")
-            self._check(event, DESCRIBE, on_stream(name))
-            names = (self._tables.existing(name).name,)
-        places = [(name, *key) for name in names for key in streams[name].subscriptions if named in (None, key[1])]
+            one = _text(event, "stream")
+            self._check(event, DESCRIBE, on_stream(one))
+            self._tables.existing(one)
+
+        def places_behind(after: Place) -> Iterator[Place]:
+            for name in (one,) if one else streams.names_from(after[0] if after else ""):
+                known = streams[name].subscriptions
+                yield from sorted(place for key in known if named in (None, key[1]) and (place := (name, *key)) > after)
 
         def row(place: Place) -> object:
             return self._subscription(streams[place[0]], streams[place[0]].subscriptions[place[1], place[2]])
 
-        self._answer_rows(event, places, _its_stream, row)
+        self._answer_rows(event, places_behind, _its_stream, row)
 
     def show_subscription(self, event: AdminRequested, now: Now) -> None:
         """`subscription.show` {stream, subscriber, name}: where it stands, its flow, its credit, and what it waits
@@ -329,15 +331,18 @@ class Administration:
         stream, name = _text(event, "stream"), _text(event, "name")
         self._check(event, DESCRIBE, on_stream(stream))
         left = self._tables.existing(stream).left
-        places = [(stream, who) for who, named in left if named == name]
-        self._answer_rows(event, places, _its_stream, lambda place: (place[1], *left[place[1], name]))
+
+        def places_behind(after: Place) -> list[Place]:
+            return sorted(place for who, named in left if named == name and (place := (stream, who)) > after)
+
+        self._answer_rows(event, places_behind, _its_stream, lambda place: (place[1], *left[place[1], name]))
 
     # ── sinks ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def list_sinks(self, event: AdminRequested, now: Now) -> None:
         """`sink.list` {}: each sink's run and last commit."""
         runs = self._tables.runs
-        self._answer_rows(event, zip(runs), _its_sink, lambda place: self._sink(event, runs[place[0]]))
+        self._answer_rows(event, runs.places_behind, _its_sink, lambda place: self._sink(event, runs[place[0]]))
 
     def _sink(self, event: AdminRequested, run: Run) -> dict[str, object]:
         streams = [row for row in run.commit_streams if self._may_describe(event, on_stream(row[0]))]
@@ -363,8 +368,11 @@ class Administration:
             stage = stages[int(place[0])]
             return on_sink(stage.sink), on_stream(streams[stage.stream_id].name)
 
-        places = ((f"{number:019}",) for number in stages)
-        self._answer_rows(event, places, resources_of, lambda place: self._leases.shown(stages[int(place[0])]))
+        def places_behind(after: Place) -> Iterator[Place]:
+            behind = _number_of(after)
+            return ((f"{number:019}",) for number in sorted(number for number in stages if number > behind))
+
+        self._answer_rows(event, places_behind, resources_of, lambda place: self._leases.shown(stages[int(place[0])]))
 
     def drop_stages(self, event: AdminRequested, now: Now) -> None:
         """`stage.drop` {sink}: the open stages of a sink are gone, whoever writes them."""
@@ -452,6 +460,12 @@ def _config(stream: str, given: object) -> StreamConfig:
     except msgspec.ValidationError as error:
         fault = field_fault(error)
     raise Refused("bad-config", f"the configuration of stream {stream!r} is not valid: {fault}")
+
+
+def _number_of(place: Place) -> int:
+    """The number that a place has in a list by numbers; 0 for a place in front of all."""
+    text = place[0] if place else ""
+    return int(text) if text.isdecimal() and len(text) < _DIGITS_MAX else 0
 
 
 def _its_stream(place: Place) -> tuple[Resource, ...]:

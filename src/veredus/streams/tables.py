@@ -13,6 +13,7 @@ import msgspec
 from veredus.kernel.errors import Refused
 
 from .facts import Contents, StreamConfig
+from .listing import InOrder
 from .places import Places
 from .rights import Rights
 from .stream import Stream
@@ -140,9 +141,9 @@ class Tables:
         self.places = Places(ids)
         self.rights = rights
         self.budget = TailBudget(limits.tail_size_max)
-        self.streams: dict[str, Stream] = {}
+        self.streams: InOrder[Stream] = InOrder()
         self.streams_by_id: dict[int, Stream] = {}
-        self.runs: dict[str, Run] = {}
+        self.runs: InOrder[Run] = InOrder()
         self.stages: dict[int, Stage] = {}
         self.created_by: dict[str, int] = {}
         self.next_stream_id = 1

@@ -27,7 +27,8 @@ from veredus.kernel.octets import Octets
 from veredus.kernel.symbol import Symbol
 from veredus.protocols.links import session_of
 from veredus.streams import exchange as x
-from veredus.streams.administration import PAGE_COUNT, PAGED_VERBS
+from veredus.streams.administration import PAGED_VERBS
+from veredus.streams.listing import PAGE_COUNT
 
 from . import messages as m
 from . import native

@@ -1,0 +1,77 @@
+"""Lists in pages: what a page costs depends on how long it is, and not on how much there is to list.
+
+A table that is listed by name keeps its names in order: a page begins where the one before it ended, and nothing is
+gathered or sorted but what it looks at.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
+
+from .places import Place
+
+PAGE_COUNT = 200
+"""Rows that a peer is given of a list at a time."""
+LOOKED_AT_MAX = 4000
+"""Rows that are looked at for a page, most of which the principal may not see."""
+
+Entry = TypeVar("Entry")
+
+
+class InOrder(dict[str, Entry]):
+    """A table by name that knows its names in order."""
+
+    def __init__(self) -> None:
+        """Nothing has a name yet."""
+        super().__init__()
+        self._names: list[str] = []
+
+    def __setitem__(self, name: str, entry: Entry) -> None:
+        if name not in self:
+            insort(self._names, name)
+        super().__setitem__(name, entry)
+
+    def __delitem__(self, name: str) -> None:
+        super().__delitem__(name)
+        del self._names[bisect_left(self._names, name)]
+
+    def setdefault(self, name: str, entry: Entry) -> Entry:
+        """The entry of this name, which is this one where there was none."""
+        if name not in self:
+            self[name] = entry
+        return self[name]
+
+    def names_from(self, name: str) -> Iterator[str]:
+        """The names in order, from this one on; "" for all. The table must not change meanwhile."""
+        names = self._names
+        return (names[at] for at in range(bisect_left(names, name), len(names)))
+
+    def places_behind(self, after: Place) -> Iterator[Place]:
+        """The names as places of a list, those behind `after`."""
+        return ((name,) for name in self.names_from(after[0] if after else "") if (name,) > after)
+
+
+class Page(NamedTuple):
+    """A part of a list."""
+
+    seen: list[Place]
+    """What the principal may see of it."""
+    last: Place
+    """The last that was looked at; () where there was none."""
+    is_more: bool
+    """Whether something comes behind it."""
+
+
+def page_of(places: Iterable[Place], may_see: Callable[[Place], bool], limit: int) -> Page:
+    """The first of these places, at most `limit` of them that may be seen."""
+    seen: list[Place] = []
+    last: Place = ()
+    for looked_at, place in enumerate(places):
+        if looked_at == LOOKED_AT_MAX or len(seen) == limit:
+            return Page(seen, last, is_more=True)
+        last = place
+        if may_see(place):
+            seen.append(place)
+    return Page(seen, last, is_more=False)

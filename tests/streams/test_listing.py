@@ -1,0 +1,100 @@
+"""A page of a list costs what is on it: the rest of the list is neither gathered nor sorted for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.streams.rig import Rig
+from veredus.streams import exchange as x
+from veredus.streams.listing import InOrder, page_of
+from veredus.streams.stream import Stream
+
+COUNT = 2_000
+
+
+def pages(rig: Rig, verb: str, **arguments: object) -> list[list[Any]]:
+    """All pages of a list."""
+    found: list[list[Any]] = []
+    after: object = None
+    while True:
+        (answer,) = rig.do(x.AdminRequested(1, 1, "local", verb, {**arguments, "after": after}))
+        found.append(answer.result["rows"])
+        after = answer.result["next"]
+        if after is None:
+            return found
+
+
+def raised(rig: Rig) -> list[str]:
+    """A stream with many sources; their names by id."""
+    rig.do(x.AdminRequested(1, 1, "local", "stream.create", {"name": "s"}))
+    names = [f"source-{number * 7 % COUNT}" for number in range(COUNT)]
+    rig.do(x.AdminRequested(1, 2, "local", "source.raise", {"stream": "s", "sources": [(n, 1, b"") for n in names]}))
+    return names
+
+
+def test_names_come_in_order_whatever_comes_and_goes() -> None:
+    table: InOrder[int] = InOrder()
+    for name in ("b", "d", "a", "b", "c"):
+        table[name] = 1
+    del table["d"]
+    assert table.setdefault("a", 2) == 1
+    assert table.setdefault("e", 2) == 2
+    assert list(table.names_from("")) == ["a", "b", "c", "e"]
+    assert list(table.names_from("bb")) == ["c", "e"]
+    assert list(table.places_behind(("b",))) == [("c",), ("e",)]
+
+
+def test_a_page_looks_at_no_more_than_it_shows_and_one_more() -> None:
+    places = iter([(str(number),) for number in range(10)])
+    assert page_of(places, lambda place: place != ("1",), 2) == ([("0",), ("2",)], ("2",), True)
+    assert next(places) == ("4",)
+
+
+def test_every_source_is_listed_once_by_its_id() -> None:
+    rig = Rig()
+    names = raised(rig)
+    rows = [row for page in pages(rig, "source.list", stream="s", limit=150) for row in page]
+    assert [row["name"] for row in rows] == names
+
+
+def test_a_page_of_sources_looks_at_its_own_sources_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    raised(rig)
+    looked_at = []
+    source_at = Stream.source_at
+    monkeypatch.setattr(
+        Stream, "source_at", lambda stream, number: looked_at.append(number) or source_at(stream, number)
+    )
+    (answer,) = rig.do(x.AdminRequested(1, 1, "local", "source.list", {"stream": "s", "limit": 5, "after": ["900"]}))
+    assert [row["source_id"] for row in answer.result["rows"]] == [901, 902, 903, 904, 905]
+    assert len(looked_at) <= 6
+
+
+@pytest.mark.parametrize("after", [["x"], ["9" * 5000], ["²"], ["-1"], ["0", "x"]])
+def test_a_list_by_numbers_that_is_to_go_on_behind_none_begins_at_its_beginning(after: list[str]) -> None:
+    rig = Rig()
+    raised(rig)
+    (answer,) = rig.do(x.AdminRequested(1, 1, "local", "source.list", {"stream": "s", "limit": 1, "after": after}))
+    assert [row["source_id"] for row in answer.result["rows"]] == [1]
+
+
+def test_a_page_of_subscriptions_looks_at_no_stream_in_front_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    for number in range(50):
+        rig.do(x.AdminRequested(1, 1, "local", "stream.create", {"name": f"s{number:02}"}))
+        rig.do(
+            x.SubscribeRequested(
+                number << 16 | 1, "local", f"s{number:02}", "me", "main", None, x.Start(), 0, x.SettleMode.IN_ORDER,
+                b"i" * 16, 0, 0,
+            )
+        )  # fmt: skip
+    found = pages(rig, "subscription.list", limit=7)
+    assert [row["stream"] for page in found for row in page] == [f"s{number:02}" for number in range(50)]
+    assert [len(page) for page in found] == [7] * 7 + [1]
+    seen = []
+    names_from = InOrder.names_from
+    monkeypatch.setattr(InOrder, "names_from", lambda table, name: seen.append(name) or names_from(table, name))
+    rig.do(x.AdminRequested(1, 1, "local", "subscription.list", {"limit": 7, "after": ["s41", "me", "main"]}))
+    assert seen == ["s41"]
