@@ -22,6 +22,7 @@ class Peer:
         self._socket.sendall(frames.encode_attach("", native.VERSION))
         self._parser = FrameParser(16 << 20)
         self._heard: list[Any] = []
+        self._unheard: list[int] = []
         assert self._socket.recv(len(frames.ATTACH_OK), socket.MSG_WAITALL) == frames.ATTACH_OK
         welcome = self.say(0, m.Hello(token=token))
         assert isinstance(welcome, m.Welcome), welcome
@@ -49,6 +50,14 @@ class Peer:
                 native.decode_message(frame) for frame in self._parser.feed(data) if frame.kind != Kind.PING
             ]
         return self._heard.pop(0)
+
+    def hear_kind(self) -> int:
+        """The kind of the next frame of the node's, whatever it says."""
+        while not self._unheard:
+            data = self._socket.recv(1 << 16)
+            assert data, "the node hung up"
+            self._unheard += [frame.kind for frame in self._parser.feed(data)]
+        return self._unheard.pop(0)
 
     def say(self, channel: int, message: m.Message) -> Any:
         """Say something; what is said back first."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.streams.rig import Rig
 from veredus.streams import exchange as x
-from veredus.streams.listing import InOrder, page_of
+from veredus.streams.listing import InOrder, first_of, page_of
 from veredus.streams.stream import Stream
 
 COUNT = 2_000
@@ -48,7 +48,7 @@ def test_names_come_in_order_whatever_comes_and_goes() -> None:
 
 def test_a_page_looks_at_no_more_than_it_shows_and_one_more() -> None:
     places = iter([(str(number),) for number in range(10)])
-    assert page_of(places, lambda place: place != ("1",), 2) == ([("0",), ("2",)], ("2",), True)
+    assert page_of(places, lambda place: place != ("1",), 2, lambda _: 0) == ([("0",), ("2",)], ("2",), True)
     assert next(places) == ("4",)
 
 
@@ -98,3 +98,23 @@ def test_a_page_of_subscriptions_looks_at_no_stream_in_front_of_it(monkeypatch: 
     monkeypatch.setattr(InOrder, "names_from", lambda table, name: seen.append(name) or names_from(table, name))
     rig.do(x.AdminRequested(1, 1, "local", "subscription.list", {"limit": 7, "after": ["s41", "me", "main"]}))
     assert seen == ["s41"]
+
+
+def test_rows_with_very_many_parts_share_no_page_and_each_is_given() -> None:
+    weights = {("a",): 4000, ("b",): 97, ("c",): 9000, ("d",): 1, ("hidden",): 5000, ("z",): 1}
+    pages, after = [], 0
+    while True:
+        places = list(weights)[after:]
+        page = page_of(places, lambda place: place != ("hidden",), 200, weights.__getitem__)
+        pages.append([name for (name,) in page.seen])
+        after = list(weights).index(page.last) + 1
+        if not page.is_more:
+            break
+    assert pages == [["a"], ["b"], ["c"], ["d", "z"]]
+
+
+def test_of_rows_that_are_given_without_pages_so_many_are_given_as_one_answer_may_have() -> None:
+    assert first_of(range(10), 3, lambda _: 0) == [0, 1, 2]
+    assert first_of([9000, 1], 3, lambda weight: weight) == [9000]
+    assert first_of([4000, 96, 1], 3, lambda weight: weight) == [4000, 96]
+    assert first_of([], 3, lambda weight: weight) == []

@@ -20,17 +20,17 @@ from .creating import Creating
 from .exchange import AdminRequested, AnswerAdmin
 from .facts import StreamConfig, StreamConfigured, StreamDeleted, StreamTrimmed
 from .leases import Leases
-from .listing import page_of
+from .listing import first_of, page_of
 from .orders import Orders
 from .places import Place
 from .publishing import Publishing
 from .rights import ALTER, CREATE, DELETE, DESCRIBE, PUBLISH, RAISE, SUBSCRIBE, TRIM, Resource, on_sink, on_stream
 from .runs import Runs
+from .showing import part_count_of, shown_subscription
 from .stream import Stream
 from .subscribing import Subscribing
 from .subscription import Subscription
 from .tables import Run, Tables
-from .weave import next_of
 from .wishes import Wishes
 
 SHOWN_MAX = 1000
@@ -43,6 +43,10 @@ _DIGITS_MAX = 20
 _Number: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=U63_MAX)]
 
 Verb = Callable[["Administration", AdminRequested, Now], None]
+
+
+def _light(_: Place) -> int:
+    return 0
 
 
 class Administration:
@@ -92,12 +96,14 @@ class Administration:
         places_behind: Callable[[Place], Iterable[Place]],
         resources_of: Callable[[Place], Iterable[Resource]],
         row_of: Callable[[Place], object],
+        weigh: Callable[[Place], int] = _light,
     ) -> None:
         """Answer with a row for each place of a list, those that the principal may not see left out: whoever may not
         describe all of the place's resources. `places_behind(after)` are those behind the place `after`, in order.
 
         Where a `limit` is given, it is a page in order: {rows, next}, at most so many rows behind the place `after`,
-        and the `after` of the next page, None where there is none. A page ends sooner where many are left out.
+        and the `after` of the next page, None where there is none. A page ends sooner where many are left out, or
+        where its rows have very many parts: `weigh` counts them.
         """
 
         def may_see(place: Place) -> bool:
@@ -108,7 +114,7 @@ class Administration:
             return
         limit, after = max(1, _number(event, "limit")), event.arguments.get("after")
         behind = self._tables.places.read(event.verb, after) if after else ()
-        seen, last, is_more = page_of(places_behind(behind), may_see, limit)
+        seen, last, is_more = page_of(places_behind(behind), may_see, limit, weigh)
         rows = [row_of(place) for place in seen]
         following = self._tables.places.shown(last, bool(seen) and last == seen[-1]) if is_more else None
         self._answer(event, {"rows": rows, "next": following})
@@ -154,7 +160,7 @@ class Administration:
             for s in islice(stream.sources.values(), SHOWN_MAX)
         ]
         described["subscription_list"] = [
-            self._subscription(stream, s) for s in islice(stream.subscriptions.values(), SHOWN_MAX)
+            self._shown(stream, s) for s in first_of(stream.subscriptions.values(), SHOWN_MAX, part_count_of)
         ]
         self._answer(event, described)
 
@@ -284,16 +290,19 @@ class Administration:
                 yield from sorted(place for key in known if named in (None, key[1]) and (place := (name, *key)) > after)
 
         def row(place: Place) -> object:
-            return self._subscription(streams[place[0]], streams[place[0]].subscriptions[place[1], place[2]])
+            return self._shown(streams[place[0]], streams[place[0]].subscriptions[place[1], place[2]])
 
-        self._answer_rows(event, places_behind, _its_stream, row)
+        def weigh(place: Place) -> int:
+            return part_count_of(streams[place[0]].subscriptions[place[1], place[2]])
+
+        self._answer_rows(event, places_behind, _its_stream, row, weigh)
 
     def show_subscription(self, event: AdminRequested, now: Now) -> None:
         """`subscription.show` {stream, subscriber, name}: where it stands, its flow, its credit, and what it waits
         for.
         """
         stream, subscription = self._subscribed(event, DESCRIBE)
-        self._answer(event, self._subscription(stream, subscription))
+        self._answer(event, self._shown(stream, subscription))
 
     def advance_subscription(self, event: AdminRequested, now: Now) -> None:
         """`subscription.advance` {stream, subscriber, name, floor}: what was read by other means is settled."""
@@ -342,7 +351,11 @@ class Administration:
     def list_sinks(self, event: AdminRequested, now: Now) -> None:
         """`sink.list` {}: each sink's run and last commit."""
         runs = self._tables.runs
-        self._answer_rows(event, runs.places_behind, _its_sink, lambda place: self._sink(event, runs[place[0]]))
+
+        def weigh(place: Place) -> int:
+            return len(runs[place[0]].commit_streams)
+
+        self._answer_rows(event, runs.places_behind, _its_sink, lambda place: self._sink(event, runs[place[0]]), weigh)
 
     def _sink(self, event: AdminRequested, run: Run) -> dict[str, object]:
         streams = [row for row in run.commit_streams if self._may_describe(event, on_stream(row[0]))]
@@ -380,39 +393,8 @@ class Administration:
         self._tables.rights.check(event.session, event.principal, DELETE, on_sink(sink))
         self._leases.drop_stages(event, sink, now)
 
-    def _subscription(self, stream: Stream, subscription: Subscription) -> dict[str, object]:
-        flow = self._subscribing.flows.get(subscription.session)
-        ledger = subscription.ledger
-        shown: dict[str, object] = {
-            "stream": stream.name,
-            "subscriber": subscription.subscriber,
-            "name": subscription.name,
-            "owner": subscription.owner,
-            "epoch": subscription.epoch,
-            "mode": "in-order" if ledger.is_ordered else "individual",
-            "filter": msgspec.to_builtins(subscription.filter),
-            "floor": subscription.floor,
-            "pushed_to": subscription.pushed_to,
-            "unsettled": sum(last - first + 1 for first, last in ledger.unsettled),
-            "lag": stream.head_durable - subscription.floor,
-            "is_attached": flow is not None,
-            "opened_us": subscription.opened_us,
-            "start": subscription.start,
-            "settled": subscription.settled_ranges(),
-            "origins": subscription.origins,
-            "unwanted": subscription.unwanted,
-            "next": next_of(stream.weave, subscription.floor, subscription.settled_ranges(), stream.head_durable),
-            "renewed_us": subscription.renewed_us,
-            "wish": subscription.wish,
-        }
-        if flow is not None:
-            shown |= {
-                "position": flow.position,
-                "flow": "live" if flow.is_live else "historical",
-                "credit": flow.credit,
-                "waits_for": flow.waits_for,
-            }
-        return shown
+    def _shown(self, stream: Stream, subscription: Subscription) -> dict[str, object]:
+        return shown_subscription(stream, subscription, self._subscribing.flows.get(subscription.session))
 
     def _check(self, event: AdminRequested, verb: str, resource: Resource) -> None:
         self._tables.rights.check(event.session, event.principal, verb, resource)

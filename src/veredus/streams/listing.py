@@ -17,6 +17,9 @@ PAGE_COUNT = 200
 LOOKED_AT_MAX = 4000
 """Rows that are looked at for a page, most of which the principal may not see."""
 
+PARTS_MAX = 4096
+"""Parts, as ranges of sequences, that the rows of an answer have together; one row alone may have more."""
+
 Entry = TypeVar("Entry")
 
 
@@ -64,14 +67,34 @@ class Page(NamedTuple):
     """Whether something comes behind it."""
 
 
-def page_of(places: Iterable[Place], may_see: Callable[[Place], bool], limit: int) -> Page:
-    """The first of these places, at most `limit` of them that may be seen."""
+def page_of(
+    places: Iterable[Place], may_see: Callable[[Place], bool], limit: int, weigh: Callable[[Place], int]
+) -> Page:
+    """The first of these places, at most `limit` of them that may be seen, which together have no more parts than
+    `PARTS_MAX`, or are one alone; `weigh` says how many one has.
+    """
     seen: list[Place] = []
+    part_count = 0
     last: Place = ()
     for looked_at, place in enumerate(places):
         if looked_at == LOOKED_AT_MAX or len(seen) == limit:
             return Page(seen, last, is_more=True)
-        last = place
         if may_see(place):
+            part_count += weigh(place)
+            if seen and part_count > PARTS_MAX:
+                return Page(seen, last, is_more=True)
             seen.append(place)
+        last = place
     return Page(seen, last, is_more=False)
+
+
+def first_of(entries: Iterable[Entry], count_max: int, weigh: Callable[[Entry], int]) -> list[Entry]:
+    """The first of these, which together have no more parts than `PARTS_MAX`, or are one alone."""
+    found: list[Entry] = []
+    part_count = 0
+    for entry in entries:
+        part_count += weigh(entry)
+        if found and (len(found) == count_max or part_count > PARTS_MAX):
+            break
+        found.append(entry)
+    return found

@@ -1,0 +1,52 @@
+"""A durable subscription as plain data, as whoever looks at it is shown it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from .flow import Flow
+from .stream import Stream
+from .subscription import Subscription
+from .weave import next_of
+
+
+def shown_subscription(stream: Stream, subscription: Subscription, flow: Flow | None) -> dict[str, object]:
+    """Where it stands; `flow` is that of its subscriber, None while nobody is attached."""
+    ledger = subscription.ledger
+    settled = subscription.settled_ranges()
+    shown: dict[str, object] = {
+        "stream": stream.name,
+        "subscriber": subscription.subscriber,
+        "name": subscription.name,
+        "owner": subscription.owner,
+        "epoch": subscription.epoch,
+        "mode": "in-order" if ledger.is_ordered else "individual",
+        "filter": msgspec.to_builtins(subscription.filter),
+        "floor": subscription.floor,
+        "pushed_to": subscription.pushed_to,
+        "unsettled": sum(last - first + 1 for first, last in ledger.unsettled),
+        "lag": stream.head_durable - subscription.floor,
+        "is_attached": flow is not None,
+        "opened_us": subscription.opened_us,
+        "start": subscription.start,
+        "settled": settled,
+        "origins": subscription.origins,
+        "unwanted": subscription.unwanted,
+        "next": next_of(stream.weave, subscription.floor, settled, stream.head_durable),
+        "renewed_us": subscription.renewed_us,
+        "wish": subscription.wish,
+    }
+    if flow is not None:
+        shown |= {
+            "position": flow.position,
+            "flow": "live" if flow.is_live else "historical",
+            "credit": flow.credit,
+            "waits_for": flow.waits_for,
+        }
+    return shown
+
+
+def part_count_of(subscription: Subscription) -> int:
+    """The ranges and runs that it is shown with, roughly."""
+    origins = sum(len(origin.runs) for origin in subscription.origins)
+    return subscription.ledger.unsettled_count + len(subscription.excluded) + len(subscription.unwanted) + origins
