@@ -149,6 +149,28 @@ def test_however_often_the_figures_are_asked_for_they_are_read_once_a_second() -
     assert read_count == 2
 
 
+def test_figures_that_take_long_to_read_are_read_less_often() -> None:
+    read_count = now_ns = 0
+
+    def read() -> list[Reading]:
+        nonlocal read_count, now_ns
+        read_count += 1
+        now_ns += RENDERED_NS // 5
+        return []
+
+    async def story(server: TelemetryServer, _: Health) -> None:
+        nonlocal now_ns
+        await get(server.port, "/metrics")
+        now_ns = 4 * RENDERED_NS - 1
+        await get(server.port, "/metrics")
+        assert read_count == 1
+        now_ns = 4 * RENDERED_NS
+        await get(server.port, "/metrics")
+        assert read_count == 2
+
+    with_server(story, read, lambda: now_ns)
+
+
 def test_held_connections_keep_no_health_check_out() -> None:
     async def story(server: TelemetryServer, _: Health) -> None:
         held = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(CONNECTIONS_MAX)]

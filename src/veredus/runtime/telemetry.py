@@ -6,8 +6,9 @@
 
 Only what a scraper needs is spoken: one GET or HEAD for each connection, within a bounded size and time. Connections
 are counted apart from those of the other listeners, and for one more than there may be the oldest silent one goes:
-whoever holds connections cannot keep a health check out. The figures are read at most once in `RENDERED_NS`: whoever
-asks often cannot keep the loop busy.
+whoever holds connections cannot keep a health check out. The figures are read at most once in `RENDERED_NS`, and less
+often where that takes long: whoever asks often cannot keep the loop busy. All who ask meanwhile get the same octets,
+which are in memory once: whoever reads nothing holds no text of his own.
 Source: RFC 9112; the Prometheus text format 0.0.4.
 """
 
@@ -17,7 +18,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
-from typing import cast
+from typing import NamedTuple, cast
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -35,12 +36,21 @@ HEAD_SIZE_MAX = 8192
 REQUEST_TIMEOUT_NS = 5_000_000_000
 RENDERED_NS = 1_000_000_000
 """How long a text of the figures answers: to read and write them costs the loop milliseconds."""
+_RENDERED_SHARE = 20
+"""So many times as long as it took to make a text, it answers at least."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PLAIN_TYPE = "text/plain; charset=utf-8"
 
 Readings = Callable[[], Iterable[Reading]]
 Health = Callable[[], str]
 """Why not: the reason, or "" when all is well."""
+
+
+class Response(NamedTuple):
+    """What one request is told; `body` may be the same object for many."""
+
+    head: bytes
+    body: bytes
 
 
 class FiguresCollector(Collector):
@@ -88,8 +98,8 @@ class TelemetryServer:
         ProcessCollector(registry=self._registry)
         self._health = {"/livez": why_not_alive, "/readyz": why_not_ready}
         self._clock_ns = clock_ns
-        self._rendered = ""
-        self._rendered_ns = 0
+        self._rendered = b""
+        self._rendered_until_ns = 0
         self._arrivals: Arrivals | None = None
         self._listener: Listener | None = None
 
@@ -118,29 +128,31 @@ class TelemetryServer:
             self._arrivals.close()
             self._listener = self._arrivals = None
 
-    def answer(self, head: bytes) -> bytes:
-        """The whole response to a request's head."""
+    def answer(self, head: bytes) -> Response:
+        """The response to a request's head."""
         method, _, rest = head.partition(b" ")
         target = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
         if method not in (b"GET", b"HEAD"):
-            return _response(HTTPStatus.METHOD_NOT_ALLOWED, "GET and HEAD only\n", extra="Allow: GET, HEAD\r\n")
+            return _response(HTTPStatus.METHOD_NOT_ALLOWED, b"GET and HEAD only\n", extra="Allow: GET, HEAD\r\n")
         status, text, kind = self._content(target)
         return _response(status, text, kind, has_body=method == b"GET")
 
-    def _content(self, target: str) -> tuple[HTTPStatus, str, str]:
+    def _content(self, target: str) -> tuple[HTTPStatus, bytes, str]:
         if target == "/metrics":
             return HTTPStatus.OK, self._figures(), METRICS_TYPE
         why_not = self._health.get(target)
         if why_not is None:
-            return HTTPStatus.NOT_FOUND, "the paths are /metrics, /livez and /readyz\n", PLAIN_TYPE
+            return HTTPStatus.NOT_FOUND, b"the paths are /metrics, /livez and /readyz\n", PLAIN_TYPE
         reason = why_not()
-        return (HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK), f"{reason or 'ok'}\n", PLAIN_TYPE
+        return (HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK), f"{reason or 'ok'}\n".encode(), PLAIN_TYPE
 
-    def _figures(self) -> str:
-        """The figures as text, from at most `RENDERED_NS` ago."""
-        now_ns = self._clock_ns()
-        if not self._rendered or now_ns - self._rendered_ns >= RENDERED_NS:
-            self._rendered, self._rendered_ns = generate_latest(self._registry).decode(), now_ns
+    def _figures(self) -> bytes:
+        """The figures as text, from at most `RENDERED_NS` ago, or `_RENDERED_SHARE` times as long as it took."""
+        began_ns = self._clock_ns()
+        if not self._rendered or began_ns >= self._rendered_until_ns:
+            self._rendered = generate_latest(self._registry)
+            took_ns = self._clock_ns() - began_ns
+            self._rendered_until_ns = began_ns + max(RENDERED_NS, _RENDERED_SHARE * took_ns)
         return self._rendered
 
 
@@ -167,30 +179,30 @@ class _Request(asyncio.Protocol):
         if b"\r\n\r\n" in self._head:
             self._respond(self._answered())
         elif len(self._head) > HEAD_SIZE_MAX:
-            self._respond(_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request is too long\n"))
+            self._respond(_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, b"the request is too long\n"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._place.leave()
 
-    def _answered(self) -> bytes:
+    def _answered(self) -> Response:
         try:
             return self._server.answer(self._head)
         except Exception as error:  # noqa: BLE001 - a figure that cannot be read must not end the loop
             Logger().error("metrics-failed", exc_info=error)
-            return _response(HTTPStatus.INTERNAL_SERVER_ERROR, "the metrics cannot be read: see the log\n")
+            return _response(HTTPStatus.INTERNAL_SERVER_ERROR, b"the metrics cannot be read: see the log\n")
 
-    def _respond(self, response: bytes) -> None:
+    def _respond(self, response: Response) -> None:
         if self._transport is not None:
-            self._transport.write(response)
+            self._transport.write(response.head)
+            self._transport.write(response.body)
             self._transport.close()
 
 
 def _response(
-    status: HTTPStatus, text: str, kind: str = PLAIN_TYPE, *, has_body: bool = True, extra: str = ""
-) -> bytes:
-    body = text.encode()
+    status: HTTPStatus, body: bytes, kind: str = PLAIN_TYPE, *, has_body: bool = True, extra: str = ""
+) -> Response:
     head = (
         f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
         f"Cache-Control: no-store\r\n{extra}Connection: close\r\n\r\n"
     )
-    return head.encode("ascii") + (body if has_body else b"")
+    return Response(head.encode("ascii"), body if has_body else b"")

@@ -195,7 +195,7 @@ def test_proxies_are_met_and_told_all_topics_at_once_and_each_period() -> None:
     scene.pass_time(5 * SECOND - 1)
     assert periodics(scene) == []
     scene.pass_time(1)
-    both = Periodic(SERVER, ("b", "a"))
+    both = Periodic(SERVER, ("a", "b"))
     assert periodics(scene) == [("p1:1", both), ("p2:1", both)]
     scene.restart()
     scene.pass_time(0)
