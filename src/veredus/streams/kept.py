@@ -1,7 +1,6 @@
 """How much the durable subscriptions of each principal keep: how many there are, and the size of their filters.
 
-They stay when nobody is there, and are read again at each start. Counting them all is work, so what was counted stands
-for as long as there is room for what came since.
+They stay when nobody is there, and are read again at each start.
 Source: the design, section 3 ("Every listener has bounds").
 """
 
@@ -9,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 from veredus.matching import Filter
 
+from .room import Amounts, Room
 from .subscription import Subscription
 from .tables import Tables
 
@@ -24,15 +25,15 @@ def size_of_filter(wanted: Filter) -> int:
 class Kept:
     """Owns what is left to each owner, at least; "" is all that prove nothing."""
 
-    __slots__ = ("_left", "_opening", "_tables")
+    __slots__ = ("_opening", "_room", "_tables")
 
     def __init__(self, tables: Tables, opening: dict[tuple[int, str, str], Subscription]) -> None:
         """`opening` has the subscriptions that are in no table yet."""
         self._tables = tables
         self._opening = opening
-        self._left: dict[str, tuple[int, int]] = {}
+        self._room = Room(self._left_of)
 
-    def take(self, owner: str, count: int, size: int) -> None:
+    def take(self, owner: str, count: int, size: int, now: Now) -> None:
         """Let the owner have `count` more subscriptions, with filters of `size` bytes more.
 
         Raises `Refused("too-many-subscriptions")`, or `Refused("filters-too-large")`, where that is more than it may
@@ -40,9 +41,7 @@ class Kept:
         """
         if not count and not size:
             return
-        left_count, left_size = self._left.get(owner, (-1, -1))
-        if left_count < count or left_size < size:
-            left_count, left_size = self._counted(owner)
+        left_count, left_size = self._room.take(owner, (count, size), self._tables.removed_count, now.monotonic_ns)
         limits = self._tables.limits
         if count and count > left_count:
             most = limits.subscriptions_per_principal_max
@@ -58,9 +57,12 @@ class Kept:
                 "some, write shorter filters, or raise limits.filters_size_per_principal_max"
             )
             raise Refused("filters-too-large", message, size_max=most)
-        self._left[owner] = left_count - count, left_size - size
 
-    def _counted(self, owner: str) -> tuple[int, int]:
+    def note_removed(self) -> None:
+        """One has gone: there may be room again."""
+        self._tables.removed_count += 1
+
+    def _left_of(self, owner: str) -> Amounts:
         owned = [subscription for subscription in self._all() if subscription.owner == owner]
         limits = self._tables.limits
         return (

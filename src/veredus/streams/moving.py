@@ -82,6 +82,8 @@ class Moving:
             known.is_removed = True
             self._cursors.forget(known)
         apply_move(stream, move, self._tables.limits.unsettled_max)
+        if move.is_removed:
+            self._subscribing.kept.note_removed()
 
 
 def apply_move(stream: Stream, move: CursorMoved, unsettled_max: int) -> None:

@@ -43,7 +43,7 @@ class Refiltering:
             self._orders.refuse(event.session, "not-subscribed", "subscribe before changing the filter")
             return
         try:
-            wanted = self._checked(flow, event)
+            wanted = self._checked(flow, event, now)
             if flow.subscription is not None:
                 store = partial(self._store, flow, flow.subscription, wanted, event.position)
                 self._subscribing.in_turn(flow.subscription, store, now)
@@ -57,12 +57,12 @@ class Refiltering:
         self._orders.say(ConfirmFilter(event.session, sequence))
         self._subscribing.feeding.pump(flow, now)
 
-    def _checked(self, flow: Flow, event: FilterChangeRequested) -> Wanted:
+    def _checked(self, flow: Flow, event: FilterChangeRequested, now: Now) -> Wanted:
         wanted = wanted_by(event.filter)
         self._subscribing.feeding.check_terms(flow.payer, wanted)
         if flow.subscription is not None and wanted.filter != flow.subscription.filter:
             # The one before may have to be kept as well.
-            self._subscribing.kept.take(flow.subscription.owner, 0, size_of_filter(wanted.filter))
+            self._subscribing.kept.take(flow.subscription.owner, 0, size_of_filter(wanted.filter), now)
         return wanted
 
     def _store(self, flow: Flow, subscription: Subscription, wanted: Wanted, position: int, now: Now) -> None:

@@ -36,17 +36,22 @@ from .exchange import (
 from .facts import RunOpened, SinkRemoved, StagesDropped
 from .orders import Orders, Unheard
 from .rights import next_owner, on_sink
+from .room import Amounts, Room
 from .tables import Run, Tables
 
 
 class Runs:
     """Changes the table of runs; knows which session has opened which."""
 
-    __slots__ = ("_granted", "_left", "_orders", "_tables", "_there", "leases", "sessions")
+    __slots__ = (
+        "_granted", "_left", "_orders", "_room", "_room_for_stages", "_tables", "_there", "leases", "sessions",
+    )  # fmt: skip
 
     def __init__(self, tables: Tables, orders: Orders) -> None:
         self._tables = tables
         self._orders = orders
+        self._room = Room(self._sinks_left)
+        self._room_for_stages = Room(self._stages_left)
         self.sessions: dict[int, RunOpened] = {}
         """Whose run each session has opened or joined, or is about to."""
         self._granted: set[int] = set()
@@ -78,6 +83,8 @@ class Runs:
         before = run.owner
         if not is_joined:
             run.begin(run.epoch + 1, event.incarnation, next_owner(event.principal, before))
+            if run.is_durable:
+                self._change_owner(before, run.owner)
             self._orders.note_owner(event, "sink", run.sink, "", run.epoch, before)
             self.drop_open_stages(run)
         fact = RunOpened(run.sink, run.epoch, run.incarnation, run.owner, run.is_ephemeral)
@@ -100,8 +107,8 @@ class Runs:
         if len(runs) >= limits.sinks_max and not self._make_room(None, now):
             message = f"this node has {len(runs)} sinks, its limit: remove some, or raise limits.sinks_max"
             raise Refused("too-many-sinks", message, sinks_max=limits.sinks_max)
-        most = limits.sinks_per_principal_max
-        if len(runs) < most or sum(run.owner == owner for run in runs.values()) < most:
+        most, tables = limits.sinks_per_principal_max, self._tables
+        if self._room.take(owner, (1, 0), tables.removed_count, now.monotonic_ns)[0] > 0:
             return
         if not self._make_room(owner, now):
             message = (
@@ -116,11 +123,27 @@ class Runs:
             message = f"{len(stages)} stages are open, and this is the limit: commit or drop some"
             raise Refused("too-many-stages", message, stages_max=limits.stages_max)
         most = limits.stages_per_principal_max
-        if len(stages) < most or sum(len(r.stages) for r in self._tables.runs.values() if r.owner == owner) < most:
+        if self._room_for_stages.take(owner, (1, 0), self._tables.removed_count, now.monotonic_ns)[0] > 0:
             return
         if not self._make_room(owner, now, stage_count_min=1):
             message = f"{_whose(owner)} has {most} open stages, its limit: commit or drop some"
             raise Refused("too-many-stages", message, stages_max=most)
+
+    def _sinks_left(self, owner: str) -> Amounts:
+        runs = self._tables.runs.values()
+        return self._tables.limits.sinks_per_principal_max - sum(run.owner == owner for run in runs), 0
+
+    def _stages_left(self, owner: str) -> Amounts:
+        runs = self._tables.runs.values()
+        count = sum(len(run.stages) for run in runs if run.owner == owner)
+        return self._tables.limits.stages_per_principal_max - count, 0
+
+    def _change_owner(self, before: str, after: str) -> None:
+        """A sink, with its stages, is another's now: the one has room, the other perhaps none."""
+        if before != after:
+            for owner in (before, after):
+                self._room.forget(owner)
+                self._room_for_stages.forget(owner)
 
     def _make_room(self, owner: str | None, now: Now, stage_count_min: int = 0) -> bool:
         """Forget the ephemeral sink, of this owner or of anybody (None), that was left first, and has so many stages;
@@ -204,6 +227,7 @@ class Runs:
             self._leave(session)
             self._orders.refuse(session, code, f"the node could not store the run ({reason}): try again later")
         if waiter.is_new and run.epoch == opened.epoch:
+            self._change_owner(run.owner, waiter.owner_before)
             run.incarnation, run.owner = b"", waiter.owner_before
             if not run.is_durable and self._tables.runs.get(run.sink) is run:
                 self.apply(SinkRemoved(run.sink))
@@ -298,6 +322,7 @@ class Runs:
                 # None is open here, unless the journal was damaged: what showed or dropped it may be lost.
                 self.drop_stages(run)
                 del self._tables.runs[fact.sink]
+                self._tables.removed_count += 1
             self._left.pop(fact.sink, None)
             self.leases.clear(fact.sink)
             for session in list(self._there.get(fact.sink, ())):

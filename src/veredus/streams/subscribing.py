@@ -125,7 +125,7 @@ class Subscribing:
         if not event.subscriber:
             self.feeding.pump(self._start_flow(event, stream, wanted, position, None), now)
             return
-        self._check_new(event, stream)
+        self._check_new(event, stream, now)
         stream.check_wish(key[1:], event.wish)
         fact = SubscriptionOpened(
             stream_id=stream.stream_id,
@@ -152,7 +152,7 @@ class Subscribing:
         subscription = self.opening[key] = Subscription(fact, self._tables.limits.unsettled_max)
         self.change(subscription, fact, _Opened(self, event, stream, wanted, subscription, fact), now)
 
-    def _check_new(self, event: SubscribeRequested, stream: Stream) -> None:
+    def _check_new(self, event: SubscribeRequested, stream: Stream, now: Now) -> None:
         if event.epoch:
             who = f"{event.subscriber}/{event.name}"
             message = f"stream {stream.name!r} has no subscription {who} with epoch {event.epoch}: use epoch 0"
@@ -162,7 +162,7 @@ class Subscribing:
             raise Refused(
                 "too-many-subscriptions", f"stream {stream.name!r} has {count} subscriptions, its limit: remove one"
             )
-        self.kept.take(next_owner(event.principal, ""), 1, size_of_filter(event.filter or EVERYTHING))
+        self.kept.take(next_owner(event.principal, ""), 1, size_of_filter(event.filter or EVERYTHING), now)
 
     def _take_over(
         self, event: SubscribeRequested, stream: Stream, wanted: Wanted, known: Subscription, now: Now
@@ -188,7 +188,7 @@ class Subscribing:
             wanted = wanted_by(known.filter)
         owner = next_owner(event.principal, known.owner)
         try:
-            self._check_filter(known, owner, wanted)
+            self._check_filter(known, owner, wanted, now)
         except Refused as refused:
             self.refuse(event.session, refused)
             return
@@ -197,11 +197,11 @@ class Subscribing:
         )  # fmt: skip
         self.change(known, fact, _Opened(self, event, stream, wanted, known, fact), now)
 
-    def _check_filter(self, known: Subscription, owner: str, wanted: Wanted) -> None:
+    def _check_filter(self, known: Subscription, owner: str, wanted: Wanted, now: Now) -> None:
         """Raise `Refused` where what the owner keeps would be too much with this filter."""
         is_another = owner != known.owner
         before = 0 if is_another else size_of_filter(known.filter)
-        self.kept.take(owner, int(is_another), max(0, size_of_filter(wanted.filter) - before))
+        self.kept.take(owner, int(is_another), max(0, size_of_filter(wanted.filter) - before), now)
 
     def _seek_again(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, now: Now) -> None:
         """It has waited for something that is over now."""

@@ -115,6 +115,7 @@ class Tables:
         "next_stage",
         "next_stream_id",
         "places",
+        "removed_count",
         "rights",
         "runs",
         "size_of",
@@ -148,6 +149,8 @@ class Tables:
         self.created_by: dict[str, int] = {}
         self.next_stream_id = 1
         self.next_stage = 1
+        self.removed_count = 0
+        """How often a stream, a subscription, a sink or a stage went: there may be room again."""
 
     def add_stream(self, stream: Stream) -> None:
         """Know a stream from now on."""
@@ -158,6 +161,7 @@ class Tables:
 
     def remove_stream(self, stream_id: int) -> None:
         """Forget a stream and the stages that were meant for it."""
+        self.removed_count += 1
         stream = self.streams_by_id.pop(stream_id)
         del self.streams[stream.name]
         self.created_by[stream.creator] -= 1
@@ -172,6 +176,7 @@ class Tables:
 
     def take_stage(self, number: int) -> Stage | None:
         """Forget an open stage; None where there is none of this number."""
+        self.removed_count += 1
         stage = self.stages.pop(number, None)
         if stage is not None and stage.sink in self.runs:
             self.runs[stage.sink].stages.pop(number, None)

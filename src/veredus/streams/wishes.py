@@ -113,6 +113,7 @@ class Wishes:
         asked, subscription = removal.asked, removal.subscription
         subscription.is_removed = True
         del asked.stream.subscriptions[asked.key]
+        self._subscribing.kept.note_removed()
         asked.stream.note_left(*asked.key, removal.fact.removed_us, removal.fact.wish)
         self._cursors.forget(subscription)
         if self._subscribing.feeding.drop(subscription.session) is not None:
