@@ -138,3 +138,15 @@ def test_a_server_that_answers_others_is_asked_again_once_and_is_not_taken_for_s
     again = [effect for effect in effects if isinstance(effect, Ask)]
     assert b"s1, which has the topic prices, answers other requests, but not this one in time: try again" in answer.data
     assert ([ask.token for ask in again], scene.proxy.silent) == ([1], {})
+
+
+def test_topics_that_are_asked_for_while_their_server_is_silent_are_not_remembered() -> None:
+    scene = Scene()
+    scene.claim("s1", "claimed")
+    scene.ask(1, m.Get("alice", "first", "-1"))
+    scene.pass_time(SECOND)
+    assert scene.notes[-1] == "server-silent"
+    for number in range(1_000):
+        scene.ask(2, m.Get("alice", f"topic-{number}", "-1"))
+        scene.pass_time(MILLISECOND)
+    assert scene.proxy.topics.topic_count("s1") <= 2 + 1_000 * MILLISECOND // SETTINGS.answer_ns + 1

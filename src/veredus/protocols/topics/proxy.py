@@ -210,17 +210,14 @@ class Proxy:
         if isinstance(message, Periodic):
             self._learn(peer, message, event)
         elif isinstance(message, Put | PutMany) and len(message.body) > self.settings.body_size_max:
-            said = (
-                f"this proxy accepts bodies of at most {self.settings.body_size_max} bytes, this one has"
-                f" {len(message.body)}"
-            )
+            most = self.settings.body_size_max
+            said = f"this proxy accepts bodies of at most {most} bytes, this one has {len(message.body)}"
             self._say(peer, StatusWord.BAD_MESSAGE, said)
         elif isinstance(message, Subscribe | Unsubscribe | Get | GetMany | Put | PutMany):
             self._dispatch(peer, name, message.sender, message.topic, data, principal)
         else:
             takes = "SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY and PERIODIC"
-            said = f"a proxy accepts {takes}; {name} is for servers"
-            self._say(peer, StatusWord.BAD_MESSAGE, said)
+            self._say(peer, StatusWord.BAD_MESSAGE, f"a proxy accepts {takes}; {name} is for servers")
 
     def _learn(self, peer: int, message: Periodic, event: Asked) -> None:
         server, servers = message.sender, self.settings.servers
@@ -271,7 +268,7 @@ class Proxy:
             before.peers.append(peer)
             self.peer_count += 1
             return
-        server = self.topics.choose(topic)
+        server = known = self.topics.choose(topic)
         if server in self._silent:
             # It may have come to the server all the same, which claims the topic then.
             self.topics.withdraw(topic, server)
@@ -290,6 +287,8 @@ class Proxy:
         self._newest[key] = question
         self.peer_count += 1
         self._ask_or_say(question)
+        if known is None and key not in self._newest:
+            self.topics.withdraw(topic, server)  # Nobody was asked.
 
     def _assign(self, topic: str) -> str:
         missing = self._missing()
