@@ -229,3 +229,24 @@ def test_bodies_from_empty_to_the_largest_arrive(node: Embedded, stream: str) ->
             publisher.publish("k", b"x" * size)
     with node.subscribe(stream, until=len(sizes) + 1) as subscription:
         assert [len(publication.body) for publication in subscription] == sizes
+
+
+def publish_and_spoil(node: Embedded, stream: str, before: int, after: int) -> None:
+    """Publish so many, then what cannot be encoded, then more."""
+    with node.publisher(stream, source="a") as publisher:
+        publisher.publish_many(["k"] * before, [b"x" * 100] * before)
+        publisher.publish("k", b"bad", {"q": Decimal(1)})
+        for _ in range(after):
+            publisher.publish("k", b"x" * 100)
+
+
+@pytest.mark.parametrize(("before", "after"), [(20_000, 0), (20_000, 20_000), (100_000, 100_000)])
+def test_a_publication_that_cannot_be_encoded_ends_its_publisher_alone_behind_all_before_it(
+    stream: str, before: int, after: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with veredus.embedded() as node, node.publisher("other") as other:
+        with pytest.raises(veredus.Misuse, match=f"publication {before + 1} has an attribute 'q'"):
+            publish_and_spoil(node, stream, before, after)
+        assert node.streams.show(stream)["head"] == before
+        assert other.wait(other.publish("k", b"fine")).sequence == 1
+    assert not [record for record in caplog.records if record.name == "asyncio"]

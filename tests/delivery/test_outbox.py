@@ -348,6 +348,8 @@ def test_what_is_no_publication_is_named_and_what_lies_before_it_goes_on_its_way
     (told,) = pair.told
     assert isinstance(told, Spoil)
     assert told.number == 3
+    assert pair.outbox.demand(pair.now) is Demand.NOTHING
+    assert pair.outbox.deadline() is None
     with pytest.raises(Misuse, match="spoiled"):
         pair.publish([b"d"])
     pair.answer_all()

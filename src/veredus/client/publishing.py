@@ -264,13 +264,15 @@ class SourceChannel:
 
     def finish(self) -> str:
         """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
-        intake = self.intake
-        count, words = intake.number - self.taken_number, self._attaching.words
-        if not count or not words or intake.failure is not None:
+        intake, words = self.intake, self._attaching.words
+        is_spoiled = self._spoiled_number > 0 and self._outbox.phase is not Phase.STOPPED
+        last = self._spoiled_number - 1 if is_spoiled else intake.number
+        count = last - self.taken_number
+        if not count or not words or (intake.failure is not None and not is_spoiled):
             return ""
-        if intake.is_free:
-            intake.release(intake.number)
-        return f"{count} publications ({words}, the last number is {intake.number})"
+        if intake.is_free and not is_spoiled:
+            intake.release(last)
+        return f"{count} publications ({words}, the last number is {last})"
 
     def detach(self) -> None:
         """Hang on the connection no more."""
@@ -334,7 +336,7 @@ class SourceChannel:
                 self._spoiled_number = number
                 self.intake.failure = Misuse(code, f"publication {number} {message}", number=number)
                 self.intake.bar()
-                self._tell_waiters(lambda waited_for: waited_for >= number)
+                self._tell_spoiled()
                 self._tell_room()
 
     def _arm(self, now: Now) -> None:
@@ -360,6 +362,13 @@ class SourceChannel:
         waiters = self._waiters
         while waiters and waiters[0][0] <= taken:
             heappop(waiters)[2]()
+        if self._spoiled_number:
+            self._tell_spoiled()
+
+    def _tell_spoiled(self) -> None:
+        """Who waits for what cannot be encoded, or for more, hears so when all before it is in the stream."""
+        if self._outbox.is_empty:
+            self._tell_waiters(lambda waited_for: waited_for >= self._spoiled_number)
 
     def _tell_waiters(self, is_told: Callable[[int], bool]) -> None:
         waiters, self._waiters = self._waiters, []
@@ -371,7 +380,8 @@ class SourceChannel:
 
     def add_waiter(self, number: int, tell: Waiter) -> None:
         """Call `tell` once `number` was taken or cannot be any more; in the loop."""
-        if number <= self.taken_number or self._outbox.phase is Phase.STOPPED or 0 < self._spoiled_number <= number:
+        is_spoiled = 0 < self._spoiled_number <= number and self._outbox.is_empty
+        if number <= self.taken_number or self._outbox.phase is Phase.STOPPED or is_spoiled:
             tell()
         else:
             heappush(self._waiters, (number, next(self._ties), tell))

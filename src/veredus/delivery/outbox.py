@@ -164,9 +164,15 @@ class Outbox:
         """Whether nothing is in doubt."""
         return not self._batches
 
+    @property
+    def _takes_more(self) -> bool:
+        """Whether the next publications could be cut and offered."""
+        has_room = self.size < self._settings.window_size
+        return self.phase is Phase.ATTACHED and has_room and not self._is_spoiled
+
     def demand(self, now: Now) -> Demand:
         """What to give next, if there is anything."""
-        if self.phase is not Phase.ATTACHED or self.size >= self._settings.window_size:
+        if not self._takes_more:
             return Demand.NOTHING
         if len(self._batches) < self._settings.eager_count:
             return Demand.ANY
@@ -175,7 +181,7 @@ class Outbox:
     def deadline(self) -> int | None:
         if self.phase is Phase.RESTING:
             return self._rest_until_ns
-        if self.phase is not Phase.ATTACHED or self.size >= self._settings.window_size:
+        if not self._takes_more:
             return None
         linger_end_ns = self._cut_ns + self._settings.linger_ns
         is_lingering = len(self._batches) >= self._settings.eager_count and self._now.monotonic_ns < linger_end_ns
