@@ -183,6 +183,17 @@ def test_an_interrupted_reader_says_from_where_to_go_on(run_veredus: Veredus, tm
         assert b"continue with: veredus sub trades --from 3" in reading.stderr.read()
 
 
+def test_a_reader_ends_when_its_own_reader_has_gone_though_nothing_more_comes(
+    run_veredus: Veredus, node: Embedded, tmp_path: Path
+) -> None:
+    run_veredus("pub", "trades", "--file", written(tmp_path, "one", "two"))
+    with started("sub", "trades", "--subscriber", "risk") as reading:
+        assert reading.stdout.readline() + reading.stdout.readline() == b"one\ntwo\n"
+        reading.stdout.close()
+        assert (reading.wait(20), reading.stderr.read()) == (Exit.OK, b"")
+    assert node.subscriptions.show("trades", "risk")["floor"] == 2
+
+
 def test_an_interrupted_subscriber_has_settled_what_it_printed(
     run_veredus: Veredus, node: Embedded, tmp_path: Path
 ) -> None:

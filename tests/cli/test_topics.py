@@ -116,6 +116,22 @@ def test_several_messages_are_told_apart_as_was_asked(run_as: Run, tmp_path: Pat
     assert run_as("alice", "get", "t", "--loop", "--wait", "50ms") == Ran(Exit.OK, "five", "bob-6\n")
 
 
+def test_a_loop_ends_when_its_reader_has_gone_though_no_message_comes(
+    run_as: Run, config: Path, tmp_path: Path
+) -> None:
+    run_as("alice", "subscribe", "t")
+    file = tmp_path / "one"
+    file.write_bytes(b"one")
+    run_as("bob", "put", "t", file)
+    arguments = [*COMMAND, "--config", str(config), "--id", "alice", "get", "t", "--loop", "--format", "lines"]
+    with Child(arguments, stdout=-1, stderr=-1) as loop:
+        assert loop.stdout is not None
+        assert loop.stdout.readline() == b"one\n"
+        loop.stdout.close()
+        assert loop.wait(20) == Exit.OK
+    assert run_as("alice", "get", "t").code == Exit.ERROR
+
+
 def test_a_loop_is_ended_by_a_signal_and_what_it_wrote_is_not_written_again(
     around: Scene, run_as: Run, config: Path, tmp_path: Path
 ) -> None:

@@ -1,11 +1,16 @@
-"""Ctrl-C and SIGTERM end a command between two records, never within one.
+"""Ctrl-C and SIGTERM end a command between two records, never within one; so does a reader that has gone.
 
-Some senders signal a process and its group, so what comes right behind the first signal is the same one.
+Some senders signal a process and its group, so what comes right behind the first signal is the same one. A command that
+waits writes nothing, and would never learn that its pipe is closed: it looks, woken by a timer.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import select
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,14 +18,20 @@ from types import FrameType
 from typing import Any
 
 SAME_S = 0.5
+LOOK_S = 0.5
+"""A command that waits notices so late that nobody reads its output any more."""
 
 
 class Interrupts:
     """While it is entered, a signal raises `KeyboardInterrupt` inside `waiting()` only; a second one anywhere."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Nothing is changed before it is entered, in the main thread. `clock` gives seconds."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, watches_output: bool = False) -> None:
+        """Nothing is changed before it is entered, in the main thread. `clock` gives seconds.
+
+        With `watches_output`, a pipe at standard output that is closed raises `BrokenPipeError` inside `waiting()`.
+        """
         self._clock = clock
+        self._watches_output = watches_output
         self._asked_at: float | None = None
         self._is_waiting = False
         self._before: dict[int, Any] = {}
@@ -28,9 +39,14 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._take)
+        if self._watches_output:
+            self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._look)
+            signal.setitimer(signal.ITIMER_REAL, LOOK_S, LOOK_S)
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._watches_output:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -43,6 +59,10 @@ class Interrupts:
         elif now - self._asked_at >= SAME_S:
             raise KeyboardInterrupt
 
+    def _look(self, _number: int, _frame: FrameType | None) -> None:
+        if self._is_waiting and is_abandoned(sys.stdout.fileno()):
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Where the command may be interrupted: what is done in here is lost without harm."""
@@ -53,3 +73,10 @@ class Interrupts:
             yield
         finally:
             self._is_waiting = False
+
+
+def is_abandoned(output: int) -> bool:
+    """Whether this file descriptor is a pipe or a terminal that has no other end any more."""
+    poll = select.poll()
+    poll.register(output, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

@@ -111,7 +111,7 @@ def subscribe(
 
     With --subscriber, the command settles what it has written and flushed. The next run does not print it again.
     With --multicast, JSON lines have only a sequence, a key and a body.
-    Ctrl-C or a closed pipe ends the command. The command then says how to continue.
+    On Ctrl-C, the command says how to continue. It also ends when its output is a pipe that nobody reads any more.
     """
     from veredus.cli.records import separator_of
 
@@ -136,7 +136,7 @@ def subscribe(
         _end_with(gaps)
         return
     with (
-        Interrupts() as interrupts,
+        Interrupts(watches_output=True) as interrupts,
         target.connect() as node,
         _warnings_noted(),
         node.subscribe(
@@ -206,7 +206,7 @@ def _print_publications(
 
 def _print_messages(reception: Reception, stream: str, count: int | None, form: str, separator: bytes) -> None:
     """Write what comes by multicast, all that is there at a time."""
-    with Interrupts() as interrupts:
+    with Interrupts(watches_output=True) as interrupts:
         left, place = count, str(reception.position)
         while left != 0:
             try:

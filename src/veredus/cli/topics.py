@@ -238,7 +238,7 @@ def get(given: _Given, topic: str, wait: str, count: int, loop: bool, form: str)
     if loop and not wait_s:
         wait_s = inf
     got_count = 0
-    with Interrupts() as interrupts, given.client() as client:
+    with Interrupts(watches_output=True) as interrupts, given.client() as client:
         while loop or got_count < count:
             with interrupts.waiting():
                 messages = _next(client, topic, _AT_ONCE_MAX if loop else count - got_count, wait_s)
