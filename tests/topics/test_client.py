@@ -394,6 +394,27 @@ def test_bodies_are_bytes_of_any_kind_or_text_and_nothing_else(opened: Callable[
     assert around.server.bodies("t") == [b"1", b"3", "ä".encode()]
 
 
+def test_the_key_of_a_put_is_bytes_or_text_and_nothing_else_comes_into_the_directory(
+    opened: Callable[..., Client], around: Scene
+) -> None:
+    for key in ("größe", "größe".encode(), bytearray("größe".encode())):
+        with opened() as alice:
+            alice.put("t", "once", key=key)
+    with opened() as alice:
+        for wrong in (5, None, 10**30, ["k"]):
+            with pytest.raises(Misuse, match="key must be bytes or text, not"):
+                alice.put("t", b"wrong", key=wrong)  # type: ignore[arg-type]
+            with pytest.raises(Misuse, match="key must be bytes or text, not"):
+                alice.put_many("t", [b"wrong"], key=wrong)  # type: ignore[arg-type]
+        with pytest.raises(Misuse, match="key has 256 bytes, and the limit is 255"):
+            alice.put("t", b"wrong", key="k" * 256)
+        for call in (lambda: alice.put("t", "\ud800"), lambda: alice.put("t", b"", key="\ud800")):
+            with pytest.raises(Misuse, match="cannot be written as UTF-8"):
+                call()
+    with opened():
+        assert around.server.bodies("t") == [b"once"]
+
+
 def test_opening_returns_the_client_and_only_a_message_is_done(opened: Callable[..., Client], around: Scene) -> None:
     alice = opened()
     assert alice.open() is alice

@@ -75,13 +75,13 @@ class Client:
         """Forget the last message that was got; as `AsyncClient.forget_last`."""
         self._thread.run(self._operations.forget_last(topic))
 
-    def put(self, topic: str, body: Octets | str, *, key: bytes = b"") -> None:
+    def put(self, topic: str, body: Octets | str, *, key: Octets | str = b"") -> None:
         """Put a message; as `AsyncClient.put`."""
         with self._hands.setdefault(topic, Lock()):
             self._thread.run(self._operations.put(topic, octets_of(body), key=key))
             self._thread.run(self._operations.told(topic))
 
-    def put_many(self, topic: str, bodies: Sequence[Octets | str], *, key: bytes = b"") -> None:
+    def put_many(self, topic: str, bodies: Sequence[Octets | str], *, key: Octets | str = b"") -> None:
         """Put thousands of messages together, all of them or none; as `AsyncClient.put_many`."""
         if not bodies:
             return

@@ -61,7 +61,7 @@ class GroupClient:
         """
         await self._operations.forget_last(topic)
 
-    async def put(self, topic: str, body: Octets | str, *, key: bytes = b"") -> None:
+    async def put(self, topic: str, body: Octets | str, *, key: Octets | str = b"") -> None:
         """Put a message: every subscriber gets it once.
 
         Raises `Misuse("too-large")`, `Refused`, or `Unavailable`: then nobody knows whether it was put, and the next
@@ -73,7 +73,7 @@ class GroupClient:
             await self._operations.put(topic, octets_of(body), key=key)
             await self._operations.told(topic)
 
-    async def put_many(self, topic: str, bodies: Sequence[Octets | str], *, key: bytes = b"") -> None:
+    async def put_many(self, topic: str, bodies: Sequence[Octets | str], *, key: Octets | str = b"") -> None:
         """Put thousands of messages together, all or none; at most `body_size_max` with 4 bytes for each.
 
         Raises as `put` does; then the next put of the same messages is the same put, tried again.

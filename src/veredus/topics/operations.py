@@ -35,6 +35,7 @@ from time import monotonic, time_ns
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from veredus.kernel.errors import Misuse, Refused, Unavailable, VeredusError
+from veredus.kernel.names import KEY_SIZE_MAX
 from veredus.kernel.octets import Octets
 from veredus.protocols.topics.client_state import (
     ClientState,
@@ -184,16 +185,19 @@ class Operations:
         check_named("topic", topic)
         await self._run(self._unsubscribe(topic))
 
-    async def put(self, topic: str, body: bytes, is_many: bool = False, key: bytes = b"") -> None:
+    async def put(self, topic: str, body: bytes, is_many: bool = False, key: Octets | str = b"") -> None:
         """Put a message, or what `many.pack` made of many; `told` is to be called next.
 
-        Raises `Misuse("too-large")`, `Refused` or `Unavailable`.
+        Raises `Misuse` (`too-large`, `bad-argument`), `Refused` or `Unavailable`.
         """
         check_named("topic", topic)
         size_max = self._home.settings.body_size_max
         if len(body) > size_max:
             raise Misuse("too-large", f"the body has {len(body)} bytes, and the limit is {size_max}: put it in parts")
-        await self._run(self._put(topic, body, is_many, key))
+        name = octets_of(key, "key")
+        if len(name) > KEY_SIZE_MAX:
+            raise Misuse("too-large", f"the key has {len(name)} bytes, and the limit is {KEY_SIZE_MAX}")
+        await self._run(self._put(topic, body, is_many, name))
 
     async def take(self, topic: str, count_max: int = 0) -> list[Message]:
         """The next message, or up to `count_max`, if there are any; `given` is to be called next.
@@ -423,14 +427,18 @@ def packed_of(bodies: Sequence[Octets | str]) -> bytes:
     return pack([octets_of(body) for body in bodies])
 
 
-def octets_of(body: object) -> bytes:
-    """The bytes of a message: text as UTF-8. Raises `Misuse("bad-argument")` for what is neither."""
-    if isinstance(body, str):
-        return body.encode()
-    if not isinstance(body, bytes | bytearray | memoryview):
-        hint = ": encode it first, for example with json.dumps" if isinstance(body, dict | list | tuple) else ""
-        raise Misuse("bad-argument", f"a body must be bytes or text, not {body!r:.60}{hint}", argument="body")
-    return bytes(body)
+def octets_of(given: object, argument: str = "body") -> bytes:
+    """The bytes of a body or a key: text as UTF-8. Raises `Misuse("bad-argument")` for what is neither."""
+    if isinstance(given, str):
+        try:
+            return given.encode()
+        except UnicodeEncodeError as error:
+            said = f"a {argument} cannot be written as UTF-8: {error}"
+            raise Misuse("bad-argument", said, argument=argument) from None
+    if not isinstance(given, bytes | bytearray | memoryview):
+        hint = ": encode it first, for example with json.dumps" if isinstance(given, dict | list | tuple) else ""
+        raise Misuse("bad-argument", f"a {argument} must be bytes or text, not {given!r:.60}{hint}", argument=argument)
+    return bytes(given)
 
 
 def checked_count(count_max: int) -> int:

@@ -455,11 +455,10 @@ class Proxy:
         has = "may have" if question.is_beyond else "has"
         who = f"{question.server}, which {has} the topic {question.topic},"
         if question.server in self._silent:
-            since_ns, _ = self._silent[question.server]
-            said = f"{who} has not answered for {(self._now.wall_ns - since_ns) / 1e9:.1f} s: try again"
+            silent_ns = self._now.wall_ns - self._silent[question.server][0]
+            self._put_off(question, f"{who} has not answered for {silent_ns / 1e9:.1f} s: try again")
         else:
-            said = f"{who} answers other requests, but not this one in time: try again"
-        self._put_off(question, said)
+            self._put_off(question, f"{who} answers other requests, but not this one in time: try again")
 
     def _say_unheard(self, question: _Question) -> None:
         away, topic = ", ".join(self._unheard), question.topic
