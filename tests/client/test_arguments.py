@@ -33,6 +33,9 @@ CALLS: list[tuple[str, str, Call]] = [
     ("bad-start", r"use veredus\.beginning\(\), head\(\)", subscribe(start=object())),
     ("bad-start", "whole number", lambda _node, _stream: veredus.tail(-1)),
     ("bad-start", "a timedelta before now", lambda _node, _stream: veredus.since("yesterday")),  # type: ignore[arg-type]
+    ("bad-start", "is after now", lambda _node, _stream: veredus.since(timedelta(hours=-1))),
+    ("bad-start", "source must be text, not None", lambda _node, _stream: veredus.after(None)),  # type: ignore[arg-type]
+    ("bad-argument", "a key pattern must be text, not b'stock.'", subscribe(keys=b"stock.")),
     ("bad-start", "years 1 to 9999", lambda _node, _stream: veredus.since(timedelta.max)),
     ("bad-name", "must be text, not None", lambda node, _: node.subscribe(None)),
     ("bad-name", "position 1", lambda node, _: node.subscribe("a b")),

@@ -1,6 +1,7 @@
 """What people write first, and what they are told, or get."""
 
 import asyncio
+import pickle
 from typing import Any
 
 import pytest
@@ -106,3 +107,22 @@ def test_a_number_that_is_too_large_for_an_attribute_names_the_attribute(
     publisher = node.publisher(stream, source="a")
     with pytest.raises(veredus.Misuse, match="publication 1 has an attribute 'id' that does not fit 64 bits"):
         publisher.wait(publisher.publish("k", b"x", {"id": value}))
+
+
+def test_an_embedded_node_says_what_its_settings_and_its_directory_are() -> None:
+    with pytest.raises(veredus.Misuse, match=r"settings must be NodeSettings, not 'node.toml': name sect") as caught:
+        veredus.embedded(settings="node.toml")  # type: ignore[arg-type]
+    assert caught.value.code == "bad-argument"
+    with pytest.raises(veredus.Misuse, match="directory must be a path, not 5"):
+        veredus.embedded(5)  # type: ignore[arg-type]
+
+
+def test_what_belongs_to_a_process_says_so_when_it_is_pickled(node: Embedded, stream: str) -> None:
+    with node.publisher(stream) as publisher, node.subscribe(stream) as subscription:
+        publisher.publish("k", b"x")
+        publication = next(iter(subscription))
+        for local in (node, publisher, subscription):
+            with pytest.raises(TypeError, match=f"{type(local).__name__} belongs to this process .* connect there"):
+                pickle.dumps(local)
+        with pytest.raises(TypeError, match="send its key, body and attributes"):
+            pickle.dumps(publication)

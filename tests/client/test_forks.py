@@ -28,6 +28,7 @@ def in_child(node: Embedded, stream: str, publisher: veredus.Publisher, subscrip
             codes.append(error.code)
     publisher.close()
     subscription.close()
+    node.close()
     with veredus.connect(node.served.address) as anew, anew.publisher(stream, source="child") as mine:
         codes.append(str(mine.wait(mine.publish("k", b"anew")).number))
     return codes

@@ -90,14 +90,12 @@ def check_choice(argument: str, value: object, choices: Iterable[str | None], *,
     raise Misuse(code, message, argument=argument)
 
 
-def check_text(argument: str, value: object, size_max: int = NAME_SIZE_MAX) -> None:
+def check_text(argument: str, value: object, size_max: int = NAME_SIZE_MAX, *, code: str = "bad-argument") -> None:
     """Raise `Misuse` unless this is text of at most so many characters."""
     if not isinstance(value, str):
-        raise Misuse("bad-argument", f"{argument} must be text, not {shown(value)}", argument=argument)
+        raise Misuse(code, f"{argument} must be text, not {shown(value)}", argument=argument)
     if len(value) > size_max:
-        raise Misuse(
-            "bad-argument", f"{argument} may have at most {size_max} characters, not {len(value)}", argument=argument
-        )
+        raise Misuse(code, f"{argument} may have at most {size_max} characters, not {len(value)}", argument=argument)
 
 
 def check_octets(argument: str, value: object, size: int | None = None) -> None:
@@ -136,7 +134,7 @@ def filter_of(keys: str | Iterable[str] | None, where: str | None) -> Filter | N
     if where is not None and not isinstance(where, str):
         raise Misuse("bad-argument", f"where must be text, not {shown(where)}", argument="where")
     try:
-        patterns = (keys,) if isinstance(keys, str) else tuple(keys or ())
+        patterns = (keys,) if isinstance(keys, str | bytes) else tuple(keys or ())
     except TypeError:
         patterns = (keys,)  # type: ignore[assignment]
     for pattern in patterns:

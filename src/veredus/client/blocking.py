@@ -18,7 +18,7 @@ from .arguments import check_name, check_seconds, check_start, check_text, filte
 from .connection import REFUSED_S
 from .ends import Publisher, Subscription
 from .given import Policy
-from .loops import LoopThread, shared_loop
+from .loops import LoopThread, refuse_pickling, shared_loop
 from .node import TIMEOUT_S, AsyncNode, open_node
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, PublisherSettings
 from .publishing import StageAttaching
@@ -30,6 +30,8 @@ from .subscribing import WINDOW_SIZE, GapPolicy
 
 class Node:
     """A connection to a node, that finds it again by itself; `connect` makes one. Threads may share it."""
+
+    __reduce__ = refuse_pickling
 
     def __init__(self, thread: LoopThread, node: AsyncNode) -> None:
         """What `node` is in the loop of `thread`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Coroutine, Mapping
@@ -33,6 +34,8 @@ class EmbeddedNode:
 
     def __init__(self, directory: str | Path | None, settings: NodeSettings | None, options: dict[str, Any]) -> None:
         """A node that is running. `options` change sections of the settings: `journal={"sync": "none"}`."""
+        _check_given(directory, settings)
+        self._process = os.getpid()
         self._temporary = tempfile.mkdtemp(prefix="veredus-") if directory is None else None
         self._socket_directory = tempfile.mkdtemp(prefix="veredus-")
         self.directory = Path(directory if directory is not None else str(self._temporary))
@@ -85,7 +88,11 @@ class EmbeddedNode:
         return self._thread.run(work)
 
     def close(self) -> None:
-        """Stop the node, and forget its journal where it was a temporary one."""
+        """Stop the node, and forget its journal where it was a temporary one. In a child of a fork, nothing: there is
+        no node.
+        """
+        if os.getpid() != self._process:
+            return
         try:
             self.stop()
         finally:
@@ -101,6 +108,17 @@ class EmbeddedNode:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _check_given(directory: object, settings: object) -> None:
+    """Raise `Misuse("bad-argument")` for what is no directory, or no settings."""
+    if directory is not None and not isinstance(directory, str | os.PathLike):
+        raise Misuse("bad-argument", f"directory must be a path, not {shown(directory)}", argument="directory")
+    if settings is not None and not isinstance(settings, NodeSettings):
+        message = (
+            f'settings must be NodeSettings, not {shown(settings)}: name sections, as in journal={{"sync": "none"}}'
+        )
+        raise Misuse("bad-argument", message, argument="settings")
 
 
 def _checked(name: str, section: object) -> dict[str, Any]:

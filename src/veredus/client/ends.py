@@ -22,7 +22,7 @@ from .connection import Connection
 from .feed import Feed
 from .given import Attributes, EventTime
 from .intake import Intake
-from .loops import SIGNALS_S, LoopThread
+from .loops import SIGNALS_S, LoopThread, refuse_pickling
 from .publication import Batch, Publication, Run
 from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching
@@ -69,6 +69,8 @@ class Publisher(Intake):
     """
 
     __slots__ = ("_channel", "_is_closed", "_thread", "settings")
+
+    __reduce__ = refuse_pickling
 
     def __init__(
         self,
@@ -219,6 +221,8 @@ class Subscription:
 
     Iterate over publications, over `batches()`, or over both by turns: what is left of a batch comes first.
     """
+
+    __reduce__ = refuse_pickling
 
     def __init__(self, thread: LoopThread, connection: Connection, wanted: Wanted) -> None:
         """A subscription that is granted. Raises what the node refused it with."""

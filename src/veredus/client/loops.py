@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import wait
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from veredus.kernel.errors import Misuse
 
@@ -103,6 +103,12 @@ def new_loop() -> asyncio.AbstractEventLoop:
 def forked() -> Misuse:
     """What a child of a fork is told of everything that it inherited."""
     return Misuse("forked", "this was opened before the process forked: connect again in the child")
+
+
+def refuse_pickling(thing: object) -> NoReturn:
+    """Stands for `__reduce__` of what hangs on the threads and sockets of this process."""
+    name = type(thing).__name__
+    raise TypeError(f"{name} belongs to this process and cannot be sent to another one: connect there")
 
 
 _shared: LoopThread | None = None

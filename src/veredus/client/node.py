@@ -18,6 +18,7 @@ from .connection import FINISH_TIMEOUT_S, REFUSED_S, Connection, ConnectionSetti
 from .endings import watch_end
 from .forks import watch_forks
 from .given import Policy
+from .loops import refuse_pickling
 from .opening import Opening
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, AsyncPublisher, PublisherSettings
 from .sinks import AsyncSink
@@ -30,6 +31,8 @@ TOKEN_SIZE_MAX = 4096
 
 class AsyncNode:
     """A connection to a node, that finds it again by itself. To be used in the loop in which it was opened."""
+
+    __reduce__ = refuse_pickling
 
     def __init__(self, connection: Connection) -> None:
         """What `connection` leads to; `connect_async` makes one."""

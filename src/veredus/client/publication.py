@@ -7,7 +7,7 @@ from copy import copy
 from datetime import datetime
 from itertools import chain, repeat
 from operator import length_hint
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import msgspec
 import numpy as np
@@ -82,6 +82,9 @@ class Publication(msgspec.Struct, gc=False, eq=False, repr_omit_defaults=True):
     def reject(self, reason: str) -> None:
         """Give it up: it becomes a dead letter with this reason; as `Subscription.reject`."""
         self.batch.interest.reject(self, reason)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Publication belongs to its subscription: send its key, body and attributes instead")
 
     def __repr__(self) -> str:
         body = self.body if len(self.body) <= 64 else self.body[:61] + b"..."

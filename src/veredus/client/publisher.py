@@ -20,6 +20,7 @@ from .arguments import check_choice, check_name, check_seconds, check_whole
 from .connection import Connection
 from .given import POLICIES, Attributes, EventTime, Policy
 from .intake import Intake
+from .loops import refuse_pickling
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching, new_incarnation
 from .tables import tables_of
 
@@ -79,6 +80,8 @@ class AsyncPublisher(Intake):
     """
 
     __slots__ = ("_channel", "_is_closed", "_line", "_must_yield", "settings")
+
+    __reduce__ = refuse_pickling
 
     def __init__(
         self,

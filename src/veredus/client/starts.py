@@ -8,7 +8,7 @@ from veredus.delivery.publication import microseconds_of
 from veredus.kernel.errors import Misuse
 from veredus.streams.exchange import Start, StartKind
 
-from .arguments import check_unit
+from .arguments import check_text, check_unit
 
 
 def beginning() -> Start:
@@ -38,6 +38,8 @@ def since(when: datetime | timedelta | int) -> Start:
     also for a number that looks like seconds or milliseconds.
     """
     if isinstance(when, timedelta):
+        if when < timedelta():
+            raise Misuse("bad-start", f"{when} before now is after now: give since a timedelta that is not negative")
         try:
             when = datetime.now(UTC) - when
         except OverflowError:
@@ -55,6 +57,7 @@ def since(when: datetime | timedelta | int) -> Start:
 
 def after(source: str) -> Start:
     """After the last publication of `source` in the stream; from everything kept where it has none."""
+    check_text("source", source, code="bad-start")
     return Start(StartKind.AFTER_MINE, 0, source)
 
 

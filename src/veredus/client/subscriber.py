@@ -15,6 +15,7 @@ from veredus.streams.exchange import SettleMode, Start
 from .arguments import check_choice, check_name, check_seconds, check_start, check_whole, filter_of, shown
 from .connection import Connection
 from .feed import Feed
+from .loops import refuse_pickling
 from .publication import Batch, Publication
 from .publisher import teller_of
 from .subscribing import GapPolicy, Settleable, SubscriptionChannel, Wanted
@@ -78,6 +79,8 @@ class AsyncSubscription:
 
     Iterate over publications, over `batches()`, or over both by turns: what is left of a batch comes first.
     """
+
+    __reduce__ = refuse_pickling
 
     def __init__(self, connection: Connection, wanted: Wanted) -> None:
         """A subscription that is not granted yet; `AsyncNode.subscribe` makes one that is."""
