@@ -63,6 +63,7 @@ def test_several_key_patterns_stand_on_lines_of_their_own() -> None:
         ({"startingOffsets": "earliest"}, "did you mean 'startingSequence'?"),
         ({"maxRowsPerTrigger": "0"}, "not a whole number from 1"),
         ({"startingSequence": "-3"}, "not a whole number from 0"),
+        ({"startingSequence": "first"}, "not a whole number from 0, 'earliest' or 'latest'"),
         ({"startingSequence": "3", "startingTimestamp": "2024-05-01T00:00:00Z"}, "use one"),
         ({"startingTimestamp": "2024-05-01T00:00:00"}, "not a time with a time zone"),
         ({"failOnDataLoss": "perhaps"}, "neither true nor false"),

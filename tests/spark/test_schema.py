@@ -150,8 +150,8 @@ def test_a_large_batch_reaches_spark_on_the_memory_it_came_in() -> None:
     ("schema", "words"),
     [
         (struct(key=LongType()), "column key: can be read as binary, string"),
-        (struct(sequence=StringType()), "column sequence: can be read as int64"),
-        (struct(delay=IntegerType()), "column delay: the attribute can be read as bool, int64"),
+        (struct(sequence=StringType()), "column sequence: can be read as bigint"),
+        (struct(delay=IntegerType()), "column delay: the attribute can be read as boolean, bigint"),
         (struct(), "no column"),
         (StructType([StructField("delay", LongType(), nullable=False)]), "leave out NOT NULL"),
     ],
@@ -196,8 +196,11 @@ def test_a_null_where_a_publication_has_none_is_refused(name: str) -> None:
     ("schema", "words"),
     [
         (struct(key=BinaryType(), sequence=LongType()), "column sequence is assigned by the node"),
-        (struct(key=LongType()), "column key: can be binary, string, not int64: cast it"),
-        (struct(day=DateType()), "column day: an attribute can be"),
+        (struct(key=LongType()), "column key: can be binary, string, not bigint: cast it"),
+        (
+            struct(day=DateType()),
+            "an attribute can be boolean, bigint, double, string, binary, timestamp, not date: cast it",
+        ),
     ],
 )
 def test_a_column_that_cannot_be_published_is_refused_before_a_row_is_written(schema: StructType, words: str) -> None:
@@ -220,6 +223,14 @@ def test_names_are_known_whatever_their_case() -> None:
     }
     table = read(struct(KEY=BinaryType(), Sequence=LongType(), SIZE=LongType()), taken(2, size=pa.array([4, 5])))
     assert table.to_pydict() == {"KEY": [b"k", b"k"], "Sequence": [101, 102], "SIZE": [4, 5]}
+
+
+def test_types_are_named_as_a_schema_of_spark_names_them() -> None:
+    words = "can be read as boolean, bigint, double, string, binary, timestamp, not as int "
+    with pytest.raises(Refused, match=words):
+        projection_of(struct(quote=IntegerType()), is_mismatch_null=False)
+    with pytest.raises(Refused, match="has double, and the schema says bigint; read it"):
+        read(struct(quote=LongType()), taken(2, quote=pa.array([1.5, None])))
 
 
 @pytest.mark.parametrize("names", [("key", "KEY"), ("Body", "body"), ("Event_Time", "event_time"), ("Size", "size")])

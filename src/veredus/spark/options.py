@@ -313,6 +313,8 @@ def _start(options: _Options) -> StartAtSequence | StartAtHead | StartAtTime:
         return StartAtHead()
     if text == "earliest":
         return StartAtSequence(0)
+    if text and not text.replace("_", "").isdecimal():
+        raise _refused("startingSequence", f"is {text!r}, not a whole number from 0, 'earliest' or 'latest'")
     return StartAtSequence(options.number("startingSequence", 0, 0))
 
 

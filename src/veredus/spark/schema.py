@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from veredus.delivery.arrays import constant_octets, constant_time, numbers_array, plain_array, text_array
@@ -184,7 +184,7 @@ class Projection:
             pass
         if self.is_mismatch_null:
             return pa.nulls(len(plain), field.type)
-        raise _mismatched(field.name, str(plain.type), field.type, taken)
+        raise _mismatched(field.name, _ddl_of(plain.type), field.type, taken)
 
 
 def projection_of(schema: StructType, is_mismatch_null: bool, attributes: Collection[str] = ()) -> Projection:
@@ -200,9 +200,9 @@ def projection_of(schema: StructType, is_mismatch_null: bool, attributes: Collec
         name = known.get(field.name, "")
         allowed = _FIXED.get(name, _ATTRIBUTE_TYPES)
         if field.type not in allowed:
-            names = ", ".join(str(kind) for kind in allowed)
+            names, asked = ", ".join(map(_ddl_of, allowed)), _ddl_of(field.type)
             what = "" if name else "the attribute "
-            raise Refused("bad-schema", f"column {field.name}: {what}can be read as {names}, not as {field.type}")
+            raise Refused("bad-schema", f"column {field.name}: {what}can be read as {names}, not as {asked}")
         if not field.nullable and name not in ("sequence", "stream", "key", "body", "event_time", "append_time"):
             raise Refused("bad-schema", f"column {field.name} can be absent from a publication: leave out NOT NULL")
         meant = _meant_by(field, known)
@@ -220,6 +220,11 @@ def _meant_by(field: pa.Field, known: Mapping[str, str]) -> str:
     """The column that is not there under its own name, and probably is under this field's; "" for none."""
     meant = _OF_KAFKA.get(field.name.lower(), "")
     return meant if field.type in _FIXED.get(meant, ()) and meant not in known.values() else ""
+
+
+def _ddl_of(kind: pa.DataType) -> str:
+    """A type as a schema of Spark names it."""
+    return from_arrow_type(kind).simpleString()
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
@@ -268,7 +273,7 @@ def _mismatched(name: str, found: str, wanted: pa.DataType, taken: Taken) -> Ref
     return Refused(
         "type-mismatch",
         f"column {name}: the batch{source} at sequence {taken.sequences[0]} has {found}, and the schema says"
-        f" {wanted}; read it as that type, or set option onMismatch to null",
+        f" {_ddl_of(wanted)}; read it as that type, or set option onMismatch to null",
         column=name,
         sequence=int(taken.sequences[0]),
     )
@@ -308,8 +313,8 @@ def check_written(schema: StructType, is_stream_named: bool = True) -> None:
         allowed = _FIXED.get(name, _ATTRIBUTE_TYPES)
         if kind not in allowed:
             what = "" if name else "an attribute "
-            names_allowed = ", ".join(str(one) for one in allowed)
-            raise Refused("bad-schema", f"column {field.name}: {what}can be {names_allowed}, not {field.type}: cast it")
+            names, given = ", ".join(map(_ddl_of, allowed)), _ddl_of(field.type)
+            raise Refused("bad-schema", f"column {field.name}: {what}can be {names}, not {given}: cast it")
 
 
 def published(rows: pa.RecordBatch) -> pa.RecordBatch:
