@@ -7,8 +7,10 @@ from pyspark.sql.types import DataType, DoubleType, LongType, StringType, Struct
 import veredus
 from veredus import Embedded
 from veredus.delivery.publication import AttributeValue
-from veredus.kernel.errors import Refused
+from veredus.kernel.errors import Refused, Unavailable
+from veredus.spark import blocks
 from veredus.spark.blocks import read_block, runs_of
+from veredus.spark.connections import StreamView, view_of
 from veredus.spark.offsets import Block
 from veredus.spark.options import read_options
 from veredus.spark.source import VeredusDataSource
@@ -114,3 +116,23 @@ def test_a_mismatch_among_small_batches_is_the_mismatch_of_one(node: Embedded, s
     assert floats["value"].to_pylist() == [1.0, 2.5, None, 4.0]
     with pytest.raises(Refused, match="column value: the batch of source 'desk' at sequence 2 has double"):
         read(node, stream, value=LongType())
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_block_that_is_asked_for_again_counts_what_is_missing_once(
+    node: Embedded, stream: str, monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    publish(node, stream, "desk", 1, 2, 3, 4)
+    options = read_options({"address": node.served.address, "stream": stream, "failondataloss": "false"})
+    incarnation = view_of(node, stream).incarnation
+    node.streams.trim(stream, 3)
+    answers = iter(range(looks))
+
+    def away_at_last(asked: veredus.Node, name: str) -> StreamView:
+        if next(answers, None) == looks - 1:
+            raise Unavailable("no-answer", "the node is away for a moment")
+        return view_of(asked, name)
+
+    monkeypatch.setattr(blocks, "view_of", away_at_last)
+    found = [taken.sequences.tolist() for taken in read_block(options, Block(1, 5), incarnation, lambda _: True)]
+    assert found == [[3, 4]]

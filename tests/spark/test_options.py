@@ -1,10 +1,13 @@
 """An option is known, has its default, or is refused by name."""
 
+from pathlib import Path
+
 import pytest
 
 from veredus.kernel.errors import Refused
 from veredus.matching import Filter
 from veredus.spark import options
+from veredus.spark.connections import node_of
 from veredus.spark.options import StartAtHead, StartAtSequence, StartAtTime, read_options, write_options
 
 
@@ -62,6 +65,7 @@ def test_several_key_patterns_stand_on_lines_of_their_own() -> None:
         ({"kafka.bootstrap.servers": "a:1"}, "did you mean 'address'?"),
         ({"startingOffsets": "earliest"}, "did you mean 'startingSequence'?"),
         ({"maxRowsPerTrigger": "0"}, "not a whole number from 1"),
+        ({"startingSequence": "9" * 5000}, "not a whole number from 0"),
         ({"startingSequence": "-3"}, "not a whole number from 0"),
         ({"startingSequence": "first"}, "not a whole number from 0, 'earliest' or 'latest'"),
         ({"startingSequence": "3", "startingTimestamp": "2024-05-01T00:00:00Z"}, "use one"),
@@ -77,6 +81,19 @@ def test_a_bad_option_is_refused_by_its_name(given: dict[str, str], words: str) 
     refused = refusal(**given)
     assert refused.code == "bad-option"
     assert words in refused.message
+
+
+@pytest.mark.parametrize("content", [None, "", "no certificate"])
+def test_a_file_of_authorities_that_cannot_be_used_is_refused_by_its_option(
+    tmp_path: Path, content: str | None
+) -> None:
+    path = tmp_path / "authorities.pem"
+    if content is not None:
+        path.write_text(content)
+    options = read_options({"stream": "trades", "cafile": str(path)})
+    with pytest.raises(Refused, match=f"option caFile: '{path}'") as caught:
+        node_of(options.node)
+    assert caught.value.code == "bad-option"
 
 
 def test_a_filter_that_does_not_parse_is_refused_before_anything_is_read() -> None:

@@ -124,6 +124,14 @@ def test_an_attribute_of_another_type_is_refused_or_null_as_the_reader_likes(kin
     assert read(struct(quote=kind), taken(1, quote=array), is_mismatch_null=True)["quote"].to_pylist() == [None]
 
 
+def test_an_integer_that_a_double_holds_is_one_whatever_stands_beside_it() -> None:
+    numbers = pa.array([1, (1 << 53) + 1, None, -(1 << 53), -(1 << 60)])
+    table = read(struct(quote=DoubleType()), taken(5, quote=numbers), is_mismatch_null=True)
+    assert table["quote"].to_pylist() == [1.0, None, None, -float(1 << 53), None]
+    with pytest.raises(Refused, match="has integers that a double does not hold exactly"):
+        read(struct(quote=DoubleType()), taken(5, quote=numbers))
+
+
 def test_a_body_that_is_no_text_is_refused_or_null_where_text_is_wanted() -> None:
     batch = taken(2)
     batch = batch._replace(columns=batch.columns._replace(bodies=pa.array([b"\xff", b"fine"])))

@@ -125,6 +125,7 @@ def _subscribed(
 ) -> veredus.Subscription:
     """A subscription to the block; to this incarnation, since it is still there after the subscription was granted."""
     stream = options.node.stream
+    missing.clear()
     view = view_of(node, stream)
     if view.floor > block.first:
         missing.append(veredus.Gap(block.first, min(view.floor, block.until), "trimmed"))
@@ -138,9 +139,13 @@ def _subscribed(
         window_size=WINDOW_SIZE,
         on_gap=missing.append,
     )
-    view = view_of(node, stream)
-    first, until = (StreamOffset(stream, incarnation, place, block.first) for place in (block.first, block.until))
-    check_range(first, until, stream, view.incarnation, view.head)
+    try:
+        view = view_of(node, stream)
+        first, until = (StreamOffset(stream, incarnation, place, block.first) for place in (block.first, block.until))
+        check_range(first, until, stream, view.incarnation, view.head)
+    except BaseException:
+        subscription.close()
+        raise
     return subscription
 
 

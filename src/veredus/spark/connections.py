@@ -27,20 +27,23 @@ from .options import NodeOptions
 
 R = TypeVar("R")
 RETRY_SECONDS = 0.2
+_PASSING = ("subscription-in-use",)
+"""What is refused only while another start of the query is attached."""
 
 _open: dict[tuple[int, NodeOptions], veredus.Node] = {}
 
 
 @dataclass(frozen=True)
 class StreamView:
-    """A stream at one moment: incarnation in hexadecimal, least sequence kept, newest durable one (0: none), and what
-    the journal keeps of it, in bytes.
+    """A stream at one moment: incarnation in hexadecimal, least sequence kept, newest durable one (0: none), what the
+    journal keeps of it, in bytes, and when it was created.
     """
 
     incarnation: str
     floor: int
     head: int
     size: int = 0
+    created_us: int = 0
 
     @property
     def row_size(self) -> int:
@@ -53,13 +56,21 @@ def node_of(options: NodeOptions) -> veredus.Node:
     place = (os.getpid(), options)
     node = _open.get(place)
     if node is None:
-        tls = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else None
+        tls = _authorities_in(options.ca_file) if options.ca_file else None
         token = options.token if options.token_file is None else _token_in(options.token_file)
         wait_s = min(TIMEOUT_S, options.timeout_seconds)
         node = _open[place] = veredus.connect(
             *options.addresses, token=token, tls=tls, client="spark", timeout_s=wait_s, refused_s=wait_s
         )
     return node
+
+
+def _authorities_in(path: str) -> ssl.SSLContext:
+    """The authorities that a file on this machine holds. Raises `Refused("bad-option")`."""
+    try:
+        return ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise Refused("bad-option", f"option caFile: {path!r} holds no certificates to use here: {error}") from None
 
 
 def _token_in(path: str) -> str:
@@ -76,17 +87,19 @@ def _token_in(path: str) -> str:
 def patiently(options: NodeOptions, ask: Callable[[veredus.Node], R]) -> R:
     """What `ask` returns, asked again while the node is away, for at most `timeout_seconds`.
 
-    `ask` must be such that asking twice does no harm. Raises `Unavailable` in the end; what the node refuses, at once.
+    `ask` must be such that asking twice does no harm. Raises `Unavailable` in the end; what the node refuses, at once,
+    unless that passes.
     """
     deadline = time.monotonic() + options.timeout_seconds
     while True:
         try:
             return ask(node_of(options))
-        except Unavailable:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(RETRY_SECONDS)
         except VeredusError as error:
+            if (isinstance(error, Unavailable) or error.code in _PASSING) and time.monotonic() < deadline:
+                time.sleep(RETRY_SECONDS)
+                continue
+            if isinstance(error, Unavailable):
+                raise
             _forget(options)
             if error.code == "forbidden" and error.details.get("kind") == "sink":
                 raise Refused(error.code, f"stream {options.stream!r}: {error.message}", **error.details) from error
@@ -118,7 +131,7 @@ def _freeze_once() -> None:
 def view_of(node: veredus.Node, stream: str) -> StreamView:
     """The stream as it is now. Raises `Refused("unknown-stream")`."""
     shown = node.streams.show(stream)
-    return StreamView(shown["incarnation"].hex(), shown["floor"], shown["head"], shown["size"])
+    return StreamView(shown["incarnation"].hex(), shown["floor"], shown["head"], shown["size"], shown["created_us"])
 
 
 def views_of(node: veredus.Node, streams: Iterable[str]) -> dict[str, StreamView]:
@@ -138,3 +151,8 @@ def streams_of(node: veredus.Node, patterns: Sequence[str]) -> list[str]:
     wanted = [NamePattern(pattern) for pattern in patterns]
     names = (shown["name"] for shown in node.streams.list())
     return sorted(name for name in names if any(pattern.matches(name) for pattern in wanted))
+
+
+def selects(patterns: Sequence[str], stream: str) -> bool:
+    """Whether one of the patterns matches the name of the stream."""
+    return any(NamePattern(pattern).matches(stream) for pattern in patterns)

@@ -24,6 +24,8 @@ ROWS_PER_PARTITION_DEFAULT = 1 << 18
 TRIGGER_DELAY_SECONDS_DEFAULT = 60
 TIMEOUT_SECONDS_DEFAULT = 120
 
+_DIGITS_MAX = 100
+"""Digits of a number in an option: Python refuses to read those of thousands."""
 _SET_BY_SPARK = ("path", "checkpointlocation", "queryname", "outputmode")
 _NODE_OPTIONS = ("address", "stream", "token", "tokenFile", "caFile", "timeoutSeconds")
 _READ_OPTIONS = (
@@ -254,7 +256,7 @@ class _Options:
         text = self.text(name).strip().replace("_", "")
         if not text:
             return None
-        if not text.isdecimal() or not least <= int(text) <= U63_MAX:
+        if not text.isdecimal() or len(text) > _DIGITS_MAX or not least <= int(text) <= U63_MAX:
             raise _refused(name, f"is {self.text(name)!r}, not a whole number from {least}")
         return int(text)
 

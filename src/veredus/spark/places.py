@@ -8,7 +8,7 @@ from dataclasses import replace
 import veredus
 from veredus.kernel.errors import Refused
 
-from .connections import StreamView, patiently
+from .connections import StreamView, patiently, selects
 from .offsets import Offsets, StreamOffset
 from .options import ReadOptions, StartAtHead, StartAtSequence, StartAtTime
 
@@ -67,16 +67,30 @@ def started_late(node: veredus.Node, options: ReadOptions, begun: Offsets, views
     return moved
 
 
+def begun_us(node: veredus.Node, options: ReadOptions, views: Mapping[str, StreamView]) -> int | None:
+    """When a query that begins behind the newest rows of several streams began: its subscriber knows. None if it begins
+    now, or elsewhere. A stream that was created later is new, and read from its beginning.
+    """
+    if not options.streams or not isinstance(options.start, StartAtHead):
+        return None
+    standing = node.subscriptions.list(name=SUBSCRIPTION_NAME)
+    return min(
+        (one["opened_us"] for one in standing if one["subscriber"] == options.subscriber and one["stream"] in views),
+        default=None,
+    )
+
+
 def check_gone(options: ReadOptions) -> None:
-    """Raise `Refused("data-loss")` for a stream that was read and does not exist any more, if the reader minds."""
-    if options.fails_on_data_loss:
-        stream = options.node.stream
-        raise Refused(
-            "data-loss",
-            f"stream {stream!r}, which this query has read, no longer exists, or a rule does not allow to describe it:"
-            " to go on without it, set failOnDataLoss = false",
-            stream=stream,
-        )
+    """Raise `Refused("data-loss")` for a stream that was read and does not exist any more, or that the options do not
+    select any more, if the reader minds.
+    """
+    if not options.fails_on_data_loss:
+        return
+    stream = options.node.stream
+    what = f"stream {stream!r}, which this query has read, no longer exists, or a rule does not allow to describe it"
+    if options.streams and not selects(options.streams, stream):
+        what = f"option streams does not select {stream!r}, which this query has read"
+    raise Refused("data-loss", f"{what}: to go on without it, set failOnDataLoss = false", stream=stream)
 
 
 def check_kept(options: ReadOptions, first: int, view: StreamView) -> None:
@@ -103,19 +117,20 @@ class Pin:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 
-    def position(self, node: veredus.Node, view: StreamView) -> int:
+    def position(self, node: veredus.Node, view: StreamView, is_new: bool = False) -> int:
         """Where a new query begins: where the options say, and with a subscriber that was there already not before
-        its cursor.
+        its cursor. `is_new`: the stream is newer than the query, which therefore begins behind none of its rows.
 
         Raises `Refused("bad-option")` when the options name a start that lies before the cursor: what the subscriber
         has settled is not given again.
         """
         options = self._options
-        first = start_of(node, options, view)
+        is_at_head = isinstance(options.start, StartAtHead)
+        first = view.floor if is_new and is_at_head else start_of(node, options, view)
         if not options.subscriber:
             return first
         position = self._opened(node, first)
-        if isinstance(options.start, StartAtHead):
+        if is_at_head:
             return position
         if options.is_start_given and first < position:
             raise Refused(

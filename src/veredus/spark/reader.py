@@ -39,7 +39,7 @@ from .offsets import (
     stored_of,
 )
 from .options import ReadOptions
-from .places import Pin, check_gone, check_kept, end_of, start_of, started_late
+from .places import Pin, begun_us, check_gone, check_kept, end_of, start_of, started_late
 from .schema import Projection
 
 IDLE_SECONDS = 0.2
@@ -93,6 +93,7 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._names: list[str] = []
+        self._new: Offsets = {}
         self._looked_s = self._planned_s = time.monotonic()
 
     def initialOffset(self) -> Stored:  # noqa: N802 - Spark's name, as those below
@@ -101,9 +102,9 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         With a `subscriber` the node remembers it; without, the end of the first batch does (`started_as`).
         """
         if self._initial is None:
-            self._initial = self._begun(
-                patiently(self._options.node, lambda node: _views_to_begin(node, self._options))
-            )
+            views = patiently(self._options.node, lambda node: _views_to_begin(node, self._options))
+            since_us = patiently(self._options.node, lambda node: begun_us(node, self._options, views))
+            self._initial = self._begun(views, since_us)
         return stored_of(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -146,7 +147,9 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The blocks of a range of offsets, and nothing but these decide them. Raises as `latestOffset`."""
         begin, until = offsets_of(start), offsets_of(end)
         for name in begin.keys() - until.keys():
-            raise Refused("bad-offset", f"the end of the range to read lacks stream {name!r}, which its start has")
+            # One that is new since the first batch was planned, which is planned again, is of the next batch.
+            if not begin[name].is_initial:
+                raise Refused("bad-offset", f"the end of the range to read lacks stream {name!r}, which its start has")
         planned: list[InputPartition] = []
         for name, last in until.items():
             first = started_as(begin.get(name), last)
@@ -197,14 +200,26 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         target = self._target.get(name)
         return min(view.head + 1, target.sequence) if target is not None else 0
 
-    def _begun(self, views: Mapping[str, StreamView]) -> Offsets:
-        """Where reading begins in these streams."""
+    def _begun(self, views: Mapping[str, StreamView], since_us: int | None) -> Offsets:
+        """Where reading begins in these streams; those created after `since_us`, when the query began, are new."""
 
         def begun(node: veredus.Node) -> Offsets:
-            firsts = {name: self._pin(name).position(node, view) for name, view in views.items()}
+            firsts = {
+                name: self._pin(name).position(node, view, since_us is not None and view.created_us > since_us)
+                for name, view in views.items()
+            }
             return {name: StreamOffset(name, views[name].incarnation, first, first) for name, first in firsts.items()}
 
         return patiently(self._options.node, begun)
+
+    def _begun_anew(self, views: Mapping[str, StreamView]) -> Offsets:
+        """Where reading begins in streams that no batch has had yet: looked up once, however long they stay empty."""
+        known = {
+            name: at for name, at in self._new.items() if name in views and views[name].incarnation == at.incarnation
+        }
+        unknown = {name: view for name, view in views.items() if name not in known}
+        self._new = known | (self._begun(unknown, 0) if unknown else {})
+        return self._new
 
     def _checked(self, begin: Offsets, views: Mapping[str, StreamView]) -> Offsets:
         """Where the streams stand that are there, each of them the one of the checkpoint; new ones where they begin."""
@@ -212,7 +227,7 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if name not in views:
                 check_gone(self._options.of_stream(self._known(name)))
         begun = {name: at for name, at in begin.items() if name in views}
-        begun |= self._begun({name: view for name, view in views.items() if name not in begin})
+        begun |= self._begun_anew({name: view for name, view in views.items() if name not in begin})
         for name, at in begun.items():
             check_range(at, at, name, views[name].incarnation, views[name].head)
         return patiently(self._options.node, lambda node: started_late(node, self._options, begun, views))

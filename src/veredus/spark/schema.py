@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -34,6 +35,8 @@ FIXED_DDL = (
 )
 ROWS_COUNT_MIN = 4_096
 """Rows that are gathered into one Arrow batch for Spark, if that many follow at once."""
+_INTEGER_MAX = 1 << 53
+"""Up to here, a double holds every integer."""
 ROWS_SIZE_MIN = 8 << 20
 """Bytes that are gathered into one Arrow batch for Spark, if that many follow at once."""
 
@@ -177,14 +180,17 @@ class Projection:
         plain = plain_array(array)
         if plain.type == field.type:
             return plain
-        try:
-            if plain.type == pa.int64() and field.type == pa.float64():
+        found = _ddl_of(plain.type)
+        if plain.type == pa.int64() and field.type == pa.float64():
+            try:
                 return plain.cast(field.type)
-        except pa.ArrowInvalid:
-            pass
+            except pa.ArrowInvalid:
+                if self.is_mismatch_null:
+                    return _doubles(plain)
+                found = "integers that a double does not hold exactly"
         if self.is_mismatch_null:
             return pa.nulls(len(plain), field.type)
-        raise _mismatched(field.name, _ddl_of(plain.type), field.type, taken)
+        raise _mismatched(field.name, found, field.type, taken)
 
 
 def projection_of(schema: StructType, is_mismatch_null: bool, attributes: Collection[str] = ()) -> Projection:
@@ -258,6 +264,12 @@ def _named_only(taken: Taken, array: pa.Array) -> pa.Array:
     is_named = _repeated(taken, [bool(origin.source) for origin in taken.origins])
     bits = np.packbits(is_named.astype(np.bool_), bitorder="little")
     return pa.Array.from_buffers(array.type, len(array), [pa.py_buffer(bits), *array.buffers()[1:]])
+
+
+def _doubles(integers: pa.Array) -> pa.Array:
+    """The integers as doubles; null for those that a double may not hold exactly."""
+    is_held = pc.and_(pc.greater_equal(integers, -_INTEGER_MAX), pc.less_equal(integers, _INTEGER_MAX))
+    return pc.if_else(is_held, integers.cast(pa.float64(), safe=False), pa.scalar(None, pa.float64()))
 
 
 def _text_of(octets: bytes) -> str | None:
