@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from veredus.client.embedded import Embedded
 from veredus.kernel.errors import Misuse, Refused, Unavailable
 
 Call = Callable[[Any, str], object]
+IN_YEAR_10000 = datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))
 
 
 def subscribe(**bad: Any) -> Call:
@@ -127,6 +128,7 @@ PUBLICATIONS: list[tuple[str, str, Callable[[Any], object]]] = [
     ("bad-attribute", "a mapping", lambda p: p.publish("k", b"b", ["a"])),
     ("bad-attribute", "a mapping", lambda p: p.publish_many(["k"], [b"b"], ["a"])),
     ("bad-event-time", "aware datetime", lambda p: p.publish("k", b"b", None, "now")),
+    ("bad-event-time", "of the years 1 to 9999", lambda p: p.publish("k", b"b", None, IN_YEAR_10000)),
     ("bad-argument", "number", lambda p: p.wait("1")),
     ("bad-argument", "timeout_s", lambda p: p.wait(1, "soon")),
     ("bad-argument", "resume_token must be bytes", lambda p: p.flush("token")),

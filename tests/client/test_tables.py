@@ -7,9 +7,10 @@ import pytest
 
 from veredus.client.tables import tables_of
 from veredus.delivery.batch import BatchLimits
-from veredus.delivery.publication import TIMESTAMP, Columns
+from veredus.delivery.publication import TIMESTAMP, TIMESTAMP_MAX_US, Columns
 from veredus.kernel.errors import Misuse
 
+FAR_US = TIMESTAMP_MAX_US + 1
 LIMITS = BatchLimits(body_size_max=100, attributes_max=4)
 
 
@@ -80,6 +81,14 @@ def test_event_times_are_taken_in_microseconds(unit: str) -> None:
         ({"k": ["a" * 256], "b": ["x"]}, None, [], "at most 255 bytes"),
         ({"k": ["a"], "b": ["x"], "t": ["now"]}, "t", [], "timestamps or microseconds"),
         ({"k": ["a"], "b": ["x"], "t": pa.array([1], pa.timestamp("us"))}, "t", [], "no time zone"),
+        (
+            {"k": ["a"], "b": ["x"], "t": pa.array([FAR_US], TIMESTAMP)},
+            "t",
+            [],
+            "'t' has a time outside the years 1 to 9999",
+        ),
+        ({"k": ["a"], "b": ["x"], "t": [-FAR_US]}, "t", [], "'t' has a time outside the years 1 to 9999"),
+        ({"k": ["a"], "b": ["x"], "t": pa.array([FAR_US], TIMESTAMP)}, None, ["t"], "'t' has a time outside the years"),
         ({"k": ["a"], "b": ["x"], "l": [[1]]}, None, ["l"], "attributes must be"),
         ({"k": ["a"], "b": ["x"]}, None, list("vwxyz"), "at most 4 attributes"),
     ],

@@ -60,6 +60,7 @@ def test_several_key_patterns_stand_on_lines_of_their_own() -> None:
     [
         ({"stream": ""}, "option stream or streams is needed"),
         ({"maxRowPerTrigger": "7"}, "did you mean 'maxRowsPerTrigger'"),
+        ({"option.stream": "trades"}, "CREATE TEMPORARY VIEW"),
         ({"colour": "red"}, "option colour is not known here; known options: address"),
         ({"subscribe": "trades"}, "option subscribe is not known here; did you mean 'stream'?"),
         ({"kafka.bootstrap.servers": "a:1"}, "did you mean 'address'?"),

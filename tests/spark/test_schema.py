@@ -11,6 +11,7 @@ from pyspark.sql.types import (
     BooleanType,
     DataType,
     DateType,
+    DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
@@ -18,7 +19,9 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
+    YearMonthIntervalType,
 )
 
 from veredus.delivery.publication import TIMESTAMP, Columns
@@ -158,8 +161,17 @@ def test_a_large_batch_reaches_spark_on_the_memory_it_came_in() -> None:
     ("schema", "words"),
     [
         (struct(key=LongType()), "column key: can be read as binary, string"),
-        (struct(sequence=StringType()), "column sequence: can be read as bigint"),
-        (struct(delay=IntegerType()), "column delay: the attribute can be read as boolean, bigint"),
+        (struct(sequence=StringType()), "column sequence: can be read as bigint, not as string"),
+        (
+            struct(delay=IntegerType()),
+            "column delay: the attribute can be read as boolean, bigint, .*timestamp, not as int",
+        ),
+        (struct(price=DecimalType(10, 2)), r"not as decimal\(10,2\)"),
+        (
+            struct(event_time=TimestampNTZType()),
+            "can be read as timestamp, not as timestamp_ntz: name it timestamp_ltz",
+        ),
+        (struct(age=YearMonthIntervalType()), "column age: .* not as interval year to month"),
         (struct(), "no column"),
         (StructType([StructField("delay", LongType(), nullable=False)]), "leave out NOT NULL"),
     ],
@@ -205,10 +217,9 @@ def test_a_null_where_a_publication_has_none_is_refused(name: str) -> None:
     [
         (struct(key=BinaryType(), sequence=LongType()), "column sequence is assigned by the node"),
         (struct(key=LongType()), "column key: can be binary, string, not bigint: cast it"),
-        (
-            struct(day=DateType()),
-            "an attribute can be boolean, bigint, double, string, binary, timestamp, not date: cast it",
-        ),
+        (struct(key=BinaryType(), at=TimestampNTZType()), "not timestamp_ntz: cast it to timestamp_ltz"),
+        (struct(key=BinaryType(), age=YearMonthIntervalType()), "column age: .* not interval year to month: cast it"),
+        (struct(day=DateType()), "column day: an attribute can be"),
     ],
 )
 def test_a_column_that_cannot_be_published_is_refused_before_a_row_is_written(schema: StructType, words: str) -> None:
@@ -282,3 +293,16 @@ def test_rows_that_name_a_topic_are_told_of_the_column_stream() -> None:
     with pytest.raises(Refused, match="do you mean column topic"):
         check_written(struct(topic=StringType(), body=StringType()), is_stream_named=False)
     check_written(struct(topic=StringType(), body=StringType()))
+
+
+def test_a_column_that_is_there_twice_is_not_said_to_differ_in_case() -> None:
+    twice = StructType([StructField("key", StringType())] * 2)
+    with pytest.raises(Refused, match="column key is there twice: rename or drop one"):
+        projection_of(twice, is_mismatch_null=False)
+
+
+def test_a_text_that_a_mismatch_makes_null_cannot_be_not_null() -> None:
+    schema = StructType([StructField("body", StringType(), nullable=False)])
+    projection_of(schema, is_mismatch_null=False)
+    with pytest.raises(Refused, match=r"column body is null .* onMismatch = null: leave out NOT NULL"):
+        projection_of(schema, is_mismatch_null=True)

@@ -134,3 +134,15 @@ def test_a_query_waits_until_another_start_of_its_subscriber_lets_go(
     monkeypatch.setattr(connections.time, "sleep", lambda _: attached.close())
     one.commit(end)
     assert node.subscriptions.show(stream, "risk", "spark")["floor"] == 10
+
+
+def test_a_batch_read_of_a_stream_that_is_named_and_not_there_is_refused(node: Embedded, stream: str) -> None:
+    publish(node, f"{stream}/a", 1)
+    for streams, count in ((f"{stream}/* {stream}/none/*", 1), (f"{stream}/a", 1), (f"{stream}/none/>", 0)):
+        given = {"address": node.served.address, "streams": streams}
+        assert len(VeredusDataSource(given).reader(SCHEMA).partitions()) == count
+    given = {"address": node.served.address, "streams": f"{stream}/* {stream}/b"}
+    with pytest.raises(Refused, match=f"there is no stream '{stream}/b'") as caught:
+        VeredusDataSource(given).reader(SCHEMA).partitions()
+    assert caught.value.code == "unknown-stream"
+    assert VeredusDataSource(given).streamReader(SCHEMA).initialOffset()["streams"]

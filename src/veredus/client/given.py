@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
 from veredus.delivery.batch import BatchLimits
 from veredus.delivery.cutting import Listed
-from veredus.delivery.publication import ATTRIBUTE_NAME_SIZE_MAX, AttributeValue, microseconds_of
+from veredus.delivery.publication import (
+    ATTRIBUTE_NAME_SIZE_MAX,
+    TIMESTAMP_MAX_US,
+    TIMESTAMP_MIN_US,
+    AttributeValue,
+    microseconds_of,
+)
 from veredus.kernel.errors import Misuse
 from veredus.kernel.names import KEY_SIZE_MAX
 from veredus.kernel.octets import Octets
@@ -19,8 +25,6 @@ from .arguments import check_list, check_unit, check_whole, shown
 Attributes: TypeAlias = Mapping[str, AttributeValue | None]
 EventTime: TypeAlias = datetime | int
 """An aware datetime, or microseconds since the Unix epoch."""
-EVENT_TIME_MIN_US = microseconds_of(datetime.min.replace(tzinfo=UTC))
-EVENT_TIME_MAX_US = microseconds_of(datetime.max.replace(tzinfo=UTC))
 Row: TypeAlias = tuple[AttributeValue | None, ...]
 Policy: TypeAlias = Literal["wait", "fail", "drop"]
 """What to do when no more can be held, or no node is there: wait, raise `Unavailable`, or drop and count."""
@@ -138,13 +142,16 @@ def octets_of(value: Octets | str) -> Octets:
 
 def event_time_us(when: EventTime) -> int:
     """Microseconds since the Unix epoch. Raises `Misuse("bad-event-time")`."""
-    if isinstance(when, datetime):
-        try:
-            return microseconds_of(when)
-        except ValueError as error:
-            raise Misuse("bad-event-time", str(error)) from None
-    if type(when) is not int or not EVENT_TIME_MIN_US <= when <= EVENT_TIME_MAX_US:
-        message = f"an event time must be an aware datetime or whole microseconds, of the years 1 to 9999, not {when!r}"
+    try:
+        time_us = microseconds_of(when) if isinstance(when, datetime) else when
+    except ValueError as error:
+        raise Misuse("bad-event-time", str(error)) from None
+    if type(time_us) is not int or not TIMESTAMP_MIN_US <= time_us <= TIMESTAMP_MAX_US:
+        message = (
+            "an event time must be an aware datetime or whole microseconds, of the years 1 to 9999 in UTC,"
+            f" not {when!r}"
+        )
         raise Misuse("bad-event-time", message)
-    check_unit("an event time", when, "bad-event-time")
-    return when
+    if time_us is when:
+        check_unit("an event time", time_us, "bad-event-time")
+    return time_us

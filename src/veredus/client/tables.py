@@ -9,7 +9,7 @@ import pyarrow as pa
 from veredus.delivery.batch import BatchLimits
 from veredus.delivery.columns import lengths_of
 from veredus.delivery.cutting import Tabled
-from veredus.delivery.publication import TIMESTAMP, Columns
+from veredus.delivery.publication import TIMESTAMP, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, Columns
 from veredus.kernel.arrow import pc
 from veredus.kernel.errors import Misuse
 from veredus.kernel.names import KEY_SIZE_MAX
@@ -119,7 +119,15 @@ def _times(batch: pa.RecordBatch, name: str) -> pa.Array:
         raise Misuse(
             "bad-table", f"column {name!r} is of type {array.type}: event times must be timestamps or microseconds"
         )
-    return _narrowed(array, pa.int64(), name)
+    return _dated(_narrowed(array, pa.int64(), name), name)
+
+
+def _dated(array: pa.Array, name: str) -> pa.Array:
+    """The times, in microseconds, if a `datetime` can say each of them."""
+    span = pc.min_max(array.view(pa.int64())).as_py()
+    if span["min"] is not None and not TIMESTAMP_MIN_US <= span["min"] <= span["max"] <= TIMESTAMP_MAX_US:
+        raise Misuse("bad-table", f"column {name!r} has a time outside the years 1 to 9999 in UTC")
+    return array
 
 
 def _attribute(batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -139,7 +147,7 @@ def _attribute(batch: pa.RecordBatch, name: str) -> pa.Array:
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return _narrowed(array, pa.float64(), name)
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return _narrowed(array, TIMESTAMP, name)
+        return _dated(_narrowed(array, TIMESTAMP, name), name)
     if _is_octets(kind):
         return _narrowed(array, pa.string() if "string" in str(kind) else pa.binary(), name)
     raise Misuse(

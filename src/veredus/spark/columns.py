@@ -70,4 +70,6 @@ def value_named(name: str, values: Mapping[str, Any], is_sensitive: bool) -> Any
 
 
 def _ambiguous(one: str, other: str, why: str) -> Refused:
+    if one == other:
+        return Refused("bad-schema", f"column {one} is there twice: rename or drop one", column=one)
     return Refused("bad-schema", f"columns {one} and {other} differ only in case: {why}; rename or drop one")

@@ -283,6 +283,9 @@ def _known(given: Mapping[str, str], names: tuple[str, ...]) -> _Options:
         name = by_key.get(key.lower())
         if name is not None:
             values[name] = value
+        elif key.lower().startswith("option."):
+            # CREATE TABLE gives each option a second time under such a name, and none to whoever reads the table.
+            raise Refused("bad-option", "Spark does not keep the options of a table: use CREATE TEMPORARY VIEW")
         elif key.lower() not in _SET_BY_SPARK:
             near = [by_key[one] for one in get_close_matches(key.lower(), by_key, n=1)]
             meant = [name for name in (_OF_KAFKA.get(key.lower()), *near) if name in names]

@@ -75,7 +75,11 @@ class BlockReader(DataSourceReader):
 
     def _planned(self, node: veredus.Node) -> list[InputPartition]:
         planned: list[InputPartition] = []
-        for name, view in _views_to_begin(node, self._options).items():
+        views = _views_to_begin(node, self._options)
+        for name in self._options.streams:
+            if name not in views and not set(name) & set("*>"):
+                view_of(node, name)
+        for name, view in views.items():
             options = self._options.of_stream(name)
             first = start_of(node, options, view)
             until = max(first, end_of(node, options, view))

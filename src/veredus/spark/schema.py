@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.errors import PySparkTypeError
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType, TimestampNTZType
 
 from veredus.delivery.arrays import constant_octets, constant_time, numbers_array, plain_array, text_array
 from veredus.delivery.publication import TIMESTAMP, Columns
@@ -31,8 +32,9 @@ from .columns import check_names, is_case_sensitive, known_names, value_named
 
 FIXED_DDL = (
     "sequence bigint, source string, number bigint, key binary, body binary,"
-    " event_time timestamp, append_time timestamp"
+    " event_time timestamp_ltz, append_time timestamp_ltz"
 )
+"""`timestamp` alone is another type where `spark.sql.timestampType` says so."""
 ROWS_COUNT_MIN = 4_096
 """Rows that are gathered into one Arrow batch for Spark, if that many follow at once."""
 _INTEGER_MAX = 1 << 53
@@ -61,6 +63,10 @@ _WIDENED = {
     pa.int8(): pa.int64(), pa.int16(): pa.int64(), pa.int32(): pa.int64(), pa.float32(): pa.float64(),
     pa.large_string(): pa.string(), pa.large_binary(): pa.binary(),
 }  # fmt: skip
+
+
+_SPARK_NAMES = {pa.bool_(): "boolean", pa.int64(): "bigint", pa.float64(): "double", TIMESTAMP: "timestamp"}
+"""What Spark calls a type, where Arrow calls it otherwise."""
 
 
 class Origin(NamedTuple):
@@ -180,7 +186,7 @@ class Projection:
         plain = plain_array(array)
         if plain.type == field.type:
             return plain
-        found = _ddl_of(plain.type)
+        found = _said([plain.type])
         if plain.type == pa.int64() and field.type == pa.float64():
             try:
                 return plain.cast(field.type)
@@ -198,19 +204,29 @@ def projection_of(schema: StructType, is_mismatch_null: bool, attributes: Collec
 
     Raises `Refused("bad-schema")` with the column that no publication can have.
     """
-    wanted = to_arrow_schema(schema, timezone="UTC")
-    if not len(wanted):
+    if not len(schema):
         raise Refused("bad-schema", f"the schema has no columns: name some of {FIXED_DDL}, or attributes")
-    known = known_names(wanted.names, _FIXED)
+    known = known_names(schema.names, _FIXED)
+    for given in schema:
+        name = known.get(given.name, "")
+        allowed = _FIXED.get(name, _ATTRIBUTE_TYPES)
+        if _arrow_type(given) not in allowed:
+            what = "" if name else "the attribute "
+            kind = given.dataType.simpleString()
+            kind += ": name it timestamp_ltz" if isinstance(given.dataType, TimestampNTZType) else ""
+            raise Refused(
+                "bad-schema",
+                f"column {given.name}: {what}can be read as {_said(allowed)}, not as {kind}",
+                column=given.name,
+            )
+    wanted = to_arrow_schema(schema, timezone="UTC")
     for field in wanted:
         name = known.get(field.name, "")
-        allowed = _FIXED.get(name, _ATTRIBUTE_TYPES)
-        if field.type not in allowed:
-            names, asked = ", ".join(map(_ddl_of, allowed)), _ddl_of(field.type)
-            what = "" if name else "the attribute "
-            raise Refused("bad-schema", f"column {field.name}: {what}can be read as {names}, not as {asked}")
         if not field.nullable and name not in ("sequence", "stream", "key", "body", "event_time", "append_time"):
             raise Refused("bad-schema", f"column {field.name} can be absent from a publication: leave out NOT NULL")
+        if not field.nullable and is_mismatch_null and name in ("key", "body") and field.type == pa.string():
+            message = f"column {field.name} is null where it is no text, with onMismatch = null: leave out NOT NULL"
+            raise Refused("bad-schema", message, column=field.name)
         meant = _meant_by(field, known)
         if meant and field.name not in attributes:
             raise Refused(
@@ -222,15 +238,22 @@ def projection_of(schema: StructType, is_mismatch_null: bool, attributes: Collec
     return Projection(wanted, is_mismatch_null)
 
 
+def _arrow_type(field: StructField) -> pa.DataType:
+    """The column's type as Arrow knows it; null where it knows none."""
+    try:
+        return to_arrow_schema(StructType([field]), timezone="UTC").field(0).type
+    except PySparkTypeError:
+        return pa.null()
+
+
+def _said(kinds: Iterable[pa.DataType]) -> str:
+    return ", ".join(_SPARK_NAMES.get(kind, str(kind)) for kind in kinds)
+
+
 def _meant_by(field: pa.Field, known: Mapping[str, str]) -> str:
     """The column that is not there under its own name, and probably is under this field's; "" for none."""
     meant = _OF_KAFKA.get(field.name.lower(), "")
     return meant if field.type in _FIXED.get(meant, ()) and meant not in known.values() else ""
-
-
-def _ddl_of(kind: pa.DataType) -> str:
-    """A type as a schema of Spark names it."""
-    return from_arrow_type(kind).simpleString()
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
@@ -285,7 +308,7 @@ def _mismatched(name: str, found: str, wanted: pa.DataType, taken: Taken) -> Ref
     return Refused(
         "type-mismatch",
         f"column {name}: the batch{source} at sequence {taken.sequences[0]} has {found}, and the schema says"
-        f" {_ddl_of(wanted)}; read it as that type, or set option onMismatch to null",
+        f" {_said([wanted])}; read it as that type, or set option onMismatch to null",
         column=name,
         sequence=int(taken.sequences[0]),
     )
@@ -308,7 +331,8 @@ def check_written(schema: StructType, is_stream_named: bool = True) -> None:
         hint = f"; do you mean column {topics[0]}? Rename it to stream" if topics else ""
         message = f"the stream of the rows is missing: set option stream, or add a column stream{hint}"
         raise Refused("bad-option", message, option="stream")
-    for field in to_arrow_schema(schema, timezone="UTC"):
+    for given in schema:
+        field = pa.field(given.name, _arrow_type(given))
         if _meant_by(field, known) == "body":
             raise Refused(
                 "bad-schema",
@@ -325,8 +349,12 @@ def check_written(schema: StructType, is_stream_named: bool = True) -> None:
         allowed = _FIXED.get(name, _ATTRIBUTE_TYPES)
         if kind not in allowed:
             what = "" if name else "an attribute "
-            names, given = ", ".join(map(_ddl_of, allowed)), _ddl_of(field.type)
-            raise Refused("bad-schema", f"column {field.name}: {what}can be {names}, not {given}: cast it")
+            cast = "cast it to timestamp_ltz" if isinstance(given.dataType, TimestampNTZType) else "cast it"
+            raise Refused(
+                "bad-schema",
+                f"column {given.name}: {what}can be {_said(allowed)}, not {given.dataType.simpleString()}: {cast}",
+                column=given.name,
+            )
 
 
 def published(rows: pa.RecordBatch) -> pa.RecordBatch:
