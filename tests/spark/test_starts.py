@@ -146,3 +146,14 @@ def test_a_batch_read_of_a_stream_that_is_named_and_not_there_is_refused(node: E
         VeredusDataSource(given).reader(SCHEMA).partitions()
     assert caught.value.code == "unknown-stream"
     assert VeredusDataSource(given).streamReader(SCHEMA).initialOffset()["streams"]
+
+
+def test_an_idle_query_of_many_streams_asks_for_all_at_once(
+    node: Embedded, stream: str, several: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for index in range(20):
+        publish(node, f"{stream}/{index}", 1)
+    one = several()
+    end = one.latestOffset(one.initialOffset(), ReadAllAvailable())
+    monkeypatch.setattr(reader, "views_of", None)
+    assert one.latestOffset(end, ReadAllAvailable()) is end

@@ -10,11 +10,11 @@ import gc
 import os
 import ssl
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pyspark import TaskContext
 
@@ -130,7 +130,10 @@ def _freeze_once() -> None:
 
 def view_of(node: veredus.Node, stream: str) -> StreamView:
     """The stream as it is now. Raises `Refused("unknown-stream")`."""
-    shown = node.streams.show(stream)
+    return _view(node.streams.show(stream))
+
+
+def _view(shown: Mapping[str, Any]) -> StreamView:
     return StreamView(shown["incarnation"].hex(), shown["floor"], shown["head"], shown["size"], shown["created_us"])
 
 
@@ -146,11 +149,12 @@ def views_of(node: veredus.Node, streams: Iterable[str]) -> dict[str, StreamView
     return views
 
 
-def streams_of(node: veredus.Node, patterns: Sequence[str]) -> list[str]:
-    """The names of the streams that match one of the patterns, in order."""
+def views_matching(node: veredus.Node, patterns: Sequence[str]) -> tuple[dict[str, StreamView], int]:
+    """The streams that match one of the patterns, as they are now, by name in order; and how many the node has."""
     wanted = [NamePattern(pattern) for pattern in patterns]
-    names = (shown["name"] for shown in node.streams.list())
-    return sorted(name for name in names if any(pattern.matches(name) for pattern in wanted))
+    listed = {shown["name"]: shown for shown in node.streams.list()}
+    names = sorted(name for name in listed if any(pattern.matches(name) for pattern in wanted))
+    return {name: _view(listed[name]) for name in names}, len(listed)
 
 
 def selects(patterns: Sequence[str], stream: str) -> bool:

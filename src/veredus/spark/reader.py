@@ -23,7 +23,7 @@ import veredus
 from veredus.kernel.errors import Refused
 
 from .blocks import read_block
-from .connections import StreamView, freeze_imports, patiently, streams_of, view_of, views_of
+from .connections import StreamView, freeze_imports, patiently, view_of, views_matching, views_of
 from .offsets import (
     Block,
     Offsets,
@@ -46,6 +46,8 @@ IDLE_SECONDS = 0.2
 POLL_SECONDS = 0.02
 LOOK_SECONDS = 5.0
 """How often is looked for new streams that match a pattern."""
+LISTED_PER_SHOWN = 20
+"""About as many streams are in a list for the work of showing one."""
 
 
 class BlockPartition(InputPartition):
@@ -188,10 +190,14 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         def viewed(node: veredus.Node) -> dict[str, StreamView]:
             if not self._options.streams:
-                self._names = [self._options.node.stream]
-            elif not self._names or time.monotonic() > self._looked_s + LOOK_SECONDS:
-                self._names, self._looked_s = streams_of(node, self._options.streams), time.monotonic()
-            return views_of(node, self._names)
+                return views_of(node, [self._options.node.stream])
+            if self._names and time.monotonic() < self._looked_s + LOOK_SECONDS:
+                return views_of(node, self._names)
+            views, count = views_matching(node, self._options.streams)
+            # Many are listed each time: one by one, they would keep the node busy while the query is idle.
+            self._names = list(views) if len(views) * LISTED_PER_SHOWN < count else []
+            self._looked_s = time.monotonic()
+            return views
 
         return patiently(self._options.node, viewed)
 
@@ -288,7 +294,7 @@ def _views_to_begin(node: veredus.Node, options: ReadOptions) -> dict[str, Strea
     """The streams that are there to be read. Raises `Refused("unknown-stream")` where the only one is not."""
     if not options.streams:
         return {options.node.stream: view_of(node, options.node.stream)}
-    return views_of(node, streams_of(node, options.streams))
+    return views_matching(node, options.streams)[0]
 
 
 def _partitions(name: str, first: int, until: int, options: ReadOptions, incarnation: str) -> list[InputPartition]:

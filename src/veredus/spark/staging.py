@@ -87,7 +87,7 @@ def stage_rows(
         for batch in rows:
             for stream, part in _by_stream(options.node, batch):
                 if stream not in stages:
-                    stages[stream] = run.stage(stream, room_timeout_s=timeout_s)
+                    stages[stream] = _stage_of(run, stream, timeout_s, len(stages))
                     digests[stream] = RowsDigest()
                 if is_digested:
                     digests[stream].take(part)
@@ -110,6 +110,19 @@ def stage_rows(
         for stream, stage in stages.items()
     )
     return StagedRows(sink, run.epoch, run.commit_id, tuple(parts))
+
+
+def _stage_of(run: veredus.Run, stream: str, timeout_s: float, count: int) -> veredus.Stage:
+    try:
+        return run.stage(stream, room_timeout_s=timeout_s)
+    except VeredusError as error:
+        if error.code != "too-many-channels":
+            raise
+        message = (
+            f"a task has rows for more than {count} streams: repartition the rows by their stream into more tasks, or"
+            " raise limits.channels_max"
+        )
+        raise Refused(error.code, message) from None
 
 
 def _by_stream(options: NodeOptions, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
