@@ -21,3 +21,11 @@ def test_other_sources_and_what_is_not_said_are_passed_over() -> None:
     kafka = {"endOffset": {"topic": {"0": 3}}, "latestOffset": '{"topic": {"0": 9}}'}
     assert lag_of({"sources": [rate, fresh, kafka]}) == {}
     assert lag_of(None) == {}
+
+
+def test_what_was_trimmed_before_it_was_read_is_no_lag() -> None:
+    kept = StreamOffset("a", "00", 101, 91)
+    for read_to, lag in ((None, 10), (51, 10), (96, 5)):
+        end = {} if read_to is None else {"a": StreamOffset("a", "00", read_to, 1)}
+        source = {"endOffset": stored_of(end), "latestOffset": stored_of({"a": kept})}
+        assert lag_of({"sources": [source]}) == {"a": lag}

@@ -126,6 +126,8 @@ def test_blocks_are_the_same_whatever_the_stream_has_become(node: Embedded, stre
 def test_the_newest_row_is_reported_for_metrics(node: Embedded, stream: str, reader: Open) -> None:
     publish(node, stream, 7)
     assert place(reader().reportLatestOffset()) == 8
+    node.streams.trim(stream, 5)
+    assert offsets_of(reader().reportLatestOffset())[stream].began == 5, "the oldest row that is kept"
 
 
 def test_latest_is_remembered_by_the_node_under_the_subscribers_name(node: Embedded, stream: str, reader: Open) -> None:

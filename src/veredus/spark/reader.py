@@ -202,7 +202,9 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return patiently(self._options.node, viewed)
 
     def _ends(self) -> Offsets:
-        return {name: StreamOffset(name, view.incarnation, view.head + 1, 0) for name, view in self._viewed().items()}
+        """Behind the newest rows, beginning at the oldest that are kept."""
+        views = self._viewed()
+        return {name: StreamOffset(name, one.incarnation, one.head + 1, one.floor) for name, one in views.items()}
 
     def _until(self, name: str, view: StreamView) -> int:
         if self._target is None:
