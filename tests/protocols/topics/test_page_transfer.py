@@ -6,9 +6,20 @@ from dataclasses import replace
 
 from veredus.kernel.effects import Note
 from veredus.protocols.topics.exchange import Answered, Ask
-from veredus.protocols.topics.messages import Get, Merge, Put, Status, Subscribe, Unsubscribe, encode_message
+from veredus.protocols.topics.messages import (
+    Get,
+    Merge,
+    Message,
+    Put,
+    Status,
+    Subscribe,
+    Unsubscribe,
+    decode_message,
+    encode_message,
+)
 
 from .floor import LINK, PROXY, SETTINGS, ServerScene
+from .town import SECOND, Node, Town
 
 TOPIC, GIVER = "prices", "127.0.0.1:9002"
 TRANSFER = b"TRANSFER 127.0.0.1:9002 prices\r\n\r\nalice 7 8\r\ncarol 8\r\ndave\r\n*7\r\nseven /s\r\n*8\r\neight\r\n"
@@ -67,6 +78,34 @@ def test_the_id_of_a_second_server_from_the_page_is_known_behind_what_the_first_
     assert scene.say(TRANSFER).status == "OK"
     assert scene.say(TRANSFER.replace(b"9002", b"9003").replace(b"7", b"9").replace(b"seven", b"nine")).status == "OK"
     assert received(scene, "alice", "9") == [b"seven *", b"eight", b"eight"]
+
+
+def test_the_id_of_a_server_from_the_page_is_known_where_the_topic_went_on_to() -> None:
+    town = Town(1)
+    near, far = (town.servers.setdefault(name, Node(town, name, ())) for name in ("s2:1", "s1:1"))
+    for node in (near, far):
+        node.start()
+
+    def say(node: Node, question: Message | bytes) -> Status:
+        heard: list[bytes] = []
+        data = question if isinstance(question, bytes) else encode_message(question)
+        town.ask("somebody", node.address, data, heard.append)
+        town.run(town.time_ns + 5 * SECOND, lambda: bool(heard))
+        status = decode_message(heard[0])
+        assert isinstance(status, Status)
+        return status
+
+    assert say(far, Subscribe("alice", TOPIC)).status == "OK"
+    assert say(far, Put("bob", TOPIC, 1, b"far")).status == "OK"
+    assert say(near, TRANSFER).status == "OK"
+    assert say(near, Merge("p:1", TOPIC, far.address)).status == "OK"
+    town.run(town.time_ns + 5 * SECOND)
+    assert near.topics() == []
+    last_id, bodies = "7", []
+    while (status := say(far, Get("alice", TOPIC, last_id))).status == "OK":
+        last_id = status.message_id
+        bodies.append(status.body)
+    assert bodies == [b"far", b"eight"]
 
 
 def test_servers_from_the_page_that_give_a_topic_often_leave_no_more_behind_than_the_last_time() -> None:
