@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veredus.kernel.errors import Refused
-from veredus.protocols.topics.mapping import Conflict, TopicMap
+from veredus.protocols.topics.mapping import PATIENCE, Conflict, TopicMap
 
 
 def mapped(**claims: str) -> TopicMap:
@@ -102,6 +102,25 @@ def test_whoever_a_topic_goes_to_keeps_it_until_it_claims_it_no_more() -> None:
     topics.learn("b", [])
     assert (topics.choose("t"), topics.rivals_of("t")) == ("a", ())
     topics.check()
+
+
+def test_a_giver_that_has_the_topic_again_each_time_is_given_up_after_a_while() -> None:
+    topics = mapped(b="t")
+    assert topics.choose("t") == "b"
+    topics.learn("a", ["t"])
+    for _ in range(PATIENCE):
+        assert topics.learn("b", ["t"]) == [Conflict("t", "b", "a")]
+        assert topics.choose("t") == "b", "it may be giving the topic, and a client's puts stay in order"
+    assert topics.learn("b", ["t"]) == [Conflict("t", "b", "a")]
+    topics.check()
+    assert (topics.choose("t"), topics.rivals_of("t")) == ("a", ("b",))
+    topics.learn("b", [])
+    topics.learn("a", [])
+    topics.learn("b", ["t"])
+    assert topics.choose("t") == "b"
+    topics.learn("a", ["t"])
+    topics.learn("b", ["t"])
+    assert topics.choose("t") == "b", "it is counted anew"
 
 
 def test_whoever_hears_of_a_topic_with_several_claims_begins_with_the_least_id() -> None:

@@ -5,7 +5,8 @@ Where several claim a topic, the one with the least id keeps it, and each of the
 
 To whom a proxy sends a topic's messages is *chosen* when the first of them comes, and stays: a client's puts would get
 out of order if they went now to one server and now to the other of two that are still to be merged. Another is chosen,
-the claimant with the least id, once the one that was chosen does not claim the topic any more.
+the claimant with the least id, once the one that was chosen does not claim the topic any more; or once it has claimed
+it so often beside that one that it seems to get it anew by what it is sent, as a server from the page does.
 
 What is assigned stays so without a claim, for what a server said before the first message came to it takes nothing
 away. It ends where the server speaks and others claim the topic, or speaks twice and nobody asked for it in between:
@@ -30,6 +31,9 @@ from typing import NamedTuple
 
 from veredus.kernel.errors import Refused
 
+PATIENCE = 12
+"""So often a server may claim what it is to give away, while it is still the one that is chosen."""
+
 
 class Conflict(NamedTuple):
     """Two servers claim a topic; `giver`, whose id is higher, is to give its part to `keeper`."""
@@ -42,7 +46,7 @@ class Conflict(NamedTuple):
 class TopicMap:
     """Owns what one proxy knows of servers and topics."""
 
-    __slots__ = ("_assigned", "_chosen", "_claims", "_doubted", "_topics")
+    __slots__ = ("_assigned", "_chosen", "_claims", "_doubted", "_insisted", "_topics")
 
     def __init__(self) -> None:
         """No server is known yet."""
@@ -56,6 +60,8 @@ class TopicMap:
         """By topic, to whom its messages go."""
         self._doubted: dict[str, None] = {}
         """What its server did not claim when it spoke last, and nobody has asked for since."""
+        self._insisted: dict[str, dict[str, int]] = {}
+        """By server, how often in a row it has claimed what it is to give away."""
 
     def __contains__(self, server: str) -> bool:
         """Whether a server has said what it claims."""
@@ -93,6 +99,7 @@ class TopicMap:
             if len(claims) > 1:
                 conflicts += [Conflict(topic, giver, claims[0]) for giver in claims[1:] if server in (giver, claims[0])]
         self._judge_assigned(server, claimed)
+        self._judge_chosen(server, [conflict.topic for conflict in conflicts if conflict.giver == server])
         return conflicts
 
     def _lose(self, topic: str, server: str) -> None:
@@ -114,6 +121,13 @@ class TopicMap:
                 self.withdraw(topic, server)
             else:
                 self._doubted[topic] = None
+
+    def _judge_chosen(self, server: str, to_give: Iterable[str]) -> None:
+        before = self._insisted.get(server, {})
+        insisted = self._insisted[server] = {topic: before.get(topic, 0) + 1 for topic in to_give}
+        for topic, count in insisted.items():
+            if count > PATIENCE and self._chosen.get(topic) == server:
+                del self._chosen[topic]
 
     def server_of(self, topic: str) -> str | None:
         """Who is responsible for a topic, None where nobody is yet."""
