@@ -97,6 +97,22 @@ async def test_a_node_in_this_process_that_is_cancelled_while_it_starts_lets_go_
         assert await again.streams.list() == []
 
 
+async def test_whoever_waits_for_room_is_told_that_the_publisher_was_closed(tmp_path: Path) -> None:
+    async with veredus.embedded_async(tmp_path) as node, veredus.connect_async(node.served.address) as far:
+        publisher = await far.publisher("s", source="a", outbox_size_max=2_000, batch_size=500)
+        await asyncio.to_thread(node.served.stop)
+        putting = [asyncio.ensure_future(publisher.publish("k", b"x" * 300)) for _ in range(100)]
+        await asyncio.sleep(0.1)
+        with pytest.raises(veredus.Unavailable, match="in-doubt"):
+            await publisher.close(timeout_s=0.1)
+        async with asyncio.timeout(10):
+            results = await asyncio.gather(*putting, return_exceptions=True)
+        assert isinstance(results[0], int)
+        assert isinstance(results[-1], veredus.Misuse)
+        assert results[-1].code == "closed"
+        await asyncio.to_thread(node.served.start)
+
+
 async def test_with_a_full_outbox_publish_waits_and_publish_nowait_does_not(node: Embedded, stream: str) -> None:
     async with (
         veredus.connect_async(node.served.address) as far,

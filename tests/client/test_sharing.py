@@ -100,3 +100,37 @@ def test_a_call_that_fails_gives_its_turn_away(node: Embedded, stream: str) -> N
         done.start()
         done.join(10)
         assert publisher.number == 1
+
+
+def test_a_publisher_is_closed_in_time_also_while_another_thread_waits_for_room() -> None:
+    with veredus.embedded() as node:
+        far = veredus.connect(node.served.address)
+        publisher = far.publisher("s", source="a", outbox_size_max=2_000, batch_size=500)
+        node.served.stop()
+
+        def fill() -> None:
+            for _ in range(100):
+                publisher.publish("k", b"x" * 300)
+
+        def filled() -> None:
+            with pytest.raises(Misuse, match="closed"):
+                fill()
+
+        filling = threading.Thread(target=filled, daemon=True)
+        filling.start()
+        while publisher.is_free:
+            filling.join(0.01)
+        closing = threading.Thread(target=closed_in_doubt, args=(publisher,), daemon=True)
+        closing.start()
+        closing.join(10)
+        filling.join(10)
+        assert not closing.is_alive()
+        assert not filling.is_alive()
+        node.served.start()
+        far.close()
+
+
+def closed_in_doubt(publisher: Publisher) -> None:
+    """Close, and be told that not all is in the stream."""
+    with pytest.raises(veredus.Unavailable, match="in-doubt"):
+        publisher.close(timeout_s=0.2)

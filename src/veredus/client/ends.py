@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from math import inf
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -30,6 +31,11 @@ from .subscribing import Settleable, SubscriptionChannel, Wanted
 from .tables import tables_of
 
 T = TypeVar("T")
+
+
+def end_of(timeout_s: float | None) -> float:
+    """When such a time is over that begins now, by the monotonic clock."""
+    return inf if timeout_s is None else time.monotonic() + timeout_s
 
 
 class Signal:
@@ -172,7 +178,10 @@ class Publisher(Intake):
         may be taken yet, and is offered until it is.
         """
         check_seconds("timeout_s", timeout_s)
-        self.release(number)
+        try:
+            self.release(number, end_of(timeout_s))
+        except TimeoutError:
+            raise self._channel.not_taken(number) from None
         if number > self._channel.taken_number:
             signal = Signal()
             self._thread.call(lambda: self._channel.add_waiter(number, signal.tell))
@@ -186,8 +195,15 @@ class Publisher(Intake):
         `resume_token` is stored together with the last publication, and comes back when the source attaches again. It
         needs `resume="token"`, and something published since the last one.
         """
-        self.close_run(resume_token)
-        return self.wait(self.number, timeout_s) if wait and self.number > self.first_number else None
+        check_seconds("timeout_s", timeout_s)
+        end_s = end_of(timeout_s)
+        try:
+            self.close_run(resume_token, end_s)
+        except TimeoutError:
+            raise self._channel.not_taken(self.number) from None
+        if not wait or self.number <= self.first_number:
+            return None
+        return self.wait(self.number, None if timeout_s is None else max(0.0, end_s - time.monotonic()))
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises."""
@@ -199,7 +215,7 @@ class Publisher(Intake):
         finally:
             self.failure = self.failure or Misuse("closed", "this publisher was closed")
             self.bar()
-            self._thread.call(self._channel.detach)
+            self._thread.call(self._channel.leave)
 
     def __enter__(self) -> Self:
         return self

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 
 from veredus.delivery.batch import BatchLimits
 from veredus.delivery.cutting import Listed, Publications, Tabled
@@ -324,21 +325,21 @@ class Intake(Turns):
         """What the node takes."""
         return self._limits
 
-    def release(self, number: int) -> None:
+    def release(self, number: int, end_s: float = inf) -> None:
         """See that the loop may take `number`, which somebody waits for. Raises `Misuse` where it was never given."""
         if self.failure is not None and self.failure.code == "forked":
             raise self.failure
         check_assigned(number, self.first_number, self.number)
         if self.keeps_last and (self._bodies or self._delayed is not None):
-            self.close_run(b"")
+            self.close_run(b"", end_s)
 
-    def close_run(self, token: bytes) -> bool:
+    def close_run(self, token: bytes, end_s: float = inf) -> bool:
         """Let the loop take all there is, closed by a resume token if one is given; whether there was anything."""
         check_octets("resume_token", token)
         if len(token) > self._limits.token_size_max:
             message = f"a resume token may have {self._limits.token_size_max} bytes, this one has {len(token)}"
             raise Misuse("too-large", message, size=len(token))
-        return self._in_turn(lambda: self._close_run_in_turn(token))
+        return self._in_turn(lambda: self._close_run_in_turn(token), end_s)
 
     def _close_run_in_turn(self, token: bytes) -> bool:
         if not token:

@@ -274,7 +274,7 @@ class AsyncPublisher(Intake):
         finally:
             self.failure = self.failure or Misuse("closed", "this publisher was closed")
             self.bar()
-            self._channel.detach()
+            self._channel.leave()
 
     async def __aenter__(self) -> Self:
         return self

@@ -274,6 +274,11 @@ class SourceChannel:
             intake.release(last)
         return f"{count} publications ({words}, the last number is {last})"
 
+    def leave(self) -> None:
+        """The publisher is closed: hang on the connection no more, and let nobody wait for room."""
+        self.detach()
+        self._tell_room()
+
     def detach(self) -> None:
         """Hang on the connection no more."""
         channel, self._channel = self._channel, 0

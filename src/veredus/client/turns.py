@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from math import inf
 from typing import TypeVar
 
 from veredus.kernel.errors import Misuse
@@ -42,17 +43,17 @@ class Turns:
         """Whether it is nobody's turn."""
         return not self._is_busy
 
-    def _in_turn(self, act: Callable[[], T]) -> T:
-        """Do something alone."""
+    def _in_turn(self, act: Callable[[], T], end_s: float = inf) -> T:
+        """Do something alone. Raises `TimeoutError` where another thread waits for something in its turn until then."""
         while self._is_busy:
-            self._wait_turn()
+            self._wait_turn(end_s)
         self._is_busy = True
         try:
             return act()
         finally:
             self._is_busy = False
 
-    def _wait_turn(self) -> None:
+    def _wait_turn(self, end_s: float = inf) -> None:
         """Let another thread end its turn. Raises `Misuse("in-a-call")` where that cannot be: it is this thread's."""
         since = time.monotonic()
         while self._is_busy:
@@ -61,6 +62,8 @@ class Turns:
             if is_long or self._waiting_thread == threading.get_ident():
                 message = "a signal handler has interrupted this publisher in the middle of a call: publish later"
                 raise Misuse("in-a-call", message)
+            if self._waiting_thread and time.monotonic() >= end_s:
+                raise TimeoutError
 
     def _wait_in_turn(self, wait: Callable[[], None]) -> None:
         """Wait for something without giving the turn away."""
