@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+import veredus
 from tests.client.line import Line
 from veredus.client.subscribing import SubscriptionChannel, Wanted
 from veredus.kernel.errors import Unavailable
@@ -63,3 +64,19 @@ async def _confirm_once_over_a_new_link() -> None:
 
 def test_a_settlement_that_was_refused_before_its_link_was_lost_is_confirmed_by_its_own_answer_alone() -> None:
     asyncio.run(_confirm_once_over_a_new_link())
+
+
+def test_whoever_waits_for_a_settlement_that_the_node_refuses_for_now_is_told_why() -> None:
+    with veredus.embedded(limits={"unsettled_max": 2}) as node:
+        with node.publisher("s", source="a") as publisher:
+            publisher.publish_many(["k"] * 10, [b"x"] * 10)
+        with node.subscribe("s", subscriber="a", mode="individual") as subscription:
+            batch = subscription.next_batch(timeout_s=10)
+            assert batch is not None
+            for sequence in (2, 4, 6):
+                subscription.settle(sequence)
+            with pytest.raises(Unavailable, match="in-doubt") as told:
+                subscription.wait_settled(timeout_s=0.5)
+            assert "[too-many-ranges]" in told.value.message
+            subscription.settle(batch)
+            subscription.wait_settled(timeout_s=10)

@@ -136,6 +136,7 @@ class SubscriptionChannel:
         self._incarnation = new_incarnation()
         self._attached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sent: tuple[Range, ...] = ()
+        self._refused_for_now = ""  # why what was settled is not in the journal yet
         self._pending: list[Range] = []
         self._settle_waiters: list[tuple[Range, Waiter]] = []
         self._handed_said = 0
@@ -411,7 +412,7 @@ class SubscriptionChannel:
         return tuple(self._pending)
 
     def _be_settled(self, floor: int) -> None:
-        sent, self._sent = self._sent, ()
+        sent, self._sent, self._refused_for_now = self._sent, (), ""
         if self.wanted.mode is SettleMode.IN_ORDER:
             self.settled_floor = max([self.settled_floor, *(last for _, last in sent)])
         else:
@@ -449,7 +450,8 @@ class SubscriptionChannel:
         """What is said when a settlement was not confirmed in time."""
         return Unavailable(
             "in-doubt",
-            "the node has not confirmed the settlement yet; the client sends it again until the node confirms it",
+            "the node has not confirmed the settlement yet; the client sends it again until the node confirms it"
+            + self._refused_for_now,
         )
 
     def check_settled(self, wanted: Range) -> None:
@@ -464,7 +466,7 @@ class SubscriptionChannel:
         elif isinstance(returned := error.details.get("returned"), int) and error.code in TRANSIENT:
             self.returns.be_refused(returned, RETRY_S)
         elif error.code in TRANSIENT:
-            link_count = self.link_count
+            link_count, self._refused_for_now = self.link_count, f": {error.message} [{error.code}]"
             self._connection.call_later(RETRY_S, lambda: self._settle_again(link_count))
         else:
             self.fail(error)
