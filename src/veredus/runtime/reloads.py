@@ -10,8 +10,10 @@ the answer. Both times are of the machine's monotonic clock.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -24,6 +26,35 @@ OUTCOME_NAME = "reloaded"
 WAIT_S = 10.0
 """How long a command waits for the outcome; a node reads its settings within milliseconds."""
 _LOOK_S = 0.02
+_PAUSE_SHARE = 10
+"""So many times as long as a reading took, the next one waits."""
+_PAUSE_MAX_S = 1.0
+
+
+class Reloads:
+    """Has the settings read again for all who asked meanwhile at once, and leaves the loop its time in between."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, reload: Callable[[], None]) -> None:
+        """`reload` reads them, on the loop, which it holds."""
+        self._loop = loop
+        self._reload = reload
+        self._is_asked = False
+        self._next_s = 0.0
+
+    def ask(self) -> None:
+        """Somebody wants them to be read: that begins after this, soon, and once however often it is asked for."""
+        if not self._is_asked:
+            self._is_asked = True
+            self._loop.call_at(max(self._loop.time(), self._next_s), self._read)
+
+    def _read(self) -> None:
+        self._is_asked = False
+        began_s = self._loop.time()
+        try:
+            self._reload()
+        finally:
+            ended_s = self._loop.time()
+            self._next_s = ended_s + min(_PAUSE_MAX_S, _PAUSE_SHARE * (ended_s - began_s))
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

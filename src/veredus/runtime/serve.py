@@ -66,7 +66,7 @@ from .listeners import Arrivals, Listener, UnixPath, note_refused
 from .logs import log_loop_failures, lost_line_count
 from .multicast import DOOR as MULTICAST_DOOR
 from .multicast import FeedLink, GroupSocket
-from .reloads import write_outcome
+from .reloads import Reloads, write_outcome
 from .renewal import Renewal, Reread
 from .security import server_context
 from .sockets import StreamDoors
@@ -265,7 +265,7 @@ class Node:
             self._drain_until_s = 0.0
 
         asked = stop_asked(self._loop, hurry)
-        self._loop.add_signal_handler(signal.SIGHUP, self.reload)
+        self._loop.add_signal_handler(signal.SIGHUP, Reloads(self._loop, self.reload).ask)
         assert self._failed is not None
         waiting = asyncio.ensure_future(asked.wait())
         await asyncio.wait((waiting, self._failed), return_when=asyncio.FIRST_COMPLETED)

@@ -22,6 +22,7 @@ from .audit import AuditedLogger, audit_log_of
 from .files import check_tokens
 from .logs import log_loop_failures, say_held_back
 from .peers import Peers
+from .reloads import Reloads
 from .renewal import Reread, changed_paths, say_reloaded
 from .security import tokens_of
 from .stopping import stop_asked
@@ -91,7 +92,7 @@ class TopicsProxy:
             self._is_hurried = True
 
         asked = stop_asked(self._loop, hurry)
-        self._loop.add_signal_handler(signal.SIGHUP, self.reload)
+        self._loop.add_signal_handler(signal.SIGHUP, Reloads(self._loop, self.reload).ask)
         self._log.info("proxy-ready", address=self.address)
         waiting = asyncio.ensure_future(asked.wait())
         try:
