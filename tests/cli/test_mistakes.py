@@ -158,6 +158,19 @@ def test_help_says_the_exit_codes_and_variables_and_names_no_file(run_veredus: V
     assert ("docs/" in shown, "VEREDUS_ADDRESS" in shown, "130" in shown) == (False, True, True)
 
 
+def test_help_says_that_all_servers_of_topics_are_asked_and_one_node_of_several(run_veredus: Veredus) -> None:
+    said = {
+        verbs: " ".join(run_veredus(*verbs, "--help").out.split()) for verbs in (("stream", "ls"), ("topics", "show"))
+    }
+    assert "each of them is asked" in said["topics", "show"]
+    assert "uses one that answers" not in said["topics", "show"]
+    assert "uses one that answers" in said["stream", "ls"]
+
+
+def test_help_breaks_no_name_of_a_fault(run_veredus: Veredus) -> None:
+    assert {"block,", "partition,", "abandon,"} <= set(run_veredus("sim", "run", "--help").out.split())
+
+
 def test_an_unknown_command_of_a_group_is_answered_with_those_there_are(run_veredus: Veredus) -> None:
     refused = run_veredus("stream", "delete", "trades")
     assert (refused.code, "use alter, create, ls, rm, show, trim" in refused.err) == (Exit.USAGE, True)

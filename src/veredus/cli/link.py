@@ -22,6 +22,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 SILENCE_S = 0.7
 """A command that has waited so long for a node says so."""
 DEFAULT_ADDRESS = "veredus://127.0.0.1:7071"
+ADDRESSES_HELP = (
+    f"The address of the node. With several, the command uses one that answers.  [default: {DEFAULT_ADDRESS}]"
+)
 
 
 class Target(NamedTuple):
@@ -79,7 +82,7 @@ def _token_in(file: Path) -> str:
     return words[0]
 
 
-def node_options(command: F) -> F:
+def node_options(command: F, addresses_help: str = ADDRESSES_HELP) -> F:
     """Give a command the options that lead to a node, as its argument `target`."""
 
     @click.option(
@@ -89,7 +92,7 @@ def node_options(command: F) -> F:
         metavar="ADDRESS",
         multiple=True,
         envvar="VEREDUS_ADDRESS",
-        help=f"The address of the node. With several, the command uses one that answers.  [default: {DEFAULT_ADDRESS}]",
+        help=addresses_help,
     )
     @click.option(
         "--token-file",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from veredus.cli.link import Target, node_options
+from veredus.cli.link import DEFAULT_ADDRESS, Target, node_options
 from veredus.cli.terminal import note, output_option, write_rows
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ NATIVE_SOCKET = "native.socket"
 """Where in its directory a server listens for who looks at it."""
 TOPIC_COLUMNS = ("server", "topic", "messages", "subscribers", "waiting")
 SUBSCRIBER_COLUMNS = ("server", "topic", "subscriber", "waiting", "received_to", "since")
+_ADDRESSES_HELP = (
+    "The address of a server's native listener; repeatable, each of them is asked.  [default: the servers on this"
+    f" machine, or {DEFAULT_ADDRESS} if topics.servers is empty]"
+)
 MERGE_COLUMNS = ("server", "topic", "first", "count", "giver")
 
 
@@ -70,13 +75,13 @@ def _defaults(server_id: str, set_here: Configuration) -> list[Flag]:
 @click.option("--subscribers", "form", flag_value="subscribers", help="A row for each subscriber of each topic.")
 @click.option("--merges", "form", flag_value="merges", help="A row for each topic that came from another server.")
 @output_option
-@node_options
+@partial(node_options, addresses_help=_ADDRESSES_HELP)
 @click.pass_obj
 def show(given: Any, form: str | None, target: Target, output: str) -> None:
     """Show the topics of the servers, their subscribers, and how many messages wait for each subscriber.
 
     The command finds servers of topics.servers on this machine by their directories, server_ID. For another server,
-    give the address of its native listener with --address, which is repeatable.
+    give the address of its native listener with --address.
     """
     rows_of, columns = {
         "subscribers": (_subscribers, SUBSCRIBER_COLUMNS),

@@ -130,7 +130,9 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         "--publications", type=int, default=Part().publications, help="the most publications of a source in --seed"
     )
     parser.add_argument("--topology", metavar="FILE", help="a TOML file with the parties and the ranges of the faults")
-    parser.add_argument("--faults", type=_faults, help=f"kinds of faults: {','.join(FAULTS)} (default: all)")
+    parser.add_argument(
+        "--faults", type=_faults, help=f"some of {', '.join(FAULTS)}, with commas between (default: all)"
+    )
     parser.add_argument(
         "--scene", choices=SCENES, help="what the worlds test (default: any; one in eight tests topics)"
     )
