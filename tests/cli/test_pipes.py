@@ -2,6 +2,7 @@
 
 import io
 import json
+import shlex
 import signal
 import sys
 import time
@@ -292,3 +293,23 @@ def test_a_line_is_published_without_what_draws_and_what_computes(node: Embedded
         child.stdin.write(b"one\n")
         child.stdin.close()
         assert child.stdout.read() == b"[]\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("stream ls >&-", "veredus: Bad file descriptor"),
+        ("sub closed --subscriber risk --no-follow >&-", "veredus: Bad file descriptor"),
+        ("pub closed <&-", "veredus: Bad file descriptor"),
+        ("sub closed --no-follow >/dev/full", "veredus: No space left on device"),
+    ],
+)
+def test_a_standard_stream_that_is_closed_or_full_is_an_error_in_one_sentence(
+    run_veredus: Veredus, node: Embedded, tmp_path: Path, command: str, said: str
+) -> None:
+    run_veredus("pub", "closed", "--file", written(tmp_path, "one"))
+    with Child(["sh", "-c", f"exec {shlex.join(COMMAND)} {command}"], stdin=-1, stdout=-1, stderr=-1) as failing:
+        assert failing.stderr.read().decode().splitlines()[-1] == said
+        assert failing.wait(20) == Exit.ERROR
+    assert all(one["floor"] == 0 for one in node.subscriptions.list("closed"))
+    assert node.streams.show("closed")["head"] == 1

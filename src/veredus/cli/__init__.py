@@ -114,8 +114,9 @@ def veredus() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
-    from veredus.cli.exits import run
+    from veredus.cli.exits import hold_standard_streams, run
 
+    hold_standard_streams()
     # A verb imports some hundred modules, and what they make stays: looking for garbage in it took a fifth of the time.
     gc.set_threshold(50_000, 50, 100)
     code = run(veredus, arguments)

@@ -94,13 +94,25 @@ def run(command: click.Command, arguments: list[str] | None = None) -> int:
         _say(f"{error.message} [{error.code}]")
         return exit_of(error)
     except OSError as error:
-        _say(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        _say(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
         try:
             sys.stdout.flush()
         except OSError:
             # The interpreter would try again at its end, and end with a code of its own.
             _drop_output()
         return Exit.ERROR
+
+
+def hold_standard_streams() -> None:
+    """Where a standard stream is closed, let every use of it fail, so that no file or socket gets its number."""
+    for number, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, mode)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _drop_output() -> None:

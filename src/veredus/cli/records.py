@@ -267,7 +267,7 @@ def _attribute_of(name: str, value: bool | int | float | str | dict[str, str] | 
 
 def _aware(when: datetime | None) -> datetime | None:
     if when is not None and when.tzinfo is None:
-        raise ValueError(f"{when.isoformat()} has no time zone: write 2013-07-01T00:00:00Z")
+        raise ValueError(f"{when.isoformat()} has no time zone: write {when.isoformat()}Z for UTC")
     return when
 
 
