@@ -4,6 +4,7 @@ import asyncio
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 
 import veredus
@@ -126,3 +127,12 @@ def test_what_belongs_to_a_process_says_so_when_it_is_pickled(node: Embedded, st
                 pickle.dumps(local)
         with pytest.raises(TypeError, match="send its key, body and attributes"):
             pickle.dumps(publication)
+
+
+@pytest.mark.parametrize("value", [np.float64(1.5), np.int64(1), np.True_])
+def test_a_value_of_numpy_is_told_how_it_becomes_one_of_python(node: Embedded, stream: str, value: Any) -> None:
+    publisher = node.publisher(stream, source="a")
+    with pytest.raises(
+        veredus.Misuse, match=r"attribute 'quote' whose type is none of .*: np\..*; convert it with \.item\(\)"
+    ):
+        publisher.wait(publisher.publish("k", b"x", {"quote": value}))

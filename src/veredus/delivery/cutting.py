@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from veredus.kernel.arrow import pc
@@ -165,8 +166,9 @@ def _check_values(rows: list[dict[str, AttributeValue] | None]) -> None:
         for name, value in (row or {}).items():
             if type(value) not in _KINDS or (isinstance(value, datetime) and value.tzinfo is None):
                 kinds = "bool, int, float, str, bytes or a datetime with a time zone"
+                hint = "; convert it with .item()" if isinstance(value, np.generic) else ""
                 raise PeerFault(
-                    "bad-publication", f"has an attribute {name!r} whose type is none of {kinds}: {value!r}"
+                    "bad-publication", f"has an attribute {name!r} whose type is none of {kinds}: {value!r}{hint}"
                 )
             if type(value) is int and not _INT64_MIN <= value <= _INT64_MAX:
                 raise PeerFault("bad-publication", f"has an attribute {name!r} that does not fit 64 bits: {value!r}")
