@@ -164,6 +164,12 @@ def test_an_attribute_of_another_type_fails_by_name_or_is_null(rig: Rig) -> None
         ({"subscriber": "risk"}, "for streaming queries"),
     ],
 )
+def test_what_cannot_be_read_is_refused_by_name(rig: Rig, options: dict[str, object], words: str) -> None:
+    rig.publish(1)
+    with pytest.raises((AnalysisException, PythonException), match=words):
+        rig.read(**options).count()
+
+
 def test_columns_are_the_same_where_a_timestamp_has_no_time_zone(rig: Rig) -> None:
     rig.publish(1)
     rig.spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
@@ -173,9 +179,3 @@ def test_columns_are_the_same_where_a_timestamp_has_no_time_zone(rig: Rig) -> No
         assert rows.count() == 1
     finally:
         rig.spark.conf.unset("spark.sql.timestampType")
-
-
-def test_what_cannot_be_read_is_refused_by_name(rig: Rig, options: dict[str, object], words: str) -> None:
-    rig.publish(1)
-    with pytest.raises((AnalysisException, PythonException), match=words):
-        rig.read(**options).count()
