@@ -111,6 +111,7 @@ def test_a_giver_that_has_the_topic_again_each_time_is_given_up_after_a_while() 
     for _ in range(PATIENCE):
         assert topics.learn("b", ["t"]) == [Conflict("t", "b", "a")]
         assert topics.choose("t") == "b", "it may be giving the topic, and a client's puts stay in order"
+        topics.learn("a", ["t"])
     assert topics.learn("b", ["t"]) == [Conflict("t", "b", "a")]
     topics.check()
     assert (topics.choose("t"), topics.rivals_of("t")) == ("a", ("b",))
@@ -121,6 +122,15 @@ def test_a_giver_that_has_the_topic_again_each_time_is_given_up_after_a_while() 
     topics.learn("a", ["t"])
     topics.learn("b", ["t"])
     assert topics.choose("t") == "b", "it is counted anew"
+
+
+def test_a_giver_is_not_given_up_while_the_keeper_is_silent() -> None:
+    topics = mapped(b="t")
+    assert topics.choose("t") == "b"
+    topics.learn("a", ["t"])
+    for _ in range(2 * PATIENCE):
+        topics.learn("b", ["t"])
+    assert topics.choose("t") == "b"
 
 
 def test_whoever_hears_of_a_topic_with_several_claims_begins_with_the_least_id() -> None:

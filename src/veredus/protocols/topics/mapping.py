@@ -6,7 +6,8 @@ Where several claim a topic, the one with the least id keeps it, and each of the
 To whom a proxy sends a topic's messages is *chosen* when the first of them comes, and stays: a client's puts would get
 out of order if they went now to one server and now to the other of two that are still to be merged. Another is chosen,
 the claimant with the least id, once the one that was chosen does not claim the topic any more; or once it has claimed
-it so often beside that one that it seems to get it anew by what it is sent, as a server from the page does.
+it so often beside that one, and both have spoken in turn, that it seems to get it anew by what it is sent, as a server
+from the page does.
 
 What is assigned stays so without a claim, for what a server said before the first message came to it takes nothing
 away. It ends where the server speaks and others claim the topic, or speaks twice and nobody asked for it in between:
@@ -26,6 +27,7 @@ Source: seed 000, sections 3 ("Communication Protocol") and 3.1.5; docs/decision
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable
 from typing import NamedTuple
 
@@ -43,10 +45,17 @@ class Conflict(NamedTuple):
     keeper: str
 
 
+class _Insisted(NamedTuple):
+    """A server has claimed a topic so many `times` beside one that had spoken `keeper_spoken` times by then."""
+
+    times: int = 0
+    keeper_spoken: int = -1
+
+
 class TopicMap:
     """Owns what one proxy knows of servers and topics."""
 
-    __slots__ = ("_assigned", "_chosen", "_claims", "_doubted", "_insisted", "_topics")
+    __slots__ = ("_assigned", "_chosen", "_claims", "_doubted", "_insisted", "_spoken", "_topics")
 
     def __init__(self) -> None:
         """No server is known yet."""
@@ -60,8 +69,10 @@ class TopicMap:
         """By topic, to whom its messages go."""
         self._doubted: dict[str, None] = {}
         """What its server did not claim when it spoke last, and nobody has asked for since."""
-        self._insisted: dict[str, dict[str, int]] = {}
+        self._insisted: dict[str, dict[str, _Insisted]] = {}
         """By server, how often in a row it has claimed what it is to give away."""
+        self._spoken: Counter[str] = Counter()
+        """How often each server has said what it claims."""
 
     def __contains__(self, server: str) -> bool:
         """Whether a server has said what it claims."""
@@ -99,7 +110,7 @@ class TopicMap:
             if len(claims) > 1:
                 conflicts += [Conflict(topic, giver, claims[0]) for giver in claims[1:] if server in (giver, claims[0])]
         self._judge_assigned(server, claimed)
-        self._judge_chosen(server, [conflict.topic for conflict in conflicts if conflict.giver == server])
+        self._judge_chosen(server, conflicts)
         return conflicts
 
     def _lose(self, topic: str, server: str) -> None:
@@ -122,12 +133,20 @@ class TopicMap:
             else:
                 self._doubted[topic] = None
 
-    def _judge_chosen(self, server: str, to_give: Iterable[str]) -> None:
+    def _judge_chosen(self, server: str, conflicts: Iterable[Conflict]) -> None:
+        self._spoken[server] += 1
         before = self._insisted.get(server, {})
-        insisted = self._insisted[server] = {topic: before.get(topic, 0) + 1 for topic in to_give}
-        for topic, count in insisted.items():
-            if count > PATIENCE and self._chosen.get(topic) == server:
+        insisted: dict[str, _Insisted] = {}
+        for topic, giver, keeper in conflicts:
+            if giver != server:
+                continue
+            times, keeper_spoken = before.get(topic, _Insisted())
+            # Where the keeper is silent, nothing can be given, and there is nobody to turn to.
+            times += keeper_spoken != self._spoken[keeper]
+            insisted[topic] = _Insisted(times, self._spoken[keeper])
+            if times > PATIENCE and self._chosen.get(topic) == server:
                 del self._chosen[topic]
+        self._insisted[server] = insisted
 
     def server_of(self, topic: str) -> str | None:
         """Who is responsible for a topic, None where nobody is yet."""
