@@ -254,6 +254,12 @@ def test_an_unknown_optional_flag_is_skipped() -> None:
     assert one(struct.pack("<IBBH", 0, Kind.PING, 0x90, 0)).kind == Kind.PING
 
 
+def test_a_node_that_takes_no_publication_in_a_batch_is_refused() -> None:
+    welcome = m.Welcome("n", "p", 2, 1, 2, 3, 4, 5, 0, 7, 8)
+    with pytest.raises(PeerFault, match="count_max"):
+        native.decode_message(one(native.encode_message(0, welcome)))
+
+
 def test_an_unknown_field_is_skipped_unless_it_must_be_understood() -> None:
     body = msgspec.msgpack.encode({"token": "t", "colour": "blue!"})
     assert native.decode_message(one(native.encode_frame(Kind.HELLO, 0, body))) == m.Hello(token="t")

@@ -18,6 +18,7 @@ from veredus.matching import Filter
 from veredus.streams.exchange import EVERYTHING_KEPT, Durability, SettleMode, Start
 
 Whole: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=U63_MAX)]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=U63_MAX)]
 """A whole number from 0 that fits 63 bits."""
 Signed: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, le=U63_MAX)]
 """A whole number that fits 63 bits, or -1 for none."""
@@ -60,7 +61,7 @@ class Welcome(Message, frozen=True, omit_defaults=False):
     """The node lets a peer go that it has not heard for so long; send a PING when there is nothing else to send."""
     batch_size_max: Whole
     body_size_max: Whole
-    count_max: Whole
+    count_max: Count
     attributes_max: Whole
     token_size_max: Whole
 
