@@ -59,14 +59,14 @@ mutants: $(SET_UP) ## planted bugs, and which tests find which bug: make mutants
 
 .PHONY: quick
 quick: $(SET_UP) ## the quick tests, without Spark and other servers
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not spark and not slow and not interop" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --max-worker-restart 0 -m "not spark and not slow and not interop" $(ARGS)
 
 .PHONY: check
 check: static quick seeds ## everything that must pass before each commit, in under 90 seconds
 
 .PHONY: test
 test: $(SET_UP) ## all tests: make test ARGS='-k fenced'
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --max-worker-restart 0 $(ARGS)
 
 .PHONY: attack
 attack: $(SET_UP) ## attacks at full size; their measurements go to docs/security.md

@@ -399,9 +399,7 @@ def test_two_servers_of_one_id_are_told_so_and_the_topic_is_served_on(tmp_path: 
         until_done(partial(client.subscribe, "t"))
         until_done(partial(client.put, "t", b"one"))
         second.start()
-        words = (
-            f"two servers have the id {server_id}: give each server the address at which others reach it (topics.id)"
-        )
+        words = f"two servers have the id {server_id}: give each the address at which others reach it (topics.id)"
         wait_until(lambda: any(words in line for server in (first, second) for line in said(server, "proxy-refuses")))
         until_done(partial(client.put, "t", b"two"))
         assert second.served.stop() == 0

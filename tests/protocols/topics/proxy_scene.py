@@ -37,8 +37,8 @@ class Scene:
         assert answer == Answer(99, b"STATUS p1 OK\r\n\r\n")
         return others
 
-    def answer(self, token: int, status: str = "OK") -> list[Effect]:
-        return self.tell(Answered(token, encode_message(m.Status("s", status))))
+    def answer(self, token: int, status: str = "OK", body: bytes = b"") -> list[Effect]:
+        return self.tell(Answered(token, encode_message(m.Status("s", status, body=body))))
 
     def pass_time(self, ns: int) -> list[Effect]:
         """Let time pass, and say so whenever the engine wants to know."""

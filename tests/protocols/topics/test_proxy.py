@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from veredus.kernel.errors import PeerFault
 from veredus.protocols.topics import messages as m
 from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked
+from veredus.protocols.topics.mapping import PATIENCE
 from veredus.protocols.topics.messages import decode_message, encode_message
 from veredus.protocols.topics.plain import plainly_asked
 from veredus.protocols.topics.proxy import MERGES_MAX, MILLISECOND, Effect
@@ -106,6 +107,24 @@ def test_of_two_servers_with_one_topic_the_higher_is_told_to_give_it_away_until_
     assert scene.claim("s2", "u") == []
     assert scene.claim("s1", "t") == []
     assert "topic-conflict" in scene.notes
+
+
+@pytest.mark.parametrize(("said_of_it", "goes_to"), [(b"under way", "s2"), (b"", "s1"), (b"Topic transferred", "s1")])
+def test_puts_stay_with_a_giver_that_is_giving_and_leave_one_that_has_given_and_always_gets_the_topic_again(
+    said_of_it: bytes, goes_to: str
+) -> None:
+    scene = Scene()
+    scene.claim("s2", "t")
+    scene.ask(1, m.Put("bob", "t", 1, b"x"))
+    scene.answer(1)
+    scene.claim("s1", "t")
+    for _ in range(3 * PATIENCE):
+        merges = scene.claim("s2", "t") + scene.claim("s1", "t")
+        for merge in merges:
+            assert isinstance(merge, Ask)
+            merges += scene.answer(merge.token, body=said_of_it)
+    asks = [effect for effect in scene.ask(2, m.Put("bob", "t", 2, b"y")) if isinstance(effect, Ask)]
+    assert [ask.address for ask in asks] == [goes_to]
 
 
 def test_many_conflicts_are_merged_some_at_a_time() -> None:
@@ -440,7 +459,7 @@ def test_two_servers_of_one_id_are_told_so_and_one_that_was_started_again_is_not
         return status.status, status.body
 
     assert [said(origin)[0] for origin in (b"a", b"a", b"b", b"b", b"c")] == ["OK"] * 5
-    text = b"two servers have the id s1: give each server the address at which others reach it (topics.id)"
+    text = b"two servers have the id s1: give each the address at which others reach it (topics.id)"
     assert said(b"b") == ("REFUSED", text)
     assert said(b"c") == ("OK", b"")
 

@@ -5,9 +5,8 @@ Where several claim a topic, the one with the least id keeps it, and each of the
 
 To whom a proxy sends a topic's messages is *chosen* when the first of them comes, and stays: a client's puts would get
 out of order if they went now to one server and now to the other of two that are still to be merged. Another is chosen,
-the claimant with the least id, once the one that was chosen does not claim the topic any more; or once it has claimed
-it so often beside that one, and both have spoken in turn, that it seems to get it anew by what it is sent, as a server
-from the page does.
+the claimant with the least id, once the one that was chosen does not claim the topic any more; or once it has said so
+often that it gave it to that one that it seems to get it anew by what it is sent, as a server from the page does.
 
 What is assigned stays so without a claim, for what a server said before the first message came to it takes nothing
 away. It ends where the server speaks and others claim the topic, or speaks twice and nobody asked for it in between:
@@ -34,7 +33,7 @@ from typing import NamedTuple
 from veredus.kernel.errors import Refused
 
 PATIENCE = 12
-"""So often a server may claim what it is to give away, while it is still the one that is chosen."""
+"""So often a server may claim what it said it has given away, while it is still the one that is chosen."""
 
 
 class Conflict(NamedTuple):
@@ -45,17 +44,10 @@ class Conflict(NamedTuple):
     keeper: str
 
 
-class _Insisted(NamedTuple):
-    """A server has claimed a topic so many `times` beside one that had spoken `keeper_spoken` times by then."""
-
-    times: int = 0
-    keeper_spoken: int = -1
-
-
 class TopicMap:
     """Owns what one proxy knows of servers and topics."""
 
-    __slots__ = ("_assigned", "_chosen", "_claims", "_doubted", "_insisted", "_spoken", "_topics")
+    __slots__ = ("_assigned", "_chosen", "_claims", "_doubted", "_given", "_topics")
 
     def __init__(self) -> None:
         """No server is known yet."""
@@ -69,10 +61,8 @@ class TopicMap:
         """By topic, to whom its messages go."""
         self._doubted: dict[str, None] = {}
         """What its server did not claim when it spoke last, and nobody has asked for since."""
-        self._insisted: dict[str, dict[str, _Insisted]] = {}
-        """By server, how often in a row it has claimed what it is to give away."""
-        self._spoken: Counter[str] = Counter()
-        """How often each server has said what it claims."""
+        self._given: dict[str, Counter[str]] = {}
+        """By server, how often it has said that it gave a topic away which it claims all the same."""
 
     def __contains__(self, server: str) -> bool:
         """Whether a server has said what it claims."""
@@ -113,6 +103,10 @@ class TopicMap:
         self._judge_chosen(server, conflicts)
         return conflicts
 
+    def note_given(self, topic: str, giver: str) -> None:
+        """A server says that it has given a topic away."""
+        self._given.setdefault(giver, Counter())[topic] += 1
+
     def _lose(self, topic: str, server: str) -> None:
         left = tuple(other for other in self._claims[topic] if other != server)
         if left:
@@ -134,19 +128,15 @@ class TopicMap:
                 self._doubted[topic] = None
 
     def _judge_chosen(self, server: str, conflicts: Iterable[Conflict]) -> None:
-        self._spoken[server] += 1
-        before = self._insisted.get(server, {})
-        insisted: dict[str, _Insisted] = {}
-        for topic, giver, keeper in conflicts:
-            if giver != server:
-                continue
-            times, keeper_spoken = before.get(topic, _Insisted())
-            # Where the keeper is silent, nothing can be given, and there is nobody to turn to.
-            times += keeper_spoken != self._spoken[keeper]
-            insisted[topic] = _Insisted(times, self._spoken[keeper])
+        given = self._given.pop(server, None)
+        if given is None:
+            return
+        still = {conflict.topic: given[conflict.topic] for conflict in conflicts if conflict.giver == server}
+        for topic, times in still.items():
             if times > PATIENCE and self._chosen.get(topic) == server:
                 del self._chosen[topic]
-        self._insisted[server] = insisted
+        if any(still.values()):
+            self._given[server] = Counter(still)
 
     def server_of(self, topic: str) -> str | None:
         """Who is responsible for a topic, None where nobody is yet."""

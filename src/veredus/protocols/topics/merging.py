@@ -20,7 +20,7 @@ from .desk import Desk
 from .giving import Giving, address_of
 from .ids import GIVEN, SHOWN_SIZE, SINK, is_of_page, shown_of
 from .keeping import QUIET_NS, Keeping
-from .messages import Merge, StatusWord, Transfer
+from .messages import UNDER_WAY, Merge, StatusWord, Transfer
 from .page_transfer import PageTransfer
 from .transfer import Begin, decode_part
 
@@ -114,7 +114,7 @@ class Merging:
         else:
             if topic not in self._givings:
                 self._give(topic, keeper, False, now)
-            self._desk.answer(peer, StatusWord.OK)
+            self._desk.answer(peer, StatusWord.OK, UNDER_WAY)
 
     def _give(self, topic: str, keeper: str, is_marked: bool, now: Now) -> None:
         def over() -> None:

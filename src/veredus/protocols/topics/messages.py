@@ -29,6 +29,8 @@ HEADER_SIZE_MAX = 2048
 _SIZE_LEAST = 16 << 20
 COUNTER_MAX = U63_MAX - 1
 """Counters begin with 0, and the numbers of a source with 1."""
+UNDER_WAY = b"under way"
+"""With what a server of ours says `OK` to MERGE: it serves the topic until the other one has it."""
 NO_MESSAGE_ID = "-1"
 """Said by who never got a message; no message has this id. Source: seed 000, section 3.1.3."""
 _NOT_IN_A_WORD = re.compile(r"[\x00-\x20\x7f-\x9f]")
@@ -141,8 +143,8 @@ class Transfer(NamedTuple):
 class Status(NamedTuple):
     """The answer to any of the others; `message_id` goes with the body that a GET gets. Source: section 3.1.8.
 
-    Beyond the page, a PUT whose counter is not above the last one is REFUSED with that one in the place of the id, and
-    the body of what GET_MANY gets is `many.pack_numbered`.
+    Beyond the page, a PUT whose counter is not above the last one is REFUSED with that one in the place of the id, the
+    body of what GET_MANY gets is `many.pack_numbered`, and an `OK` to MERGE has the body `UNDER_WAY`.
     """
 
     sender: str
@@ -202,6 +204,12 @@ def status_word_of(data: bytes) -> str:
     except PeerFault:
         return ""
     return answer.status if isinstance(answer, Status) else ""
+
+
+def says_given(data: bytes) -> bool:
+    """Whether an answer to MERGE says that it is done: a server of ours says that it is under way."""
+    answer = decode_message(data) if status_word_of(data) == StatusWord.OK else None
+    return isinstance(answer, Status) and answer.body != UNDER_WAY
 
 
 # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────

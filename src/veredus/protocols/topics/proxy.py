@@ -59,6 +59,7 @@ from .messages import (
     decode_message,
     encode_message,
     name_of,
+    says_given,
     status_word_of,
 )
 from .plain import plainly_asked
@@ -231,9 +232,7 @@ class Proxy:
             self._say(peer, StatusWord.REFUSED, said)
             return
         if self._is_second(server, event.origin):
-            said = (
-                f"two servers have the id {server}: give each server the address at which others reach it (topics.id)"
-            )
+            said = f"two servers have the id {server}: give each the address at which others reach it (topics.id)"
             self._say(peer, StatusWord.REFUSED, said)
             return
         self._hear_of(server)
@@ -374,6 +373,8 @@ class Proxy:
         if self._silent:
             self._hear_of(question.server)
         if question.conflict is not None:
+            if says_given(data):
+                self.topics.note_given(question.topic, question.server)
             self._end_merge(question.conflict)
         elif question.rivals or question.done or question.is_beyond or _may_be_elsewhere(question, data):
             self._answered_in_conflict(question, data)
