@@ -141,7 +141,8 @@ class Publishing:
         if event.epoch:
             raise Refused(
                 "unknown-source",
-                f"stream {stream.name!r} does not know source {event.source!r} of epoch {event.epoch}: use epoch 0",
+                f"stream {stream.name!r} has no source {event.source!r} of epoch {event.epoch} any more: was the stream"
+                " created again? Open a new publisher (epoch 0)",
             )
         source = SourceState(stream.next_source_id, event.source, event.is_sparse)
         stream.add_source(source)

@@ -155,7 +155,10 @@ class Subscribing:
     def _check_new(self, event: SubscribeRequested, stream: Stream, now: Now) -> None:
         if event.epoch:
             who = f"{event.subscriber}/{event.name}"
-            message = f"stream {stream.name!r} has no subscription {who} with epoch {event.epoch}: use epoch 0"
+            message = (
+                f"stream {stream.name!r} has no subscription {who} of epoch {event.epoch} any more: was it removed?"
+                " Subscribe anew (epoch 0)"
+            )
             raise Refused("unknown-subscription", message)
         count = len(stream.subscriptions) + sum(stream_id == stream.stream_id for stream_id, _, _ in self.opening)
         if count >= self._tables.limits.subscriptions_max:

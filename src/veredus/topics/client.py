@@ -154,7 +154,7 @@ class AsyncClient(GroupClient):
         """A client that asks `proxies` ("host:port"), in this order, and remembers what it must below `directory`.
 
         A proxy is asked `retries_max` times more if it does not answer in `answer_s`, then the next one is. Raises
-        `Refused("bad-word")` for an id that no header can carry, and `Misuse("no-proxies")`.
+        `Refused("bad-word")` for an id that no header can carry, and `Misuse`: `no-proxies`, `bad-address`.
 
         Where proxies want to know who it is, it shows a `token` (PLAIN), or its `secret_key` (CURVE; then `server_key`
         is the public key of all its proxies, both in Z85). Raises `Refused`: `bad-token`, `bad-key`.
@@ -216,7 +216,7 @@ class AsyncClientGroup:
         server_key: str = "",
         secret_key: str = "",
     ) -> None:
-        """As for `AsyncClient`. Raises `Misuse("no-proxies")`."""
+        """As for `AsyncClient`. Raises `Misuse`: `no-proxies`, `bad-address`."""
         path = Path(directory) / GROUP_DIRECTORY
         shown = Credentials(token, server_key, secret_key)
         settings = _settings_of("the group of clients", path, proxies, answer_s, retries_max, body_size_max, shown)

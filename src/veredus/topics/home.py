@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from veredus.kernel.errors import Misuse
+from veredus.node.specs import split_address
 from veredus.runtime.topics_credentials import NOTHING_TO_SHOW, Credentials, check_credentials
 
 from .asking import Questions
@@ -29,9 +30,14 @@ class Home:
     """Owns what clients remember, and their questions; opened, used and closed on one loop."""
 
     def __init__(self, settings: HomeSettings) -> None:
-        """Nothing is opened yet. Raises `Misuse("no-proxies")`, and `Refused`: `bad-token`, `bad-key`."""
+        """Open nothing yet. Raises `Misuse`: `no-proxies`, `bad-address`; and `Refused`: `bad-token`, `bad-key`."""
         if not settings.proxies:
             raise Misuse("no-proxies", "no proxy is configured: list at least one address in `proxies`")
+        for address in settings.proxies:
+            try:
+                split_address(str(address))
+            except ValueError as error:
+                raise Misuse("bad-address", f"proxies: {error}", address=address) from None
         check_credentials(settings.shown)
         self.settings = settings
         self.states = States(settings.path, settings.owner)
