@@ -117,9 +117,8 @@ def test_puts_stay_with_a_giver_that_is_giving_and_leave_one_that_has_given_and_
     scene.claim("s2", "t")
     scene.ask(1, m.Put("bob", "t", 1, b"x"))
     scene.answer(1)
-    scene.claim("s1", "t")
     for _ in range(3 * PATIENCE):
-        merges = scene.claim("s2", "t") + scene.claim("s1", "t")
+        merges = scene.claim("s1", "t") + scene.claim("s2", "t")
         for merge in merges:
             assert isinstance(merge, Ask)
             merges += scene.answer(merge.token, body=said_of_it)
