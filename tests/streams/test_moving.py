@@ -15,6 +15,7 @@ from veredus.streams import exchange as x
 from veredus.streams.facts import CursorMoved
 from veredus.streams.ranges import cursor_of
 from veredus.streams.subscription import Subscription
+from veredus.streams.tables import StreamsLimits
 
 INDIVIDUAL: dict[str, Any] = {"mode": x.SettleMode.INDIVIDUAL}
 
@@ -294,6 +295,14 @@ def test_a_raised_source_knows_its_number_and_token_after_a_kill(is_checkpointed
     assert (grant.last_number, grant.token, grant.token_number) == (7, b"seven", 7)
     assert rig.publish(grant, 7, who="carol").is_duplicate
     assert rig.publish(grant, 8, who="carol").first_sequence == 3
+
+
+def test_no_source_is_raised_with_a_token_that_no_batch_may_have() -> None:
+    rig = Rig(StreamsLimits(token_size_max=64))
+    rig.publish(rig.attach(1), 1, 2)
+    refusal = raise_sources(rig, ("carol", 7, bytes(64)), ("dora", 7, bytes(65)))
+    assert (refusal.code, "'dora' has 65" in refusal.message) == ("too-large", True)
+    assert attach_sparse(rig, 4).last_number == 0
 
 
 def test_a_source_that_has_come_further_or_is_dense_stays_as_it_is() -> None:

@@ -261,6 +261,7 @@ class Administration:
             raise Refused("bad-request", said) from None
         for source in dict.fromkeys(source for source, _, _ in wanted) or (None,):
             self._check(event, RAISE, on_stream(name, source))
+        self._check_tokens(wanted)
         stream = self._tables.existing(name)
 
         def raised(_: Now) -> None:
@@ -271,6 +272,13 @@ class Administration:
             self._orders.refuse(event.session, code, message, event.request, is_final=False)
 
         self._publishing.raise_numbers(stream, wanted, raised, failed, now)
+
+    def _check_tokens(self, wanted: Iterable[tuple[str, int, bytes]]) -> None:
+        most = self._tables.limits.token_size_max
+        for source, _, token in wanted:
+            if len(token) > most:
+                message = f"a resume token may have at most {most} bytes, that of source {source!r} has {len(token)}"
+                raise Refused("too-large", message)
 
     # ── subscriptions ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -30,6 +30,8 @@ class StreamsLimits(msgspec.Struct, frozen=True, kw_only=True):
     """A push is not made any larger once it holds this much."""
     streams_per_principal_max: int = 20_000
     sources_per_principal_max: int = 20_000
+    token_size_max: int = 4096
+    """Of a resume token that comes by itself; one in a batch is measured where the batch is checked."""
     subscriptions_max: int = 10_000
     subscriptions_per_principal_max: int = 20_000
     """Durable ones, whether or not anybody is there. All peers that prove nothing count as one."""
