@@ -95,17 +95,17 @@ class Relay:
 
 def test_where_no_proxy_is_of_help_each_is_named_with_the_reason(tmp_path: Path) -> None:
     dead = f"127.0.0.1:{free_port()}"
-    with router() as (_, deaf), client(["nowhere", dead, deaf], tmp_path, 0.02) as alice:
+    with router() as (_, deaf), client(["*:5551", dead, deaf], tmp_path, 0.02) as alice:
         with pytest.raises(Unavailable) as raised:
             alice.get("t")
         assert raised.value.code == "no-proxy"
         assert raised.value.message == (
-            "no proxy could handle the request: nowhere is not an address to connect to (Invalid argument): write"
+            "no proxy could handle the request: *:5551 is not an address to connect to (Invalid argument): write"
             " HOST:PORT; "
             f"{dead} does not accept the connection; {deaf} did not answer 4 times in 20 ms. Check that a proxy runs,"
             " and try again"
         )
-        assert list(raised.value.details["reasons"]) == ["nowhere", dead, deaf]  # type: ignore[call-overload]
+        assert list(raised.value.details["reasons"]) == ["*:5551", dead, deaf]  # type: ignore[call-overload]
 
 
 def test_a_proxy_that_is_not_there_is_passed_over_at_once(tmp_path: Path) -> None:
