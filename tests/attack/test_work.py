@@ -119,7 +119,7 @@ def test_a_costly_filter_on_a_long_text_leaves_the_neighbour_its_turn(
                 publisher.publish("k", b"", {"a": text[row * size :][:size]})
             wait_for(felt, len(felt.trips_ms) + 100)
         subscription.close()
-    attack = f"{what}, {rows:,} texts of {size >> 10:,} KiB" if rows > 1 else f"{what}, one text of {size >> 20} MiB"
+    attack = f"{what}, {rows:,} texts of {size} bytes" if rows > 1 else f"{what}, one text of {size >> 20} MiB"
     figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
     figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
 
