@@ -186,6 +186,9 @@ SCENES: dict[tuple[str, str, str], Scene] = {
     ("source.raise", "raise", "the stream, as each source"): Scene(
         S, request("source.raise", stream="s", sources=[["victim", 5, b""]])
     ),
+    ("source.raise", "take-over", "the stream, as each source"): Scene(
+        S, request("source.raise", stream="s", sources=[["victim", 5, b""]], owners={"victim": "stranger"})
+    ),
     ("subscription.list", "describe", "each stream; the others are left out"): Scene(
         S, request("subscription.list"), OWNED, lists("subscriber")
     ),

@@ -141,6 +141,107 @@ def test_a_commit_moves_no_cursor_of_a_stream_that_the_sink_may_not_subscribe_to
     assert (refusal.code, refusal.details["name"]) == ("forbidden", "s")
 
 
+def raise_source(rig: Rig, principal: str = "operator", owner: str = "desk-1", number: int = 7) -> Any:
+    return asked(rig, "source.raise", principal, stream="s", sources=[("alpha", number, b"")], owners={"alpha": owner})
+
+
+def attach_sparse(session: int, principal: str, who: int, epoch: int = 0) -> Any:
+    return x.SourceAttachRequested(session, principal, "s", "alpha", incarnation(who), epoch, is_sparse=True)
+
+
+@pytest.mark.parametrize("remembered", ["in memory", "behind a kill", "behind a checkpoint"])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_source_that_nobody_owns_is_its_owners_of_elsewhere_once_it_is_raised(
+    rig: Rig, remembered: str, is_known: bool
+) -> None:
+    rig.do(attach_sparse(1, "local", 1) if is_known else subscribe(1, "local", 1))
+    assert raise_source(rig).result == {"head": 0}
+    if remembered == "behind a checkpoint":
+        rig.checkpoint()
+    if remembered != "in memory":
+        rig.restart()
+    assert SOURCE.owner(rig) == "desk-1"
+    assert [one.code for one in rig.do(attach_sparse(2, "mallory", 2))] == ["forbidden"]
+    (grant,) = [one for one in rig.do(attach_sparse(3, "desk-1", 3)) if isinstance(one, x.GrantSource)]
+    assert grant.last_number == 7
+
+
+def test_a_source_that_somebody_owns_stays_theirs_when_it_is_raised(rig: Rig) -> None:
+    rig.do(attach_sparse(1, "desk-2", 1))
+    raise_source(rig)
+    assert SOURCE.owner(rig) == "desk-2"
+    rig.restart()
+    assert SOURCE.owner(rig) == "desk-2"
+
+
+def test_whoever_names_the_owner_of_a_source_must_be_one_who_may_take_it_over(rig: Rig) -> None:
+    rig.do(attach_sparse(1, "local", 1))
+    for principal in ("mallory", "desk-1"):
+        refusal = raise_source(rig, principal)
+        assert (refusal.code, refusal.details["verb"]) == ("forbidden", "take-over")
+    assert raise_source(rig, owner="a b").code == "bad-name"
+    assert SOURCE.owner(rig) == ""
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_raise_that_the_journal_refuses_leaves_a_source_to_nobody(rig: Rig, is_known: bool) -> None:
+    rig.do(attach_sparse(1, "local", 1) if is_known else subscribe(1, "local", 1))
+    rig.is_full = True
+    assert raise_source(rig).code == "disk-full"
+    rig.is_full = False
+    (grant,) = [one for one in rig.do(attach_sparse(2, "desk-2", 2)) if isinstance(one, x.GrantSource)]
+    assert (grant.last_number, SOURCE.owner(rig)) == (0, "desk-2")
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_whoever_attaches_while_a_source_is_raised_goes_on_under_the_epoch_that_was_granted(
+    rig: Rig, is_first: bool
+) -> None:
+    rig.do(subscribe(1, "local", 1))
+    steps = [
+        attach_sparse(2, "desk-1", 2),
+        x.AdminRequested(9, 1, "operator", "source.raise", {"stream": "s", "sources": [("alpha", 7, b"")]}),
+    ]
+    for step in steps if is_first else steps[::-1]:
+        rig.tell(step)
+    rig.carry_out()
+    (grant,) = rig.said_to(2, x.GrantSource)
+    rig.do(x.SessionClosed(2))
+    said = rig.do(attach_sparse(3, "desk-1", 2, grant.epoch))
+    assert [(one.epoch, one.last_number) for one in said if isinstance(one, x.GrantSource)] == [(grant.epoch, 7)]
+    assert SOURCE.owner(rig) == "desk-1"
+    rig.restart()
+    assert SOURCE.owner(rig) == "desk-1"
+
+
+@pytest.mark.parametrize("before", ["", "desk-2"])
+def test_a_cursor_that_comes_with_a_commit_is_its_owners_of_elsewhere_unless_somebody_owns_it(
+    rig: Rig, before: str
+) -> None:
+    if before:
+        rig.do(subscribe(1, before, 1))
+    rig.do(open_run(2, "operator", 1))
+    rig.do(x.StageOpenRequested(3, "operator", "sink", 1, "s", incarnation(3)))
+    (stage,) = rig.said_to(3, x.GrantStage)
+    move = x.CursorMove(stage.stage, "reader", "main", 1, 1, 0, 0, owner="desk-1")
+    rig.do(x.CommitRequested(2, 1, "operator", "sink", 1, 1, (stage.stage,), (move,)))
+    for _ in range(2):
+        assert CURSOR.owner(rig) == (before or "desk-1")
+        assert [one.code for one in rig.do(subscribe(4, "mallory", 4))] == ["forbidden"]
+        rig.restart()
+
+
+def test_a_cursor_that_a_commit_brings_counts_for_its_owner() -> None:
+    rig = Rig(StreamsLimits(subscriptions_per_principal_max=1), may=may)
+    rig.do(open_run(2, "operator", 1))
+    rig.do(x.StageOpenRequested(3, "operator", "sink", 1, "s", incarnation(3)))
+    (stage,) = rig.said_to(3, x.GrantStage)
+    move = x.CursorMove(stage.stage, "reader", "main", 1, 1, 0, 0, owner="desk-1")
+    rig.do(x.CommitRequested(2, 1, "operator", "sink", 1, 1, (stage.stage,), (move,)))
+    other = x.SubscribeRequested(4, "desk-1", "s", "reader", "other", incarnation=incarnation(4))
+    assert [one.code for one in rig.do(other)] == ["too-many-subscriptions"]
+
+
 def test_a_new_source_asks_for_no_right_to_take_over() -> None:
     seen: list[tuple[str, Resource]] = []
     rig = Rig(may=lambda _, verb, resource: seen.append((verb, resource)) is None)

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Annotated, TypeAlias
 
 import msgspec
 
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused, field_fault
-from veredus.kernel.names import U63_MAX
 
 from .advancing import Advancing
 from .creating import Creating
@@ -24,7 +22,21 @@ from .listing import first_of, page_of
 from .orders import Orders
 from .places import Place
 from .publishing import Publishing
-from .rights import ALTER, CREATE, DELETE, DESCRIBE, PUBLISH, RAISE, SUBSCRIBE, TRIM, Resource, on_sink, on_stream
+from .raising import read_raise
+from .rights import (
+    ALTER,
+    CREATE,
+    DELETE,
+    DESCRIBE,
+    PUBLISH,
+    RAISE,
+    SUBSCRIBE,
+    TAKE_OVER,
+    TRIM,
+    Resource,
+    on_sink,
+    on_stream,
+)
 from .runs import Runs
 from .showing import part_count_of, shown_subscription
 from .stream import Stream
@@ -40,7 +52,6 @@ PAGED_VERBS = frozenset({
     "stream.list", "stream.names", "source.list", "subscription.list", "subscription.left", "sink.list", "stage.list",
 })  # fmt: skip
 _DIGITS_MAX = 20
-_Number: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=U63_MAX)]
 
 Verb = Callable[["Administration", AdminRequested, Now], None]
 
@@ -252,16 +263,13 @@ class Administration:
         self._answer_rows(event, places_behind, lambda _: (on_stream(name),), row)
 
     def raise_sources(self, event: AdminRequested, now: Now) -> None:
-        """`source.raise` {stream, sources}: each of (name, number, token) has published so far elsewhere; {head}."""
+        """`source.raise` {stream, sources, owners?}: each of (name, number, token) has published so far; {head}."""
         name = _text(event, "stream")
-        try:
-            wanted = msgspec.convert(event.arguments.get("sources"), list[tuple[str, _Number, bytes]])
-        except msgspec.ValidationError as error:
-            said = f"{event.verb} needs `sources` with a name, a number and a token each: {field_fault(error)}"
-            raise Refused("bad-request", said) from None
-        for source in dict.fromkeys(source for source, _, _ in wanted) or (None,):
+        wanted = read_raise(event, self._tables.limits.token_size_max)
+        for source in dict.fromkeys(source for source, _, _ in wanted.sources) or (None,):
             self._check(event, RAISE, on_stream(name, source))
-        self._check_tokens(wanted)
+        for source in wanted.owners:
+            self._check(event, TAKE_OVER, on_stream(name, source))
         stream = self._tables.existing(name)
 
         def raised(_: Now) -> None:
@@ -271,14 +279,7 @@ class Administration:
             message = f"the node could not store the change ({reason}): nothing has changed"
             self._orders.refuse(event.session, code, message, event.request, is_final=False)
 
-        self._publishing.raise_numbers(stream, wanted, raised, failed, now)
-
-    def _check_tokens(self, wanted: Iterable[tuple[str, int, bytes]]) -> None:
-        most = self._tables.limits.token_size_max
-        for source, _, token in wanted:
-            if len(token) > most:
-                message = f"a resume token may have at most {most} bytes, that of source {source!r} has {len(token)}"
-                raise Refused("too-large", message)
+        self._publishing.raise_numbers(stream, wanted.sources, wanted.owners, raised, failed, now)
 
     # ── subscriptions ────────────────────────────────────────────────────────────────────────────────────────────────
 

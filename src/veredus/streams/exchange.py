@@ -379,7 +379,7 @@ class CursorMove:
     It has done with everything up to `floor`, with the ranges `settled` and the rows `settled_rows` of the stage, and
     with what it had settled from `kept_from` on, but for what it had never wanted before: what it never wanted now is
     what lies below `start`, and `unwanted` and `unwanted_rows`. `origins`: an incarnation, the next sequence there, and
-    runs from it on: a first sequence there, its place here, and how many lie one behind the other.
+    runs from it on: a first sequence there, its place here, and how many in a row. `owner`: whose, if nobody's here.
     """
 
     stage: int
@@ -401,6 +401,7 @@ class CursorMove:
     renewed_us: int = 0
     wish: int = 0
     left_wish: int = 0
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,12 +86,15 @@ class SourceOpened(msgspec.Struct, frozen=True, tag="source"):
 
 
 class RaisedSource(msgspec.Struct, frozen=True, array_like=True):
-    """Up to `number` a source has published, if elsewhere; the last of it closed with `token`."""
+    """Up to `number` a source has published, if elsewhere; the last of it closed with `token`. Where nobody owns it
+    here, it is its `owner`'s.
+    """
 
     source_id: int
     name: str
     number: int
     token: bytes
+    owner: str = ""
 
 
 class SourcesRaised(msgspec.Struct, frozen=True, tag="raise"):
@@ -279,6 +282,8 @@ class CursorMoved(msgspec.Struct, frozen=True, array_like=True):
     wish: int = 0
     left_wish: int = 0
     """Under which number the removal was asked for; 0 for none."""
+    owner: str = ""
+    """Whose it is where nobody owns it here; "" for nobody's."""
 
 
 class Woven(msgspec.Struct, frozen=True, array_like=True):

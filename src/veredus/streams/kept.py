@@ -58,6 +58,10 @@ class Kept:
             )
             raise Refused("filters-too-large", message, size_max=most)
 
+    def note_moved(self, owner: str) -> None:
+        """A commit has brought one along, or to its owner: it is counted, and was not taken."""
+        self._room.forget(owner)
+
     def note_removed(self) -> None:
         """One has gone: there may be room again."""
         self._tables.removed_count += 1

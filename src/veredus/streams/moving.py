@@ -63,6 +63,7 @@ class Moving:
                 _note_left(stream, move)
                 if not move.is_removed:
                     stream.subscriptions[key] = known
+                    self._subscribing.kept.note_moved(known.owner)
         else:
             known = stream.subscriptions[key]
             if is_moved:
@@ -84,6 +85,8 @@ class Moving:
         apply_move(stream, move, self._tables.limits.unsettled_max)
         if move.is_removed:
             self._subscribing.kept.note_removed()
+        else:
+            self._subscribing.kept.note_moved(known.owner)
 
 
 def apply_move(stream: Stream, move: CursorMoved, unsettled_max: int) -> None:
@@ -120,7 +123,7 @@ def place_of_cursor(move: CursorMove, stream_id: int, first: int) -> CursorMoved
     )
     return CursorMoved(
         stream_id, move.subscriber, move.name, move.opened_us, below + 1, floor, move.kept_from, settled, origins,
-        move.is_removed, unwanted, move.left_us, move.renewed_us, move.wish, move.left_wish,
+        move.is_removed, unwanted, move.left_us, move.renewed_us, move.wish, move.left_wish, move.owner,
     )  # fmt: skip
 
 

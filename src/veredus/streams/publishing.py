@@ -6,7 +6,7 @@ guarantees 2, 3, 4 and 7.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from veredus.delivery.batch import BatchHeader, token_of
@@ -186,12 +186,13 @@ class Publishing:
         self,
         stream: Stream,
         wanted: Sequence[tuple[str, int, bytes]],
+        owners: Mapping[str, str],
         done: Callable[[Now], None],
         failed: Callable[[str, str], None],
         now: Now,
     ) -> None:
         """Let sparse sources have published up to a number, the last with a token, in a stream that is merged into this
-        one. Those that are dense here, or have come further, stay as they are.
+        one. Those that are dense here, or have come further, stay as they are; those that nobody owns get their owners.
 
         Raises `Refused`, `too-many-sources` or `bad-name`, before any of them has changed.
         """
@@ -206,10 +207,12 @@ class Publishing:
             if source is None:
                 source = SourceState(stream.next_source_id, name, is_sparse=True)
                 stream.add_source(source)
-            if source.is_sparse and number > source.last_assigned:
+            owner = owners.get(name, "")
+            if source.is_sparse and (number > source.last_assigned or (owner and not source.owner)):
                 before.append((source, source.last_assigned))
-                source.assign(number)
-                raised.append(RaisedSource(source.source_id, name, number, token))
+                source.assign(max(number, source.last_assigned))
+                source.owner = source.owner or owner
+                raised.append(RaisedSource(source.source_id, name, number, token, owner))
         if not raised:
             self._orders.append((), Then(done, failed))
             return
@@ -221,6 +224,7 @@ class Publishing:
         def unknown(code: str, reason: str) -> None:
             for source, last in before:
                 source.unassign(last)
+                source.undo_known()
             failed(code, reason)
 
         self._orders.append_fact(SourcesRaised(stream.stream_id, tuple(raised)), Then(known, unknown), now)

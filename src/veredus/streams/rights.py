@@ -168,6 +168,7 @@ RIGHTS = (
     Right("stream.delete", DELETE, "the stream"),
     Right("source.list", DESCRIBE, "the stream"),
     Right("source.raise", RAISE, "the stream, as each source"),
+    Right("source.raise", TAKE_OVER, "the stream, as each source", "it names an owner of it"),
     Right("subscription.list", DESCRIBE, "each stream; the others are left out"),
     Right("subscription.list", DESCRIBE, "the stream", "it is named"),
     Right("subscription.left", DESCRIBE, "the stream"),

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from veredus.kernel.names import INCARNATION_SIZE
+
 INDEX_COUNT_MAX = 64
 """How many batches back a duplicate is answered with its first sequence."""
 
@@ -103,6 +105,21 @@ class SourceState:
         self.last_durable = max(self.last_durable, number)
         self.last_assigned = max(self.last_assigned, number)
         self.token, self.token_number = token, number
+
+    def become_known(self, owner: str) -> None:
+        """It has published elsewhere, and so it is here, its `owner`'s if nobody owns it; that is in the journal."""
+        epoch, incarnation, known = self.granted
+        if not epoch:
+            epoch, incarnation = 1, bytes(INCARNATION_SIZE)
+        self.become_granted(epoch, incarnation, known or owner)
+        if not self.epoch:
+            self.open(epoch, incarnation, owner)
+        self.owner = self.owner or owner
+
+    def undo_known(self) -> None:
+        """The journal refused whose it is: if nobody takes it over at this moment, it is whose it was."""
+        if self.epoch == self.granted[0]:
+            self.owner = self.granted[2]
 
     def become_durable(self, first: int, last: int, first_sequence: int, count: int, token: bytes | None) -> None:
         """A batch is in the journal. `token` None leaves the resume token as it was."""

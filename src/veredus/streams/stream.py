@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from veredus.delivery.settlement import Range
 from veredus.kernel.errors import Refused
-from veredus.kernel.names import INCARNATION_SIZE
 
 from .exchange import Start, StartKind
 from .facts import RaisedSource, StreamCreated, TermRaised
@@ -199,9 +198,7 @@ class Stream:
             if source is None:
                 source = SourceState(raised.source_id, raised.name, is_sparse=True)
                 self.add_source(source)
-            if not source.granted[0]:
-                source.open(1, bytes(INCARNATION_SIZE), "")
-                source.become_granted(1, source.incarnation, "")
+            source.become_known(raised.owner)
             if raised.number > source.last_durable:
                 source.become_raised(raised.number, raised.token)
 

@@ -182,7 +182,7 @@ class Subscription:
 
     @classmethod
     def moved_in(cls, move: CursorMoved, unsettled_max: int) -> Subscription:
-        """One that comes into being with a commit; nobody owns it yet."""
+        """One that comes into being with a commit."""
         opened = SubscriptionOpened(
             stream_id=move.stream_id,
             subscriber=move.subscriber,
@@ -201,13 +201,14 @@ class Subscription:
         return subscription
 
     def move(self, fact: CursorMoved, unsettled_max: int) -> None:
-        """A commit puts the cursor elsewhere; whoever owned it is gone."""
+        """A commit puts the cursor elsewhere, and whoever was attached is gone. Whose it is it stays."""
         done = without(((0, self.floor), *self.settled_ranges()), self.unwanted)
         kept = ((max(a, fact.kept_from), b) for a, b in done if b >= fact.kept_from)
         self.opened_us, self.start, self.origins = fact.opened_us, fact.start, fact.origins
         self.unwanted = fact.unwanted
         self.renewed_us, self.wish = max(fact.opened_us, fact.renewed_us), max(self.wish, fact.wish)
         self.is_attached, self.session = False, 0
+        self.owner = self.owner or fact.owner
         floor, ranges = cursor_of(fact.floor, (*fact.settled, *kept))
         self._place(
             SubscriptionSettled(

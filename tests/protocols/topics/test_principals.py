@@ -1,7 +1,10 @@
 """What servers and proxies do with whom a connection has proved to be, and for whom it speaks."""
 
-from tests.protocols.topics.floor import LINK, ServerScene
+from dataclasses import replace
+
+from tests.protocols.topics.floor import LINK, SETTINGS, ServerScene
 from tests.protocols.topics.proxy_scene import Scene, said
+from veredus.kernel.effects import Note
 from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked
 from veredus.protocols.topics.messages import (
     Get,
@@ -15,6 +18,7 @@ from veredus.protocols.topics.messages import (
     encode_message,
 )
 
+LOWER = "127.0.0.1:8999"
 GET = b"GET alice t -1\r\n\r\n"
 
 
@@ -95,6 +99,41 @@ def test_two_principals_that_may_both_be_a_source_do_not_take_it_from_each_other
     for counter in range(1, 10):
         principal = ("first", "second")[counter % 2]
         assert ask_as(scene, Put("alice", "t", counter, b"x"), principal).status == "OK"
+
+
+def test_the_id_of_a_client_belongs_to_the_same_principal_when_its_topic_was_merged() -> None:
+    giver, keeper = ServerScene(), ServerScene(replace(SETTINGS, server_id=LOWER))
+    for scene in (giver, keeper):
+        scene.rig.may = lambda principal, verb, resource: verb != "take-over" or principal == "local"
+        scene.rig.boot()
+        scene.boot()
+    assert ask_as(giver, Subscribe("alice", "t"), "alice").status == "OK"
+    assert ask_as(giver, Put("alice", "t", 1, b"x"), "alice").status == "OK"
+    assert ask_as(keeper, Put("dora", "t", 1, b"y"), "dora").status == "OK"
+    assert ask_as(giver, Merge("p", "t", LOWER), "p").status == "OK"
+    asked = giver.take(Ask)
+    assert ask_as(giver, Put("late", "t", 1, b"z"), "late").status == "OK", "while the topic is copied"
+    while asked:
+        for ask in asked:
+            keeper.tell(Asked(ask.token, ask.data, LINK, b"", "giver", "", True))
+            keeper.sync()
+            ((_, status),) = keeper.answers()
+            giver.tell(Answered(ask.token, encode_message(status), LINK))
+            giver.sync()
+        asked = [ask for ask in giver.take(Ask) if ask.data.startswith(b"TRANSFER")]
+    assert [note.event for note in giver.take(Note)][-1] == "topic-given"
+    keeper.restart()
+    for question in (
+        Put("alice", "t", 2, b"y"),
+        Put("late", "t", 2, b"y"),
+        Subscribe("alice", "t"),
+        Get("alice", "t", "-1"),
+    ):
+        told = ask_as(keeper, question, "mallory")
+        assert (told.status, b"another principal owns" in told.body) == ("REFUSED", True), told
+    assert ask_as(keeper, Put("alice", "t", 2, b"w"), "alice").status == "OK"
+    assert ask_as(keeper, Put("late", "t", 2, b"w"), "late").status == "OK"
+    assert ask_as(keeper, Get("alice", "t", "-1"), "alice").status == "OK"
 
 
 def test_a_server_merges_for_members_alone() -> None:

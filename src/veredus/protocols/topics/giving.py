@@ -60,6 +60,8 @@ class Giving:
         self._position = 0
         """Everything below it was read."""
         self._names: dict[int, str] = {0: ""}
+        self._owners: dict[str, str] = {}
+        """Whose each source is, as the keeper knows by now."""
         self._rows: list[Row] = []
         self._freed_size = 0
         self._is_sending = False
@@ -72,7 +74,7 @@ class Giving:
         self.retry_at_ns = None
         self._attempt += 1
         self._rows, self._freed_size, self._is_sending, self._is_ending = [], 0, False, False
-        self._names = {0: ""}
+        self._names, self._owners = {0: ""}, {}
         if self._is_marked and not self._is_held:
             self._is_held = True
             self._desk.hold(self.topic, self._why(), self._look, now)
@@ -100,20 +102,23 @@ class Giving:
 
     def _begun(self, heard: Heard, now: Now) -> None:
         self._position = max(heard.committed, heard.staged, 0) + 1
-        self._list_sources(None)
+        self._list_sources(None, self._subscribe)
 
-    def _list_sources(self, after: object) -> None:
+    def _list_sources(self, after: object, then: Callable[[], None]) -> None:
         arguments = {"stream": self.topic, "limit": SOURCES_COUNT, "after": after}
-        self._administer("source.list", arguments, self._listed)
+        self._administer("source.list", arguments, partial(self._listed, then))
 
-    def _listed(self, page: dict[str, Any], now: Now) -> None:
+    def _listed(self, then: Callable[[], None], page: dict[str, Any], now: Now) -> None:
+        """Say how far sources have come, and whose they are; at the end, when rows have said the former, only this."""
+        known = [s for s in page["rows"] if s["is_sparse"] and s["last_number"]]
+        owners = {s["name"]: s["owner"] for s in known if s["owner"] and self._owners.get(s["name"]) != s["owner"]}
+        self._owners |= owners
         sources = [
-            (s["name"], s["last_number"], s["token"]) for s in page["rows"] if s["is_sparse"] and s["last_number"]
+            (s["name"], s["last_number"], s["token"]) for s in known if not self._is_ending or s["name"] in owners
         ]
-
-        go_on = self._subscribe if page["next"] is None else partial(self._list_sources, page["next"])
+        go_on = then if page["next"] is None else partial(self._list_sources, page["next"], then)
         if sources:
-            self._ask(Sources(self._incarnation, sources), lambda _heard, _at: go_on(), now)
+            self._ask(Sources(self._incarnation, sources, owners), lambda _heard, _at: go_on(), now)
         else:
             go_on()
 
@@ -169,7 +174,8 @@ class Giving:
             self._is_ending = self._is_marked
             self._look(now)
         else:
-            self._end()
+            self._is_sending = True
+            self._list_sources(None, self._end)
 
     def _send(self, now: Now) -> None:
         count = size = 0
@@ -220,7 +226,6 @@ class Giving:
         )  # fmt: skip
 
     def _end(self) -> None:
-        self._is_sending = True
         self._head = max(self._head, self._position - 1)
         self._administer("subscription.list", {"stream": self.topic, "name": SUBSCRIPTION}, self._end_with)
 
@@ -369,6 +374,7 @@ def standings_of(listed: list[dict[str, object]]) -> dict[str, Standing]:
             one["renewed_us"],  # type: ignore[arg-type]
             one["wish"],  # type: ignore[arg-type]
             one["next"],  # type: ignore[arg-type]
+            str(one["owner"]),
         )
         for one in listed
     }

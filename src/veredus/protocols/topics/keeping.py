@@ -17,7 +17,7 @@ Source: seed 000, section 3.1.7; docs/decisions/0012.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -132,7 +132,7 @@ class Keeping:
             case Begin():
                 self._begin(now)
             case Sources():
-                self._raise(part.sources, self._heard)
+                self._raise(part.sources, self._heard, part.owners)
             case RowsPart():
                 self._take_rows([row for row in rows_of(part, transfer) if row.sequence > self._staged], now)
             case End():
@@ -231,7 +231,9 @@ class Keeping:
 
     # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _raise(self, sources: Iterable[tuple[str, int, bytes]], then: Callable[[Now], None]) -> None:
+    def _raise(
+        self, sources: Iterable[tuple[str, int, bytes]], then: Callable[[Now], None], owners: Mapping[str, str] = {}
+    ) -> None:
         """Let clients have put up to their counters, here too; go on when this stream was read up to then."""
         raised = list(sources)
         for client, counter, digest in raised:
@@ -241,7 +243,8 @@ class Keeping:
             self._merged.head = int(result["head"])
             self._await_head(self._merged.head, then, now)
 
-        self._administer("source.raise", {"stream": self.topic, "sources": raised}, answered)
+        arguments: dict[str, object] = {"stream": self.topic, "sources": raised, "owners": dict(owners)}
+        self._administer("source.raise", arguments, answered)
 
     def _take_rows(self, rows: list[Row], now: Now) -> None:
         if not rows:

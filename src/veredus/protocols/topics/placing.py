@@ -235,6 +235,10 @@ class _Half(NamedTuple):
     def wish(self) -> int:
         return 0 if self.standing is None else self.standing.wish
 
+    @property
+    def owner(self) -> str:
+        return "" if self.standing is None or self.has_left else self.standing.owner
+
 
 class _Placer:
     """Places one subscription after the other."""
@@ -269,6 +273,7 @@ class _Placer:
             below + 1 if kept is None else kept.start, received, self._rows(there.received),
             self._origins(kept, given), False, unwanted, unwanted_rows, left.removed_us,
             max(keeper.renewed_us, giver.renewed_us + low), max(keeper.wish, giver.wish), left.wish,
+            keeper.owner or giver.owner,
         )  # fmt: skip
 
     def _rows(self, ranges: Iterable[Bounds]) -> tuple[Bounds, ...]:

@@ -68,6 +68,8 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
     """The highest number under which it was asked for; 0 for none."""
     next: Bounds = (0, 0)
     """What is handed out next, and up to where it goes on from there; (0, 0): the first that is not settled."""
+    owner: str = ""
+    """The principal whose it is; "" for nobody's."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
@@ -81,6 +83,8 @@ class Sources(msgspec.Struct, frozen=True, tag="sources"):
 
     incarnation: bytes
     sources: list[tuple[str, int, bytes]]
+    owners: dict[str, str] = {}
+    """The principals whose names these are, by name."""
 
 
 PART_COUNT_MAX = ROWS_COUNT_TAKEN_MAX
