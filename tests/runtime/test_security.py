@@ -93,6 +93,42 @@ def test_a_token_that_has_expired_is_refused_and_says_when_though_it_was_proved_
     assert tokens.principal_of(expired[:-1]) is None
 
 
+def test_while_the_file_cannot_be_read_what_was_read_before_holds(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+
+    def loop() -> None:
+        file.unlink()
+        file.symlink_to(file)
+
+    token, _ = add_token(file, "desk-1")
+    text = file.read_text()
+    tokens = TokenFile(file)
+    assert tokens.principal_of(token) == "desk-1"
+    for spoil in (lambda: file.write_text("no token"), loop):
+        spoil()
+        for _ in range(2):
+            with pytest.raises(Refused) as caught:
+                tokens.refresh()
+            assert caught.value.code == "bad-tokens"
+        assert (tokens.remembered(token), tokens.principal_of(token)) == ("desk-1", "desk-1")
+        assert tokens.principal_of(token[:-1]) is None
+    file.unlink()
+    file.touch(0o600)
+    tokens.refresh()
+    assert tokens.principal_of(token) is None
+    file.write_text(text)
+    assert tokens.principal_of(token) == "desk-1"
+
+
+def test_a_file_that_could_never_be_read_is_refused_whoever_asks(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.symlink_to(file)
+    for ask in (TokenFile(file).has_line, TokenFile(file).remembered, TokenFile(file).principal_of):
+        with pytest.raises(Refused) as caught:
+            ask("veredus_784ec62e_x")
+        assert caught.value.code == "bad-tokens"
+
+
 def test_a_token_lasts_until_its_time_and_no_longer(tmp_path: Path) -> None:
     _, line = add_token(tmp_path / "tokens", "desk-1", timedelta(hours=1))
     ends_s = datetime.fromisoformat(line.expires).timestamp()

@@ -143,6 +143,32 @@ def test_a_file_of_tokens_that_is_not_there_is_no_start_and_no_reload(secured: S
     assert secured.served.stop() == 0
 
 
+def test_a_file_of_tokens_that_cannot_be_read_any_more_costs_nobody_his_connection_and_tells_no_peer_of_it(
+    secured: Secured,
+) -> None:
+    (token, line), (other, _) = (add_token(secured.tokens, name) for name in ("desk-1", "desk-2"))
+    secured.start()
+    kept = secured.tokens.read_bytes()
+    with secured.by_token(token) as node:
+        secured.tokens.unlink()
+        secured.tokens.symlink_to(secured.tokens)
+        assert "tokens" in str(secured.wait_said("tokens-not-read")["reason"])
+        for known in (token, other):
+            secured.by_token(known).close()
+        with pytest.raises(veredus.Refused) as caught:
+            secured.by_token("veredus_784ec62e_wrong").close()
+        assert (caught.value.code, str(secured.tokens) in str(caught.value)) == ("unauthenticated", False)
+        assert node.streams.list() == []
+        refused = reload_by_command(secured)
+        assert (refused.returncode, "tokens: not a readable token file" in refused.stderr) == (3, True), refused.stderr
+        # Once it can be read again it is watched as before.
+        secured.tokens.unlink()
+        secured.tokens.touch(0o600)
+        secured.tokens.write_bytes(kept)
+        remove_token(secured.tokens, line.id)
+        assert ended_code(node) == "revoked"
+
+
 def shown_names(port: int, authority: str) -> str:
     """The names of the certificate that the node shows."""
     context = client_context(authority)

@@ -4,6 +4,7 @@
               └── has a line there ──► its address's turn (veredus.node.lookups) ──► hashed by a thread ──► answered
 
 A peer that has gone while it waited is not checked: who opens connections again and again gets no more checks by that.
+What is wrong with the file of tokens, or with this machine, is the log's to tell: a peer hears that it may try again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias
 
-from veredus.kernel.errors import VeredusError
+from veredus.kernel.errors import Refused
 from veredus.node.lookups import Lookups
 
 from .security import TokenFile
@@ -22,6 +23,8 @@ CHECKS_AT_ONCE_MAX = 2
 WAITING_MAX = 1024
 """Two threads do about as many checks in the time that a peer has to greet."""
 _UNKNOWN = "the node does not know this token"
+_EXPIRED = "unauthenticated"
+"""With this code the file of tokens refuses what a peer has shown; any other is a fault of ours."""
 
 
 class Known(NamedTuple):
@@ -62,8 +65,8 @@ class Askers:
         try:
             tokens = self._tokens()
             line = None if tokens is None else tokens.line_of_key(key)
-        except VeredusError as error:
-            return Known(None, error.message)
+        except Refused as refused:
+            return _refused(refused)
         return Known(None, "the node does not know this key") if line is None else Known(line.principal)
 
     def ask(self, token: str, address: str, answer: Callable[[Known], None], is_wanted: Callable[[], bool]) -> None:
@@ -89,8 +92,8 @@ class Askers:
             if tokens is None or not tokens.has_line(token):
                 return Known(None, _UNKNOWN)
             known = tokens.remembered(token)
-        except VeredusError as error:
-            return Known(None, error.message)
+        except Refused as refused:
+            return _refused(refused)
         return None if known is None else Known(known)
 
     def _go_on(self) -> None:
@@ -106,8 +109,8 @@ class Askers:
             tokens = self._tokens()
             principal = None if tokens is None else tokens.principal_of(token)
             found = Known(principal, "" if principal else _UNKNOWN)
-        except VeredusError as error:
-            found = Known(None, error.message)
+        except Exception as error:  # noqa: BLE001 who waits is answered whatever failed, and the next one is checked
+            found = _refused(error)
         try:
             self._loop.call_soon_threadsafe(self._take, key, found)
         except RuntimeError:
@@ -119,3 +122,9 @@ class Askers:
         asked = self._asked.pop(key)
         self._go_on()
         asked.answer(found)
+
+
+def _refused(error: Exception) -> Known:
+    if isinstance(error, Refused) and error.code == _EXPIRED:
+        return Known(None, error.message)
+    return Known(None, "the node cannot check who you are now: try again later", "too-busy")

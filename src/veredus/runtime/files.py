@@ -13,15 +13,19 @@ from veredus.node.settings import NodeSettings, TopicsSection
 
 from .certificates import revoked_in
 from .key_files import read_secret
-from .security import load_authorities, load_certificate, read_tokens
+from .security import load_authorities, load_certificate, read_tokens, unreadable_tokens
 from .topics_credentials import read_credentials
 
 
 def check_tokens(file: str) -> None:
     """Raise `Refused("bad-tokens")` unless there is a file of tokens; a node that lost its file admits nobody."""
-    if not Path(file).exists():
+    try:
+        Path(file).stat()
+    except FileNotFoundError:
         advice = f"make it with `veredus token add PRINCIPAL --file {file}`, or name another file"
-        raise Refused("bad-tokens", f"{file}: there is no such file: {advice}")
+        raise Refused("bad-tokens", f"{file}: there is no such file: {advice}") from None
+    except OSError as error:
+        raise unreadable_tokens(Path(file), error) from None
     read_tokens(Path(file))
 
 

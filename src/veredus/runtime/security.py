@@ -74,7 +74,8 @@ class TokenFile:
     """Owns the answers to "whose token is this?"; may be asked from several threads.
 
     A first answer costs about 10 ms: ask `remembered` on the loop, and `principal_of` elsewhere if that does not know.
-    Both raise `Refused("bad-tokens")` when the file cannot be used.
+    While the file cannot be used, what was read before holds, until `refresh`, which is called now and then, can read
+    it again. Whoever asks before it was ever read gets `Refused("bad-tokens")`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -82,19 +83,21 @@ class TokenFile:
         self._path = path
         self._lock = threading.Lock()
         self._seen: tuple[int, int, int] | None = None
+        self._is_faulty = False
+        """Whether it could not be read the last time, and could before."""
         self._lines: dict[str, TokenLine] = {}
         self._remembered: dict[bytes, TokenLine] = {}
         self._pepper = secrets.token_bytes(32)
 
     def remembered(self, token: str) -> str | None:
         """The principal of a token that was proved before and is still in the file; None says to ask `principal_of`."""
-        self._refresh()
+        self._renew()
         line = self._remembered.get(self._mark(token))
         return None if line is None or line.is_expired(time.time()) else line.principal
 
     def principal_of(self, token: str) -> str | None:
         """The principal of a token, None for a wrong one. Raises `Refused("unauthenticated")` when it has expired."""
-        self._refresh()
+        self._renew()
         mark = self._mark(token)
         known = self._remembered.get(mark)
         if known is not None:
@@ -112,7 +115,7 @@ class TokenFile:
 
     def has_line(self, token: str) -> bool:
         """Whether the file has a line with this token's id, so that it takes a hash to say whether it is right."""
-        self._refresh()
+        self._renew()
         line = self.line_of(token)
         return line is not None and not line.key
 
@@ -125,7 +128,7 @@ class TokenFile:
 
     def line_of_key(self, key: bytes) -> TokenLine | None:
         """The line of a public key that a peer proved to hold. Raises `Refused`: `bad-tokens`, `unauthenticated`."""
-        self._refresh()
+        self._renew()
         line = self.line_of("", key)
         return None if line is None else _unexpired(line)
 
@@ -135,23 +138,35 @@ class TokenFile:
 
     def refresh(self) -> None:
         """Read the file if it has changed. Raises `Refused("bad-tokens")`; what was read before holds then."""
-        self._refresh()
+        self._is_faulty = self._seen is not None
+        seen = self._look()
+        if seen != self._seen:
+            lines = {line.id: line for line in read_tokens(self._path)}
+            with self._lock:
+                self._lines, self._seen = lines, seen
+                self._remembered.clear()
+        self._is_faulty = False
 
     def _mark(self, token: str) -> bytes:
         return hashlib.blake2b(token.encode(errors="replace")[:TOKEN_SIZE_MAX], key=self._pepper).digest()
 
-    def _refresh(self) -> None:
+    def _renew(self) -> None:
+        # Not for each who asks once more: that would be work for the loop, as much as a peer wants.
+        if not self._is_faulty:
+            try:
+                self.refresh()
+            except Refused:
+                if self._seen is None:
+                    raise
+
+    def _look(self) -> tuple[int, int, int]:
         try:
             found = self._path.stat()
-            seen = (found.st_mtime_ns, found.st_size, found.st_ino)
         except FileNotFoundError:
-            seen = (0, 0, 0)
-        if seen == self._seen:
-            return
-        lines = {line.id: line for line in read_tokens(self._path)}
-        with self._lock:
-            self._lines, self._seen = lines, seen
-            self._remembered.clear()
+            return 0, 0, 0
+        except OSError as error:
+            raise unreadable_tokens(self._path, error) from None
+        return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def tokens_of(settings: NodeSettings) -> TokenFile | None:
@@ -170,7 +185,7 @@ def read_tokens(path: Path) -> list[TokenLine]:
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:
-        raise Refused("bad-tokens", f"{path}: not a readable token file: {error}") from None
+        raise unreadable_tokens(path, error) from None
     if mode & 0o077:
         raise Refused("bad-tokens", f"{path}: other users may use it (mode {mode:04o}): chmod 600 {path}")
     lines = []
@@ -181,6 +196,11 @@ def read_tokens(path: Path) -> list[TokenLine]:
             except ValueError as error:
                 raise Refused("bad-tokens", f"{path}:{number}: {error}") from None
     return lines
+
+
+def unreadable_tokens(path: Path, error: Exception) -> Refused:
+    """What is said where a file of tokens cannot be read."""
+    return Refused("bad-tokens", f"{path}: not a readable token file: {error}")
 
 
 def add_token(path: Path, principal: str, life: timedelta | None = None) -> tuple[str, TokenLine]:
