@@ -30,6 +30,7 @@ from veredus.streams.rights import LOCAL
 
 from .hearing import once_read
 from .logs import Logger
+from .tls_links import READ_SIZE_MAX, shake_hands
 from .unix_paths import short_enough
 
 BACKLOG = 4096
@@ -175,6 +176,8 @@ class Listener:
         self._peer_of = peer_of
         self._open_link = open_link
         self._tls = tls
+        self._memory = memoryview(bytearray(READ_SIZE_MAX if tls is not None else 0))
+        """What all connections by TLS read into, each what it brings at once."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self.on_refused: Callable[[Peer, str], None] = _ignore
@@ -264,11 +267,13 @@ class Listener:
 
     async def _connect(self, accepted: socket.socket, peer: Peer, place: Place) -> None:
         """Make a link of the connection, with TLS within what is left of the time to greet."""
-        timeout_s = max(place.left_s, 0.001) if self._tls is not None else None
+        link = self._open_link(peer, place)
         try:
-            await self._loop.connect_accepted_socket(
-                lambda: self._open_link(peer, place), accepted, ssl=self._tls, ssl_handshake_timeout=timeout_s
-            )
+            if self._tls is None:
+                await self._loop.connect_accepted_socket(lambda: link, accepted)
+            else:
+                assert isinstance(link, asyncio.BufferedProtocol)
+                await shake_hands(link, accepted, self._tls, self._memory, max(place.left_s, 0.001))
         except OSError as error:
             self.on_refused(peer, str(getattr(error, "reason", None) or error.strerror or error))
             # No certificate that we believe, no common version, too late, or gone: the peer's own library says which.

@@ -1,0 +1,350 @@
+"""TLS between a socket and a link: what the link writes waits as it was given, and is sealed when it can leave.
+
+    socket ──► a read of `READ_SIZE_MAX` at most ──► opened ──► the link, as far as it takes
+    socket ◄── `SEALED_SIZE_MAX` at most ◄────────── sealed ◄── what the link has written
+
+What is sealed is a copy, of whatever many links share, and nobody would know how much of it waits: so no more of it is
+made than the socket takes. What was read of a link that is not read from waits in this process, too: so it is little.
+A link sees a transport that says of what waits what one without TLS would say.
+Source: RFC 8446, section 6.1 (how a connection ends); asyncio's protocols and transports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, Final, cast
+
+from veredus.kernel.octets import Octets
+from veredus.kernel.symbol import Symbol
+
+READ_SIZE_MAX: Final = 32 << 10
+SEALED_SIZE_MAX: Final = 64 << 10
+_RECORD_SIZE_MAX: Final = 16 << 10
+
+
+class Phase(Symbol):
+    """Where a connection stands: it shakes hands, is open, flushes what was written, says goodbye, and is over."""
+
+    SHAKING = "shaking"
+    OPEN = "open"
+    FLUSHING = "flushing"
+    LEAVING = "leaving"
+    OVER = "over"
+
+
+async def shake_hands(
+    link: asyncio.BufferedProtocol,
+    accepted: socket.socket,
+    context: ssl.SSLContext,
+    memory: memoryview,
+    timeout_s: float,
+) -> None:
+    """Make `link` the link of a connection by TLS; all that share `memory`, of `READ_SIZE_MAX`, are on this loop.
+
+    Raises `OSError` where the handshake fails, or takes longer than `timeout_s`.
+    """
+    loop = asyncio.get_running_loop()
+    between = TlsTransport(loop, link, context, memory)
+    await loop.connect_accepted_socket(lambda: between, accepted)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await between.shaken
+    except TimeoutError:
+        between.abort()
+        raise ConnectionAbortedError("the TLS handshake was not complete in time") from None
+    except OSError:
+        between.leave()
+        raise
+    except BaseException:
+        between.abort()
+        raise
+
+
+class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
+    """The protocol of a socket's transport, and the transport of a link; see the module for the picture."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        link: asyncio.BufferedProtocol,
+        context: ssl.SSLContext,
+        memory: memoryview,
+    ) -> None:
+        """The server's end; `link` hears of the connection once the handshake is done."""
+        self.shaken: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._link = link
+        self._memory = memory
+        self._phase = Phase.SHAKING
+        self._socket: asyncio.Transport | None = None
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._waiting: deque[memoryview] = deque()
+        self._waiting_size = 0
+        self._high, self._low = SEALED_SIZE_MAX, SEALED_SIZE_MAX // 4
+        self._is_full = False
+        """Whether the socket's transport takes no more for now."""
+        self._is_congested = False
+        """Whether the link was told that it writes too much."""
+        self._is_held = False
+        """Whether the link is not read from."""
+        self._is_resting = False
+        """Whether the socket is not read from."""
+        self._is_made = False
+        """Whether the link has heard of its connection."""
+        self._has_ended = False
+        """Whether the peer writes no more, by its word or by the socket's."""
+        self._has_left = False
+        """Whether the peer was told goodbye."""
+
+    # ── the socket's side ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection is up: wait for the peer's first words."""
+        self._socket = cast(asyncio.Transport, transport)
+        self._socket.set_write_buffer_limits(high=SEALED_SIZE_MAX, low=SEALED_SIZE_MAX // 4)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Memory of all connections, which `buffer_updated` empties."""
+        return self._memory
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many sealed bytes came."""
+        self._incoming.write(self._memory[:nbytes])
+        self._go_on()
+
+    def eof_received(self) -> bool:
+        """The peer writes no more, and has perhaps not said goodbye."""
+        self._has_ended = self._is_resting = True
+        self._go_on()
+        # What waits to be written leaves first, as far as the peer takes it.
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        before, self._phase = self._phase, Phase.OVER
+        self._waiting.clear()
+        self._waiting_size = 0
+        self._socket = None
+        if before is Phase.SHAKING:
+            self._fail_handshake(exc or ConnectionResetError("the peer has gone"))
+        elif self._is_made:
+            self._link.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The socket takes no more for now."""
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        """The socket takes more."""
+        self._is_full = False
+        self._go_on()
+
+    # ── the handshake, and what comes ────────────────────────────────────────────────────────────────────────────────
+
+    def _go_on(self) -> None:
+        if self._phase is Phase.SHAKING:
+            self._shake()
+        if self._phase in (Phase.OPEN, Phase.FLUSHING):
+            self._read()
+        self._write()
+        if self._phase is Phase.LEAVING:
+            self._say_goodbye()
+        self._hold()
+
+    def _shake(self) -> None:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            if self._has_ended:
+                self._fail_handshake(ConnectionResetError("the peer has gone"))
+        except ssl.SSLError as error:
+            self._fail_handshake(error)
+        else:
+            self._phase, self._is_made = Phase.OPEN, True
+            self._link.connection_made(self)
+            if not self.shaken.done():
+                self.shaken.set_result(None)
+
+    def _fail_handshake(self, error: Exception) -> None:
+        if not self.shaken.done():
+            self.shaken.set_exception(error)
+
+    def _read(self) -> None:
+        """Open what came, and give it to the link, as long as that takes it."""
+        while not self._is_held and self._phase is Phase.OPEN:
+            buffer = self._link.get_buffer(-1)
+            size, is_more = self._open(cast(memoryview, buffer))
+            if size:
+                self._link.buffer_updated(size)
+            if not is_more:
+                break
+        if self._has_ended and not self._is_held:
+            self.close()
+
+    def _open(self, buffer: memoryview) -> tuple[int, bool]:
+        """Fill the buffer; how far, and whether there may be more."""
+        size = 0
+        try:
+            while size < len(buffer):
+                count = cast(int, self._tls.read(len(buffer) - size, buffer[size:]))
+                if not count:
+                    self._has_ended = True
+                    return size, False
+                size += count
+        except ssl.SSLWantReadError:
+            return size, False
+        except ssl.SSLError:
+            self.abort()
+            return size, False
+        return size, True
+
+    def _hold(self) -> None:
+        """Read nothing more while the link does not, and while what the peer has asked for waits unread."""
+        if self._socket is None or self._socket.is_closing() or self._has_ended:
+            return
+        is_unread = self._outgoing.pending >= SEALED_SIZE_MAX
+        is_resting = self._phase is Phase.FLUSHING or (self._phase is Phase.OPEN and (self._is_held or is_unread))
+        if is_resting and not self._is_resting:
+            self._socket.pause_reading()
+        elif self._is_resting and not is_resting:
+            self._socket.resume_reading()
+        self._is_resting = is_resting
+
+    # ── what leaves ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _write(self) -> None:
+        """Seal and write as much as the socket takes, then tell the link."""
+        while self._socket is not None and not self._is_full and not self._socket.is_closing():
+            if self._outgoing.pending:
+                self._socket.write(self._outgoing.read())
+            elif not self._waiting or not self._seal():
+                break
+        self._tell_congested()
+        if self._phase is Phase.FLUSHING and not self._waiting:
+            self._phase = Phase.LEAVING
+
+    def _seal(self) -> bool:
+        """Seal one record's worth of what waits, or what the peer lets a record have; whether that went."""
+        size = 0
+        pieces: list[memoryview] = []
+        for piece in self._waiting:
+            if pieces and size + len(piece) > _RECORD_SIZE_MAX:
+                break
+            pieces.append(piece)
+            size += len(piece)
+        try:
+            size = self._tls.write(b"".join(pieces) if len(pieces) > 1 else pieces[0][:_RECORD_SIZE_MAX])
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLError:
+            self.abort()
+            return False
+        self._waiting_size -= size
+        while size:
+            first = self._waiting.popleft()
+            if len(first) > size:
+                self._waiting.appendleft(first[size:])
+            size -= min(size, len(first))
+        return True
+
+    def _tell_congested(self) -> None:
+        if self._phase is Phase.SHAKING or self._phase is Phase.OVER:
+            return
+        size = self.get_write_buffer_size()
+        if size > self._high and not self._is_congested:
+            self._is_congested = True
+            self._link.pause_writing()
+        elif size <= self._low and self._is_congested:
+            self._is_congested = False
+            self._link.resume_writing()
+
+    def _say_goodbye(self) -> None:
+        """All was written: say so, and close when the peer has said so too. What it says meanwhile is passed over."""
+        if not self._has_left:
+            self._has_left = True
+            with suppress(ssl.SSLError):
+                self._tls.unwrap()
+            self._write()
+        try:
+            while not self._has_ended:
+                self._has_ended = not self._tls.read(READ_SIZE_MAX)
+        except ssl.SSLWantReadError:
+            return
+        except ssl.SSLError:
+            # Both have said it; or what came cannot be opened, and that no longer matters.
+            self._has_ended = True
+        if self._has_ended:
+            self.leave()
+
+    def leave(self) -> None:
+        """Close once what was sealed has left: after the goodbye, or what TLS says of a handshake that failed."""
+        self._phase = Phase.OVER
+        self._write()
+        if self._socket is not None:
+            self._socket.close()
+
+    # ── the link's side ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Write these bytes behind all others."""
+        self.writelines((data,))
+
+    def writelines(self, list_of_data: Iterable[Octets]) -> None:
+        """Write the buffers in order. They are not copied before they leave: nobody may write to them."""
+        if self._phase is not Phase.OPEN:
+            return
+        for data in list_of_data:
+            if len(data):
+                self._waiting.append(memoryview(data))
+                self._waiting_size += len(data)
+        self._write()
+
+    def get_write_buffer_size(self) -> int:
+        """What was written and has not reached the system, sealed or not."""
+        there = 0 if self._socket is None else self._socket.get_write_buffer_size()
+        return self._waiting_size + self._outgoing.pending + there
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """With how much unwritten the link is told so, and with how little it is told that this is over."""
+        self._high = SEALED_SIZE_MAX if high is None else high
+        self._low = self._high // 4 if low is None else low
+        self._tell_congested()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """The socket, its names, or the `ssl_object`."""
+        if name == "ssl_object":
+            return self._tls
+        return default if self._socket is None else self._socket.get_extra_info(name, default)
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be written."""
+        return self._phase is not Phase.OPEN or self._socket is None or self._socket.is_closing()
+
+    def pause_reading(self) -> None:
+        """Give the link nothing more for now."""
+        self._is_held = True
+        self._hold()
+
+    def resume_reading(self) -> None:
+        """Give the link what came meanwhile, and what comes."""
+        if self._is_held:
+            self._is_held = False
+            self._loop.call_soon(self._go_on)
+
+    def close(self) -> None:
+        """Close once what was written has left, and the peer has been told."""
+        if self._phase is Phase.OPEN:
+            self._phase = Phase.FLUSHING
+            self._loop.call_soon(self._go_on)
+
+    def abort(self) -> None:
+        """Close now, whatever waits."""
+        self._phase = Phase.OVER if self._phase is not Phase.SHAKING else self._phase
+        if self._socket is not None:
+            self._socket.abort()

@@ -1,0 +1,194 @@
+"""A link by TLS is told of what waits as one without, and what it wrote last arrives before the end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from veredus.node.settings import TlsSection
+from veredus.runtime.security import client_context, server_context
+from veredus.runtime.tls_links import READ_SIZE_MAX, SEALED_SIZE_MAX, TlsTransport, shake_hands
+
+CERTIFICATES = Path(__file__).parent / "certificates"
+AUTHORITY, NODE, NODE_KEY = (str(CERTIFICATES / name) for name in ("authority.pem", "node.pem", "node.key"))
+HIGH, LOW = 1 << 20, 1 << 18
+LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
+Run = Callable[[Awaitable[None]], None]
+
+
+@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    def run(story: Awaitable[None]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(asyncio.wait_for(story, 30))
+
+    return run
+
+
+class Link(asyncio.BufferedProtocol):
+    """Keeps what comes, and what it is told."""
+
+    def __init__(self) -> None:
+        self.memory = memoryview(bytearray(5_000))
+        self.heard = bytearray()
+        self.told: list[str] = []
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, TlsTransport)
+        self.transport = transport
+        transport.set_write_buffer_limits(HIGH, LOW)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.memory
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.heard += self.memory[:nbytes]
+
+    def pause_writing(self) -> None:
+        self.told.append("pause")
+
+    def resume_writing(self) -> None:
+        self.told.append("resume")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set_result(None)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not is_so():
+            await asyncio.sleep(0.005)
+
+
+async def connected(tls: TlsSection | None = None) -> tuple[Link, ssl.SSLSocket]:
+    """A link, and the client behind it, whose system takes little at once."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    for end in (ours, theirs):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+    theirs.settimeout(20)
+    context = client_context(AUTHORITY)
+    context.check_hostname = False
+    link, memory = Link(), memoryview(bytearray(READ_SIZE_MAX))
+    shaking = asyncio.create_task(
+        shake_hands(link, ours, server_context(tls or TlsSection(certificate=NODE, key=NODE_KEY)), memory, 5.0)
+    )
+    client = await asyncio.to_thread(
+        lambda: context.wrap_socket(theirs, suppress_ragged_eofs=False, server_hostname="localhost")
+    )
+    try:
+        await shaking
+    except OSError:
+        with client:
+            # Raises what the client hears of it.
+            await asyncio.to_thread(client.recv, 1)
+        raise
+    return link, client
+
+
+def read_all(client: ssl.SSLSocket) -> bytes:
+    return b"".join(iter(lambda: client.recv(1 << 16), b""))
+
+
+def test_what_was_written_arrives_in_order_and_then_a_goodbye(run: Run) -> None:
+    dice = random.Random(3)
+    buffers = [dice.randbytes(dice.choice((0, 1, 100, 16_384, 16_385, 300_000))) for _ in range(60)]
+
+    async def go() -> None:
+        link, client = await connected()
+        with client:
+            for start in range(0, len(buffers), 7):
+                link.transport.writelines(buffers[start : start + 7])
+            link.transport.close()
+            link.transport.write(b"nothing more")
+            # With ragged ends not passed over, an end without a goodbye would raise.
+            assert await asyncio.to_thread(read_all, client) == b"".join(buffers)
+            client.close()
+            await link.lost
+
+    run(go())
+
+
+def test_what_nobody_reads_waits_as_it_was_given_and_is_counted(run: Run) -> None:
+    async def go() -> None:
+        link, client = await connected()
+        with client:
+            body = bytes(4 << 20)
+            link.transport.writelines((body, body))
+            await until(lambda: link.told == ["pause"])
+            size = link.transport.get_write_buffer_size()
+            assert 2 * len(body) - SEALED_SIZE_MAX <= size <= 2 * len(body) + SEALED_SIZE_MAX
+            assert len(body) < sum(map(len, link.transport._waiting)) <= 2 * len(body)
+            left = 2 * len(body)
+            while left:
+                left -= len(await asyncio.to_thread(client.recv, 1 << 16))
+            await until(lambda: link.told == ["pause", "resume"])
+            assert link.transport.get_write_buffer_size() == 0
+            link.transport.abort()
+            await link.lost
+
+    run(go())
+
+
+def test_who_is_not_read_from_can_send_little_and_all_of_it_comes_later(run: Run) -> None:
+    async def go() -> None:
+        link, client = await connected()
+        with client:
+            link.transport.pause_reading()
+            said = random.Random(5).randbytes(2 << 20)
+            saying = asyncio.create_task(asyncio.to_thread(client.sendall, said))
+            await asyncio.sleep(0.2)
+            assert not saying.done()
+            assert not link.heard
+            assert link.transport._incoming.pending <= 2 * READ_SIZE_MAX
+            link.transport.resume_reading()
+            await saying
+            await until(lambda: len(link.heard) == len(said))
+            assert bytes(link.heard) == said
+            await asyncio.to_thread(client.unwrap)
+            await link.lost
+
+    run(go())
+
+
+def test_who_goes_without_a_goodbye_is_gone_and_gets_what_was_written(run: Run) -> None:
+    async def go() -> None:
+        link, client = await connected()
+        with client:
+            link.transport.write(b"last words")
+            client.sendall(b"first words")
+            socket.socket.shutdown(client, socket.SHUT_WR)
+            assert await asyncio.to_thread(read_all, client) == b"last words"
+            await link.lost
+            assert bytes(link.heard) == b"first words"
+
+    run(go())
+
+
+def test_a_peer_hears_why_its_handshake_failed(run: Run) -> None:
+    async def go() -> None:
+        tls = TlsSection(certificate=NODE, key=NODE_KEY, client_authorities=AUTHORITY, client_certificates="required")
+        with pytest.raises(ssl.SSLError, match="alert certificate required"):
+            await connected(tls)
+
+    run(go())
+
+
+def test_a_handshake_has_its_time(run: Run) -> None:
+    async def go() -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        context = server_context(TlsSection(certificate=NODE, key=NODE_KEY))
+        with theirs, pytest.raises(ConnectionAbortedError, match="in time"):
+            await shake_hands(Link(), ours, context, memoryview(bytearray(READ_SIZE_MAX)), 0.05)
+        theirs.close()
+
+    run(go())
