@@ -11,7 +11,7 @@ from veredus.client.subscribing import SubscriptionChannel, Wanted
 from veredus.kernel.errors import Unavailable
 from veredus.matching import Filter
 from veredus.protocols.zeps import messages as m
-from veredus.protocols.zeps.client_exchange import SettleRequested, TellMessage, TellOpened, TellSettled
+from veredus.protocols.zeps.client_exchange import SettleRequested, TellClosed, TellMessage, TellOpened, TellSettled
 from veredus.streams.exchange import SettleMode
 
 GRANT = m.Subscribed(1, b"i" * 16, 1, 1, 1, 1, 100)
@@ -64,6 +64,65 @@ async def _confirm_once_over_a_new_link() -> None:
 
 def test_a_settlement_that_was_refused_before_its_link_was_lost_is_confirmed_by_its_own_answer_alone() -> None:
     asyncio.run(_confirm_once_over_a_new_link())
+
+
+async def _settle_again_over_the_same_link() -> None:
+    line: Any = Line()
+    channel = SubscriptionChannel(line, Wanted("s", "a", "main", mode=SettleMode.INDIVIDUAL))
+    channel.begin()
+    channel.take(TellOpened(1, GRANT))
+    settle(channel, 1)
+    channel.take(TellClosed(1, m.Refusal("disk-full", "the node could not store the dead letters: subscribe again")))
+    for timer in line.timers:
+        timer()
+    channel.take(TellOpened(1, GRANT))
+    assert line.said == [SettleRequested(1, ((1, 1),)), SettleRequested(1, ((1, 1),))]
+    channel.take(TellSettled(1, 1, ()))
+    assert channel.is_settled((1, 1))
+
+
+def test_a_settlement_whose_channel_ended_before_its_answer_is_sent_again_over_the_same_link() -> None:
+    asyncio.run(_settle_again_over_the_same_link())
+
+
+async def _believe_what_an_answer_says(mode: SettleMode) -> None:
+    line: Any = Line()
+    channel = SubscriptionChannel(line, Wanted("s", "a", "main", mode=mode))
+    channel.begin()
+    channel.take(TellOpened(1, GRANT))
+    channel.settle_to = 6
+    channel.to_settle.append((1, 6))
+    channel.pump_settlements()
+    channel.take(TellSettled(1, 3, ((5, 5),)))
+    assert [channel.is_settled((1, last)) for last in (3, 4, 6)] == [True, False, False]
+    assert line.said == [SettleRequested(1, ((1, 6),))], "its own answer is on its way"
+    channel.take(TellSettled(1, 3, ((4, 6),)))
+    assert channel.is_settled((1, 6))
+    assert len(line.said) == 1
+
+
+async def _settle_again_what_an_answer_leaves_out() -> None:
+    line: Any = Line()
+    channel = SubscriptionChannel(line, Wanted("s", "a", "main", mode=SettleMode.INDIVIDUAL))
+    channel.begin()
+    channel.take(TellOpened(1, GRANT))
+    for sequence in (1, 3):
+        channel.to_settle.append((sequence, sequence))
+    channel.pump_settlements()
+    channel.take(TellSettled(1, 1, ()))
+    settle(channel, 5)
+    for timer in line.timers:
+        timer()
+    assert line.said[1:] == [SettleRequested(1, ((3, 3), (5, 5)))]
+
+
+def test_what_an_answer_leaves_out_is_sent_again() -> None:
+    asyncio.run(_settle_again_what_an_answer_leaves_out())
+
+
+@pytest.mark.parametrize("mode", list(SettleMode))
+def test_the_answer_to_what_an_owner_before_settled_confirms_nothing_else(mode: SettleMode) -> None:
+    asyncio.run(_believe_what_an_answer_says(mode))
 
 
 def test_whoever_waits_for_a_settlement_that_the_node_refuses_for_now_is_told_why() -> None:

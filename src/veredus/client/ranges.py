@@ -16,17 +16,3 @@ def joined(ranges: list[Range]) -> list[Range]:
         else:
             made.append((first, last))
     return made
-
-
-def without(ranges: list[Range], gone: tuple[Range, ...]) -> list[Range]:
-    """The ranges, without those of `gone`, which are whole ranges of an earlier state of them."""
-    left: list[Range] = []
-    for first, last in ranges:
-        for a, b in gone:
-            if first <= a and b <= last:
-                if first < a:
-                    left.append((first, a - 1))
-                first = b + 1
-        if first <= last:
-            left.append((first, last))
-    return left

@@ -8,7 +8,8 @@ What was handed out is not handed out again, though the node pushes it once more
 
 Invariants
     (1) What is queued is in the order in which it was pushed; a lost link empties the queue.
-    (2) At most one settlement is on its way; what is settled meanwhile goes with the next.
+    (2) At most one settlement is on its way; what is settled meanwhile goes with the next. What an answer names is
+        confirmed, and nothing else: it may be the answer to what an owner before has settled, or to a part.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from veredus.protocols.zeps.client_exchange import (
     TellSettled,
 )
 from veredus.streams.exchange import SettleMode, Start, StartKind
+from veredus.streams.ranges import without
 
 from .arrivals import Arrival, Arrivals, Delivery
 from .connection import TRANSIENT, Connection, Told, error_of
@@ -42,7 +44,7 @@ from .filters import Filters
 from .granting import wait_granted
 from .publication import Batch, Publication
 from .publishing import RETRY_S, Waiter, new_incarnation
-from .ranges import Range, joined, without
+from .ranges import Range, joined
 from .returns import Returns
 
 WINDOW_SIZE = 8 << 20
@@ -171,22 +173,11 @@ class SubscriptionChannel:
         self._channel = self._connection.open_channel(
             self,
             m.Subscribe(
-                wanted.stream,
-                wanted.subscriber,
-                wanted.name,
-                filter_,
-                start,
-                self._part_end,
-                wanted.mode,
-                self._incarnation if wanted.is_durable else b"",
-                self._epoch,
-                wanted.window_size,
-                incarnation,
-                wanted.attempts_max,
-                wanted.parked_to,
-                term,
+                wanted.stream, wanted.subscriber, wanted.name, filter_, start, self._part_end, wanted.mode,
+                self._incarnation if wanted.is_durable else b"", self._epoch, wanted.window_size, incarnation,
+                wanted.attempts_max, wanted.parked_to, term,
             ),
-        )
+        )  # fmt: skip
 
     def take(self, told: Told) -> None:
         """Queue what the subscriber shall see, in order; the rest is ours."""
@@ -199,8 +190,8 @@ class SubscriptionChannel:
                 self._queue(message)
             case TellHanded(_, sequence):
                 self._be_handed(sequence)
-            case TellSettled(_, floor, _):
-                self._be_settled(floor)
+            case TellSettled(_, floor, ranges):
+                self._be_settled(joined([(0, floor), *ranges]))
             case TellMessage(_, m.Returned() as returned):
                 self.returns.take(returned)
                 self._tell_settled()
@@ -291,6 +282,7 @@ class SubscriptionChannel:
             self._queue(m.Gap(self.position, floor, "trimmed"))
             self._begin_again()
         elif error.code in TRANSIENT:
+            self.lose()
             self._connection.call_later(RETRY_S, self._begin_again)
         else:
             self.fail(error)
@@ -302,7 +294,7 @@ class SubscriptionChannel:
     # ── leave ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def lose(self) -> None:
-        """The link is gone; what the subscriber has not taken will be pushed again."""
+        """The link is gone, or this channel of it; what the subscriber has not taken will be pushed again."""
         self._channel = 0
         self._sent = ()
         self._next = self._floor = 0  # a gap up to that floor may wait in the queue: it is reported again
@@ -411,13 +403,17 @@ class SubscriptionChannel:
         self._pending = joined(self._pending)
         return tuple(self._pending)
 
-    def _be_settled(self, floor: int) -> None:
-        sent, self._sent, self._refused_for_now = self._sent, (), ""
-        if self.wanted.mode is SettleMode.IN_ORDER:
-            self.settled_floor = max([self.settled_floor, *(last for _, last in sent)])
+    def _be_settled(self, done: list[Range]) -> None:
+        """These are in the journal, whoever has settled them."""
+        self._sent = without(self._sent, done)
+        if self._sent:
+            self._settle_later()
         else:
-            self._pending = without(self._pending, sent)
-            self.settled_floor = max(self.settled_floor, floor)
+            self._refused_for_now = ""
+        if self.wanted.mode is SettleMode.IN_ORDER:
+            self.settled_floor = max(self.settled_floor, done[0][1])
+        else:
+            self._pending = list(without(joined(self._pending), done))
         self.pump_settlements()
         self._tell_settled()
 
@@ -466,18 +462,21 @@ class SubscriptionChannel:
         elif isinstance(returned := error.details.get("returned"), int) and error.code in TRANSIENT:
             self.returns.be_refused(returned, RETRY_S)
         elif error.code in TRANSIENT:
-            link_count, self._refused_for_now = self.link_count, f": {error.message} [{error.code}]"
-            self._connection.call_later(RETRY_S, lambda: self._settle_again(link_count))
+            self._refused_for_now = f": {error.message} [{error.code}]"
+            self._settle_later()
         else:
             self.fail(error)
 
-    def _settle_again(self, link_count: int) -> None:
-        """Send what was refused for now; over another link it was sent when that was granted, and waits for its answer:
-        one answer must never pass for that of two settlements.
-        """
-        if link_count == self.link_count:
-            self._sent = ()
-            self.pump_settlements()
+    def _settle_later(self) -> None:
+        """Send what is not confirmed once more, in a while; over another link it is sent when that is granted."""
+        link_count = self.link_count
+
+        def settle() -> None:
+            if link_count == self.link_count:
+                self._sent = ()
+                self.pump_settlements()
+
+        self._connection.call_later(RETRY_S, settle)
 
     # ── filter ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
