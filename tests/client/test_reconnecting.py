@@ -237,3 +237,36 @@ def test_a_node_that_finds_fault_each_time_is_given_up_with_its_reason(tmp_path:
     far.close()
     thread.call(server.close)
     thread.stop()
+
+
+async def _end_of_a_link_that_was_given_up(path: Path) -> int:
+    links: list[asyncio.StreamWriter] = []
+
+    async def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        links.append(writer)
+        writer.write(ATTACH_OK + native.encode_message(0, m.Welcome("n", "p", 2, 1 << 24, 16, 10_000, *BatchLimits())))
+
+    async def wait_for(count: int) -> None:
+        while len(links) < count:
+            await asyncio.sleep(0.01)
+
+    server = await asyncio.start_unix_server(welcome, str(path))
+    async with asyncio.timeout(10), veredus.connect_async(f"unix://{path}") as far:
+        # More than a socket takes: some of it is still to be written when the link is given up.
+        asking = asyncio.create_task(far.connection.ask("stream.show", name="x" * (8 << 20)))
+        await asyncio.sleep(0.05)
+        links[0].write(native.encode_message(0, m.Goodbye("draining", "the node is stopping")))
+        await wait_for(2)
+        await asyncio.sleep(0.05)
+        links[0].transport.abort()
+        await asyncio.sleep(0.3)
+        asking.cancel()
+    server.close()
+    for link in links:
+        link.transport.abort()
+    await asyncio.sleep(0)
+    return len(links)
+
+
+def test_a_link_that_was_given_up_and_ends_late_does_not_end_the_next_one(tmp_path: Path) -> None:
+    assert asyncio.run(_end_of_a_link_that_was_given_up(tmp_path / "socket")) == 2

@@ -78,6 +78,7 @@ TRANSIENT = frozenset(
         "too-busy",
         "too-many-connections",
         "too-many-ranges",
+        "attached-again",
     )
 )
 """Codes after which it is right to ask again by oneself."""
@@ -303,17 +304,28 @@ class Connection:
     async def _live(self, address: Address) -> Outcome:
         """One link, from connecting to its end."""
         outcome = self._outcome = Outcome()
-        self._link = ClientLink(LINK, ClientSettings(self.settings.client, self.settings.token))
+        link = self._link = ClientLink(LINK, ClientSettings(self.settings.client, self.settings.token))
+
+        def hear(event: object) -> None:
+            # A socket that was given up may tell its end late: that says nothing of the link that is there by then.
+            if self._link is link:
+                self.handle(event)
+
+        hint = "" if address.path or address.is_tls else "; if the node expects TLS there, write veredus+tls://"
+        self._reason = f"{address}: there was no answer{hint}"
         try:
-            self._socket = await open_socket(address, self.settings.tls, self.handle)
+            opened = await open_socket(address, self.settings.tls, hear)
         except (OSError, TimeoutError) as error:
             self._reason = f"{address}: {_said_of(error)}"
             self._link = None
+            self._sends.clear()
             outcome.is_nobody_there = isinstance(error, ConnectionRefusedError | FileNotFoundError)
             outcome.error = Unavailable("link-lost", self._reason)
             return outcome
-        hint = "" if address.path or address.is_tls else "; if the node expects TLS there, write veredus+tls://"
-        self._reason = f"{address}: there was no answer{hint}"
+        if self._link is not link:
+            opened.close()
+            return outcome
+        self._socket = opened
         self._flush()
         while not outcome.ended.is_set():
             try:
