@@ -230,6 +230,20 @@ def test_an_attach_that_is_tried_again_before_the_first_was_answered_gets_its_ep
     assert [grant.epoch for grant in rig.said_to(7, x.GrantSubscription)] == [2]
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+def test_an_owner_that_comes_again_by_another_session_is_told_so_by_the_first(leaves: bool) -> None:
+    # Packets of a link that was given up may come behind those of the next one: the owner is there, by the first.
+    rig = published(6)
+    rig.subscribe(5, "bob")
+    rig.tell(x.SettleRequested(5, ((1, 3),)), ask(6, 1, epoch=1), *([x.SessionClosed(6)] if leaves else []))
+    rig.carry_out()
+    (refused,) = rig.said_to(5, x.Refuse)
+    assert (refused.code, refused.is_final) == ("attached-again", True)
+    assert rig.said_to(5, x.Fence) == []
+    assert rig.subscribe(7, "bob", epoch=1).position == 4
+    assert rig.said_to(7, x.Refuse) == []
+
+
 def test_a_first_subscription_that_the_journal_refuses_was_never_there_and_the_next_one_begins() -> None:
     rig = published(3)
     rig.is_full = True

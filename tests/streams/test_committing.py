@@ -170,8 +170,8 @@ def test_a_stage_that_is_asked_for_again_when_the_journal_refuses_everything_kee
     (stage,) = staged(rig, run.epoch, 3)
     again = x.StageOpenRequested(70, "local", "sink", run.epoch, "s", incarnation(stage.session))
     rig.is_full = True
-    (refusal,) = rig.do(again)
-    assert refusal.code == "disk-full"
+    rig.do(again)
+    assert [refusal.code for refusal in rig.said_to(70, x.Refuse)] == ["disk-full"]
     rig.is_full = False
     (grant,) = rig.do(again)
     assert (grant.stage, grant.last_number) == (stage.stage, 3)
@@ -188,6 +188,17 @@ def test_the_stages_of_a_commit_that_the_journal_refuses_go_with_its_run() -> No
     rig.do(x.RunOpenRequested(51, "local", "sink", incarnation(2), 0))
     assert [grant.epoch for grant in rig.said_to(51, x.GrantRun)] == [run.epoch + 1]
     assert rig.floor.tables.stages == {}
+
+
+def test_who_opens_a_stage_again_by_another_session_is_told_so_by_the_first() -> None:
+    rig = Rig()
+    epoch = open_run(rig).epoch
+    (stage,) = staged(rig, epoch, 2)
+    write(rig, stage, 3, 2, is_carried_out=False)
+    rig.do(x.StageOpenRequested(70, "local", "sink", epoch, "s", incarnation(60)))
+    assert [(said.code, said.is_final) for said in rig.said_to(60, x.Refuse)] == [("attached-again", True)]
+    assert [grant.last_number for grant in rig.said_to(70, x.GrantStage)] == [4]
+    assert [taken.last_number for taken in rig.said_to(60, x.ConfirmTaken)] == [2]
 
 
 def test_a_run_that_is_joined_again_when_the_journal_refuses_everything_stays_the_same_run() -> None:

@@ -198,6 +198,18 @@ def test_a_source_that_the_full_disk_would_not_attach_is_not_fenced_by_its_own_a
     assert rig.attach(20, epoch=grant.epoch).epoch == grant.epoch
 
 
+def test_a_source_that_attaches_again_by_another_session_is_told_so_by_the_first() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.offer(grant, 1, 3)
+    rig.tell(x.SourceAttachRequested(2, "local", "s", "alpha", incarnation(1), 1))
+    rig.carry_out()
+    assert rig.said_to(1, x.ConfirmTaken) == []
+    assert [(said.code, said.is_final) for said in rig.said_to(1, x.Refuse)] == [("attached-again", True)]
+    rig.tell(x.SessionClosed(2))
+    assert rig.attach(1, epoch=1).last_number == 3
+
+
 def test_an_anonymous_source_counts_anew_on_each_attachment() -> None:
     rig = Rig()
     first = rig.attach(1, source="")

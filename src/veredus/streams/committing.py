@@ -78,6 +78,8 @@ class Committing:
             return
         known = self._stage_with(event, stream, run)
         if known is not None:
+            if known.session not in (0, event.session):
+                self._orders.end_former(known.session, f"stage {known.stage} of sink {known.sink!r}")
             self._publishing.open_stage(event.session, stream, known)
             self._orders.append((), _StageGranted(self, event.session, known, is_new=False))
             return

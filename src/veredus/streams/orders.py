@@ -139,6 +139,11 @@ class Orders:
         """Refuse a session's request, with a code and a sentence that says what to do."""
         self.effects.append(Refuse(session, code, message, details, request, is_final))
 
+    def end_former(self, session: int, what: str) -> None:
+        """The same owner goes on by another session: if this one still has a link, its client has to hear of that."""
+        message = f"{what} was attached again with the same incarnation, by another channel, and this one has ended"
+        self.refuse(session, "attached-again", f"{message}: attach again to go on with this one")
+
     def append(self, entries: Sequence[Entry], waiter: Waiter, is_synced: bool = False) -> None:
         """Append `entries` to the journal; `waiter` hears of it, if `is_synced` when no power cut can take it back."""
         token = self._token()

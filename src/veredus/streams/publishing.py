@@ -161,6 +161,8 @@ class Publishing:
         old = self._remove(source.session)
         if old is not None and is_fenced:
             self._orders.say(Fence(old.session, source.epoch + 1, _fenced(source.name, source.epoch + 1)))
+        elif old is not None:
+            self._orders.end_former(old.session, f"source {source.name!r}")
         return "" if old is None else old.principal
 
     def _grant(self, attachment: Attachment, durability: Durability) -> None:

@@ -223,8 +223,8 @@ class Subscribing:
             if is_fenced:
                 who = f"{subscription.subscriber}/{subscription.name}"
                 self._orders.note_owner(event, "cursor", who, stream.name, subscription.epoch)
-            if before != event.session and self.feeding.drop(before) is not None and is_fenced:
-                self._orders.say(Fence(before, subscription.epoch, _fenced(subscription)))
+            if before != event.session and self.feeding.drop(before) is not None:
+                self._end_former(before, subscription, is_fenced)
         elif not stream.is_deleted:
             stream.subscriptions[subscription.subscriber, subscription.name] = subscription
         subscription.session = 0
@@ -239,6 +239,13 @@ class Subscribing:
         else:
             self._detach(subscription, now)
         self.go_on(subscription, now)
+
+    def _end_former(self, session: int, subscription: Subscription, is_fenced: bool) -> None:
+        if is_fenced:
+            self._orders.say(Fence(session, subscription.epoch, _fenced(subscription)))
+        else:
+            who = f"{subscription.subscriber}/{subscription.name}"
+            self._orders.end_former(session, f"subscription {who}")
 
     def open_failed(self, opening: _Opened, code: str, reason: str, now: Now) -> None:
         """The owner's epoch could not be journaled: whoever owned it owns it still, and what was new is not there."""
