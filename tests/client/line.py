@@ -1,6 +1,7 @@
 """The end of a connection that a channel hangs on, without a connection: what is said is kept."""
 
 from collections.abc import Callable
+from typing import Any
 
 from veredus.client.connection import ConnectionSettings
 
@@ -15,6 +16,9 @@ class Line:
         self.said: list[object] = []
         self.opened: list[object] = []
         self.timers: list[Callable[[], None]] = []
+
+    def begin(self, channel: Any) -> None:
+        channel.begin()
 
     def open_channel(self, channel: object, message: object) -> int:
         self.opened.append(message)

@@ -15,6 +15,7 @@ from veredus.delivery.batch import BatchLimits
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps import native
 from veredus.protocols.zeps.frames import ATTACH_OK
+from veredus.protocols.zeps.parsing import FrameParser
 
 
 @pytest.mark.parametrize("up_max", [3, 20, 100, 300, 5_000, 60_000, 400_000])
@@ -270,3 +271,88 @@ async def _end_of_a_link_that_was_given_up(path: Path) -> int:
 
 def test_a_link_that_was_given_up_and_ends_late_does_not_end_the_next_one(tmp_path: Path) -> None:
     assert asyncio.run(_end_of_a_link_that_was_given_up(tmp_path / "socket")) == 2
+
+
+WELCOME = native.encode_message(0, m.Welcome("n", "p", 2, 1 << 24, 16, 10_000, *BatchLimits()))
+
+
+class BriefNode:
+    """Grants a subscription over the first link and ends it; the next one is welcomed and let go in one breath."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.asked = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.count += 1
+        count = self.count
+        await reader.read(1 << 16)
+        writer.write(ATTACH_OK)
+        if count == 2:
+            await reader.read(1 << 16)
+            writer.write(WELCOME + native.encode_message(0, m.Goodbye("silent", "the peer was silent")))
+            await reader.read()
+            writer.close()
+            return
+        writer.write(WELCOME)
+        parser = FrameParser(1 << 20)
+        while data := await reader.read(1 << 16):
+            if any(frame.kind == native.Kind.SUBSCRIBE for frame in parser.feed(data)):
+                break
+        if count == 1:
+            writer.write(native.encode_message(1, m.Subscribed(1, b"i" * 16, 1, 1, 1, 1, 100)))
+            await asyncio.sleep(0.05)
+        else:
+            self.asked.set()
+        writer.close()
+
+
+async def _be_let_go_with_the_welcome(path: Path) -> None:
+    node = BriefNode()
+    server = await asyncio.start_unix_server(node.serve, str(path))
+    async with asyncio.timeout(10), veredus.connect_async(f"unix://{path}") as far:
+        await far.subscribe("s", subscriber="a")
+        await node.asked.wait()
+    server.close()
+    await asyncio.sleep(0.05)
+
+
+def test_a_client_that_reads_the_welcome_and_the_goodbye_at_once_connects_again(tmp_path: Path) -> None:
+    # So it is for a process that was stopped for long just then.
+    asyncio.run(_be_let_go_with_the_welcome(tmp_path / "socket"))
+
+
+async def _have_fewer_channels(path: Path) -> str:
+    links: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        links.append(writer)
+        await reader.read(1 << 16)
+        channel_count_max = 2 if len(links) == 1 else 1
+        welcome = m.Welcome("n", "p", 2, 1 << 24, channel_count_max, 10_000, *BatchLimits())
+        writer.write(ATTACH_OK + native.encode_message(0, welcome))
+        parser = FrameParser(1 << 20)
+        while data := await reader.read(1 << 16):
+            for frame in parser.feed(data):
+                if frame.kind == native.Kind.SUBSCRIBE:
+                    writer.write(native.encode_message(frame.channel, m.Subscribed(1, b"i" * 16, 1, 1, 1, 1, 100)))
+        writer.close()
+
+    server = await asyncio.start_unix_server(serve, str(path))
+    async with asyncio.timeout(10), veredus.connect_async(f"unix://{path}") as far:
+        first = await far.subscribe("s", subscriber="a")
+        second = await far.subscribe("s", subscriber="b")
+        with pytest.raises(veredus.Misuse, match="too-many-channels"):
+            await far.subscribe("s", subscriber="c")
+        links[0].transport.abort()
+        with pytest.raises(veredus.Misuse) as told:
+            await second.next_batch()
+        assert await first.next_batch(timeout_s=0.1) is None
+        assert len(links) == 2
+    server.close()
+    await asyncio.sleep(0.05)
+    return told.value.code
+
+
+def test_what_has_no_channel_at_a_node_that_allows_fewer_is_told_so_and_the_rest_goes_on(tmp_path: Path) -> None:
+    assert asyncio.run(_have_fewer_channels(tmp_path / "socket")) == "too-many-channels"

@@ -15,7 +15,7 @@ import ssl
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,7 +23,7 @@ import msgspec
 
 from veredus.kernel.effects import CloseLink, Note, Send
 from veredus.kernel.engine import Now
-from veredus.kernel.errors import Fenced, Misuse, Refused, Unavailable, VeredusError
+from veredus.kernel.errors import Misuse, Refused, Unavailable, VeredusError
 from veredus.kernel.events import DeadlineReached
 from veredus.kernel.octets import Octets
 from veredus.protocols.zeps import messages as m
@@ -46,6 +46,7 @@ from veredus.protocols.zeps.client_exchange import (
 )
 
 from .addresses import Address
+from .causes import PROVED_NO_MORE, TRANSIENT, error_of
 from .transport import LINK, NodeSocket, open_socket
 
 Told = TellOpened | TellReceipts | TellDelivery | TellHanded | TellSettled | TellMessage | TellClosed
@@ -64,24 +65,6 @@ FINISH_STEP_S = 0.01
 REFUSED_S = 2.0
 """So long the first link is tried where every address refuses it at once: no process listens there."""
 NOBODY_THERE = "no process listens there"
-PROVED_NO_MORE = frozenset(("revoked", "unauthenticated"))
-"""Codes that end a connection for good, whenever they come: the same proof proves nothing at the next one either."""
-TRANSIENT = frozenset(
-    (
-        "link-lost",
-        "draining",
-        "leaving",
-        "silent",
-        "too-slow",
-        "greeting-timeout",
-        "disk-full",
-        "too-busy",
-        "too-many-connections",
-        "too-many-ranges",
-        "attached-again",
-    )
-)
-"""Codes after which it is right to ask again by oneself."""
 ASKED_ONCE = frozenset(("stream.delete", "subscription.remove", "sink.remove"))
 """Requests that are not repeated when the link is lost before their answer: they may have been done."""
 
@@ -153,14 +136,6 @@ def _said_of(error: OSError | TimeoutError) -> str:
     if isinstance(error, ConnectionRefusedError):
         return NOBODY_THERE
     return (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
-
-
-def error_of(cause: m.Refusal | m.Fencing) -> VeredusError:
-    """What callers see of a refusal or a fencing."""
-    if isinstance(cause, m.Fencing):
-        return Fenced("fenced", cause.message, epoch=cause.epoch)
-    kind = Unavailable if cause.code in TRANSIENT else Refused
-    return kind(cause.code, cause.message, **{str(name): value for name, value in cause.details.items()})
 
 
 def say_pending(pending: list[str]) -> None:
@@ -345,6 +320,20 @@ class Connection:
         if link is None:
             return
         effects = link.handle(event, Now(time.monotonic_ns(), time.time_ns()))
+        try:
+            self._carry_out(effects)
+        except BaseException:
+            # What follows would be missing, perhaps the link's end: it begins anew.
+            if self._link is link:
+                if self._socket is not None:
+                    self._socket.abort()
+                self._lose("link-lost", "this client could not carry out what the node said")
+            raise
+        if self._sends and not self._is_send_scheduled:
+            self._is_send_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _carry_out(self, effects: Sequence[object]) -> None:
         for effect in effects:
             kind = type(effect)
             if kind is Send:
@@ -359,9 +348,6 @@ class Connection:
                     self._take_answer(effect)  # type: ignore[arg-type]
             else:
                 self._do(effect)
-        if self._sends and not self._is_send_scheduled:
-            self._is_send_scheduled = True
-            self._loop.call_soon(self._flush)
 
     def _do(self, effect: object) -> None:
         match effect:
@@ -389,9 +375,9 @@ class Connection:
             self._socket.parser.size_max = min(welcome.frame_size_max + DELIVER_SLACK_SIZE, size_max)
         self._outcome.is_welcome = True
         for attachment in list(self._attachments.values()):
-            attachment.begin()
+            self.begin(attachment)
         for asked in self._asked.values():
-            asked.is_sent = True
+            asked.is_sent = self.is_open
             self.handle(MessageRequested(0, asked.request))
         if not self._opened.done():
             self._opened.set_result(None)
@@ -426,9 +412,17 @@ class Connection:
         """Let an attachment hang here; it begins when there is a link. Raises what ended the connection."""
         if self.failure is not None:
             raise self.failure
-        self._attachments[id(attachment)] = attachment
         if self.is_open:
             attachment.begin()
+        self._attachments[id(attachment)] = attachment
+
+    def begin(self, attachment: Attachment) -> None:
+        """Let it ask for a channel, if there is a link yet; it fails if it cannot have one."""
+        if self.is_open:
+            try:
+                attachment.begin()
+            except Misuse as error:
+                attachment.fail(error)
 
     def detach(self, attachment: Attachment, channel: int) -> None:
         """Let it hang there no more; its channel, if it has one, is closed."""

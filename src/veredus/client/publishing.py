@@ -55,7 +55,8 @@ from veredus.protocols.zeps.client_exchange import (
 )
 from veredus.streams.exchange import Durability
 
-from .connection import TRANSIENT, Connection, Told, error_of
+from .causes import TRANSIENT, error_of
+from .connection import Connection, Told
 from .granting import wait_granted
 from .intake import Intake
 
@@ -232,8 +233,8 @@ class SourceChannel:
             self.fail(error)
 
     def _begin_again(self) -> None:
-        if self._connection.is_open and not self._channel:
-            self.begin()
+        if not self._channel:
+            self._connection.begin(self)
 
     # ── leave ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

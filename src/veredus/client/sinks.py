@@ -21,7 +21,8 @@ from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps.client_exchange import MessageRequested, TellClosed, TellMessage, TellOpened
 
 from .arguments import check_choice, check_incarnation, check_list, check_name, check_whole
-from .connection import TRANSIENT, Connection, Told, error_of
+from .causes import TRANSIENT, error_of
+from .connection import Connection, Told
 from .granting import wait_granted
 from .opening import Opening
 from .publisher import AsyncPublisher, PublisherSettings
@@ -108,8 +109,8 @@ class RunChannel:
             self.fail(error)
 
     def _begin_again(self) -> None:
-        if self._connection.is_open and not self._channel:
-            self.begin()
+        if not self._channel:
+            self._connection.begin(self)
 
     def _answer(self, request: int, result: object) -> None:
         _, answer = self._asked.get(request, (None, None))

@@ -39,7 +39,8 @@ from veredus.streams.exchange import SettleMode, Start, StartKind
 from veredus.streams.ranges import without
 
 from .arrivals import Arrival, Arrivals, Delivery
-from .connection import TRANSIENT, Connection, Told, error_of
+from .causes import TRANSIENT, error_of
+from .connection import Connection, Told
 from .filters import Filters
 from .granting import wait_granted
 from .publication import Batch, Publication
@@ -288,8 +289,8 @@ class SubscriptionChannel:
             self.fail(error)
 
     def _begin_again(self) -> None:
-        if self._connection.is_open and not self._channel:
-            self.begin()
+        if not self._channel:
+            self._connection.begin(self)
 
     # ── leave ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

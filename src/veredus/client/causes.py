@@ -1,0 +1,33 @@
+"""Why a node refused, or ended, something: as callers see it, and whether to ask again."""
+
+from __future__ import annotations
+
+from veredus.kernel.errors import Fenced, Refused, Unavailable, VeredusError
+from veredus.protocols.zeps import messages as m
+
+PROVED_NO_MORE = frozenset(("revoked", "unauthenticated"))
+"""Codes that end a connection for good, whenever they come: the same proof proves nothing at the next one either."""
+TRANSIENT = frozenset(
+    (
+        "link-lost",
+        "draining",
+        "leaving",
+        "silent",
+        "too-slow",
+        "greeting-timeout",
+        "disk-full",
+        "too-busy",
+        "too-many-connections",
+        "too-many-ranges",
+        "attached-again",
+    )
+)
+"""Codes after which it is right to ask again by oneself."""
+
+
+def error_of(cause: m.Refusal | m.Fencing) -> VeredusError:
+    """What callers see of a refusal or a fencing."""
+    if isinstance(cause, m.Fencing):
+        return Fenced("fenced", cause.message, epoch=cause.epoch)
+    kind = Unavailable if cause.code in TRANSIENT else Refused
+    return kind(cause.code, cause.message, **{str(name): value for name, value in cause.details.items()})
