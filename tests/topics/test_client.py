@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
 import veredus.topics
 from tests.processes import beside
@@ -508,3 +510,22 @@ def test_what_is_given_wrongly_is_refused_before_anything_is_asked(
 def test_an_id_that_is_no_text_is_refused(opened: Callable[..., Client]) -> None:
     with pytest.raises(Misuse, match="the id must be text, not 3"):
         opened(3)  # type: ignore[arg-type]
+
+
+def test_a_process_that_can_open_no_further_file_hears_so_of_the_proxy_that_it_cannot_ask(
+    around: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, open_socket = threading.get_ident(), zmq.Context.socket
+
+    def no_file(context: zmq.Context[Any], kind: int, **options: Any) -> Any:
+        if threading.get_ident() == own:
+            raise zmq.ZMQError(errno.EMFILE)
+        return open_socket(context, kind, **options)
+
+    async def ask(client: AsyncClient) -> None:
+        monkeypatch.setattr(zmq.Context, "socket", no_file)
+        with pytest.raises(Unavailable, match=r"cannot be connected to \(Too many open files\)"):
+            await client.get("news")
+        monkeypatch.undo()
+
+    in_loop(around, tmp_path, ask)

@@ -126,12 +126,11 @@ class ProxySockets:
 
     def _connect(self, address: str) -> _Link | str:
         """A connection that is being made, or why there can be none."""
-        socket = self._context.socket(zmq.DEALER)
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.RECONNECT_IVL, -1)
-        socket.setsockopt(zmq.MAXMSGSIZE, self._message_size_max)
-        self._show(socket)
-        link = _Link(address, socket, socket.get_monitor_socket(_WATCHED), counted_token=self._newest_token)
+        try:
+            socket, monitor = self._open()
+        except zmq.ZMQError as error:
+            return f"cannot be connected to ({zmq.strerror(error.errno or 0)})"
+        link = _Link(address, socket, monitor, counted_token=self._newest_token)
         try:
             socket.connect(f"tcp://{address}")
         except zmq.ZMQError as error:
@@ -143,6 +142,19 @@ class ProxySockets:
             SocketReader(link.monitor, partial(self._read_monitor, link)),
         )
         return link
+
+    def _open(self) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+        """A socket and its monitor. Raises `ZMQError` where the process, or the machine, can open no further file."""
+        socket = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.RECONNECT_IVL, -1)
+        socket.setsockopt(zmq.MAXMSGSIZE, self._message_size_max)
+        self._show(socket)
+        try:
+            return socket, socket.get_monitor_socket(_WATCHED)
+        except zmq.ZMQError:
+            socket.close(linger=0)
+            raise
 
     def _show(self, socket: zmq.Socket[bytes]) -> None:
         """Prove who the client is by this socket, if it can."""
