@@ -22,7 +22,9 @@ def test_an_address_names_a_place(text: str, address: Address) -> None:
     assert str(address) == text
 
 
-@pytest.mark.parametrize("text", ["http://h:1", "veredus://", "veredus://h:port", "veredus://h:1/path", "unix://h/p"])
+@pytest.mark.parametrize(
+    "text", ["http://h:1", "veredus://", "veredus://h:port", "veredus://h:1/path", "unix://h/p", "a..b:1"]
+)
 def test_what_names_no_place_is_refused_with_its_text(text: str) -> None:
     with pytest.raises(Misuse, match="bad-address"):
         parse_address(text)

@@ -59,3 +59,5 @@ def test_an_address_has_a_host_and_a_port() -> None:
     assert split_address("localhost:0") == ("localhost", 0)
     assert split_address("[::1]:7071") == ("::1", 7071)
     assert split_address("*:7071") == ("*", 7071)
+    with pytest.raises(ValueError, match=r"'a\.\.b' cannot be the name of a host"):
+        split_address("a..b:7071")

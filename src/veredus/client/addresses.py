@@ -42,6 +42,11 @@ def parse_address(text: str) -> Address:
         return Address(text, path=parts.path)
     if not parts.hostname or parts.path not in ("", "/"):
         raise Misuse("bad-address", f"{text!r}: an address is {parts.scheme}://host:port", address=text)
+    try:
+        parts.hostname.encode("idna")
+    except UnicodeError:
+        said = f"{text!r}: {parts.hostname!r} cannot be the name of a host"
+        raise Misuse("bad-address", said, address=text) from None
     return Address(text, parts.hostname, PORT if port is None else port, is_tls=parts.scheme == "veredus+tls")
 
 

@@ -195,6 +195,10 @@ def split_address(text: str) -> tuple[str, int]:
         raise ValueError(f"{text!r} is not an address: write host:port, with an IPv6 host in brackets")
     if not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise ValueError(f"{text!r}: {port!r} is not a port from 0 to 65535")
+    try:
+        bare.encode("idna")
+    except UnicodeError:
+        raise ValueError(f"{text!r}: {bare!r} cannot be the name of a host") from None
     return bare, int(port)
 
 
