@@ -244,6 +244,16 @@ def test_an_owner_that_comes_again_by_another_session_is_told_so_by_the_first(le
     assert rig.said_to(7, x.Refuse) == []
 
 
+def test_the_first_request_of_an_owner_that_was_fenced_fences_nobody_when_it_comes_late() -> None:
+    rig = published(3)
+    rig.subscribe(5, "bob")
+    rig.subscribe(6, "bob", who=2)
+    rig.do(ask(7, 1))
+    assert [fence.epoch for fence in rig.said_to(7, x.Fence)] == [2]
+    assert (rig.said_to(6, x.Fence), bob(rig).session) == ([], 6)
+    assert rig.subscribe(8, "bob", who=2).epoch == 2
+
+
 def test_a_first_subscription_that_the_journal_refuses_was_never_there_and_the_next_one_begins() -> None:
     rig = published(3)
     rig.is_full = True
@@ -305,7 +315,7 @@ def test_a_removal_that_the_journal_refuses_changes_nothing_and_one_of_two_is_to
 def parked(rig: Rig, count: int) -> list[int]:
     """Let `count` sessions come and go, with everything wanted; what the parking stream holds then."""
     for session in range(30, 30 + count):
-        rig.subscribe(session, "bob", who=session, attempts_max=2, parked_to="parked", filter=Filter())
+        rig.subscribe(session, "bob", who=100 * count + session, attempts_max=2, parked_to="parked", filter=Filter())
         rig.hand_out(session)
         rig.do(x.SessionClosed(session))
     rig.subscribe(90 + count, stream="parked")

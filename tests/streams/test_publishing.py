@@ -210,6 +210,15 @@ def test_a_source_that_attaches_again_by_another_session_is_told_so_by_the_first
     assert rig.attach(1, epoch=1).last_number == 3
 
 
+def test_the_first_request_of_a_source_that_was_fenced_fences_nobody_when_it_comes_late() -> None:
+    rig = Rig()
+    rig.attach(1)
+    grant = rig.attach(2, who=2)
+    assert isinstance(rig.attach(3, who=1), x.Fence)
+    assert rig.said_to(2, x.Fence) == []
+    assert rig.publish(grant, 1).last_number == 1
+
+
 def test_an_anonymous_source_counts_anew_on_each_attachment() -> None:
     rig = Rig()
     first = rig.attach(1, source="")

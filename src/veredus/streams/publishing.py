@@ -86,8 +86,7 @@ class Publishing:
             self._tables.rights.check_owner(event.session, event.principal, source.owner, named)
         if source is None:
             source = self._new_source(stream, event)
-        elif event.epoch and (event.epoch, event.incarnation) != (source.epoch, source.incarnation):
-            # The epoch alone would not do: a stream that was created again counts its epochs anew.
+        elif source.is_past(event.epoch, event.incarnation):
             self._orders.say(Fence(event.session, source.epoch, _fenced(event.source, source.epoch)))
             return
         attachment = Attachment(event.session, stream, source, source.epoch, principal=event.principal)

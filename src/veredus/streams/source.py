@@ -16,6 +16,8 @@ from enum import Enum
 
 from veredus.kernel.names import INCARNATION_SIZE
 
+PAST_MAX = 4
+"""So many incarnations are known again that were taken over from."""
 INDEX_COUNT_MAX = 64
 """How many batches back a duplicate is answered with its first sequence."""
 
@@ -43,6 +45,7 @@ class SourceState:
         "last_sequence",
         "name",
         "owner",
+        "past",
         "session",
         "source_id",
         "token",
@@ -58,6 +61,8 @@ class SourceState:
         self.incarnation = b""
         self.owner = ""
         """The principal whose name it is, "" for nobody in particular."""
+        self.past: tuple[bytes, ...] = ()
+        """Incarnations that were taken over from, the newest last; those of this process, and some of them."""
         self.granted = (0, b"", "")
         """The epoch, the incarnation and the owner that are in the journal."""
         self.last_assigned = 0
@@ -71,7 +76,18 @@ class SourceState:
 
     def open(self, epoch: int, incarnation: bytes, owner: str) -> None:
         """Another incarnation takes the source over, under a new epoch; that is on its way to the journal."""
+        if self.incarnation:
+            self.past = (*self.past, self.incarnation)[-PAST_MAX:]
         self.epoch, self.incarnation, self.owner = epoch, incarnation, owner
+
+    def is_past(self, epoch: int, incarnation: bytes) -> bool:
+        """Whether whoever asks under this epoch, 0 for none yet, was taken over from: what it asks may come late.
+
+        The epoch alone would not do: a stream that was created again counts its epochs anew.
+        """
+        if incarnation == self.incarnation:
+            return epoch not in (0, self.epoch)
+        return epoch > 0 or incarnation in self.past
 
     def become_granted(self, epoch: int, incarnation: bytes, owner: str) -> None:
         """The epoch is in the journal."""

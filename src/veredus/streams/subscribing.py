@@ -182,8 +182,7 @@ class Subscribing:
         except Refused as refused:
             self.refuse(event.session, refused)
             return
-        if event.epoch and (event.epoch, event.incarnation) != (known.epoch, known.incarnation):
-            # The epoch alone would not do: a subscription that was removed and made again counts its epochs anew.
+        if known.is_past(event.epoch, event.incarnation):
             del self._asking[event.session]
             self._orders.say(Fence(event.session, known.epoch, _fenced(known)))
             return

@@ -25,6 +25,7 @@ from veredus.matching import Filter
 from .exchange import EVERYTHING
 from .facts import CursorMoved, SubscriptionOpened, SubscriptionRenewed, SubscriptionSettled
 from .ranges import between, cursor_of, is_in, joined, without
+from .source import PAST_MAX
 
 
 class Subscription:
@@ -54,6 +55,7 @@ class Subscription:
         "origins",
         "owner",
         "parked_to",
+        "past",
         "pushed_known",
         "pushed_to",
         "renewed_us",
@@ -81,6 +83,8 @@ class Subscription:
         self.is_journaling = False
         self.is_stale = False
         self.waiting: list[int] = []
+        self.past: tuple[bytes, ...] = ()
+        """Incarnations that were taken over from, the newest last; those of this process, and some of them."""
         self.apply_opened(fact, unsettled_max)
 
     def apply_opened(self, fact: SubscriptionOpened, unsettled_max: int) -> None:
@@ -355,6 +359,8 @@ class Subscription:
         self.returned = dict.fromkeys(fact.returned)
         self.floor_durable = max(self.floor_durable, fact.floor)
         self.epoch = fact.epoch
+        if fact.incarnation != self.incarnation:
+            self.past = (*self.past, self.incarnation)[-PAST_MAX:]
         self.incarnation = fact.incarnation
         self.attempts_max = fact.attempts_max
         self.parked_to = fact.parked_to
@@ -368,6 +374,15 @@ class Subscription:
         self.ledger = Ledger(fact.floor, is_ordered=self.mode == 0, ranges_max=unsettled_max)
         self.pushed_known = fact.pushed_known
         self.handed_to = fact.handed_to
+
+    def is_past(self, epoch: int, incarnation: bytes) -> bool:
+        """Whether whoever asks under this epoch, 0 for none yet, was taken over from: what it asks may come late.
+
+        The epoch alone would not do: a subscription that was removed and made again counts its epochs anew.
+        """
+        if incarnation == self.incarnation:
+            return epoch not in (0, self.epoch)
+        return epoch > 0 or incarnation in self.past
 
     def _tried(self) -> tuple[tuple[int, int, int], ...]:
         """How often applications were handed what is unsettled, those of before and the present one."""
