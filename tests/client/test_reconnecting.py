@@ -356,3 +356,17 @@ async def _have_fewer_channels(path: Path) -> str:
 
 def test_what_has_no_channel_at_a_node_that_allows_fewer_is_told_so_and_the_rest_goes_on(tmp_path: Path) -> None:
     assert asyncio.run(_have_fewer_channels(tmp_path / "socket")) == "too-many-channels"
+
+
+async def _stumble(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def stumble(*_: object) -> None:
+        raise RuntimeError("this was not thought of")
+
+    monkeypatch.setattr(veredus.client.connection, "open_socket", stumble)
+    async with asyncio.timeout(5):
+        await veredus.connect_async("veredus://127.0.0.1:1")
+
+
+def test_what_ends_the_making_of_links_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(veredus.Unavailable, match="this was not thought of"):
+        asyncio.run(_stumble(monkeypatch))

@@ -216,6 +216,10 @@ class Connection:
                 # Nobody has closed this: the loop is about to end, and waits for its tasks.
                 say_pending(await self.finish(FINISH_TIMEOUT_S))
             raise
+        except Exception as error:
+            # Nobody makes another link now: whoever waits is told.
+            self._end(Unavailable("link-lost", f"this client cannot go on: {error!r}"))
+            self._loop.call_exception_handler({"message": "no further link is made", "exception": error})
 
     def _end(self, error: VeredusError) -> None:
         self.failure = error
