@@ -24,7 +24,7 @@ import msgspec
 from veredus.kernel.effects import CloseLink, Note, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Misuse, Refused, Unavailable, VeredusError
-from veredus.kernel.events import DeadlineReached
+from veredus.kernel.events import DeadlineReached, LinkOpened
 from veredus.kernel.octets import Octets
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps.client import DELIVER_SLACK_SIZE, ClientLink, ClientSettings
@@ -284,14 +284,15 @@ class Connection:
         """One link, from connecting to its end."""
         outcome = self._outcome = Outcome()
         link = self._link = ClientLink(LINK, ClientSettings(self.settings.client, self.settings.token))
+        hint = "" if address.path or address.is_tls else "; if the node expects TLS there, write veredus+tls://"
 
         def hear(event: object) -> None:
             # A socket that was given up may tell its end late: that says nothing of the link that is there by then.
             if self._link is link:
+                if type(event) is LinkOpened:
+                    self._reason = f"{address}: there was no answer{hint}"
                 self.handle(event)
 
-        hint = "" if address.path or address.is_tls else "; if the node expects TLS there, write veredus+tls://"
-        self._reason = f"{address}: there was no answer{hint}"
         try:
             opened = await open_socket(address, self.settings.tls, hear)
         except (OSError, TimeoutError) as error:
