@@ -216,7 +216,7 @@ class Connection:
                 # Nobody has closed this: the loop is about to end, and waits for its tasks.
                 say_pending(await self.finish(FINISH_TIMEOUT_S))
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # it is said, whatever it is
             # Nobody makes another link now: whoever waits is told.
             self._end(Unavailable("link-lost", f"this client cannot go on: {error!r}"))
             self._loop.call_exception_handler({"message": "no further link is made", "exception": error})
