@@ -130,6 +130,57 @@ def test_a_transfer_that_comes_again_with_what_was_put_since_doubles_nothing() -
     assert received(scene, "carol", "8") == [b"nine"]
 
 
+def test_what_a_subscriber_got_from_its_server_between_two_transfers_does_not_come_again() -> None:
+    scene = ServerScene()
+    lines = [
+        (b"alice 1 2 3\r\nbob 1 2 3", (1, 2, 3)),  # the giver does not hear that it was taken, and serves on
+        (b"alice 2 3 4 5\r\nbob 1 2 3 4 5", (1, 2, 3, 4, 5)),
+        (b"alice 5 6\r\nbob 2 3 4 5 6", (2, 3, 4, 5, 6)),
+    ]
+    for said, numbers in lines:
+        rows = b"".join(b"*%d\r\n%d\r\n" % (number, number) for number in numbers)
+        assert scene.say(b"TRANSFER 127.0.0.1:9002 prices\r\n\r\n" + said + b"\r\n" + rows).status == "OK"
+        scene.restart()
+    assert received(scene, "alice", "5") == [b"6"], "it had got 1 to 5 there"
+    assert received(scene, "bob") == [b"2", b"3", b"4", b"5", b"6"]
+
+
+def test_what_waits_here_since_an_earlier_transfer_was_taken_is_not_lost_when_the_topic_comes_anew() -> None:
+    scene = ServerScene()
+    for said in (
+        b"alice 1 2\r\n*1\r\n1\r\n*2\r\n2\r\n",
+        b"alice 3 4\r\n*3\r\n3\r\n*4\r\n4\r\n",
+        b"alice 4\r\n*4\r\n4\r\n",
+    ):
+        assert scene.say(b"TRANSFER 127.0.0.1:9002 prices\r\n\r\n" + said).status == "OK"
+    assert received(scene, "alice") == [b"1", b"2", b"4"], "of the second transfer the giver heard nothing"
+
+
+def test_messages_come_in_the_order_in_which_their_server_would_have_given_them() -> None:
+    scene = ServerScene()
+    assert scene.say(Subscribe("erin", TOPIC)).status == "OK"
+    rows = b"".join(b"*%d\r\n%d\r\n" % (number, number) for number in (5, 3, 1, 4, 2))
+    said = b"alice 1 2 3\r\nbob 3 4 5\r\ncarol 2 4\r\n"
+    assert scene.say(b"TRANSFER 127.0.0.1:9002 prices\r\n\r\n" + said + rows).status == "OK"
+    assert received(scene, "alice") == [b"1", b"2", b"3"], "the authors' program sends messages in no order"
+    assert received(scene, "bob") == [b"3", b"4", b"5"]
+    assert received(scene, "erin") == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_an_id_of_a_server_from_the_page_is_known_though_it_looks_like_one_of_ours() -> None:
+    scene = ServerScene()
+    first, second = b"0123456789abcdef-1", b"0123456789abcdef-2"
+    rows = b"*%s\r\none\r\n*%s\r\ntwo\r\n" % (first, second)
+    lines = b"alice %s %s\r\nbob %s\r\n" % (first, second, second)
+    assert scene.say(b"TRANSFER 127.0.0.1:9002 prices\r\n\r\n" + lines + rows).status == "OK"
+    for _ in range(2):
+        status = scene.say(Get("alice", TOPIC, first.decode()))
+        assert (status.status, status.body) == ("OK", b"two"), "asked again, it is known still"
+    assert scene.say(Get("bob", TOPIC, "fedcba9876543210-7")).status == "SERVER_UNAVAILABLE", (
+        "one of ours may have given it"
+    )
+
+
 def test_a_topic_without_messages_or_subscribers_is_taken_too() -> None:
     scene = ServerScene()
     for said in (b"", b"alice\r\n", b"*1\r\none\r\n"):

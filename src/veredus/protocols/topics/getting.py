@@ -388,7 +388,7 @@ class Gets:
             return ()
         named = read_id(message_id)
         if named is None:
-            return self._named_of_page(getter, message_id)
+            return self._named_of_page(getter, message_id, is_its_form=True)
         shown, first, last = named
         assert getter.grant is not None
         is_own = shown == shown_of(getter.grant.stream_incarnation)
@@ -405,23 +405,24 @@ class Gets:
         if not origins and self._is_merged(shown):
             # It was given to an earlier subscription, of which the client was not told that it has left.
             return ()
-        return () if any(origin.is_done(first) for origin in origins) else None
+        if any(origin.is_done(first) for origin in origins):
+            return ()
+        # A server of ours that is not merged may have given it, if no message from the page has it.
+        return None if is_own or origins else self._named_of_page(getter, message_id, is_its_form=False)
 
-    def _named_of_page(self, getter: _Getter, message_id: str) -> tuple[Range, ...] | None:
+    def _named_of_page(self, getter: _Getter, message_id: str, *, is_its_form: bool) -> tuple[Range, ...] | None:
         """What it settles to name an id that a server from the page gave: that message, wherever it waits, or what was
-        named before.
+        named before. `is_its_form`: no other server can have given it.
         """
         number = page_number(message_id)
         held = [one for shown, known in getter.origins.items() if is_of_page(shown) for one in known]
         for one in held:
             if one.next_sequence == number:
                 return without(one.places_to(number), getter.done)
-        if not held and not self._is_paged(getter.topic):
-            return None
         for message in getter.messages:
             if isinstance(message, _Message) and message.page_number == number:
                 return ((message.sequence, message.sequence),)
-        return ()
+        return () if is_its_form and (held or self._is_paged(getter.topic)) else None
 
     def _hand_out(self, getter: _Getter) -> None:
         message = getter.messages[0] if getter.messages else None

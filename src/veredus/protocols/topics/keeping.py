@@ -26,11 +26,12 @@ from veredus.kernel.errors import PeerFault
 from veredus.streams import exchange as x
 
 from .desk import Desk
-from .giving import left_of, standings_of
+from .giving import left_of, name_of, standings_of
 from .ids import SINK, SUBSCRIPTION
 from .messages import StatusWord, Transfer
-from .placing import Merged, Side, floor_of, moves, those_that_stay
+from .placing import Merged, Side, floor_of, moves, those_that_stay, without_what_came_there
 from .transfer import (
+    PAGE_SOURCE,
     Begin,
     End,
     Heard,
@@ -321,6 +322,10 @@ class Keeping:
         def left(standings: dict[str, Standing], result: Any, _: Now) -> None:
             keeper = Side(standings, left_of(result))
             placed = moves(self._stage, SUBSCRIPTION, keeper, giver, self._merged)
+            if self._is_of_page:
+                source = PAGE_SOURCE + name_of(self.giver)
+                places = sorted(place for place, _ in self._puts.puts_of(source, 0))
+                placed = without_what_came_there(placed, keeper, giver, self._merged, places)
             order = woven(self._puts, self._given, self._merged.head, self._count, floor_of(keeper, placed))
             if order.legs:
                 placed += those_that_stay(self._stage, SUBSCRIPTION, keeper, placed, self._merged)

@@ -5,14 +5,18 @@
 What the page has no place for is taken so that nothing is lost. It has no times: its messages count as put when they
 come, so whoever is subscribed here gets them, and its subscribers as subscribed then, so they get of this server's what
 is put from then on. Of its messages each gets those that it has yet to receive. They are known again by their giver and
-their ids, so a TRANSFER that comes once more, with what was put since, doubles nothing.
+their ids, so a TRANSFER that comes once more, with what was put since, doubles nothing. They are taken in the order in
+which their giver would have given them, that of the subscribers' lines: the authors' program sends them in no order.
 Source: seed 000, sections 3.1.6 and 3.1.7.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
+from heapq import heappop, heappush
+from itertools import pairwise
 from typing import Any, cast
 
 from veredus.kernel.engine import Now
@@ -32,6 +36,29 @@ def page_incarnation(giver: str, topic: str) -> bytes:
     return PAGE_MARK + blake2b(f"{giver} {topic}".encode(), digest_size=16 - len(PAGE_MARK)).digest()
 
 
+def in_order_of_lines(message: Transfer) -> tuple[tuple[str, bytes], ...]:
+    """The messages so that each subscriber's line names them in this order; else they stay as they are."""
+    places = {message_id: place for place, (message_id, _) in enumerate(message.messages)}
+    pairs = dict.fromkeys(pair for _, ids in message.subscribers for pair in pairwise(places[one] for one in ids))
+    if all(before < after for before, after in pairs):
+        return message.messages
+    following: dict[int, list[int]] = {}
+    for before, after in pairs:
+        following.setdefault(before, []).append(after)
+    waits_for = Counter(after for _, after in pairs)
+    order: list[int] = []
+    ready = [place for place in places.values() if place not in waits_for]
+    while ready:
+        order.append(place := heappop(ready))
+        for after in following.get(place, ()):
+            waits_for[after] -= 1
+            if not waits_for[after]:
+                heappush(ready, after)
+    if len(order) < len(message.messages):
+        return message.messages
+    return tuple(message.messages[place] for place in order)
+
+
 class PageTransfer:
     """Owns what comes of one topic from a server that knows the page alone, until it is there."""
 
@@ -40,6 +67,7 @@ class PageTransfer:
     ) -> None:
         """`keep` makes the keeper's part; `over` is called when the giver was answered."""
         self.message = message
+        self._messages = in_order_of_lines(message)
         self._desk = desk
         self._over = over
         self._peers: list[int] = []
@@ -60,7 +88,7 @@ class PageTransfer:
 
     @property
     def _head(self) -> int:
-        return self._before + max(1, len(self.message.messages))
+        return self._before + max(1, len(self._messages))
 
     def _hear(self, word: StatusWord, body: bytes) -> None:
         """The keeper's part says what became of a step."""
@@ -85,12 +113,12 @@ class PageTransfer:
         source = PAGE_SOURCE + name_of(self.message.sender)
         rows = [
             Row(place, self._now.wall_us, self._now.wall_us, b"", content, None, source, page_number(message_id))
-            for place, (message_id, content) in enumerate(self.message.messages, self._before + 1)
+            for place, (message_id, content) in enumerate(self._messages, self._before + 1)
         ]
-        self._ask(part_of(self._incarnation, rows, (0, 0)), self.message.messages)
+        self._ask(part_of(self._incarnation, rows, (0, 0)), self._messages)
 
     def _end(self, _: bytes) -> None:
-        places = {message_id: place for place, (message_id, _) in enumerate(self.message.messages, self._before + 1)}
+        places = {message_id: place for place, (message_id, _) in enumerate(self._messages, self._before + 1)}
         standings = {who: self._standing(ids, places) for who, ids in self.message.subscribers}
         self._ask(End(self._incarnation, self._head, (0, 0), standings))
 

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
@@ -193,6 +193,30 @@ def those_that_stay(
     placer, known = _Placer(stage, name, merged), {move.subscriber for move in moved}
     staying = ((who, standing) for who, standing in keeper.standings.items() if who not in known)
     return [placer.placed(who, _Half(kept, False), _Half(None, False), NEVER_LEFT) for who, kept in staying]
+
+
+def without_what_came_there(
+    placed: Iterable[CursorMove], keeper: Side, giver: Side, merged: Merged, places: Sequence[int]
+) -> list[CursorMove]:
+    """Subscriptions that a server from the page gives again, since it did not hear that the topic was taken, and that
+    got messages there meanwhile: these count as received.
+
+    It gives messages in one order. So where the first one that waits there has come before, what lies between the one
+    that waited there last time and this one was given there. `places`: where its messages lie here, ascending.
+    """
+
+    def settled(move: CursorMove) -> CursorMove:
+        kept, given = keeper.standings.get(move.subscriber), giver.standings.get(move.subscriber)
+        if kept is None or given is None or not given.origins:
+            return move
+        known = (one.sequence for one in kept.origins if one.incarnation == merged.giver_incarnation)
+        first, end = next(known, 0), merged.twins.get(given.origins[0].sequence, 0)
+        if not 0 < first < end:
+            return move
+        got = places[bisect_left(places, first) : bisect_left(places, end)]
+        return replace(move, settled=joined((*move.settled, *((place, place) for place in got))))
+
+    return [settled(move) for move in placed]
 
 
 def floor_of(keeper: Side, moved: Iterable[CursorMove]) -> int:
