@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from veredus.kernel.effects import Note
 from veredus.protocols.topics.exchange import Answered, Ask
 from veredus.protocols.topics.messages import (
@@ -194,6 +196,23 @@ def test_a_transfer_that_is_asked_again_meanwhile_is_answered_with_the_first() -
     first, second = scene.ask(TRANSFER), scene.ask(TRANSFER)
     scene.sync()
     assert [(peer, status.status) for peer, status in scene.answers()] == [(first, "OK"), (second, "OK")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"alice", "zoé".encode()),
+        (b"alice", b"a" * 256),
+        (b"prices", b"-prices"),
+        (b"127.0.0.1:9002", b"s" * 251),
+    ],
+)
+def test_a_topic_stays_where_it_is_if_it_has_a_name_that_is_not_allowed_here(old: bytes, new: bytes) -> None:
+    scene = ServerScene()
+    status = scene.say(TRANSFER.replace(old, new))
+    assert status.status == "REFUSED"
+    assert b"[bad-name]" in status.body
+    assert scene.say(TRANSFER).status == "OK", "nothing of it is in the way"
 
 
 def test_a_stranger_gives_nothing() -> None:

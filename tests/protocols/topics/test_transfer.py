@@ -7,9 +7,10 @@ import tracemalloc
 import msgspec
 import pytest
 
-from veredus.kernel.errors import PeerFault
+from veredus.kernel.errors import PeerFault, Refused
 from veredus.protocols.topics.messages import Transfer
-from veredus.protocols.topics.transfer import decode_part
+from veredus.protocols.topics.transfer import End, Standing, decode_part, encode_beyond
+from veredus.streams.stream import Left
 
 BOMBS = {
     "more rows than a part has": [{}] * 900_000,
@@ -26,3 +27,11 @@ def test_an_extension_whose_octets_would_become_a_hundredfold_is_refused_before_
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1 << 20
+
+
+@pytest.mark.parametrize(
+    "part", [End(b"", 1, (0, 0), {"é": Standing(0, 1, 0)}), End(b"", 1, (0, 0), {}, {"x" * 256: Left(1, 0)})]
+)
+def test_a_subscriber_that_could_never_ask_is_not_taken(part: End) -> None:
+    with pytest.raises(Refused, match="bad-name"):
+        decode_part(Transfer("127.0.0.1:9001", "prices", (), (), encode_beyond(part)))

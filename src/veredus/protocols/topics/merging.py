@@ -21,7 +21,7 @@ from .giving import Giving, address_of
 from .ids import GIVEN, SHOWN_SIZE, SINK, is_of_page, shown_of
 from .keeping import QUIET_NS, Keeping
 from .messages import UNDER_WAY, Merge, StatusWord, Transfer
-from .page_transfer import PageTransfer
+from .page_transfer import PageTransfer, check_names
 from .transfer import Begin, decode_part
 
 GIVINGS_MAX = 16
@@ -159,6 +159,11 @@ class Merging:
         """A server that knows the page alone gives a topic, all at once."""
         topic, giver, own = message.topic, message.sender, self._desk.server_id
         coming = self._pages.get(topic)
+        try:
+            check_names(message)
+        except Refused as fault:
+            self._refuse(peer, f"{fault.message} [{fault.code}]")
+            return
         if giver == own:
             self._refuse(peer, f"{own} is given {topic} by itself: two servers have this id, give each its own")
         elif self._servers and giver not in self._servers:
@@ -196,7 +201,7 @@ class Merging:
             self._paged.update(dict.fromkeys(topics))
 
     def _refuse(self, peer: int, said: str) -> None:
-        self._desk.answer(peer, StatusWord.REFUSED, said.encode())
+        self._desk.answer(peer, StatusWord.REFUSED, said.encode(errors="backslashreplace"))
 
     def _wait(self, peer: int, said: str) -> None:
         self._desk.answer(peer, StatusWord.SERVER_UNAVAILABLE, said.encode())

@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 from veredus.kernel.engine import Now
+from veredus.kernel.names import checked_name
 from veredus.streams.facts import Origin
 from veredus.streams.ranges import cursor_of
 
@@ -34,6 +35,14 @@ from .transfer import PAGE_SOURCE, Begin, End, Part, Row, Standing, decode_heard
 def page_incarnation(giver: str, topic: str) -> bytes:
     """What stands for the incarnation of a topic that a server from the page has."""
     return PAGE_MARK + blake2b(f"{giver} {topic}".encode(), digest_size=16 - len(PAGE_MARK)).digest()
+
+
+def check_names(message: Transfer) -> None:
+    """Raises `Refused("bad-name")` for a name that nothing can have here: nobody could ask for its messages."""
+    checked_name("stream", message.topic)
+    checked_name("source", PAGE_SOURCE + name_of(message.sender))
+    for subscriber, _ in message.subscribers:
+        checked_name("subscriber", subscriber)
 
 
 def in_order_of_lines(message: Transfer) -> tuple[tuple[str, bytes], ...]:

@@ -152,7 +152,7 @@ def encode_beyond(part: Part | Heard) -> bytes:
 
 
 def decode_part(transfer: Transfer) -> Part:
-    """What a TRANSFER carries, checked. Raises `PeerFault("bad-message")`."""
+    """What a TRANSFER carries, checked. Raises `PeerFault("bad-message")` and `Refused("bad-name")`."""
     if not transfer.beyond:
         said = "these servers send an extended TRANSFER, and this one is not extended"
         raise PeerFault("bad-message", f"{said}: use the same kind of server on both sides")
@@ -165,6 +165,9 @@ def decode_part(transfer: Transfer) -> Part:
         _check_rows(part, len(transfer.messages))
     elif transfer.messages:
         raise PeerFault("bad-message", f"{len(transfer.messages)} messages arrived in a part that must have none")
+    if isinstance(part, End):
+        for subscriber in (*part.standings, *part.left):
+            checked_name("subscriber", subscriber)
     return part
 
 
