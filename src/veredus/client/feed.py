@@ -258,12 +258,25 @@ class Feed:
                 ' mode="in-order", settling a later publication would settle this one, too'
             )
             raise Misuse("not-individual", message)
+        self._check_stream(publication)
+        self._check_handed_out(publication.sequence)
+
+    def _check_stream(self, what: Settleable | None) -> None:
+        """Raise `Misuse("bad-argument")` for what another stream gave: its sequences say nothing here."""
+        batch = what.batch if isinstance(what, Publication) else what
+        stream = self.channel.wanted.stream
+        if isinstance(batch, Batch) and batch.stream != stream:
+            message = (
+                f"this is a publication of stream {batch.stream!r}, and this subscription reads {stream!r}: use the"
+                " subscription that gave it"
+            )
+            raise Misuse("bad-argument", message, argument="what")
 
     # ── settle ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def settle(self, what: Settleable) -> None:
         """Settle up to a publication, a batch or a sequence; individually, these alone."""
-        if not isinstance(what, Publication) or not self._is_short:
+        if not self._is_short or not isinstance(what, Publication) or what.batch.interest is not self._interest:
             self._settle_slowly(what)
             return
         channel = self.channel
@@ -276,6 +289,7 @@ class Feed:
 
     def _settle_slowly(self, what: Settleable) -> None:
         self._interest.check()
+        self._check_stream(what)
         if isinstance(what, Batch):
             self.settle_batch(what)
         else:
@@ -283,6 +297,7 @@ class Feed:
 
     def range_of(self, what: Settleable | None) -> Range:
         """The sequences of what is settled, first and last; all of them for None."""
+        self._check_stream(what)
         if what is None:
             return 1, self.channel.settle_to if self.channel.wanted.mode is SettleMode.IN_ORDER else SEQUENCE_MAX
         if isinstance(what, Batch):

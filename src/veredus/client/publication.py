@@ -198,7 +198,6 @@ class Batch:
         "__weakref__",
         "_columns",
         "_first",
-        "_interest",
         "_memory",
         "_rows",
         "_settle",
@@ -206,6 +205,7 @@ class Batch:
         "_times",
         "append_time_us",
         "header",
+        "interest",
         "redelivered_to",
         "source",
         "stream",
@@ -233,7 +233,8 @@ class Batch:
         self._first = envelope.first_sequence
         self._start = 0
         self._settle = settle
-        self._interest = interest
+        self.interest = interest
+        """What its subscriber has asked of publications."""
         self._columns: Columns | None = None
         self._rows: Rows | None = None
         self.unpacked_attributes: tuple[int, int, Any] = 0, 0, ()
@@ -284,11 +285,6 @@ class Batch:
         start = offset if rows is None else int(np.searchsorted(rows, offset))
         self._start = min(max(self._start, start), self.header.count)
 
-    @property
-    def interest(self) -> Interest:
-        """What its subscriber has asked of publications."""
-        return self._interest
-
     def only(self, sequence: int) -> Batch:
         """A batch of its one publication at `sequence`, which is handed out again."""
         columns = self.columns
@@ -298,7 +294,7 @@ class Batch:
         size = len(record) - ENVELOPE_SIZE
         envelope = Envelope(RecordKind.BATCH, 0, size, 0, self._first, self.append_time_us)
         memory = memoryview(record)[ENVELOPE_SIZE : ENVELOPE_SIZE + size_of(memoryview(record)[ENVELOPE_SIZE:])]
-        return Batch(self.stream, self.source, envelope, memory, sequence, self._settle, self._interest)
+        return Batch(self.stream, self.source, envelope, memory, sequence, self._settle, self.interest)
 
     def settle(self) -> None:
         """Settle the whole batch. In order, this settles everything before it too."""
@@ -313,7 +309,7 @@ class Batch:
         run = self.run_at(self._start)
         while run is not None:
             yield run
-            self._interest.check_begun()
+            self.interest.check_begun()
             run = self.run_at(run.end_index)
 
     def run_at(self, index: int) -> Run | None:
@@ -332,9 +328,9 @@ class Batch:
         sequences: range | list[int] = range(self._first + start, self._first + end)
         if rows is not None:
             sequences = (rows[start:end].astype(np.int64) + self._first).tolist()
-        attributes = self._attributes_from(start, end - start) if self._interest.has_attributes else None
+        attributes = self._attributes_from(start, end - start) if self.interest.has_attributes else None
         run = Run(self, keys, bodies, sequences, attributes, end)
-        self._interest.begin_run(keys)
+        self.interest.begin_run(keys)
         return run
 
     def behind(self, position: int) -> Batch:
@@ -401,7 +397,7 @@ class Batch:
 
     def attributes_of(self, sequence: int) -> Mapping:
         """The attributes of the publication at `sequence`; unpacks a run of them, and from now on all that follow."""
-        self._interest.has_attributes = True
+        self.interest.has_attributes = True
         index = self._index_of(sequence)
         start = 0 if self.header.layout == Layout.ROWS else index - index % RUN_COUNT
         count = self.header.count if self.header.layout == Layout.ROWS else min(RUN_COUNT, self.header.count - start)
