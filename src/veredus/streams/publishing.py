@@ -197,9 +197,7 @@ class Publishing:
 
         Raises `Refused`, `too-many-sources` or `bad-name`, before any of them has changed.
         """
-        fresh = dict.fromkeys(name for name, _, _ in wanted if name not in stream.sources)
-        for name in fresh:
-            checked_name("source", name)
+        fresh = {checked_name("source", name) for name, _, _ in wanted if name not in stream.sources}
         self._check_sources(stream, len(fresh))
         raised: list[RaisedSource] = []
         before: list[tuple[SourceState, int]] = []
