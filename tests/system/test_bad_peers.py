@@ -9,6 +9,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -126,7 +127,7 @@ def test_a_stale_epoch_writes_nothing_whether_it_attaches_with_it_or_signs_with_
 def test_a_compressed_bomb_is_refused_by_the_size_that_it_claims(
     hostile: Client, node: Node, flag: int, codec: str, claimed_size: int
 ) -> None:
-    grant = attached(hostile, "bombs", incarnation=bytes([flag]) * 16)
+    grant = attached(hostile, "bombs", incarnation=uuid4().bytes)
     hostile.say(1, hand.OFFER, bomb(grant, flag, codec, claimed_size))
     assert hostile.hear(1, hand.BATCH_REFUSED)["code"] == "too-large"
     assert head_of(node, "bombs") == 0
@@ -136,10 +137,10 @@ def test_a_compressed_bomb_is_refused_by_the_size_that_it_claims(
 def test_a_compressed_bomb_that_claims_to_be_small_ends_its_source_alone(
     hostile: Client, node: Node, flag: int, codec: str
 ) -> None:
-    grant = attached(hostile, "bombs", incarnation=bytes([flag]) * 16)
+    grant = attached(hostile, "bombs", incarnation=uuid4().bytes)
     hostile.say(1, hand.OFFER, bomb(grant, flag, codec, len(TWO_ROWS)))
     assert hostile.hear(1, hand.REFUSED)["code"] == "bad-batch"
-    attached(hostile, "others", channel=2, incarnation=bytes([flag]) * 16)
+    attached(hostile, "others", channel=2, incarnation=uuid4().bytes)
     assert head_of(node, "bombs") == 0
 
 
