@@ -268,3 +268,11 @@ def test_what_is_said_of_a_token_names_its_file(run_veredus: Veredus, tmp_path: 
     assert f"see `veredus token ls --file {file}`" in unknown.err
     elsewhere = run_veredus("token", "rm", "abcdef", "--file", tmp_path / "nope")
     assert (elsewhere.code, "there is no such file" in elsewhere.err) == (Exit.REFUSED, True)
+
+
+@pytest.mark.parametrize(
+    "options", [("--key", "caf\udce9"), ("--attribute", "caf\udce9=1"), ("--attribute", "name=caf\udce9")]
+)
+def test_what_is_not_utf8_on_the_command_line_is_named(run_veredus: Veredus, options: tuple[str, str]) -> None:
+    refused = run_veredus("pub", "trades", *options)
+    assert (refused.code, f"{options[0]}: " in refused.err, "is not UTF-8" in refused.err) == (Exit.USAGE, True, True)

@@ -20,6 +20,8 @@ class Line:
     def begin(self, channel: Any) -> None:
         channel.begin()
 
+    def check_loop(self) -> None: ...
+
     def open_channel(self, channel: object, message: object) -> int:
         self.opened.append(message)
         return 1

@@ -16,6 +16,8 @@ from veredus.client.embedded import Embedded
 from veredus.kernel.errors import Misuse, Refused, Unavailable
 
 Call = Callable[[Any, str], object]
+NO_TEXT = "caf\udce9"
+"""What Python makes of a byte that is not UTF-8, in a file's name or on the command line."""
 IN_YEAR_10000 = datetime.max.replace(tzinfo=timezone(timedelta(hours=-5)))
 
 
@@ -31,6 +33,10 @@ CALLS: list[tuple[str, str, Call]] = [
     ("bad-start", r"use veredus\.beginning\(\)", subscribe(start="earliest")),
     ("bad-start", r"use veredus\.head\(\)", subscribe(start="latest")),
     ("bad-start", r"use veredus\.at\(5\)", subscribe(start=5)),
+    ("bad-start", r"-1 is not a valid start: use veredus\.beginning\(\)", subscribe(start=-1)),
+    ("bad-start", r"use veredus\.since\(when\)", subscribe(start=timedelta(hours=1))),
+    ("bad-start", r"use veredus\.since\(when\)", subscribe(start=IN_YEAR_10000)),
+    ("bad-start", r"use veredus\.head\(…\): call it", subscribe(start=veredus.head)),
     ("bad-start", r"use veredus\.beginning\(\), head\(\)", subscribe(start=object())),
     ("bad-start", "whole number", lambda _node, _stream: veredus.tail(-1)),
     ("bad-start", "a timedelta before now", lambda _node, _stream: veredus.since("yesterday")),  # type: ignore[arg-type]
@@ -172,6 +178,8 @@ def test_a_filter_that_does_not_parse_is_found_before_the_node_is_asked(node: Em
 CONNECTIONS: list[tuple[str, dict[str, Any]]] = [
     ("timeout_s", {"timeout_s": "10"}),
     ("token", {"token": b"t"}),
+    ("token is .* UTF-8 cannot hold", {"token": NO_TEXT}),
+    ("client is .* UTF-8 cannot hold", {"client": NO_TEXT}),
     ("client", {"client": 5}),
     ("SSLContext", {"tls": True}),
 ]
@@ -221,6 +229,28 @@ def test_white_space_around_a_token_is_no_part_of_it(node: Embedded, monkeypatch
     veredus.connect(node.served.address, token=" \n").close()
     monkeypatch.setenv("VEREDUS_TOKEN", "\n")
     veredus.connect(node.served.address).close()
+
+
+def test_a_token_in_the_environment_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VEREDUS_TOKEN", NO_TEXT)
+    with pytest.raises(Misuse, match="token is"):
+        veredus.connect("127.0.0.1:9")
+
+
+def test_the_name_of_a_node_that_is_no_text_is_refused_before_it_starts() -> None:
+    with pytest.raises(Misuse, match=r"node\.name: 'caf\\udce9' is not UTF-8"):
+        veredus.embedded(node={"name": NO_TEXT})
+
+
+def test_a_reason_that_is_no_text_is_refused_and_the_subscription_goes_on(node: Embedded, stream: str) -> None:
+    with node.publisher(stream) as own:
+        own.publish_many(["k"] * 2, [b""] * 2)
+    node.streams.create(f"{stream}.dead")
+    with node.subscribe(stream, subscriber="a", mode="individual", parked_to=f"{stream}.dead", until=3) as subscription:
+        for publication in subscription:
+            with pytest.raises(Misuse, match="reason is"):
+                publication.reject(NO_TEXT)
+            publication.reject("no text")
 
 
 def test_a_request_that_was_sent_and_not_answered_is_in_doubt_unless_it_only_reads(node: Embedded) -> None:

@@ -104,6 +104,7 @@ def publish(
     if resume and (not source or first != 1):
         missing = "needs --source" if not source else "cannot be used with --from"
         raise click.UsageError(f"--resume {missing}")
+    octets = _octets_of(key or "", "--key")
     constant = _attributes_of(attributes)
     remembering = RememberingInput(file)
     with (
@@ -113,7 +114,7 @@ def publish(
             stream, source=source, resume="token" if resume else "number", compression=compression
         ) as publisher,
     ):
-        session = _Publishing(publisher, remembering, resume, (key or "").encode(), constant, first)
+        session = _Publishing(publisher, remembering, resume, octets, constant, first)
         offset = session.begin()
         separator = separator_of(key_separator)
         last = None if count is None else first - 1 + count
@@ -247,6 +248,7 @@ class _Publishing:
 def _attributes_of(texts: tuple[str, ...]) -> dict[str, AttributeValue] | None:
     attributes: dict[str, AttributeValue] = {}
     for text in texts:
+        _octets_of(text, "--attribute")
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--attribute")
@@ -254,6 +256,14 @@ def _attributes_of(texts: tuple[str, ...]) -> dict[str, AttributeValue] | None:
             raise click.BadParameter(f"{name}: names that begin with $ are reserved", param_hint="--attribute")
         attributes[name] = _typed(value)
     return attributes or None
+
+
+def _octets_of(text: str, option: str) -> bytes:
+    """The text as UTF-8. Raises `click.BadParameter` for bytes of the command line that are none."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise click.BadParameter(f"{text!r} is not UTF-8 at position {error.start}", param_hint=option) from None
 
 
 def _typed(text: str) -> AttributeValue:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from veredus.kernel.errors import Misuse
+
+from .arguments import place_of_no_text
 
 PORT = 7071
 DEFAULT_ADDRESS = f"veredus://127.0.0.1:{PORT}"
@@ -29,17 +31,28 @@ class Address:
 def parse_address(text: str) -> Address:
     """The address that `text` names. Without a scheme it is `host:port`. Raises `Misuse("bad-address")`."""
     written = text if "://" in text else f"veredus://{text}"
+    if place_of_no_text(text) is not None:
+        raise Misuse("bad-address", f"{text!r} is not the address of a node: UTF-8 cannot hold it", address=text)
     try:
         parts = urlsplit(written)
-        port = parts.port
     except ValueError as error:
         raise Misuse("bad-address", f"{text!r} is not the address of a node: {error}", address=text) from None
     if parts.scheme not in _SCHEMES:
         raise Misuse("bad-address", f"{text!r}: an address begins with {', '.join(f'{s}://' for s in _SCHEMES)}")
+    if "@" in parts.netloc:
+        # What stands before the @ may be a secret: it is not repeated.
+        where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        message = f"an address has no user and no password: write {where}, and give a token apart"
+        raise Misuse("bad-address", message, address=where)
+    if parts.query or parts.fragment:
+        message = f"{text!r}: an address ends with its port or its path; what is behind ? and # is not known"
+        raise Misuse("bad-address", message, address=text)
     if parts.scheme == "unix":
         if not parts.path or parts.netloc:
             raise Misuse("bad-address", f"{text!r}: a Unix socket is written unix:///path/to/socket", address=text)
         return Address(text, path=parts.path)
+    if parts.netloc.count(":") > 1 and "[" not in parts.netloc:
+        raise Misuse("bad-address", f"{text!r}: an IPv6 host is written in brackets, [::1]:7071", address=text)
     if not parts.hostname or parts.path not in ("", "/"):
         raise Misuse("bad-address", f"{text!r}: an address is {parts.scheme}://host:port", address=text)
     try:
@@ -47,7 +60,17 @@ def parse_address(text: str) -> Address:
     except UnicodeError:
         said = f"{text!r}: {parts.hostname!r} cannot be the name of a host"
         raise Misuse("bad-address", said, address=text) from None
-    return Address(text, parts.hostname, PORT if port is None else port, is_tls=parts.scheme == "veredus+tls")
+    return Address(text, parts.hostname, _port_of(text, parts), is_tls=parts.scheme == "veredus+tls")
+
+
+def _port_of(text: str, parts: SplitResult) -> int:
+    try:
+        port = PORT if parts.port is None else parts.port
+    except ValueError:
+        port = 0
+    if not port:
+        raise Misuse("bad-address", f"{text!r}: a port is a number from 1 to 65535", address=text)
+    return port
 
 
 def parse_addresses(texts: tuple[str, ...]) -> tuple[Address, ...]:

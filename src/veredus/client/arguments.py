@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Set
+from datetime import date, timedelta
 from difflib import get_close_matches
 from typing import Any
 
@@ -96,6 +97,19 @@ def check_text(argument: str, value: object, size_max: int = NAME_SIZE_MAX, *, c
         raise Misuse(code, f"{argument} must be text, not {shown(value)}", argument=argument)
     if len(value) > size_max:
         raise Misuse(code, f"{argument} may have at most {size_max} characters, not {len(value)}", argument=argument)
+    place = place_of_no_text(value)
+    if place is not None:
+        message = f"{argument} is {shown(value)}: UTF-8 cannot hold what is at position {place}"
+        raise Misuse(code, message, argument=argument)
+
+
+def place_of_no_text(text: str) -> int | None:
+    """Where the first lone surrogate is, as Python makes it of a byte that is not UTF-8; None for sound text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start
+    return None
 
 
 def check_octets(argument: str, value: object, size: int | None = None) -> None:
@@ -117,8 +131,12 @@ def check_start(start: object) -> None:
     if start is None or isinstance(start, Start):
         return
     meant = _STARTS.get(start.lower()) if isinstance(start, str) else None
-    if isinstance(start, int) and not isinstance(start, bool):
+    if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
         meant = f"at({start})"
+    elif isinstance(start, date | timedelta):
+        meant = "since(when), with an aware datetime or a timedelta before now"
+    elif callable(start) and getattr(start, "__module__", "") == "veredus.client.starts":
+        meant = f"{getattr(start, '__name__', '')}(…): call it"
     hint = f"use veredus.{meant}" if meant else "use veredus.beginning(), head(), tail(count), at(sequence), …"
     raise Misuse("bad-start", f"{shown(start)} is not a valid start: {hint}", argument="start")
 

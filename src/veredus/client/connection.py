@@ -204,6 +204,15 @@ class Connection:
                 return pending
             await asyncio.sleep(FINISH_STEP_S)
 
+    def check_loop(self) -> None:
+        """Raise `Misuse("other-loop")` in any loop but this connection's own: nobody would be woken there."""
+        if asyncio.get_running_loop() is not self._loop:
+            message = (
+                "this was opened in another event loop, and works in that one alone (each asyncio.run and each thread"
+                " has a loop of its own): connect in the loop that uses it"
+            )
+            raise Misuse("other-loop", message)
+
     def lives_in(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether this is open, and that is its loop."""
         return self.failure is None and self._loop is loop
@@ -456,10 +465,14 @@ class Connection:
 
         Then it is `in-doubt` where the request was sent and may have changed something, else `no-answer`.
         """
+        self.check_loop()
         if self.failure is not None:
             raise self.failure
         try:
             msgspec.msgpack.encode(arguments)
+        except UnicodeEncodeError as error:
+            message = f"{error.object!r} cannot be sent: UTF-8 cannot hold what is at position {error.start}"
+            raise Misuse("bad-argument", message) from None
         except (TypeError, ValueError, OverflowError) as error:
             raise Misuse("bad-argument", f"an argument of {verb} cannot be sent: {error}") from None
         self._request += 1

@@ -188,6 +188,7 @@ class AsyncEmbedded(AsyncNode):
 
     async def close(self) -> None:
         """Leave the node, and stop it."""
+        self.connection.check_loop()
         try:
             await super().close()
         finally:

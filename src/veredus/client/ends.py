@@ -244,6 +244,8 @@ class Subscription:
         """A subscription that is granted. Raises what the node refused it with."""
         self._thread = thread
         self._arrived = Signal()
+        self._waits = threading.RLock()
+        """Held by the thread that waits: a second one would never be woken."""
         self.channel = thread.run(self._attach(connection, wanted))
         self._feed = Feed(self.channel, thread.call)
         self.settle: Callable[[Settleable], None] = self._feed.settle
@@ -293,8 +295,20 @@ class Subscription:
             channel.is_waiting = True
             if channel.queue or channel.again or channel.failure is not None or feed.may_end:
                 continue
-            if not self._arrived.wait(None if end_s is None else end_s - time.monotonic()):
+            if not self._wait_arrived(end_s):
                 return None
+
+    def _wait_arrived(self, end_s: float | None) -> bool:
+        if not self._waits.acquire(blocking=False):
+            message = (
+                "another thread waits for the next publication of this subscription: give each thread a subscription of"
+                " its own, or hand publications on from one thread"
+            )
+            raise Misuse("other-thread", message)
+        try:
+            return self._arrived.wait(None if end_s is None else end_s - time.monotonic())
+        finally:
+            self._waits.release()
 
     def batches(self) -> Iterator[Batch]:
         """Batches, until the end."""

@@ -127,6 +127,7 @@ class AsyncNode:
         Raises `Unavailable("in-doubt")` where the node has not confirmed all of it, and leaves all the same.
         """
         connection = self.connection
+        connection.check_loop()
         try:
             pending = await connection.finish(FINISH_TIMEOUT_S) if connection.failure is None else []
         finally:
@@ -160,9 +161,9 @@ async def open_node(
     check_text("client", client)
     check_seconds("timeout_s", timeout_s, may_be_none=False)
     check_seconds("refused_s", refused_s, may_be_none=False)
-    if token is not None:
-        check_text("token", token, TOKEN_SIZE_MAX)
-        token = token.strip()
+    if token is None:
+        token = os.environ.get("VEREDUS_TOKEN", "")
+    check_text("token", token, TOKEN_SIZE_MAX)
     if tls is not None and not isinstance(tls, ssl.SSLContext):
         raise Misuse("bad-argument", f"tls is an ssl.SSLContext, not {shown(tls)}", argument="tls")
     parsed = parse_addresses(addresses or (os.environ.get("VEREDUS_ADDRESS", "") or DEFAULT_ADDRESS,))
@@ -173,7 +174,7 @@ async def open_node(
     settings = ConnectionSettings(
         parsed,
         client,
-        os.environ.get("VEREDUS_TOKEN", "").strip() if token is None else token,
+        token.strip(),
         tls,
         timeout_s,
         refused_s,

@@ -79,7 +79,7 @@ class AsyncPublisher(Intake):
     offered again after every reconnection, until the stream has it, once.
     """
 
-    __slots__ = ("_channel", "_is_closed", "_line", "_must_yield", "settings")
+    __slots__ = ("_channel", "_check_loop", "_is_closed", "_line", "_must_yield", "settings")
 
     __reduce__ = refuse_pickling
 
@@ -98,6 +98,8 @@ class AsyncPublisher(Intake):
         self._is_closed = False
         self._line: deque[asyncio.Future[None]] = deque()
         """Those who wait for room, in the order in which they came."""
+        self._check_loop = connection.check_loop
+        self._check_loop()
         self._channel = SourceChannel(connection, attaching or settings.attaching, self, settings.outbox)
         self.wake = self._wake
 
@@ -106,6 +108,7 @@ class AsyncPublisher(Intake):
         await self._channel.attach()
 
     def _wake(self) -> None:
+        self._check_loop()
         self.is_idle = False
         self._must_yield = True
         asyncio.get_running_loop().call_soon(self._pump)
@@ -164,6 +167,7 @@ class AsyncPublisher(Intake):
         return self._put(partial(self.put_many, keys, bodies, attributes, event_times))
 
     def _put(self, put: Callable[[], int]) -> Coroutine[Any, Any, int]:
+        self._check_loop()
         if self._line:
             return self._put_in_line(put)
         try:
@@ -207,6 +211,7 @@ class AsyncPublisher(Intake):
         attributes: Sequence[str] | Mapping[str, str] | None = None,
     ) -> int:
         """Publish the rows of an Arrow table, by the names of its columns; returns the number of the last."""
+        self._check_loop()
         number = self.number
         for tabled, size in tables_of(table, key, body, event_time, attributes, self.limits):
             while True:
@@ -223,6 +228,7 @@ class AsyncPublisher(Intake):
     async def _wait_room(self, error: Unavailable) -> None:
         if not self._is_waiting_allowed(error):
             raise error
+        self._check_loop()
         room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._channel.add_room_waiter(teller_of(room))
         while not room.done():
@@ -240,6 +246,7 @@ class AsyncPublisher(Intake):
         may be taken yet, and is offered until it is.
         """
         check_seconds("timeout_s", timeout_s)
+        self._check_loop()
         self.release(number)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._channel.add_waiter(number, teller_of(done))
@@ -261,6 +268,7 @@ class AsyncPublisher(Intake):
         `resume_token` is stored together with the last publication, and comes back when the source attaches again. It
         needs `resume="token"`, and something published since the last one.
         """
+        self._check_loop()
         self.close_run(resume_token)
         return await self.wait(self.number, timeout_s) if wait and self.number > self.first_number else None
 
@@ -268,6 +276,7 @@ class AsyncPublisher(Intake):
         """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises."""
         if self._is_closed or (self.failure is not None and self.failure.code in ("closed", "forked")):
             return
+        self._check_loop()
         self._is_closed = True
         try:
             await self.flush(timeout_s=timeout_s)

@@ -64,6 +64,7 @@ class RunChannel:
 
     async def open(self) -> None:
         """Wait until the run is granted. Raises `Fenced` when it is not the newest any more, or what refused it."""
+        self._connection.check_loop()
         self._connection.attach(self)
         waited_s = self._connection.settings.timeout_s
         said = f"the node did not grant the run in {waited_s:g} s"
@@ -167,6 +168,7 @@ class RunChannel:
         return self._request
 
     async def _ask(self, message: m.Commit | m.DropStages) -> object:
+        self._connection.check_loop()
         if self.failure is not None:
             raise self.failure
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

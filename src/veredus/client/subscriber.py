@@ -84,6 +84,8 @@ class AsyncSubscription:
 
     def __init__(self, connection: Connection, wanted: Wanted) -> None:
         """A subscription that is not granted yet; `AsyncNode.subscribe` makes one that is."""
+        connection.check_loop()
+        self._check_loop = connection.check_loop
         self.channel = SubscriptionChannel(connection, wanted)
         self._feed = Feed(self.channel, lambda then: then())
         self._arrived = asyncio.Event()
@@ -122,6 +124,7 @@ class AsyncSubscription:
         return batch
 
     async def _wait_for(self, take: Callable[[], T | None], timeout_s: float | None = None) -> T | None:
+        self._check_loop()
         loop = asyncio.get_running_loop()
         end_s = None if timeout_s is None else loop.time() + timeout_s
         while True:
@@ -178,6 +181,7 @@ class AsyncSubscription:
 
     async def wait_settled(self, what: Settleable | None = None, timeout_s: float | None = None) -> None:
         """Wait until the journal has a settlement, or all of them. Raises `Unavailable("in-doubt")`."""
+        self._check_loop()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         wanted = self._feed.range_of(what)
         self.channel.add_settle_waiter(wanted, teller_of(done))
@@ -190,10 +194,12 @@ class AsyncSubscription:
 
     async def change_filter(self, keys: str | Iterable[str] | None = None, where: str | None = None) -> int:
         """Change the filter; returns the sequence from which the new filter applies."""
+        self._check_loop()
         return await self._feed.change_filter(filter_of(keys, where) or Filter())
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Wait for the settlements, then close; the cursor of a durable subscription stays."""
+        self._check_loop()
         try:
             if self.channel.failure is None and self.channel.wanted.is_durable:
                 await self.wait_settled(timeout_s=timeout_s)

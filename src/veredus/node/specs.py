@@ -150,6 +150,10 @@ def _parse_text(_: Spec, given: object) -> object:
         raise ValueError(f"{given!r} is not text: put it between quotes")
     if any(ord(character) < 32 for character in given):
         raise ValueError(f"{given!r} contains a control character")
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{given!r} is not UTF-8") from None
     return given
 
 
