@@ -47,7 +47,7 @@ from veredus.protocols.zeps.client_exchange import (
 
 from .addresses import Address
 from .causes import PROVED_NO_MORE, TRANSIENT, error_of
-from .transport import LINK, NodeSocket, open_socket
+from .transport import LINK, NOBODY_THERE, NodeSocket, open_socket, said_of
 
 Told = TellOpened | TellReceipts | TellDelivery | TellHanded | TellSettled | TellMessage | TellClosed
 """What a channel may be told."""
@@ -64,7 +64,6 @@ FINISH_TIMEOUT_S = 5.0
 FINISH_STEP_S = 0.01
 REFUSED_S = 2.0
 """So long the first link is tried where every address refuses it at once: no process listens there."""
-NOBODY_THERE = "no process listens there"
 ASKED_ONCE = frozenset(("stream.delete", "subscription.remove", "sink.remove"))
 """Requests that are not repeated when the link is lost before their answer: they may have been done."""
 
@@ -122,20 +121,6 @@ class Outcome:
     """Whether the address refused the link: no process listens there."""
     error: VeredusError | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-def _said_of(error: OSError | TimeoutError) -> str:
-    """Why an address cannot be connected to, and what to do where that is known."""
-    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
-        return "the node does not answer with TLS there: use its listener for TLS, or write veredus://"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return (
-            f"the node's certificate is not accepted, certificate verify failed ({error.verify_message}): name the"
-            " authority that has signed it (--authorities, or tls=…), and the host as the certificate does"
-        )
-    if isinstance(error, ConnectionRefusedError):
-        return NOBODY_THERE
-    return (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
 
 
 def say_pending(pending: list[str]) -> None:
@@ -305,7 +290,7 @@ class Connection:
         try:
             opened = await open_socket(address, self.settings.tls, hear)
         except (OSError, TimeoutError) as error:
-            self._reason = f"{address}: {_said_of(error)}"
+            self._reason = f"{address}: {said_of(error)}"
             self._link = None
             self._sends.clear()
             outcome.is_nobody_there = isinstance(error, ConnectionRefusedError | FileNotFoundError)

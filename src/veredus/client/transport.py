@@ -23,6 +23,7 @@ LINK = 1
 CONNECT_TIMEOUT_S = 5.0
 WRITE_BUFFER_SIZE_MAX = 16 << 20
 _GREETING_SIZE = 260
+NOBODY_THERE = "no process listens there"
 FRAME_COUNT_MAX = 1_000
 """Who sends more frames than this in what is read at once sends small ones, each of which takes its time."""
 
@@ -135,3 +136,17 @@ async def open_socket(address: Address, tls: ssl.SSLContext | None, tell: Callab
     if node_socket.is_to_itself:
         raise ConnectionRefusedError(errno.ECONNREFUSED, "no process listens there")
     return node_socket
+
+
+def said_of(error: OSError | TimeoutError) -> str:
+    """Why an address cannot be connected to, and what to do where that is known."""
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return "the node does not answer with TLS there: use its listener for TLS, or write veredus://"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"the node's certificate is not accepted, certificate verify failed ({error.verify_message}): name the"
+            " authority that has signed it (--authorities, or tls=…), and the host as the certificate does"
+        )
+    if isinstance(error, ConnectionRefusedError):
+        return NOBODY_THERE
+    return (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
