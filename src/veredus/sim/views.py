@@ -295,12 +295,15 @@ class SubscriptionView:
 
     def know_taste(self, taste: Taste, is_sure: bool) -> None:
         """The node read its journal: there is this one. `is_sure`: all is there that was in it."""
-        if not is_sure or self.candidates != (taste,):
+        if taste not in self.tastes:
+            self.tastes.append(taste)
+        if not is_sure:
+            # It may have gone back to a former owner's, and to what counted where for that one.
+            self.course = [(0, tuple(self.tastes))]
+        elif self.candidates != (taste,):
             self._blur()
         self.journaled = (taste,)
         self.doubtful.clear()
-        if taste not in self.tastes:
-            self.tastes.append(taste)
 
     def forget(self, floor: int, settled: Iterable[Span], head: int) -> None:
         """The node went back to this cursor; what it pushed and was asked since then is as if it had not been."""

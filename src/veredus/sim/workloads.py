@@ -53,7 +53,7 @@ from .redrivers import Redriver
 from .rot import Rot
 from .sinks import NamelessSink, drawn_sink
 from .sources import Source
-from .stormers import PREFIX, Stormer
+from .stormers import Stormer
 from .subscribers import Subscriber, SubscriberTemper, drawn_temper
 from .topology import DRAWN, Topology
 from .trespassers import Trespasser
@@ -479,11 +479,10 @@ class Scene:
 
     def _waiting_subscriptions(self) -> list[str]:
         waiting: list[str] = []
-        abandoned = {f"{subscriber.name}/main" for subscriber in self.subscribers if subscriber.is_abandoned}
+        # A hostile peer may have subscribed under any name: that of its own, with a bit turned.
+        awaited = {f"{subscriber.name}/main" for subscriber in self.subscribers if not subscriber.is_abandoned}
         for view in self.oracles.subscriptions.values():
-            if not view.is_durable or view.stream.is_gone or view.name.startswith(("hostile", PREFIX)):
-                continue
-            if view.name in abandoned:
+            if not view.is_durable or view.stream.is_gone or view.name not in awaited:
                 continue
             missing = self.oracles.missing_of(view)
             if missing:
