@@ -142,6 +142,13 @@ class Rig:
             self.wake()
         self.check()
 
+    def kill_behind_the_disk(self) -> None:
+        """The disk carries out what is ordered; the process is killed before it hears of anything."""
+        self.wake()
+        while self.pending:
+            self.disk.carry_out(self.pending.popleft())
+        self.restart()
+
     def do(self, *facts: object) -> list[Any]:
         """Facts for the floor, carried out to the end; what was said because of them."""
         before = len(self.said)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.streams.rig import Rig
+from tests.streams.rig import Rig, incarnation
 from veredus.delivery.batch import read_header
 from veredus.delivery.payload import read_columns
 from veredus.delivery.record import ENVELOPE_SIZE, read_envelope
@@ -184,3 +184,62 @@ def test_a_full_flow_goes_on_behind_what_was_rejected() -> None:
     pushed = rig.pushed(5)
     give_back(rig, 5, pushed[0], "bad")
     assert rig.pushed(5) >= pushed
+
+
+def test_what_is_on_its_way_to_the_dead_letters_is_settled_by_no_other_fact() -> None:
+    rig = rig_of(4)
+    rig.subscribe(5, "bob", **OWN)
+    rig.is_full = True
+    rig.tell(x.ReturnRequested(5, 3, False, "bad"))
+    rig.is_full = False
+    rig.tell(x.SettleRequested(5, ((2, 2),)))
+    rig.kill_behind_the_disk()
+    rig.subscribe(6, "bob", who=6, **OWN)
+    assert 3 in rig.pushed(6), "there is no dead letter of it"
+
+
+def test_who_asks_again_is_told_of_a_dead_letter_only_when_it_is_stored() -> None:
+    rig = rig_of(2)
+    rig.subscribe(5, "bob", attempts_max=1, **OWN)
+    before = len(rig.said)
+    for is_retry, is_taken in ((True, False), (True, True), (False, False)):
+        rig.tell(x.ReturnRequested(5, 1, is_retry, is_taken=is_taken))
+    assert rig.said[before:] == []
+    rig.carry_out()
+    assert rig.said[before:] == [x.ConfirmReturned(5, 1, is_parked=True)]
+
+
+@pytest.mark.parametrize("tail_size_max", [1 << 20, 0], ids=["in memory", "in the journal"])
+def test_what_is_rejected_together_is_moved_together_each_for_its_reason(tail_size_max: int) -> None:
+    rig = rig_of(100, limits=StreamsLimits(tail_size_max=tail_size_max))
+    rig.subscribe(5, "bob", **OWN)
+    rig.do(*(x.ReturnRequested(5, sequence, False, f"bad {sequence % 2}") for sequence in range(1, 101)))
+    assert len(rig.said_to(5, x.ConfirmReturned)) == 100
+    found = letters(rig, 90)
+    assert sorted(letter["sequence"] for letter in found) == list(range(1, 101))
+    assert all(letter["reason"] == f"bad {letter['sequence'] % 2}" for letter in found)
+    assert sum(len(push.buffers) for push in rig.pushes(90)) <= 6
+
+
+def test_what_else_changes_a_subscription_waits_for_its_dead_letters_and_they_for_it() -> None:
+    rig = rig_of(3)
+    rig.subscribe(5, "bob", who=5, **OWN)
+    rig.tell(x.ReturnRequested(5, 1, False, "bad"))
+    heir = {"subscriber": "bob", "name": "main", "incarnation": incarnation(6), "credit": 1 << 30, **OWN}
+    rig.tell(x.SubscribeRequested(6, "local", "s", **heir))
+    rig.do(x.ReturnRequested(5, 2, False, "bad"))
+    assert [letter["sequence"] for letter in letters(rig, 90)] in ([1], [1, 2])
+    parked = len(letters(rig, 91))
+    assert rig.pushed(6) == [1, 2, 3][parked:]
+    rig.restart()
+    rig.subscribe(7, "bob", who=7, **OWN)
+    assert rig.pushed(7) == [1, 2, 3][parked:]
+
+
+def test_what_is_given_back_by_who_has_left_meanwhile_stays_unsettled() -> None:
+    rig = rig_of(3, limits=StreamsLimits(tail_size_max=0))
+    rig.subscribe(5, "bob", **OWN)
+    rig.tell(x.ReturnRequested(5, 1, False, "bad"), x.SessionClosed(5))
+    rig.carry_out()
+    rig.subscribe(6, "bob", who=6, **OWN)
+    assert (rig.pushed(6), letters(rig, 90)) == ([1, 2, 3], [])

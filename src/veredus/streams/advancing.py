@@ -47,7 +47,7 @@ class Advancing:
         """
         if floor > stream.head_durable:
             raise Refused("bad-request", f"{floor} is after the newest sequence, {stream.head_durable}")
-        self._subscribing.in_turn(subscription, partial(self._advance, event, subscription, floor, then), now)
+        self._subscribing.feeding.in_turn(subscription, partial(self._advance, event, subscription, floor, then), now)
 
     def _advance(
         self, event: AdminRequested, subscription: Subscription, floor: int, then: Callable[[int], None], now: Now
@@ -65,21 +65,21 @@ class Advancing:
             settled = subscription.settled(is_detached=True)
             above = tuple((max(first, floor + 1), last) for first, last in settled.settled if last > floor)
             fact = replace(settled, floor=floor, settled=above, pushed_to=max(settled.pushed_to, floor))
-            self._subscribing.change(subscription, fact, _Advanced(self, event, subscription, fact, then), now)
+            self._subscribing.feeding.change(subscription, fact, _Advanced(self, event, subscription, fact, then), now)
 
     def advanced(self, waiter: _Advanced, now: Now) -> None:
         """The cursor is in the journal where it was wanted."""
         subscription = waiter.subscription
         if waiter.fact is not None:
             subscription.apply_settled(waiter.fact, self._unsettled_max)
-            self._subscribing.go_on(subscription, now)
+            self._subscribing.feeding.go_on(subscription, now)
         waiter.then(subscription.floor)
 
     def failed(self, waiter: _Advanced, code: str, reason: str, now: Now) -> None:
         """The journal does not have it: nothing has changed."""
         self.refuse(waiter.event, code, f"the node could not store the settlement ({reason}): nothing has changed")
         if waiter.fact is not None:
-            self._subscribing.go_on(waiter.subscription, now)
+            self._subscribing.feeding.go_on(waiter.subscription, now)
 
     def refuse(self, event: AdminRequested, code: str, message: str) -> None:
         """Answer the request with no."""

@@ -64,11 +64,16 @@ class Excerpt(NamedTuple):
     runs: tuple[tuple[int, int], ...]
 
 
+ATTEMPTS = "attempts"
+"""Why something is parked that no application gave back for good."""
+
+
 class Parcel(NamedTuple):
-    """Rows of a record, as runs of sequences, that are to be parked instead of pushed."""
+    """Rows of a record, as runs of sequences, that are to be parked instead of pushed, and why."""
 
     record: PlacedRecord
     runs: tuple[Range, ...]
+    reason: str
 
 
 class Attempt:
@@ -208,13 +213,13 @@ class Examiner:
             self._kept_size -= _size_of(self._outcomes.popitem(last=False)[1])
         return outcome
 
-    def parcel_of(self, record: PlacedRecord, runs: tuple[Range, ...]) -> Parcel:
+    def parcel_of(self, record: PlacedRecord, runs: tuple[Range, ...], reason: str = ATTEMPTS) -> Parcel:
         """Rows of the record that are to be moved; it costs what will be written, were all rows of one size."""
         batch, header = _batch_in(record)
         size = raw_size_of(batch, header) or header.payload_size
         count = sum(last - first + 1 for first, last in runs)
         self.cost_ns += _MOVE_NS * size * count // record.count
-        return Parcel(record, runs)
+        return Parcel(record, runs, reason)
 
     def columns_of(self, record: PlacedRecord) -> tuple[Columns, BatchHeader]:
         """The record's rows as columns, and what its source signed."""

@@ -1,12 +1,18 @@
 """Feeding: what may be pushed now is pushed, from memory or from the journal, and what cannot be had is said.
 
+A durable subscription changes (its owner, its filter, whether it is there at all, what of it becomes a dead letter) by
+one append at a time. Until the journal has answered, its flow is held: what is passed under a filter, and who is fenced
+by an owner, is never more than a crash would remember. What is asked meanwhile waits for its turn, and so does its
+cursor: no fact counts on another that may still fail.
+
 Source: the design, section 4 ("Flow"); guarantees 1, 5 and 6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from veredus.journal.exchange import PlacedRecord
 from veredus.kernel.engine import Now
@@ -14,12 +20,16 @@ from veredus.kernel.errors import Refused
 from veredus.kernel.turns import Turns
 
 from .cursors import Cursors
-from .examine import Examiner, Wanted
-from .exchange import EndSubscription, PushGap, PushProgress
+from .examine import Examiner, Parcel, Wanted
+from .exchange import EndSubscription, PushGap, PushProgress, Refuse
+from .facts import SubscriptionOpened, SubscriptionRemoved, SubscriptionRenewed, SubscriptionSettled
 from .flow import Flow
-from .orders import Orders
+from .orders import Orders, Waiter
 from .parking import Parking
+from .subscription import Subscription
 from .tables import StreamsLimits
+
+Change: TypeAlias = SubscriptionOpened | SubscriptionSettled | SubscriptionRenewed | SubscriptionRemoved
 
 READ_COUNT = 2
 """The journal is read for so many pushes at once."""
@@ -62,6 +72,45 @@ class Feeding:
             flow.stream.flows.pop(session, None)
         return flow
 
+    def leave(self, session: int, now: Now) -> None:
+        """A session is over; a durable cursor stays where it is, and says so in the journal."""
+        flow = self.drop(session)
+        subscription = None if flow is None else flow.subscription
+        if subscription is not None and subscription.session == session:
+            subscription.session = 0
+            self.detach(subscription, now)
+
+    def detach(self, subscription: Subscription, now: Now) -> None:
+        """Nobody owns the subscription for now."""
+        subscription.is_attached = False
+        self._cursors.journal(subscription, now)
+
+    # ── one change at a time ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def in_turn(self, subscription: Subscription, change: Callable[[Now], None], now: Now) -> None:
+        """Make a change now, or once the one that is on its way to the journal is answered."""
+        if subscription.is_changing:
+            subscription.changes.append(change)
+        else:
+            change(now)
+
+    def change(self, subscription: Subscription, fact: Change, waiter: Waiter, now: Now) -> None:
+        """Let this be its next change; it is there when the journal has answered."""
+        subscription.is_changing = True
+        self._orders.append_fact(fact, waiter, now)
+
+    def go_on(self, subscription: Subscription, now: Now) -> None:
+        """A change was answered: make those that waited, feed the owner, and journal what was settled meanwhile."""
+        subscription.is_changing = False
+        while subscription.changes and not subscription.is_changing:
+            subscription.changes.pop(0)(now)
+        flow = self.flows.get(subscription.session)
+        if flow is not None:
+            self.pump(flow, now)
+        self._cursors.go_on(subscription, now)
+
+    # ── filters ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
     def refilter(self, flow: Flow, sequence: int, wanted: Wanted) -> None:
         """The flow has another filter from `sequence` on."""
         flow.filter_from(sequence, wanted)
@@ -86,6 +135,8 @@ class Feeding:
             self._terms[flow.payer] = left
             if not left:
                 del self._terms[flow.payer]
+
+    # ── pushes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def give_turns(self, now: Now) -> None:
         """Feed the flows whose turn it is."""
@@ -112,6 +163,8 @@ class Feeding:
                 self._orders.read(flow.stream.stream_id, flow.position, self._reading_size(flow), _Read(self, flow))
                 break
             self._push(flow, records, now)
+            if self.flows.get(flow.session) is not flow:
+                return
         if flow.is_ended and not flow.is_reading and not flow.is_end_told:
             flow.is_end_told = True
             is_final = flow.subscription is None
@@ -135,9 +188,6 @@ class Feeding:
         push, examined_count, parcels = flow.take(records, self._examiner, self._size_max)
         if flow.terms_counted:
             self._count_terms(flow, flow.term_count)
-        if parcels:
-            self._parking.park(flow, parcels, self._examiner, now)
-        self.turns.charge(flow.payer, self._examiner.take_cost(), now)
         if push is not None:
             self._orders.say(push)
             self._orders.counts.pushed_size += push.size
@@ -146,7 +196,22 @@ class Feeding:
             flow.progress_told = flow.position
             self._orders.say(PushProgress(flow.session, flow.position))
         self._cursors.note_moved(flow.subscription)
+        if parcels:
+            self._park(flow, parcels, now)
+        self.turns.charge(flow.payer, self._examiner.take_cost(), now)
         return examined_count
+
+    def _park(self, flow: Flow, parcels: list[Parcel], now: Now) -> None:
+        try:
+            self._parking.park(flow, parcels, self._examiner, now, _Parked(self, flow))
+        except Refused as refused:
+            self.park_failed(flow, refused, now)
+
+    def park_failed(self, flow: Flow, refused: Refused, now: Now) -> None:
+        """What was to be parked is unsettled again, and the flow has passed it: its session must begin again."""
+        if self.flows.get(flow.session) is flow:
+            self._orders.say(Refuse(flow.session, refused.code, refused.message, refused.details))
+            self.leave(flow.session, now)
 
     def take_records(self, flow: Flow, records: Sequence[PlacedRecord], now: Now) -> None:
         """The journal's records from the flow's position on."""
@@ -160,6 +225,8 @@ class Feeding:
         while rest and not flow.waits_for:
             before = flow.position
             rest = rest[self._push(flow, rest, now) :]
+            if self.flows.get(flow.session) is not flow:
+                return
             if len(flow.legs) != leg_count:
                 # It goes on elsewhere.
                 break
@@ -196,3 +263,21 @@ class _Read:
 
     def miss_range(self, code: str, next_sequence: int, now: Now) -> None:
         self.feeding.miss_range(self.flow, code, next_sequence, now)
+
+
+@dataclass(slots=True)
+class _Parked:
+    feeding: Feeding
+    flow: Flow
+
+    def become_parked(self, now: Now) -> None:
+        self._go_on(now)
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        message = f"the node could not store the dead letters ({reason}): subscribe again later"
+        self.feeding.park_failed(self.flow, Refused(code, message), now)
+        self._go_on(now)
+
+    def _go_on(self, now: Now) -> None:
+        assert self.flow.subscription is not None
+        self.feeding.go_on(self.flow.subscription, now)

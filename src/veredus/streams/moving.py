@@ -68,7 +68,7 @@ class Moving:
             known = stream.subscriptions[key]
             if is_moved:
                 self._move(stream, known, move)
-        self._subscribing.go_on(known, now)
+        self._subscribing.feeding.go_on(known, now)
 
     def _move(self, stream: Stream, known: Subscription, move: CursorMoved) -> None:
         session = known.session

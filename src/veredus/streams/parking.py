@@ -35,9 +35,6 @@ from .stream import Stream
 from .subscription import Subscription
 from .tables import Tables
 
-ATTEMPTS = "attempts"
-"""Why something is parked that no application gave back for good."""
-
 
 class Outcome(Protocol):
     """Somebody waits to hear whether something was parked."""
@@ -45,7 +42,7 @@ class Outcome(Protocol):
     def become_parked(self, now: Now) -> None:
         """It is in the journal."""
 
-    def fail(self, code: str, reason: str) -> None:
+    def fail(self, code: str, reason: str, now: Now) -> None:
         """It is not, and unsettled again."""
 
 
@@ -59,39 +56,29 @@ class Parking:
         self._orders = orders
         self._publishing = publishing
 
-    def park(
-        self,
-        flow: Flow,
-        parcels: list[Parcel],
-        examiner: Examiner,
-        now: Now,
-        reason: str = ATTEMPTS,
-        outcome: Outcome | None = None,
-    ) -> None:
-        """Order the move of these rows; the ledger counts them as done with unless the journal refuses it.
+    def park(self, flow: Flow, parcels: list[Parcel], examiner: Examiner, now: Now, outcome: Outcome) -> None:
+        """Order the move of these rows, which the ledger counts as done with already: not if the journal refuses it.
 
-        What was compressed stays so: a small record must not become a large one. Where nobody waits for the `outcome`,
-        the session ends when it fails.
+        Until the `outcome` has heard of it the subscription is changing, and no other fact speaks of its cursor: that
+        one would have the rows done with, wherever they are. What was compressed stays so: a small record must not
+        become a large one. Raises `Refused("unknown-stream")` where the stream of dead letters is gone.
         """
         subscription = flow.subscription
         assert subscription is not None
         target = self._tables.streams.get(subscription.parked_to)
         runs = tuple(run for parcel in parcels for run in parcel.runs)
         if target is None:
+            reopen(subscription, runs)
             message = (
                 f"the stream {subscription.parked_to!r} for dead letters no longer exists:"
                 " create it again, then subscribe again"
             )
-            self._reopen(subscription, runs)
-            if outcome is None:
-                self._orders.refuse(flow.session, "unknown-stream", message, stream=subscription.parked_to)
-            else:
-                outcome.fail("unknown-stream", message)
-            return
-        entries = [self._entry(flow.stream, subscription, target, parcel, examiner, now, reason) for parcel in parcels]
-        settled = subscription.settled(is_detached=False)
+            raise Refused("unknown-stream", message, stream=subscription.parked_to)
+        entries = [self._entry(flow.stream, subscription, target, parcel, examiner, now) for parcel in parcels]
+        settled = subscription.settled(is_detached=not subscription.is_attached)
         fact = fact_entry(encode_fact(settled), now.wall_us)
-        waiter = _Parked(self, flow.session, subscription, target, tuple(entries), runs, settled.floor, outcome)
+        subscription.is_changing = True
+        waiter = _Parked(self, subscription, target, tuple(entries), runs, settled.floor, outcome)
         self._orders.append((*entries, fact), waiter)
 
     def _entry(
@@ -102,7 +89,6 @@ class Parking:
         parcel: Parcel,
         examiner: Examiner,
         now: Now,
-        reason: str,
     ) -> Entry:
         record = parcel.record
         columns, header = examiner.columns_of(record)
@@ -116,7 +102,7 @@ class Parking:
             "veredus.sequence": numbers_array(rows + record.first_sequence, pa.int64()),
             "veredus.source": constant_octets(_source_of(stream, record).encode(), count, pa.string()),
             "veredus.number": numbers_array(rows + header.first_number, pa.int64()),
-            "veredus.reason": constant_octets(reason.encode(), count, pa.string()),
+            "veredus.reason": constant_octets(parcel.reason.encode(), count, pa.string()),
             "veredus.attempts": numbers_array(_attempts_of(subscription, rows + record.first_sequence), pa.int64()),
             "veredus.subscription": constant_octets(parked_by.encode(), count, pa.string()),
         }
@@ -144,40 +130,32 @@ class Parking:
             target.tail.add(PlacedRecord(entry.first_sequence, entry.count, entry.append_time_us, memory))
         self._publishing.touched[target.stream_id] = target
 
-    def park_failed(self, waiter: _Parked, code: str, reason: str) -> None:
-        """The move could not be journaled: nothing is done with, and the session must begin again."""
-        waiter.target.unassign(waiter.entries[0].first_sequence)
-        self._reopen(waiter.subscription, waiter.runs)
-        if waiter.outcome is not None:
-            waiter.outcome.fail(code, reason)
-            return
-        message = f"the node could not store the dead letters ({reason}): subscribe again later"
-        self._orders.refuse(waiter.session, code, message)
-
-    def _reopen(self, subscription: Subscription, runs: tuple[tuple[int, int], ...]) -> None:
-        for first, last in runs:
-            subscription.reopen(first, last)
-
 
 @dataclass(slots=True)
 class _Parked:
     parking: Parking
-    session: int
     subscription: Subscription
     target: Stream
     entries: tuple[Entry, ...]
     runs: tuple[tuple[int, int], ...]
     floor: int
-    outcome: Outcome | None = None
+    outcome: Outcome
 
     def become_durable(self, durability: Durability, now: Now) -> None:
         self.subscription.floor_durable = max(self.subscription.floor_durable, self.floor)
         self.parking.parked(self.target, self.entries)
-        if self.outcome is not None:
-            self.outcome.become_parked(now)
+        self.outcome.become_parked(now)
 
     def fail(self, code: str, reason: str, now: Now) -> None:
-        self.parking.park_failed(self, code, reason)
+        self.target.unassign(self.entries[0].first_sequence)
+        reopen(self.subscription, self.runs)
+        self.outcome.fail(code, reason, now)
+
+
+def reopen(subscription: Subscription, runs: tuple[tuple[int, int], ...]) -> None:
+    """Nothing has moved: these rows are unsettled again."""
+    for first, last in runs:
+        subscription.reopen(first, last)
 
 
 def _source_of(stream: Stream, record: PlacedRecord) -> str:

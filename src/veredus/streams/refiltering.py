@@ -46,7 +46,7 @@ class Refiltering:
             wanted = self._checked(flow, event, now)
             if flow.subscription is not None:
                 store = partial(self._store, flow, flow.subscription, wanted, event.position)
-                self._subscribing.in_turn(flow.subscription, store, now)
+                self._subscribing.feeding.in_turn(flow.subscription, store, now)
                 return
             _check_count(len(flow.later) + 1)
         except Refused as refused:
@@ -76,7 +76,7 @@ class Refiltering:
             self._refuse(flow, refused)
         else:
             waiter = _Changed(self, flow, subscription, wanted, sequence, fact)
-            self._subscribing.change(subscription, fact, waiter, now)
+            self._subscribing.feeding.change(subscription, fact, waiter, now)
 
     def changed(self, change: _Changed, now: Now) -> None:
         """The new filter is in the journal; it counts, whether or not its owner is still there."""
@@ -85,14 +85,14 @@ class Refiltering:
         self._subscribing.feeding.refilter(flow, change.position, change.wanted)
         if self._subscribing.flows.get(flow.session) is flow:
             self._orders.say(ConfirmFilter(flow.session, change.position))
-        self._subscribing.go_on(change.subscription, now)
+        self._subscribing.feeding.go_on(change.subscription, now)
 
     def failed(self, change: _Changed, code: str, reason: str, now: Now) -> None:
         """The new filter could not be journaled: the flow goes on under the one that it has."""
         if self._subscribing.flows.get(change.flow.session) is change.flow:
             message = f"the node could not store the filter ({reason}): the earlier filter stays; try again later"
             self._refuse(change.flow, Refused(code, message))
-        self._subscribing.go_on(change.subscription, now)
+        self._subscribing.feeding.go_on(change.subscription, now)
 
     def _refuse(self, flow: Flow, refused: Refused) -> None:
         """Its details say that this is about a filter: a settlement may be refused at the same time."""

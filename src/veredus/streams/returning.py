@@ -1,5 +1,6 @@
 """Returning: what an application gives back is tried again, or becomes a dead letter when it is its principal's turn.
 
+What a session gives back meanwhile is moved together, as far as it lies in one record: one append for all of it.
 Source: the design, section 4 ("attempts_max").
 """
 
@@ -7,29 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import partial
 
 from veredus.journal.exchange import PlacedRecord
 from veredus.kernel.engine import Now
+from veredus.kernel.errors import Refused
 from veredus.kernel.turns import QUANTUM_NS, Turns
 
 from .attempts import ConfirmReturned, ReturnRequested
-from .examine import Examiner
+from .examine import ATTEMPTS, Examiner
+from .exchange import Refuse
 from .feeding import Feeding
 from .flow import Flow
 from .orders import Orders
-from .parking import ATTEMPTS, Parking
+from .parking import Parking
+from .ranges import joined
+from .subscription import Subscription
 
 READ_NS = QUANTUM_NS // 4
 """What it costs to read a record from the journal, roughly."""
-Key: TypeAlias = tuple[int, int]
-"""The session that gives something back, and the sequence."""
+MOVED_MAX = 256
+"""How many publications are moved at once."""
 
 
 class Returning:
     """Answers those who give something back."""
 
-    __slots__ = ("_examiner", "_feeding", "_orders", "_parking", "_waiting", "turns")
+    __slots__ = ("_examiner", "_feeding", "_given", "_orders", "_parking", "turns")
 
     def __init__(self, orders: Orders, feeding: Feeding, parking: Parking) -> None:
         """Parks by `parking` what came back for good, or too often."""
@@ -37,9 +42,10 @@ class Returning:
         self._feeding = feeding
         self._parking = parking
         self._examiner = Examiner()
-        self._waiting: dict[Key, tuple[ReturnRequested, Flow]] = {}
-        self.turns: Turns[str, Key] = Turns()
-        """Of what is to be read and moved, by principal: a small record may hold a large publication."""
+        self._given: dict[Flow, dict[int, ReturnRequested]] = {}
+        """What is to be parked, by flow and sequence, until its answer is said."""
+        self.turns: Turns[str, Flow] = Turns()
+        """Of the flows with something to be read and moved, by principal: a small record may hold a large row."""
 
     def take_back(self, event: ReturnRequested, now: Now) -> None:
         """Count the attempt; read and park the publication, where that was the last one or it is rejected."""
@@ -51,6 +57,9 @@ class Returning:
             )
         elif event.sequence > subscription.pushed_to:
             self._refuse(event, "not-pushed", f"{event.sequence} was not pushed yet")
+        elif event.sequence in self._given.get(flow, ()):
+            # It is on its way to the dead letters already, and answered when it is known to be one.
+            return
         elif not subscription.is_unsettled(event.sequence):
             self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=True))
         elif not event.is_retry and not subscription.parked_to:
@@ -60,108 +69,170 @@ class Returning:
         elif event.is_taken:
             subscription.hand_again(event.sequence)
             self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=False))
-        elif self.turns.is_waiting((event.session, event.sequence)):
-            self._wait(event, flow)
         elif event.is_retry and not subscription.take_back(event.sequence):
             self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=False))
-        elif self.turns.may_go(flow.payer, now):
-            self._read(event, flow, now)
         else:
-            self._wait(event, flow)
+            given = self._given.setdefault(flow, {})
+            given[event.sequence] = event
+            if len(given) == 1:
+                self._feeding.in_turn(subscription, partial(self._begin, flow), now)
 
-    def _wait(self, event: ReturnRequested, flow: Flow) -> None:
-        key = event.session, event.sequence
-        self._waiting[key] = event, flow
-        self.turns.wait(flow.payer, key)
+    def _refuse(self, event: ReturnRequested, code: str, message: str) -> None:
+        self._orders.say(_refusal(event, code, message))
+
+    # ── one move at a time ───────────────────────────────────────────────────────────────────────────────────────────
 
     def give_turns(self, now: Now) -> None:
         """Move what is next of each principal."""
-        for key in self.turns.due(now):
-            event, flow = self._waiting.pop(key)
-            if self._feeding.flows.get(flow.session) is flow:
-                self._read(event, flow, now)
+        for flow in self.turns.due(now):
+            self._feeding.in_turn(_subscription_of(flow), partial(self._begin, flow, has_turn=True), now)
 
-    def _refuse(self, event: ReturnRequested, code: str, message: str) -> None:
-        self._orders.refuse(event.session, code, message, is_final=False, returned=event.sequence)
-
-    def _read(self, event: ReturnRequested, flow: Flow, now: Now) -> None:
-        records = flow.stream.tail.read(event.sequence, 1)
-        if records is None:
-            self.turns.charge(flow.payer, READ_NS, now)
-            self._orders.read(flow.stream.stream_id, event.sequence, 1, _Read(self, event, flow))
-        else:
-            self.park(event, flow, records, now)
-
-    def take_records(self, event: ReturnRequested, flow: Flow, records: Sequence[PlacedRecord], now: Now) -> None:
-        """The journal's records from the publication on; too much may have been read for one turn."""
+    def _begin(self, flow: Flow, now: Now, *, has_turn: bool = False) -> None:
+        """Move the first of what was given back, while nothing else changes the subscription."""
         if self._feeding.flows.get(flow.session) is not flow:
+            self._given.pop(flow, None)
             return
-        if self.turns.has_share(flow.payer, now):
-            self.park(event, flow, records, now)
-        else:
-            # It is read once more: what waits holds no records.
-            self._wait(event, flow)
+        while given := self._given.get(flow):
+            if not (self.turns.has_share(flow.payer, now) if has_turn else self.turns.may_go(flow.payer, now)):
+                self.turns.wait(flow.payer, flow)
+                return
+            sequence = next(iter(given))
+            records = flow.stream.tail.read(sequence, 1)
+            if records is None:
+                _subscription_of(flow).is_changing = True
+                self.turns.charge(flow.payer, READ_NS, now)
+                self._orders.read(flow.stream.stream_id, sequence, 1, _Read(self, flow, sequence))
+                return
+            if self._park(flow, sequence, records, now):
+                return
 
-    def park(self, event: ReturnRequested, flow: Flow, records: Sequence[PlacedRecord], now: Now) -> None:
-        """The record that holds the publication: move that row."""
-        subscription = flow.subscription
-        assert subscription is not None
-        sequence = event.sequence
+    def _end(self, flow: Flow, now: Now) -> None:
+        """The subscription may change again: what was given back meanwhile takes its turn behind what waits."""
+        subscription = _subscription_of(flow)
+        if flow in self._given:
+            self._feeding.in_turn(subscription, partial(self._begin, flow), now)
+        self._feeding.go_on(subscription, now)
+
+    def take_records(self, flow: Flow, sequence: int, records: Sequence[PlacedRecord], now: Now) -> None:
+        """The journal's records from the publication on; too much may have been read for one turn."""
+        is_here = self._feeding.flows.get(flow.session) is flow
+        if is_here and not self.turns.has_share(flow.payer, now):
+            # It is read once more: what waits holds no records.
+            self.turns.wait(flow.payer, flow)
+            self._feeding.go_on(_subscription_of(flow), now)
+        elif not is_here or not self._park(flow, sequence, records, now):
+            self._end(flow, now)
+
+    def _park(self, flow: Flow, sequence: int, records: Sequence[PlacedRecord], now: Now) -> bool:
+        """Order the move of what was given back of the record that holds the publication; whether there is any."""
         holds = bool(records) and records[0].first_sequence <= sequence < records[0].first_sequence + records[0].count
         if not holds:
-            self.miss(event, "damaged")
-        elif not subscription.is_unsettled(sequence):
-            self._orders.say(ConfirmReturned(event.session, sequence, is_parked=True))
-        elif not subscription.settle_one(sequence):
-            self._refuse(
-                event,
-                "too-many-ranges",
-                "the subscription would have too many settled ranges: settle the publications between them first",
-            )
-        else:
-            reason = ATTEMPTS if event.is_retry else event.reason
-            if not event.is_retry:
-                subscription.count_attempt(sequence)
-            parcel = self._examiner.parcel_of(records[0], ((sequence, sequence),))
-            self._parking.park(flow, [parcel], self._examiner, now, reason, _Parked(self, event))
+            self.miss(flow, sequence, "damaged")
+            return False
+        record, subscription = records[0], _subscription_of(flow)
+        last = record.first_sequence + record.count - 1
+        places = [place for place in self._given[flow] if record.first_sequence <= place <= last][:MOVED_MAX]
+        by_reason: dict[str, list[int]] = {}
+        moved = [place for place in places if self._settle(flow, subscription, place)]
+        for place in moved:
+            event = self._given[flow][place]
+            by_reason.setdefault(ATTEMPTS if event.is_retry else event.reason, []).append(place)
+        parcels = [
+            self._examiner.parcel_of(record, joined((place, place) for place in found), reason)
+            for reason, found in by_reason.items()
+        ]
+        if parcels:
+            try:
+                self._parking.park(flow, parcels, self._examiner, now, _Moved(self, flow, moved))
+            except Refused as refused:
+                for place in moved:
+                    self._deny(flow, place, refused.code, refused.message)
+                parcels = []
             self.turns.charge(flow.payer, self._examiner.take_cost(), now)
+        return bool(parcels)
 
-    def miss(self, event: ReturnRequested, code: str) -> None:
+    def _settle(self, flow: Flow, subscription: Subscription, sequence: int) -> bool:
+        """Count it as done with; where that cannot be, or is so already, answer at once."""
+        if not subscription.is_unsettled(sequence):
+            self._confirm(flow, sequence)
+        elif not subscription.settle_one(sequence):
+            message = "the subscription would have too many settled ranges: settle the publications between them first"
+            self._deny(flow, sequence, "too-many-ranges", message)
+        else:
+            if not self._given[flow][sequence].is_retry:
+                subscription.count_attempt(sequence)
+            return True
+        return False
+
+    # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _confirm(self, flow: Flow, sequence: int) -> None:
+        self._answer(flow, sequence, ConfirmReturned(flow.session, sequence, is_parked=True))
+
+    def _deny(self, flow: Flow, sequence: int, code: str, message: str) -> None:
+        self._answer(flow, sequence, _refusal(self._given[flow][sequence], code, message))
+
+    def _answer(self, flow: Flow, sequence: int, answer: ConfirmReturned | Refuse) -> None:
+        given = self._given[flow]
+        del given[sequence]
+        if not given:
+            del self._given[flow]
+        if self._feeding.flows.get(flow.session) is flow:
+            self._orders.say(answer)
+
+    def miss(self, flow: Flow, sequence: int, code: str) -> None:
         """It is not kept any more."""
-        self._refuse(event, "unreadable", f"{event.sequence} can no longer be read ({code}): settle it")
+        self._deny(flow, sequence, "unreadable", f"{sequence} can no longer be read ({code}): settle it")
 
-    def parked(self, event: ReturnRequested, now: Now) -> None:
+    def missed(self, flow: Flow, sequence: int, code: str, now: Now) -> None:
+        """The journal cannot read it."""
+        self.miss(flow, sequence, code)
+        self._end(flow, now)
+
+    def parked(self, flow: Flow, moved: Sequence[int], now: Now) -> None:
         """The move is in the journal; a flow that waited for settlements may go on."""
-        self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=True))
-        flow = self._feeding.flows.get(event.session)
-        if flow is not None:
-            self._feeding.pump(flow, now)
+        for sequence in moved:
+            self._confirm(flow, sequence)
+        self._end(flow, now)
 
-    def park_failed(self, event: ReturnRequested, code: str, reason: str) -> None:
-        """The move is not in the journal: it is unsettled again."""
-        self._refuse(event, code, f"the node could not store the dead letter ({reason}): reject it again later")
+    def park_failed(self, flow: Flow, moved: Sequence[int], code: str, reason: str, now: Now) -> None:
+        """The move is not in the journal: all of it is unsettled again."""
+        message = f"the node could not store the dead letter ({reason}): reject it again later"
+        for sequence in moved:
+            self._deny(flow, sequence, code, message)
+        self._end(flow, now)
+
+
+def _subscription_of(flow: Flow) -> Subscription:
+    assert flow.subscription is not None
+    return flow.subscription
+
+
+def _refusal(event: ReturnRequested, code: str, message: str) -> Refuse:
+    return Refuse(event.session, code, message, {"returned": event.sequence}, is_final=False)
 
 
 @dataclass(slots=True)
 class _Read:
     returning: Returning
-    event: ReturnRequested
     flow: Flow
+    sequence: int
 
     def take_records(self, records: Sequence[PlacedRecord], now: Now) -> None:
-        self.returning.take_records(self.event, self.flow, records, now)
+        self.returning.take_records(self.flow, self.sequence, records, now)
 
     def miss_range(self, code: str, next_sequence: int, now: Now) -> None:
-        self.returning.miss(self.event, code)
+        self.returning.missed(self.flow, self.sequence, code, now)
 
 
 @dataclass(slots=True)
-class _Parked:
+class _Moved:
     returning: Returning
-    event: ReturnRequested
+    flow: Flow
+    moved: Sequence[int]
 
     def become_parked(self, now: Now) -> None:
-        self.returning.parked(self.event, now)
+        self.returning.parked(self.flow, self.moved, now)
 
-    def fail(self, code: str, reason: str) -> None:
-        self.returning.park_failed(self.event, code, reason)
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        self.returning.park_failed(self.flow, self.moved, code, reason, now)

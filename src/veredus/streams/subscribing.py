@@ -1,18 +1,12 @@
 """The way out: subscribers attach, are fed by credit, settle, and leave.
 
-A durable subscription changes (its owner, its filter, whether it is there at all) by one fact at a time. Until the
-journal has answered, all is as it was, but that its flow is held: what is passed under a filter, and who is fenced by
-an owner, is never more than a crash would remember. What is asked meanwhile waits for its turn.
-
 Source: the design, sections 2 and 4; guarantees 1, 5 and 7.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
 
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
@@ -33,19 +27,17 @@ from .exchange import (
     StartKind,
     SubscribeRequested,
 )
-from .facts import SubscriptionOpened, SubscriptionRemoved, SubscriptionRenewed, SubscriptionSettled
+from .facts import SubscriptionOpened
 from .feeding import Feeding
 from .flow import Flow
 from .kept import Kept, size_of_filter
-from .orders import Orders, Then, Waiter
+from .orders import Orders, Then
 from .parking import Parking, check_parking
 from .rights import next_owner, on_stream
 from .stream import Stream
 from .subscription import Subscription
 from .tables import Tables
 from .weave import way_of
-
-Change: TypeAlias = SubscriptionOpened | SubscriptionSettled | SubscriptionRenewed | SubscriptionRemoved
 
 
 class Subscribing:
@@ -118,7 +110,7 @@ class Subscribing:
         key = (stream.stream_id, event.subscriber, event.name)
         known = self.opening.get(key) or stream.subscriptions.get(key[1:])
         if known is not None:
-            self.in_turn(known, partial(self._take_over, event, stream, wanted, known), now)
+            self.feeding.in_turn(known, partial(self._take_over, event, stream, wanted, known), now)
             return
         if position is None:
             position = stream.place_of(event.start, event.term)
@@ -150,7 +142,7 @@ class Subscribing:
             owner=next_owner(event.principal, ""),
         )
         subscription = self.opening[key] = Subscription(fact, self._tables.limits.unsettled_max)
-        self.change(subscription, fact, _Opened(self, event, stream, wanted, subscription, fact), now)
+        self.feeding.change(subscription, fact, _Opened(self, event, stream, wanted, subscription, fact), now)
 
     def _check_new(self, event: SubscribeRequested, stream: Stream, now: Now) -> None:
         if event.epoch:
@@ -197,7 +189,7 @@ class Subscribing:
         fact = known.handed_on(
             event.incarnation, event.filter, int(event.mode), event.attempts_max, event.parked_to, owner
         )  # fmt: skip
-        self.change(known, fact, _Opened(self, event, stream, wanted, known, fact), now)
+        self.feeding.change(known, fact, _Opened(self, event, stream, wanted, known, fact), now)
 
     def _check_filter(self, known: Subscription, owner: str, wanted: Wanted, now: Now) -> None:
         """Raise `Refused` where what the owner keeps would be too much with this filter."""
@@ -236,8 +228,8 @@ class Subscribing:
                 subscription.waiting = [event.session]
             self._start_flow(event, stream, opening.wanted, subscription.floor + 1, subscription)
         else:
-            self._detach(subscription, now)
-        self.go_on(subscription, now)
+            self.feeding.detach(subscription, now)
+        self.feeding.go_on(subscription, now)
 
     def _end_former(self, session: int, subscription: Subscription, is_fenced: bool) -> None:
         if is_fenced:
@@ -250,7 +242,7 @@ class Subscribing:
         """The owner's epoch could not be journaled: whoever owned it owns it still, and what was new is not there."""
         self.opening.pop(key_of(opening.subscription), None)
         self._refuse_unstored(opening.event, code, reason)
-        self.go_on(opening.subscription, now)
+        self.feeding.go_on(opening.subscription, now)
 
     def _start_flow(
         self,
@@ -287,30 +279,6 @@ class Subscribing:
             )
         )
         return flow
-
-    # ── one change at a time ─────────────────────────────────────────────────────────────────────────────────────────
-
-    def in_turn(self, subscription: Subscription, change: Callable[[Now], None], now: Now) -> None:
-        """Make a change now, or once the one that is on its way to the journal is answered."""
-        if subscription.is_changing:
-            subscription.changes.append(change)
-        else:
-            change(now)
-
-    def change(self, subscription: Subscription, fact: Change, waiter: Waiter, now: Now) -> None:
-        """Let this be its next change; it is there when the journal has answered."""
-        subscription.is_changing = True
-        self._orders.append_fact(fact, waiter, now)
-
-    def go_on(self, subscription: Subscription, now: Now) -> None:
-        """A change was answered: make those that waited, feed the owner, and journal what was settled meanwhile."""
-        subscription.is_changing = False
-        while subscription.changes and not subscription.is_changing:
-            subscription.changes.pop(0)(now)
-        flow = self.flows.get(subscription.session)
-        if flow is not None:
-            self.feeding.pump(flow, now)
-        self._cursors.go_on(subscription, now)
 
     # ── feed ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -375,16 +343,8 @@ class Subscribing:
 
     def close(self, session: int, now: Now) -> None:
         """The session is over; a durable cursor stays where it is, and says so in the journal."""
-        flow = self.feeding.drop(session)
         self._asking.pop(session, None)
-        subscription = None if flow is None else flow.subscription
-        if subscription is not None and subscription.session == session:
-            subscription.session = 0
-            self._detach(subscription, now)
-
-    def _detach(self, subscription: Subscription, now: Now) -> None:
-        subscription.is_attached = False
-        self._cursors.journal(subscription, now)
+        self.feeding.leave(session, now)
 
     def end_stream(self, stream: Stream) -> None:
         """The stream was deleted: everybody who hung on it is told."""

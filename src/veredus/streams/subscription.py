@@ -76,7 +76,7 @@ class Subscription:
         self.name = fact.name
         self.session = 0
         self.is_changing = False
-        """Whether another owner or filter, or its removal, is on its way to the journal."""
+        """Whether another owner or filter, its removal, or a dead letter of it is on its way to the journal."""
         self.changes: list[Callable[[Now], None]] = []
         """What else it is to become, each in its turn."""
         self.is_removed = False

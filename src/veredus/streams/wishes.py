@@ -52,7 +52,9 @@ class Wishes:
         if subscription is None:
             stream.check_wish(key, wish)
             raise _unknown(stream, key)
-        self._subscribing.in_turn(subscription, partial(self._renew, _Wish(self, event, stream, key, wish, then)), now)
+        self._subscribing.feeding.in_turn(
+            subscription, partial(self._renew, _Wish(self, event, stream, key, wish, then)), now
+        )
 
     def _renew(self, asked: _Wish, now: Now) -> None:
         subscription = asked.stream.subscriptions.get(asked.key)
@@ -62,13 +64,13 @@ class Wishes:
             self._refuse(asked, outdated(asked.key, asked.wish, subscription.wish))
         else:
             fact = SubscriptionRenewed(asked.stream.stream_id, *asked.key, now.wall_us, asked.wish)
-            self._subscribing.change(subscription, fact, _Renewed(asked, subscription, fact), now)
+            self._subscribing.feeding.change(subscription, fact, _Renewed(asked, subscription, fact), now)
 
     def renewed(self, renewal: _Renewed, now: Now) -> None:
         """It is in the journal."""
         renewal.subscription.renew(renewal.fact)
         renewal.asked.then()
-        self._subscribing.go_on(renewal.subscription, now)
+        self._subscribing.feeding.go_on(renewal.subscription, now)
 
     def remove(
         self, event: AdminRequested, stream: Stream, key: Key, wish: int, then: Callable[[], None], now: Now
@@ -80,7 +82,7 @@ class Wishes:
         asked = _Wish(self, event, stream, key, wish, then)
         subscription = stream.subscriptions.get(key)
         if subscription is not None:
-            self._subscribing.in_turn(subscription, partial(self._remove, asked), now)
+            self._subscribing.feeding.in_turn(subscription, partial(self._remove, asked), now)
             return
         last = stream.left.get(key, NEVER_LEFT).wish
         if wish and wish == last:
@@ -106,7 +108,7 @@ class Wishes:
         else:
             wish = max(asked.wish, subscription.wish)
             fact = SubscriptionRemoved(asked.stream.stream_id, *asked.key, now.wall_us, wish)
-            self._subscribing.change(subscription, fact, _Removed(asked, subscription, fact), now)
+            self._subscribing.feeding.change(subscription, fact, _Removed(asked, subscription, fact), now)
 
     def removed(self, removal: _Removed, now: Now) -> None:
         """The removal is in the journal; whoever asked for the subscription meanwhile begins anew."""
@@ -120,12 +122,12 @@ class Wishes:
             message = f"subscription {asked.key[0]}/{asked.key[1]} was removed"
             self._orders.refuse(subscription.session, "subscription-removed", message)
         asked.then()
-        self._subscribing.go_on(subscription, now)
+        self._subscribing.feeding.go_on(subscription, now)
 
     def failed(self, asked: _Wish, subscription: Subscription, code: str, reason: str, now: Now) -> None:
         """It could not be journaled: nothing has changed."""
         self._failed(asked, code, reason)
-        self._subscribing.go_on(subscription, now)
+        self._subscribing.feeding.go_on(subscription, now)
 
     def _failed(self, asked: _Wish, code: str, reason: str) -> None:
         message = f"the node could not store the request ({reason}): nothing has changed"
