@@ -20,7 +20,7 @@ from tests.transcripts.shell import typed
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 PAGE = "docs/how-to/topics.md"
-READY_S = 60.0
+READY_S = 100.0
 LIFE_S = 150.0
 _PORT = re.compile(r"127\.0\.0\.1:(70[89][0-9])")
 
@@ -51,10 +51,13 @@ class Town:
                 )
             )  # fmt: skip
 
+    def logs(self) -> str:
+        """What all of them have logged, one behind the other."""
+        return "".join((self.directory / f"log-{n}").read_text(encoding="utf-8") for n in range(len(self.running)))
+
     def doors(self) -> list[str]:
         """The servers' native doors, as their logs name them."""
-        logs = [(self.directory / f"log-{n}").read_text(encoding="utf-8") for n in range(len(self.running))]
-        lines = [json.loads(line) for log in logs for line in log.splitlines() if '"node-ready"' in line]
+        lines = [json.loads(line) for line in self.logs().splitlines() if '"node-ready"' in line]
         return [f"veredus://{line['tcp']}" for line in lines]
 
 
@@ -76,8 +79,8 @@ def test_the_commands_of_the_page_on_topics_do_what_it_shows(town: Town) -> None
     subscribe, *others = exchanges_in(blocks_in(PAGE, "console")[1])
     command = ["bash", "-c", f"PATH={Path(sys.executable).parent}:$PATH {town.here(subscribe.command)}"]
     until = time.monotonic() + READY_S
-    while ended(command, cwd=town.directory).returncode:
-        assert time.monotonic() < until, "the service does not come up"
+    while (asked := ended(command, cwd=town.directory)).returncode:
+        assert time.monotonic() < until, f"{asked.returncode}: {asked.stderr}\n{town.logs()}"
     for exchange in others:
         wanted = exchange.command.replace("--loop", "--loop --wait 200ms")
         assert is_as_shown(typed(town.here(wanted), town.directory), exchange.shown), wanted
