@@ -22,7 +22,9 @@ from tests.processes import beside
 from tests.system.serving import ServedNode
 from veredus import Subscription
 from veredus.client.blocking import Node
+from veredus.matching import Filter
 from veredus.protocols.zeps import messages as m
+from veredus.protocols.zeps import native
 
 pytestmark = pytest.mark.slow
 
@@ -262,3 +264,30 @@ def test_bombs_that_are_refused_once_they_were_unpacked_leave_the_neighbour_its_
     figures.record(attack, "neighbour p50", felt.p50_ms, "ms")
     figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
     attacker.close()
+
+
+def test_thousands_of_retries_at_once_leave_the_neighbour_its_turn(
+    served: ServedNode, figures: Figures, is_full: bool
+) -> None:
+    count = 16_000 if is_full else 4_000
+    with served.start() as node, node.publisher("jobs", source="s") as publisher:
+        publisher.wait(publisher.publish_many(["k"] * count, ["job"] * count))
+    wish = m.Subscribe(
+        "jobs", "workers", "main", Filter(), mode=m.SettleMode.INDIVIDUAL, incarnation=b"i" * 16, credit=MIB
+    )
+    retries = b"".join(native.encode_message(1, m.Return(number, retry=True)) for number in range(1, count, 2))
+    with Peer(served.port) as peer, neighbour(served.address) as felt:
+        peer.send(1, wish)
+        while peer.hear_kind() != native.Kind.DELIVER:
+            pass
+        begun = time.monotonic()
+        with beside(peer.send_bytes, retries):
+            for _ in range(count // 2):
+                while peer.hear_kind() != native.Kind.RETURNED:
+                    pass
+        took_s = time.monotonic() - begun
+        wait_for(felt, len(felt.trips_ms) + 50)
+    attack = f"{count // 2} retries at once"
+    figures.record(attack, "until all are answered", took_s, "s")
+    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")

@@ -69,6 +69,8 @@ class Cursors:
             )
             self._orders.refuse(event.session, "too-many-ranges", message, is_final=False)
         else:
+            for first, last in event.ranges:
+                subscription.forget_tried(0 if ledger.is_ordered else first, last)
             subscription.waiting.append(event.session)
         self.journal(subscription, now)
 

@@ -143,6 +143,8 @@ class _Parked:
 
     def become_durable(self, durability: Durability, now: Now) -> None:
         self.subscription.floor_durable = max(self.subscription.floor_durable, self.floor)
+        for run in self.runs:
+            self.subscription.forget_tried(*run)
         self.parking.parked(self.target, self.entries)
         self.outcome.become_parked(now)
 
@@ -163,7 +165,7 @@ def _source_of(stream: Stream, record: PlacedRecord) -> str:
 
 
 def _attempts_of(subscription: Subscription, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return np.array([subscription.attempts_at(int(sequence)) for sequence in sequences], np.int64)
+    return np.array([subscription.tries.at(int(sequence)) for sequence in sequences], np.int64)
 
 
 def check_parking(tables: Tables, event: SubscribeRequested) -> None:

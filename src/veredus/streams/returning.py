@@ -69,6 +69,13 @@ class Returning:
         elif event.is_taken:
             subscription.hand_again(event.sequence)
             self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=False))
+        elif subscription.has_tried_enough and not subscription.tries.at(event.sequence):
+            self._refuse(
+                event,
+                "too-many-ranges",
+                f"this subscription counts attempts at {subscription.ledger.ranges_max} ranges, its limit: settle or"
+                " reject some of what it has tried, then retry",
+            )
         elif event.is_retry and not subscription.take_back(event.sequence):
             self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=False))
         else:
@@ -160,7 +167,7 @@ class Returning:
             self._deny(flow, sequence, "too-many-ranges", message)
         else:
             if not self._given[flow][sequence].is_retry:
-                subscription.count_attempt(sequence)
+                subscription.tries.add(sequence)
             return True
         return False
 

@@ -14,7 +14,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -26,13 +26,13 @@ from .exchange import EVERYTHING
 from .facts import CursorMoved, SubscriptionOpened, SubscriptionRenewed, SubscriptionSettled
 from .ranges import between, cursor_of, is_in, joined, without
 from .source import PAST_MAX
+from .tries import Tried, Tries
 
 
 class Subscription:
     """Owns what a node knows of one durable subscription."""
 
     __slots__ = (
-        "attempts",
         "attempts_max",
         "before",
         "changes",
@@ -64,6 +64,7 @@ class Subscription:
         "start",
         "stream_id",
         "subscriber",
+        "tries",
         "unwanted",
         "waiting",
         "wish",
@@ -96,7 +97,7 @@ class Subscription:
         self.before = fact.before
         self.mode = fact.mode
         self.attempts_max = fact.attempts_max
-        self.attempts = fact.attempts
+        self.tries = Tries(fact.attempts)
         self.returned = dict.fromkeys(fact.returned)
         self.parked_to = fact.parked_to
         self.opened_us = fact.opened_us
@@ -120,6 +121,7 @@ class Subscription:
         self.handed_to = fact.handed_to
         self.excluded = fact.settled
         self.ledger = Ledger(fact.floor, is_ordered=self.mode == 0, ranges_max=unsettled_max)
+        self.forget_tried(0, fact.floor)
 
     @property
     def floor(self) -> int:
@@ -171,7 +173,7 @@ class Subscription:
             pushed_known=self.pushed_known,
             handed_to=self.handed_to,
             attempts_max=self.attempts_max,
-            attempts=self.attempts,
+            attempts=tuple(self.tries),
             parked_to=self.parked_to,
             opened_us=self.opened_us,
             start=self.start,
@@ -275,11 +277,16 @@ class Subscription:
     def _forget_attempts_from(self, sequence: int) -> None:
         """What lies from `sequence` on means something else now: nobody has tried it."""
         self.handed_to = min(self.handed_to, sequence - 1)
-        self.attempts = self._attempts_below(sequence)
-        self.returned = {place: None for place in self.returned if place < sequence}
+        self.forget_tried(sequence, max(self.tries.last, *self.returned, sequence))
 
-    def _attempts_below(self, sequence: int) -> tuple[tuple[int, int, int], ...]:
-        return tuple((a, min(b, sequence - 1), count) for a, b, count in self.attempts if a < sequence)
+    def forget_tried(self, first: int, last: int) -> None:
+        """What lies there is done with, or means something else now: no attempt at it counts."""
+        self.tries.drop(first, last)
+        if last - first < len(self.returned):
+            for sequence in range(first, last + 1):
+                self.returned.pop(sequence, None)
+        elif self.returned:
+            self.returned = {place: None for place in self.returned if not first <= place <= last}
 
     def note_maybe_pushed(self, head: int) -> None:
         """Its owner, if it has one, may have been pushed all up to `head`: no fact tells what it was pushed."""
@@ -303,7 +310,7 @@ class Subscription:
                 # The one between was changed back before it counted for anything.
                 before = before[:-1]
             before = (*before, (self.filter, sequence - 1))
-        handed_to, attempts = min(self.handed_to, sequence - 1), self._attempts_below(sequence)
+        handed_to, attempts = min(self.handed_to, sequence - 1), tuple(self.tries.within(0, sequence - 1))
         return msgspec.structs.replace(
             opened, filter=filter_, filter_sequence=sequence, before=before, attempts=attempts, handed_to=handed_to
         )
@@ -341,7 +348,7 @@ class Subscription:
             # The same application still has what it was handed; another one has been handed nothing yet.
             handed_to=max(self.floor, self.handed_to) if is_same and is_filter_kept else self.floor,
             attempts_max=attempts_max,
-            attempts=() if not is_filter_kept else self.attempts if is_same else self._tried(),
+            attempts=() if not is_filter_kept else tuple(self.tries) if is_same else self._tried(),
             returned=opened.returned if is_same and is_filter_kept else (),
             parked_to=parked_to,
             owner=owner,
@@ -355,7 +362,7 @@ class Subscription:
         self.filter = fact.filter
         self.filter_sequence = fact.filter_sequence
         self.before = fact.before
-        self.attempts = fact.attempts
+        self.tries = Tries(fact.attempts)
         self.returned = dict.fromkeys(fact.returned)
         self.floor_durable = max(self.floor_durable, fact.floor)
         self.epoch = fact.epoch
@@ -384,36 +391,17 @@ class Subscription:
             return epoch not in (0, self.epoch)
         return epoch > 0 or incarnation in self.past
 
-    def _tried(self) -> tuple[tuple[int, int, int], ...]:
+    def _tried(self) -> tuple[Tried, ...]:
         """How often applications were handed what is unsettled, those of before and the present one."""
         if not self.attempts_max:
             return ()
-        counted: list[tuple[int, int, int]] = []
         handed_to = max(self.floor, self.handed_to)
-        reached = max(handed_to, max((last for _, last, _ in self.attempts), default=0))
-        returned = joined((sequence, sequence) for sequence in self.returned)
-        for first, last in between(self.floor + 1, reached, self.settled_ranges()):
-            under_way = between(first, min(last, handed_to), returned)
-            for a, b in under_way:
-                counted += self._attempts_in(a, b, 1)
-            for a, b in between(first, last, under_way):
-                counted += self._attempts_in(a, b, 0)
+        unsettled = between(self.floor + 1, max(handed_to, self.tries.last), self.settled_ranges())
+        handed = ((first, min(last, handed_to)) for first, last in unsettled if first <= handed_to)
+        under_way = without(handed, joined((sequence, sequence) for sequence in self.returned))
+        counted = [tried for bounds in under_way for tried in self.tries.and_one_more(*bounds)]
+        counted += [tried for bounds in without(unsettled, under_way) for tried in self.tries.within(*bounds)]
         return tuple(sorted(counted))
-
-    def _attempts_in(self, first: int, last: int, more: int) -> list[tuple[int, int, int]]:
-        """The attempts at `first` to `last`, and `more` of them, in ascending ranges; never tried ones are left out."""
-        counted: list[tuple[int, int, int]] = []
-        place = first
-        for a, b, count in self.attempts:
-            if b < place or a > last:
-                continue
-            if more and a > place:
-                counted.append((place, a - 1, more))
-            counted.append((max(a, place), min(b, last), count + more))
-            place = min(b, last) + 1
-        if more and place <= last:
-            counted.append((place, last, more))
-        return counted
 
     def is_unsettled(self, sequence: int) -> bool:
         """Whether this waits for settlement, of what was pushed to this session or to one before."""
@@ -436,41 +424,22 @@ class Subscription:
     def take_back(self, sequence: int) -> bool:
         """The attempt at this has ended, and none is under way; whether that was the last that it may have."""
         if sequence not in self.returned:
-            self.count_attempt(sequence)
+            self.tries.add(sequence)
         if self.attempts_max:
             self.returned[sequence] = None
-        return 0 < self.attempts_max <= self.attempts_at(sequence)
+        return 0 < self.attempts_max <= self.tries.at(sequence)
+
+    @property
+    def has_tried_enough(self) -> bool:
+        """Whether it counts attempts at as much as it may: nothing new can be given back before some is settled."""
+        return max(len(self.tries), len(self.returned)) >= self.ledger.ranges_max
 
     def hand_again(self, sequence: int) -> None:
         """The application takes again what it gave back: another attempt is under way."""
         self.returned.pop(sequence, None)
 
-    def count_attempt(self, sequence: int) -> None:
-        """One more attempt at this has ended."""
-        others = tuple(part for part in self._attempts_but(sequence))
-        count = self.attempts_at(sequence) + 1
-        self.attempts = tuple(sorted((*others, (sequence, sequence, count))))
-
-    def attempts_at(self, sequence: int) -> int:
-        """How often applications have tried this, attempts that have ended."""
-        return next((count for a, b, count in self.attempts if a <= sequence <= b), 0)
-
-    def _attempts_but(self, sequence: int) -> Iterator[tuple[int, int, int]]:
-        for a, b, count in self.attempts:
-            if not a <= sequence <= b:
-                yield a, b, count
-                continue
-            if a < sequence:
-                yield a, sequence - 1, count
-            if sequence < b:
-                yield sequence + 1, b, count
-
     def exhausted(self, first: int, last: int) -> tuple[Range, ...]:
         """The parts of `first` to `last` that were handed out so often that they are to be parked."""
         if not self.attempts_max:
             return ()
-        return tuple(
-            (max(a, first), min(b, last))
-            for a, b, count in self.attempts
-            if count >= self.attempts_max and a <= last and b >= first
-        )
+        return tuple((a, b) for a, b, count in self.tries.within(first, last) if count >= self.attempts_max)
