@@ -185,6 +185,14 @@ class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
     filters_size_per_principal_max: Annotated[
         int, _size("The filters of these, as they are written, together", 64 * KIB)
     ] = 16 * MIB
+    cursor_ranges_per_principal_max: Annotated[
+        int,
+        _count(
+            "Ranges in the cursors of these together. Above this number, the node pushes to a cursor with 64 ranges or"
+            " more only when some of them are settled",
+            1,
+        ),
+    ] = 1_000_000
     unsettled_max: Annotated[
         int, _count("Settled ranges above a cursor's floor. Above this number, the node pushes nothing more", 1)
     ] = 16_384

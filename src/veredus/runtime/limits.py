@@ -139,6 +139,7 @@ def streams_limits_of(settings: NodeSettings) -> StreamsLimits:
         subscriptions_max=limits.subscriptions_max,
         subscriptions_per_principal_max=limits.subscriptions_per_principal_max,
         filters_size_per_principal_max=limits.filters_size_per_principal_max,
+        cursor_ranges_per_principal_max=limits.cursor_ranges_per_principal_max,
         stages_max=limits.stages_max,
         stages_per_principal_max=limits.stages_per_principal_max,
         filter_terms_per_principal_max=limits.filter_terms_per_principal_max,

@@ -17,7 +17,9 @@ from veredus.kernel.turns import QUANTUM_NS, Turns
 
 from .exchange import ConfirmSettled, Durability, SettleRequested
 from .orders import Orders
+from .spread import Spread
 from .subscription import Subscription
+from .tables import StreamsLimits
 
 CURSOR_INTERVAL_NS = 1_000_000_000
 """How long a cursor that moved over what its filter rejected may wait for the journal."""
@@ -33,10 +35,11 @@ Key: TypeAlias = tuple[int, str, str]
 class Cursors:
     """Owns the cursors that have moved since they were last journaled."""
 
-    __slots__ = ("_moved", "_orders", "_waiting", "deadlines", "turns")
+    __slots__ = ("_moved", "_orders", "_waiting", "deadlines", "spread", "turns")
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, orders: Orders, limits: StreamsLimits) -> None:
         self._orders = orders
+        self.spread = Spread(limits)
         self._moved: dict[Key, Subscription] = {}
         self._waiting: dict[Key, Subscription] = {}
         self.turns: Turns[str, Key] = Turns()
@@ -53,6 +56,7 @@ class Cursors:
                     event.session, "not-pushed", message, is_final=False, pushed_to=subscription.pushed_to
                 )
                 return
+        self.spread.make_room(subscription)
         kept_back = 0
         ahead: list[Range] = []
         for first, last in event.ranges:
@@ -64,14 +68,14 @@ class Cursors:
         if kept_back:
             message = (
                 f"{kept_back} ranges would exceed the limit of {ledger.ranges_max} settled ranges above the floor:"
-                " settle"
-                " the publications between them, then retry"
+                " settle the publications between them, then retry"
             )
             self._orders.refuse(event.session, "too-many-ranges", message, is_final=False)
         else:
             for first, last in event.ranges:
                 subscription.forget_tried(0 if ledger.is_ordered else first, last)
             subscription.waiting.append(event.session)
+        self.spread.count(subscription)
         self.journal(subscription, now)
 
     def journal(self, subscription: Subscription, now: Now, *, has_turn: bool = False) -> None:
@@ -152,8 +156,16 @@ class Cursors:
 
     def note_moved(self, subscription: Subscription | None) -> None:
         """The subscription's flow went on; its cursor may have."""
-        if subscription is not None and subscription.floor > subscription.floor_durable:
+        if subscription is None:
+            return
+        self.spread.count(subscription)
+        if subscription.floor > subscription.floor_durable:
             self._moved[key_of(subscription)] = subscription
+
+    def drop(self, subscription: Subscription) -> None:
+        """The subscription is gone."""
+        self.forget(subscription)
+        self.spread.forget(subscription)
 
     def forget(self, subscription: Subscription) -> None:
         """The cursor need not be journaled any more."""

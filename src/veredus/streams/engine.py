@@ -83,11 +83,11 @@ class StreamsEngine:
         self.tables = Tables(limits, ids, self._rights, size_of)
         self._creating = Creating(self.tables, self._orders)
         self._publishing = Publishing(self.tables, self._orders, durability)
-        self._cursors = Cursors(self._orders)
+        self._cursors = Cursors(self._orders, limits)
         parking = Parking(self.tables, self._orders, self._publishing)
         self._subscribing = Subscribing(self.tables, self._orders, self._cursors, parking)
         self._refiltering = Refiltering(self._orders, self._subscribing)
-        self._returning = Returning(self._orders, self._subscribing.feeding, parking)
+        self._returning = Returning(self._orders, self._subscribing.feeding, parking, self._cursors.spread)
         moving = Moving(self.tables, self._orders, self._cursors, self._subscribing)
         self._runs = Runs(self.tables, self._orders)
         self._leases = Leases(self.tables, self._orders, self._runs)
@@ -148,6 +148,9 @@ class StreamsEngine:
     def finish_recovery(self, is_clean: bool) -> Sequence[object]:
         """All was taken; what the journal must know of stages and trims that the records showed."""
         self._replay.finish(is_clean)
+        for stream in self.tables.streams.values():
+            for subscription in stream.subscriptions.values():
+                self._cursors.spread.count(subscription)
         self._publishing.touched.clear()
         return self._orders.take_effects()
 

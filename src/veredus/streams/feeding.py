@@ -150,6 +150,8 @@ class Feeding:
         self._pump(flow, now, has_turn=False)
 
     def _pump(self, flow: Flow, now: Now, *, has_turn: bool) -> None:
+        if flow.subscription is not None:
+            self._cursors.spread.make_room(flow.subscription)
         while not flow.waits_for:
             if flow.position < flow.stream.floor:
                 self._skip(flow, flow.stream.floor, "trimmed")

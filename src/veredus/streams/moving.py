@@ -81,7 +81,7 @@ class Moving:
                 self._orders.say(Fence(session, known.epoch, said))
         if move.is_removed:
             known.is_removed = True
-            self._cursors.forget(known)
+            self._cursors.drop(known)
         apply_move(stream, move, self._tables.limits.unsettled_max)
         if move.is_removed:
             self._subscribing.kept.note_removed()

@@ -23,6 +23,7 @@ from .flow import Flow
 from .orders import Orders
 from .parking import Parking
 from .ranges import joined
+from .spread import Spread
 from .subscription import Subscription
 
 READ_NS = QUANTUM_NS // 4
@@ -34,10 +35,11 @@ MOVED_MAX = 256
 class Returning:
     """Answers those who give something back."""
 
-    __slots__ = ("_examiner", "_feeding", "_given", "_orders", "_parking", "turns")
+    __slots__ = ("_examiner", "_feeding", "_given", "_orders", "_parking", "_spread", "turns")
 
-    def __init__(self, orders: Orders, feeding: Feeding, parking: Parking) -> None:
+    def __init__(self, orders: Orders, feeding: Feeding, parking: Parking, spread: Spread) -> None:
         """Parks by `parking` what came back for good, or too often."""
+        self._spread = spread
         self._orders = orders
         self._feeding = feeding
         self._parking = parking
@@ -69,20 +71,25 @@ class Returning:
         elif event.is_taken:
             subscription.hand_again(event.sequence)
             self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=False))
-        elif subscription.has_tried_enough and not subscription.tries.at(event.sequence):
+        elif self._has_no_room(subscription, event.sequence):
             self._refuse(
                 event,
                 "too-many-ranges",
-                f"this subscription counts attempts at {subscription.ledger.ranges_max} ranges, its limit: settle or"
-                " reject some of what it has tried, then retry",
+                f"this subscription counts attempts at {subscription.ledger.ranges_max} ranges, its limit: settle some"
+                " of what it has tried, then retry",
             )
         elif event.is_retry and not subscription.take_back(event.sequence):
+            self._spread.count(subscription)
             self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=False))
         else:
             given = self._given.setdefault(flow, {})
             given[event.sequence] = event
             if len(given) == 1:
                 self._feeding.in_turn(subscription, partial(self._begin, flow), now)
+
+    def _has_no_room(self, subscription: Subscription, sequence: int) -> bool:
+        self._spread.make_room(subscription)
+        return subscription.has_tried_enough and not subscription.tries.at(sequence)
 
     def _refuse(self, event: ReturnRequested, code: str, message: str) -> None:
         self._orders.say(_refusal(event, code, message))

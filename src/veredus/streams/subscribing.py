@@ -352,7 +352,7 @@ class Subscribing:
             self.feeding.drop(flow.session)
             self._orders.refuse(flow.session, "stream-deleted", f"stream {stream.name!r} was deleted")
         for subscription in stream.subscriptions.values():
-            self._cursors.forget(subscription)
+            self._cursors.drop(subscription)
 
 
 def _fenced(subscription: Subscription) -> str:

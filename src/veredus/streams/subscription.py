@@ -61,6 +61,7 @@ class Subscription:
         "renewed_us",
         "returned",
         "session",
+        "spread",
         "start",
         "stream_id",
         "subscriber",
@@ -84,6 +85,8 @@ class Subscription:
         self.is_journaling = False
         self.is_stale = False
         self.waiting: list[int] = []
+        self.spread: tuple[str, int] = ("", 0)
+        """For whom its ranges are counted, and how many they were when they were counted last."""
         self.past: tuple[bytes, ...] = ()
         """Incarnations that were taken over from, the newest last; those of this process, and some of them."""
         self.apply_opened(fact, unsettled_max)

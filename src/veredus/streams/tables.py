@@ -37,6 +37,8 @@ class StreamsLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Durable ones, whether or not anybody is there. All peers that prove nothing count as one."""
     filters_size_per_principal_max: int = 16 << 20
     """Of their filters, as they are written."""
+    cursor_ranges_per_principal_max: int = 1_000_000
+    """Of their cursors together."""
     stages_max: int = 20_000
     stages_per_principal_max: int = 10_000
     filter_terms_per_principal_max: int = 20_000

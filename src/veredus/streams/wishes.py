@@ -117,7 +117,7 @@ class Wishes:
         del asked.stream.subscriptions[asked.key]
         self._subscribing.kept.note_removed()
         asked.stream.note_left(*asked.key, removal.fact.removed_us, removal.fact.wish)
-        self._cursors.forget(subscription)
+        self._cursors.drop(subscription)
         if self._subscribing.feeding.drop(subscription.session) is not None:
             message = f"subscription {asked.key[0]}/{asked.key[1]} was removed"
             self._orders.refuse(subscription.session, "subscription-removed", message)
