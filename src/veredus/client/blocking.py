@@ -16,7 +16,7 @@ from veredus.streams.exchange import Start
 
 from .arguments import check_name, check_seconds, check_start, check_text, filter_of
 from .connection import REFUSED_S
-from .ends import Publisher, Subscription
+from .ends import Opened, Publisher, Subscription, opened
 from .given import Policy
 from .loops import LoopThread, refuse_pickling, shared_loop
 from .node import TIMEOUT_S, AsyncNode, open_node
@@ -90,7 +90,7 @@ class Node:
         wanted = wanted_of(
             stream, subscriber, name, keys, where, start, until, mode, window_size, on_gap, attempts_max, parked_to
         )
-        return Subscription(self._thread, self._node.connection, wanted)
+        return opened(self._thread, self._node.connection, wanted)
 
     def receive(
         self,
@@ -115,7 +115,7 @@ class Node:
         check_seconds("silence_s", silence_s, may_be_none=False)
         check_gap_policy(on_gap)
         return Reception(
-            lambda wanted: Subscription(self._thread, self._node.connection, wanted),
+            lambda wanted: Opened(self._thread, self._node.connection, wanted),
             stream,
             group,
             interface,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from itertools import chain, islice
 from math import inf
 from types import TracebackType
@@ -23,7 +24,7 @@ from .connection import Connection
 from .feed import Feed
 from .given import Attributes, EventTime
 from .intake import Intake
-from .loops import SIGNALS_S, LoopThread, refuse_pickling
+from .loops import SIGNALS_S, LoopThread, forked, refuse_pickling
 from .publication import Batch, Publication, Run
 from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching
@@ -178,14 +179,15 @@ class Publisher(Intake):
         may be taken yet, and is offered until it is.
         """
         check_seconds("timeout_s", timeout_s)
+        end_s = end_of(timeout_s)
         try:
-            self.release(number, end_of(timeout_s))
+            self.release(number, end_s)
         except TimeoutError:
             raise self._channel.not_taken(number) from None
         if number > self._channel.taken_number:
             signal = Signal()
             self._thread.call(lambda: self._channel.add_waiter(number, signal.tell))
-            if not signal.wait(timeout_s):
+            if not signal.wait(None if timeout_s is None else end_s - time.monotonic()):
                 raise self._channel.not_taken(number)
         return self._channel.receipt(number)
 
@@ -209,6 +211,7 @@ class Publisher(Intake):
         """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises."""
         if self._is_closed or (self.failure is not None and self.failure.code in ("closed", "forked")):
             return
+        check_seconds("timeout_s", timeout_s)
         self._is_closed = True
         try:
             self.flush(timeout_s=timeout_s)
@@ -232,6 +235,52 @@ class Publisher(Intake):
             return
 
 
+class Opened:
+    """A subscription that the node is asked for: it becomes one once the node grants it."""
+
+    def __init__(self, thread: LoopThread, connection: Connection, wanted: Wanted) -> None:
+        """Ask for it, in the loop of `thread`."""
+        self._thread = thread
+        self._arrived = Signal()
+        self._channel: SubscriptionChannel | None = None
+        self._granted = thread.begin(self._attach(connection, wanted))
+
+    async def _attach(self, connection: Connection, wanted: Wanted) -> SubscriptionChannel:
+        channel = self._channel = SubscriptionChannel(connection, wanted)
+        channel.tell_arrived = self._arrived.tell
+        await channel.attach()
+        return channel
+
+    def wait(self, timeout_s: float | None = None) -> Subscription | None:
+        """The subscription; None when `timeout_s` is over. Raises what the node refused it with, or `Unavailable`."""
+        if self._thread.is_forked:
+            raise forked()
+        end_s = end_of(timeout_s)
+        while not wait((self._granted,), max(0.0, min(SIGNALS_S, end_s - time.monotonic()))).done:
+            if time.monotonic() >= end_s:
+                return None
+        return Subscription(self._thread, self._granted.result(), self._arrived)
+
+    def give_up(self) -> None:
+        """Ask for it no more, and let go of what was granted meanwhile."""
+        self._granted.cancel()
+        channel = self._channel
+        if channel is not None and not self._thread.is_forked:
+            self._thread.call(lambda: channel.fail(Misuse("closed", "this subscription was closed")))
+
+
+def opened(thread: LoopThread, connection: Connection, wanted: Wanted) -> Subscription:
+    """A subscription that is granted. Raises what the node refused it with, or `Unavailable`."""
+    opening = Opened(thread, connection, wanted)
+    try:
+        subscription = opening.wait()
+    except BaseException:
+        opening.give_up()
+        raise
+    assert subscription is not None
+    return subscription
+
+
 class Subscription:
     """Gives what a stream holds and will hold, in order, each publication once; to be used by one thread at a time.
 
@@ -240,22 +289,18 @@ class Subscription:
 
     __reduce__ = refuse_pickling
 
-    def __init__(self, thread: LoopThread, connection: Connection, wanted: Wanted) -> None:
-        """A subscription that is granted. Raises what the node refused it with."""
+    def __init__(self, thread: LoopThread, channel: SubscriptionChannel, arrived: Signal) -> None:
+        """What `channel` is granted, which tells `arrived`; `Opened` makes one."""
         self._thread = thread
-        self._arrived = Signal()
+        self._arrived = arrived
         self._waits = threading.RLock()
         """Held by the thread that waits: a second one would never be woken."""
-        self.channel = thread.run(self._attach(connection, wanted))
+        self._handing: tuple[int, Signal] | None = None
+        """What is about to be handed out, and what tells that the node has heard so."""
+        self.channel = channel
         self._feed = Feed(self.channel, thread.call)
         self.settle: Callable[[Settleable], None] = self._feed.settle
         """Settle a publication, a batch or a sequence; in order, everything before it too. Returns at once."""
-
-    async def _attach(self, connection: Connection, wanted: Wanted) -> SubscriptionChannel:
-        channel = SubscriptionChannel(connection, wanted)
-        channel.tell_arrived = self._arrived.tell
-        await channel.attach()
-        return channel
 
     @property
     def position(self) -> int:
@@ -276,18 +321,20 @@ class Subscription:
         are counted.
         """
         check_seconds("timeout_s", timeout_s)
-        batch = self._wait_for(self._feed.take, timeout_s)
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        batch = self._wait_for(self._feed.take, end_s)
         if batch is not None and self._feed.counts_attempts:
+            is_handed_out = False
             try:
-                self._hand_out(batch.last_sequence, batch)
-            except BaseException:
-                self._feed.take_back(batch)
-                raise
+                is_handed_out = self._hand_out(batch.last_sequence, batch, end_s)
+            finally:
+                if not is_handed_out:
+                    self._feed.take_back(batch)
+            return batch if is_handed_out else None
         return batch
 
-    def _wait_for(self, take: Callable[[], T | None], timeout_s: float | None = None) -> T | None:
+    def _wait_for(self, take: Callable[[], T | None], end_s: float | None = None) -> T | None:
         feed, channel = self._feed, self.channel
-        end_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             taken = take()
             if taken is not None or feed.is_ended:
@@ -328,13 +375,21 @@ class Subscription:
             self._hand_out(run.next_sequence, run.batch)
             yield from islice(run.publications, 1)
 
-    def _hand_out(self, sequence: int, batch: Batch) -> None:
-        add_waiter = self._feed.hand_out(sequence, batch.redelivered_to)
-        if add_waiter is not None:
+    def _hand_out(self, sequence: int, batch: Batch, end_s: float | None = None) -> bool:
+        """See that the node hears of it before; whether it has, in time. What was said is not said again."""
+        handing = self._handing
+        if handing is None or handing[0] != sequence:
+            add_waiter = self._feed.hand_out(sequence, batch.redelivered_to)
+            if add_waiter is None:
+                return True
             signal = Signal()
+            handing = self._handing = sequence, signal
             self._thread.call(lambda: add_waiter(signal.tell))
-            signal.wait()
-            self._feed.check_handed()
+        if not handing[1].wait(None if end_s is None else end_s - time.monotonic()):
+            return False
+        self._handing = None
+        self._feed.check_handed()
+        return True
 
     # ── give back ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -354,6 +409,7 @@ class Subscription:
 
     def wait_settled(self, what: Settleable | None = None, timeout_s: float | None = None) -> None:
         """Wait until the journal has a settlement, or all of them. Raises `Unavailable("in-doubt")`."""
+        check_seconds("timeout_s", timeout_s)
         wanted = self._feed.range_of(what)
         signal = Signal()
         self._thread.call(lambda: self.channel.add_settle_waiter(wanted, signal.tell))
@@ -372,6 +428,7 @@ class Subscription:
         channel = self.channel
         if channel.failure is not None and channel.failure.code in ("closed", "forked"):
             return
+        check_seconds("timeout_s", timeout_s)
         try:
             if channel.failure is None and channel.wanted.is_durable:
                 self.wait_settled(timeout_s=timeout_s)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
@@ -34,15 +34,7 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, done in the loop, waited for here. Not to be called in the loop's own thread."""
-        if os.getpid() != self._process:
-            work.close()
-            raise forked()
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise Misuse(
-                "in-loop", "the blocking library cannot be called inside its own event loop: use connect_async there"
-            )
-        task = asyncio.run_coroutine_threadsafe(work, self.loop)
+        task = self.begin(work)
         try:
             while not wait((task,), SIGNALS_S).done:
                 pass
@@ -50,6 +42,23 @@ class LoopThread:
         except BaseException:
             task.cancel()
             raise
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Let `work` be done in the loop; its outcome. Raises `Misuse` in the loop's own thread and behind a fork."""
+        if self.is_forked:
+            work.close()
+            raise forked()
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise Misuse(
+                "in-loop", "the blocking library cannot be called inside its own event loop: use connect_async there"
+            )
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child of a fork, which has no such thread."""
+        return os.getpid() != self._process
 
     def call(self, then: Callable[[], object]) -> None:
         """Call `then` in the loop, soon."""

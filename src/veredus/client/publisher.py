@@ -268,6 +268,7 @@ class AsyncPublisher(Intake):
         `resume_token` is stored together with the last publication, and comes back when the source attaches again. It
         needs `resume="token"`, and something published since the last one.
         """
+        check_seconds("timeout_s", timeout_s)
         self._check_loop()
         self.close_run(resume_token)
         return await self.wait(self.number, timeout_s) if wait and self.number > self.first_number else None
@@ -276,6 +277,7 @@ class AsyncPublisher(Intake):
         """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises."""
         if self._is_closed or (self.failure is not None and self.failure.code in ("closed", "forked")):
             return
+        check_seconds("timeout_s", timeout_s)
         self._check_loop()
         self._is_closed = True
         try:

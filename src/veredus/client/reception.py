@@ -1,8 +1,11 @@
 """Receiving a stream by multicast: what is published live comes in datagrams, all else from the node's journal.
 
-    LIVE ── a hole, another life of the stream, silence ──► MENDING ── all before the node's head is here ──► LIVE
+    LIVE ── a hole, another life of the stream, silence ──► ASKING ── something is missing ──► MENDING
+      ◄──────────── nothing is missing, or no answer ─────────┘                                   │
+      ◄───────────────────────── all before the node's head is here ──────────────────────────────┘
 
 LIVE     Messages come out of datagrams, as long as each is the one that is expected.
+ASKING   The node is asked what there is, and for a subscription: across calls, where their time is over before.
 MENDING  A subscription brings what is missing. Datagrams wait in the socket meanwhile; what has no room there is
          missing later, and is mended again.
 
@@ -25,21 +28,22 @@ from ipaddress import IPv4Address
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
-from veredus.kernel.errors import Misuse, PeerFault, Refused, Unavailable
+from veredus.kernel.errors import Misuse, PeerFault, Refused, Unavailable, VeredusError
 from veredus.matching import compile_pattern
 from veredus.matching.wanted import Filter
 from veredus.node.specs import split_address
 from veredus.protocols.zeps.datagrams import Datagram, decode_datagram
 from veredus.streams.exchange import Start, StartKind
 
-from .ends import Subscription
+from .arguments import check_seconds, check_whole
+from .ends import Opened, Subscription
 from .subscribing import Gap, GapPolicy, Wanted
 
 SILENCE_S = 3.0
 RECEIVE_BUFFER_SIZE = 4 << 20
 _DATAGRAM_SIZE_MAX = 1 << 16
 
-Subscribe: TypeAlias = Callable[[Wanted], Subscription]
+Subscribe: TypeAlias = Callable[[Wanted], Opened]
 
 
 class Message(NamedTuple):
@@ -87,13 +91,15 @@ class Reception:
         """When the node was last asked about another life."""
         self._ready: deque[Message] = deque()
         self._mending: Subscription | None = None
+        self._opening: Opened | None = None
+        self._opened: Callable[[Subscription], None] = self._hear
+        """What becomes of what is being opened."""
         self._until = 0
         self._socket = _joined(group, interface)
         try:
-            self._expected, _ = self._ask(start)
-            self.position = self._expected
+            self._wait_opened(self._open(start, 1, self._begin), None)
         except BaseException:
-            self._socket.close()
+            self.close()
             raise
 
     # ── take ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -104,12 +110,17 @@ class Reception:
 
     def next_messages(self, count_max: int | None = None, timeout_s: float | None = None) -> list[Message]:
         """The next messages, as many as are there, at least one; none when `timeout_s` is over."""
+        check_seconds("timeout_s", timeout_s)
+        if count_max is not None:
+            check_whole("count_max", count_max, 1)
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._ready:
             left_s = None if end_s is None else end_s - time.monotonic()
             if left_s is not None and left_s <= 0:
                 return []
-            if self._mending is not None:
+            if self._opening is not None:
+                self._wait_mended(self._opening, left_s)
+            elif self._mending is not None:
                 self._take_mended(self._mending, left_s)
             else:
                 self._listen(left_s)
@@ -166,14 +177,12 @@ class Reception:
     def _mend(self, until: int) -> None:
         """Have what is missing before `until`, or before the node's head where that is 0, and no more than there is."""
         self._rest()
+        self._until = until
+        self._open(Start(StartKind.SEQUENCE, self._expected), 1, self._hear)
+
+    def _wait_mended(self, opening: Opened, left_s: float | None) -> None:
         try:
-            place, behind = self._ask(Start(StartKind.SEQUENCE, self._expected))
-            if place < self._expected:
-                self._tell_gap(Gap(place, self._expected, "lost"), place)
-                return
-            self._until = min(until or behind, behind)
-            if self._until > place:
-                self._mending = self._subscribe(Start(StartKind.SEQUENCE, place), self._until)
+            self._wait_opened(opening, left_s)
         except Refused as error:
             floor = error.details.get("floor")
             if error.code != "below-floor" or not isinstance(floor, int):
@@ -183,18 +192,39 @@ class Reception:
             if error.code == "gap":
                 raise
             # The group may go on meanwhile; the node is asked again when that is due.
+            self._rest()
 
-    def _ask(self, start: Start) -> tuple[int, int]:
-        """Where the node lets a subscription from `start` begin, and the sequence behind its head."""
-        with self._subscribe(start, 1) as probe:
-            grant = probe.channel.grant
+    def _begin(self, probe: Subscription) -> None:
+        """The node says where this begins."""
+        self._expected, _ = self._told(probe)
+        self.position = self._expected
+
+    def _hear(self, probe: Subscription) -> None:
+        """The node says what there is: have what is missing."""
+        place, behind = self._told(probe)
+        if place < self._expected:
+            self._tell_gap(Gap(place, self._expected, "lost"), place)
+            return
+        self._until = min(self._until or behind, behind)
+        if self._until > place:
+            self._open(Start(StartKind.SEQUENCE, place), self._until, self._take_from)
+
+    def _take_from(self, mending: Subscription) -> None:
+        self._mending = mending
+
+    def _told(self, probe: Subscription) -> tuple[int, int]:
+        """Where the node lets a subscription begin, and the sequence behind its head."""
+        grant = probe.channel.grant
+        probe.close()
         assert grant is not None
         self._life = (grant.stream_incarnation, grant.term)
         return grant.position, grant.head + 1
 
-    def _subscribe(self, start: Start, until: int) -> Subscription:
+    def _open(self, start: Start, until: int, then: Callable[[Subscription], None]) -> Opened:
+        """Ask the node for a subscription; `then` has it once it is granted."""
         incarnation, term = self._life
-        return self._subscribe_to(
+        self._opened = then
+        opening = self._opening = self._subscribe_to(
             Wanted(
                 self._stream,
                 filter=self._filter,
@@ -205,6 +235,18 @@ class Reception:
                 term=term,
             )
         )
+        return opening
+
+    def _wait_opened(self, opening: Opened, left_s: float | None) -> None:
+        """Wait so long for what is being opened. Raises what it was refused with, or `Unavailable`."""
+        try:
+            subscription = opening.wait(left_s)
+        except VeredusError:
+            self._opening = None
+            raise
+        if subscription is not None:
+            self._opening = None
+            self._opened(subscription)
 
     def _tell_gap(self, gap: Gap, expected: int) -> None:
         self._expected, self._due_s = expected, 0.0
@@ -232,8 +274,11 @@ class Reception:
         """Leave the group."""
         self._socket.close()
         mending, self._mending = self._mending, None
+        opening, self._opening = self._opening, None
         if mending is not None:
             mending.close()
+        if opening is not None:
+            opening.give_up()
 
     def __enter__(self) -> Self:
         return self

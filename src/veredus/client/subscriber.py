@@ -89,6 +89,8 @@ class AsyncSubscription:
         self.channel = SubscriptionChannel(connection, wanted)
         self._feed = Feed(self.channel, lambda then: then())
         self._arrived = asyncio.Event()
+        self._handing: tuple[int, asyncio.Event] | None = None
+        """What is about to be handed out, and what tells that the node has heard so."""
         self.channel.tell_arrived = self._arrived.set
 
     async def attach(self) -> None:
@@ -114,19 +116,21 @@ class AsyncSubscription:
         are counted.
         """
         check_seconds("timeout_s", timeout_s)
-        batch = await self._wait_for(self._feed.take, timeout_s)
+        self._check_loop()
+        end_s = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
+        batch = await self._wait_for(self._feed.take, end_s)
         if batch is not None and self._feed.counts_attempts:
+            is_handed_out = False
             try:
-                await self._hand_out(batch.last_sequence, batch)
-            except BaseException:
-                self._feed.take_back(batch)
-                raise
+                is_handed_out = await self._hand_out(batch.last_sequence, batch, end_s)
+            finally:
+                if not is_handed_out:
+                    self._feed.take_back(batch)
+            return batch if is_handed_out else None
         return batch
 
-    async def _wait_for(self, take: Callable[[], T | None], timeout_s: float | None = None) -> T | None:
+    async def _wait_for(self, take: Callable[[], T | None], end_s: float | None = None) -> T | None:
         self._check_loop()
-        loop = asyncio.get_running_loop()
-        end_s = None if timeout_s is None else loop.time() + timeout_s
         while True:
             taken = take()
             if taken is not None or self._feed.is_ended:
@@ -151,13 +155,23 @@ class AsyncSubscription:
             for publication in islice(run.publications, 1 if self._feed.counts_attempts else None):
                 yield publication
 
-    async def _hand_out(self, sequence: int, batch: Batch) -> None:
-        add_waiter = self._feed.hand_out(sequence, batch.redelivered_to)
-        if add_waiter is not None:
-            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            add_waiter(teller_of(done))
-            await done
-            self._feed.check_handed()
+    async def _hand_out(self, sequence: int, batch: Batch, end_s: float | None = None) -> bool:
+        """See that the node hears of it before; whether it has, in time. What was said is not said again."""
+        handing = self._handing
+        if handing is None or handing[0] != sequence:
+            add_waiter = self._feed.hand_out(sequence, batch.redelivered_to)
+            if add_waiter is None:
+                return True
+            handing = self._handing = sequence, asyncio.Event()
+            add_waiter(handing[1].set)
+        try:
+            async with asyncio.timeout_at(end_s):
+                await handing[1].wait()
+        except TimeoutError:
+            return False
+        self._handing = None
+        self._feed.check_handed()
+        return True
 
     # ── give back ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -181,6 +195,7 @@ class AsyncSubscription:
 
     async def wait_settled(self, what: Settleable | None = None, timeout_s: float | None = None) -> None:
         """Wait until the journal has a settlement, or all of them. Raises `Unavailable("in-doubt")`."""
+        check_seconds("timeout_s", timeout_s)
         self._check_loop()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         wanted = self._feed.range_of(what)
@@ -199,6 +214,7 @@ class AsyncSubscription:
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Wait for the settlements, then close; the cursor of a durable subscription stays."""
+        check_seconds("timeout_s", timeout_s)
         self._check_loop()
         try:
             if self.channel.failure is None and self.channel.wanted.is_durable:
