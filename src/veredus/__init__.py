@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .client.sinks import AsyncRun, AsyncSink, AsyncStage, Committed
     from .client.starts import after, at, beginning, head, since, tail
     from .client.subscriber import AsyncSubscription
-    from .client.subscribing import Gap
+    from .client.wanting import Gap
     from .delivery.content import Content
     from .kernel.errors import Fenced, Misuse, Refused, Unavailable, VeredusError
     from .streams.exchange import Durability, Start
@@ -47,7 +47,7 @@ _HOMES = {
     "client.sinks": ("AsyncRun", "AsyncSink", "AsyncStage", "Committed"),
     "client.starts": ("after", "at", "beginning", "head", "since", "tail"),
     "client.subscriber": ("AsyncSubscription",),
-    "client.subscribing": ("Gap",),
+    "client.wanting": ("Gap",),
     "kernel.errors": ("VeredusError", "Fenced", "Misuse", "Refused", "Unavailable"),
     "delivery.content": ("Content",),
     "streams.exchange": ("Durability", "Start"),

@@ -12,7 +12,8 @@ from tests.client.cutter import Cutter
 from tests.client.line import Line
 from veredus.client.connection import ConnectionSettings
 from veredus.client.embedded import Embedded
-from veredus.client.subscribing import SubscriptionChannel, Wanted
+from veredus.client.subscribing import SubscriptionChannel
+from veredus.client.wanting import Wanted
 from veredus.matching import Filter
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps.client_exchange import TellMessage, TellOpened

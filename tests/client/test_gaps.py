@@ -8,7 +8,7 @@ import veredus
 from tests.client.cutter import Cutter
 from veredus.client.embedded import Embedded
 from veredus.client.ends import Subscription
-from veredus.client.subscribing import Gap
+from veredus.client.wanting import Gap
 from veredus.protocols.zeps import messages as m
 
 COUNT = 10

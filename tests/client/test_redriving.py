@@ -9,7 +9,7 @@ import pytest
 
 from veredus.client import redriving
 from veredus.client.embedded import Embedded
-from veredus.client.subscribing import Gap
+from veredus.client.wanting import Gap
 from veredus.kernel.errors import Refused
 
 

@@ -3,14 +3,23 @@
 import asyncio
 import threading
 import time
+from itertools import islice
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 import veredus
 from tests.client.cutter import Cutter
+from tests.client.line import Line
 from veredus.client.embedded import Embedded
 from veredus.client.ends import Subscription
+from veredus.client.subscribing import SubscriptionChannel
+from veredus.client.wanting import Wanted
 from veredus.kernel.errors import Misuse
+from veredus.protocols.zeps import messages as m
+from veredus.protocols.zeps.client_exchange import SettleRequested, TellMessage, TellOpened
+from veredus.streams.exchange import SettleMode
 
 COUNT = 5
 
@@ -114,6 +123,39 @@ def test_who_cannot_give_back_is_told_why(node: Embedded, jobs: str) -> None:
             job.retry(-1)
         with pytest.raises(Misuse, match="bad-argument"):
             alone.reject(5, "bad")  # type: ignore[arg-type]
+
+
+def test_what_is_rejected_after_it_was_trimmed_is_settled_and_the_subscription_goes_on(stream: str) -> None:
+    sections = {"journal": {"sync": "none"}, "limits": {"tail_size_max": 0}}
+    with veredus.embedded(**sections) as node:
+        node.streams.create(f"{stream}.dead")
+        with node.publisher(stream, source="desk") as publisher:
+            for n in range(1, COUNT + 1):
+                publisher.wait(publisher.publish("k", b"%d" % n))
+        with worker(node, stream, attempts_max=1) as subscription:
+            held = list(islice(subscription, COUNT))
+            node.streams.trim(stream, COUNT)
+            held[0].reject("no such flight")
+            held[1].retry()
+            for job in held[2:]:
+                subscription.settle(job)
+            subscription.wait_settled(timeout_s=10)
+        assert node.subscriptions.show(stream, "worker")["floor"] == COUNT
+        assert node.streams.show(f"{stream}.dead")["head"] == 0
+
+
+async def _reject_what_is_gone(code: str) -> list[object]:
+    line: Any = Line()
+    channel = SubscriptionChannel(line, Wanted("s", "a", "main", mode=SettleMode.INDIVIDUAL, parked_to="dead"))
+    channel.begin()
+    channel.take(TellOpened(1, m.Subscribed(1, b"i" * 16, 1, 1, 1, 1, 100)))
+    channel.returns.add(Mock(sequence=3), False, 0.0, "bad")
+    channel.take(TellMessage(1, m.Refusal(code, "3 can no longer be read (trimmed): settle it", {"returned": 3})))
+    return [channel.failure, line.said[1:], channel.is_settled((3, 3))]
+
+
+def test_a_node_that_asks_to_settle_what_is_gone_is_told_that_it_is_settled() -> None:
+    assert asyncio.run(_reject_what_is_gone("unreadable")) == [None, [SettleRequested(1, ((3, 3),))], False]
 
 
 async def _work(own: veredus.AsyncNode) -> list[int]:

@@ -7,7 +7,8 @@ import pytest
 
 import veredus
 from tests.client.line import Line
-from veredus.client.subscribing import SubscriptionChannel, Wanted
+from veredus.client.subscribing import SubscriptionChannel
+from veredus.client.wanting import Wanted
 from veredus.kernel.errors import Unavailable
 from veredus.matching import Filter
 from veredus.protocols.zeps import messages as m

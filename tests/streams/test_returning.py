@@ -174,6 +174,49 @@ def test_what_cannot_be_given_back_is_refused_and_the_session_goes_on(
     assert rig.settle(5, (1, 2))
 
 
+def trimmed_rig(**own: Any) -> Rig:
+    """A subscriber that was pushed 1 to 4, and a stream that holds nothing below 4 any more."""
+    rig = rig_of(0, limits=StreamsLimits(tail_size_max=0))
+    grant = rig.attach(1)
+    for number in range(1, 5):
+        rig.publish(grant, number)
+    rig.subscribe(5, "bob", **(OWN | own))
+    assert rig.pushed(5) == [1, 2, 3, 4]
+    rig.do(x.AdminRequested(9, 1, "local", "stream.trim", {"name": "s", "floor": 4}))
+    return rig
+
+
+def test_what_is_rejected_and_no_longer_kept_is_settled_and_no_dead_letter() -> None:
+    rig = trimmed_rig()
+    for sequence in (2, 2):
+        assert give_back(rig, 5, sequence, "bad") == x.ConfirmReturned(5, sequence, is_parked=True)
+    assert [note.fields for note in rig.notes if note.event == "letter-gone"] == [
+        {"stream": "s", "sequence": 2, "subscription": "bob/main", "parked_to": "dead", "cause": "trimmed"}
+    ]
+    rig.settle(5, (1, 1))
+    rig.restart()
+    rig.subscribe(6, "bob", who=6, **OWN)
+    assert rig.said_to(6, x.Refuse) == []
+    assert rig.floor.tables.streams["s"].subscriptions["bob", "main"].floor >= 2
+    assert letters(rig, 90) == []
+
+
+def test_what_was_tried_in_vain_for_the_last_time_and_is_no_longer_kept_is_settled() -> None:
+    rig = trimmed_rig(attempts_max=1)
+    assert give_back(rig, 5, 2, is_retry=True) == x.ConfirmReturned(5, 2, is_parked=True)
+    assert give_back(rig, 5, 4, is_retry=True) == x.ConfirmReturned(5, 4, is_parked=True)
+    assert [letter["sequence"] for letter in letters(rig, 90)] == [4]
+
+
+def test_what_is_no_longer_kept_and_cannot_be_settled_in_the_journal_is_unsettled_again() -> None:
+    rig = trimmed_rig()
+    rig.is_full = True
+    refused = give_back(rig, 5, 2, "bad")
+    assert (refused.code, refused.is_final, refused.details["returned"]) == ("disk-full", False, 2)
+    rig.is_full = False
+    assert give_back(rig, 5, 2, "bad").is_parked
+
+
 def test_a_full_flow_goes_on_behind_what_was_rejected() -> None:
     rig = rig_of(1, limits=StreamsLimits(unsettled_max=1))
     grant = rig.attach(1, who=2)

@@ -19,7 +19,7 @@ from tests.processes import free_port
 from tests.system.serving import ServedNode
 from veredus.client.blocking import Node, connect
 from veredus.client.reception import Message, Reception
-from veredus.client.subscribing import Gap
+from veredus.client.wanting import Gap
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from veredus.client.ends import Subscription
     from veredus.client.publication import Publication
     from veredus.client.reception import Message, Reception
-    from veredus.client.subscribing import Gap
+    from veredus.client.wanting import Gap
     from veredus.streams.exchange import Start
 
 _MULTICAST_ONLY = (

@@ -25,7 +25,7 @@ from .publishing import StageAttaching
 from .reception import SILENCE_S, Reception
 from .sinks import AsyncRun, AsyncSink, Committed, numbers_of, settings_of
 from .subscriber import check_gap_policy, wanted_of
-from .subscribing import WINDOW_SIZE, GapPolicy
+from .wanting import WINDOW_SIZE, GapPolicy
 
 
 class Node:

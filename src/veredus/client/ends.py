@@ -28,8 +28,9 @@ from .loops import SIGNALS_S, LoopThread, forked, refuse_pickling
 from .publication import Batch, Publication, Run
 from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching
-from .subscribing import Settleable, SubscriptionChannel, Wanted
+from .subscribing import Settleable, SubscriptionChannel
 from .tables import tables_of
+from .wanting import Wanted
 
 T = TypeVar("T")
 

@@ -27,7 +27,8 @@ from .publication import Batch, Interest, Publication, Run, batches_in
 from .publishing import Waiter
 from .ranges import Range, joined
 from .returns import REASON_SIZE_MAX, RETRIES_MAX
-from .subscribing import SEQUENCE_MAX, Gap, Settleable, SubscriptionChannel
+from .subscribing import SEQUENCE_MAX, Settleable, SubscriptionChannel
+from .wanting import Gap
 
 
 class Feed:

@@ -23,7 +23,7 @@ from .opening import Opening
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, AsyncPublisher, PublisherSettings
 from .sinks import AsyncSink
 from .subscriber import AsyncSubscription, wanted_of
-from .subscribing import WINDOW_SIZE, GapPolicy
+from .wanting import WINDOW_SIZE, GapPolicy
 
 TIMEOUT_S = 10.0
 TOKEN_SIZE_MAX = 4096

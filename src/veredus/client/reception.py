@@ -37,7 +37,7 @@ from veredus.streams.exchange import Start, StartKind
 
 from .arguments import check_seconds, check_whole
 from .ends import Opened, Subscription
-from .subscribing import Gap, GapPolicy, Wanted
+from .wanting import Gap, GapPolicy, Wanted
 
 SILENCE_S = 3.0
 RECEIVE_BUFFER_SIZE = 4 << 20

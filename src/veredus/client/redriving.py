@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .blocking import Node
     from .publication import Publication
-    from .subscribing import Gap
+    from .wanting import Gap
 
 FLUSH_COUNT = 500
 """After so many of one stream a resume token is stored."""

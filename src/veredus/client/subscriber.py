@@ -18,7 +18,8 @@ from .feed import Feed
 from .loops import refuse_pickling
 from .publication import Batch, Publication
 from .publisher import teller_of
-from .subscribing import GapPolicy, Settleable, SubscriptionChannel, Wanted
+from .subscribing import Settleable, SubscriptionChannel
+from .wanting import GapPolicy, Wanted
 
 CLOSE_TIMEOUT_S = 10.0
 T = TypeVar("T")

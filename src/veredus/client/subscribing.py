@@ -17,8 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from veredus.kernel.errors import Fenced, Unavailable, VeredusError
 from veredus.matching.wanted import Filter
@@ -47,53 +46,13 @@ from .publication import Batch, Publication
 from .publishing import RETRY_S, Waiter, new_incarnation
 from .ranges import Range, joined
 from .returns import Returns
+from .wanting import Wanted
 
-WINDOW_SIZE = 8 << 20
 SEQUENCE_MAX = (1 << 63) - 1
 HANDED_S = 0.1
 """The node hears this often what was handed out, where nothing else is said that it could go with."""
 Settleable: TypeAlias = Publication | Batch | int
 """A publication, a batch, or a sequence."""
-
-
-class Gap(NamedTuple):
-    """What cannot be had any more, from `first_sequence` to before `next_sequence`, and why.
-
-    Codes: `trimmed`, `lagged` (released beyond the lag limit), `damaged`, and `lost` (what was pushed is
-    gone, by damage or by a node that does not sync; something else may lie there).
-    """
-
-    first_sequence: int
-    next_sequence: int
-    code: str
-
-
-GapPolicy: TypeAlias = Literal["raise"] | Callable[[Gap], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a subscription asks for."""
-
-    stream: str
-    subscriber: str = ""
-    name: str = ""
-    filter: Filter | None = None
-    start: Start = field(default_factory=Start)
-    until: int = 0
-    mode: SettleMode = SettleMode.IN_ORDER
-    window_size: int = WINDOW_SIZE
-    on_gap: GapPolicy = "raise"
-    attempts_max: int = 0
-    parked_to: str = ""
-    stream_incarnation: bytes = b""
-    """Which stream of that name it was, and of which term, where the subscriber has known it before."""
-    term: int = 0
-
-    @property
-    def is_durable(self) -> bool:
-        """Whether the node keeps a cursor for it."""
-        return bool(self.subscriber)
 
 
 class SubscriptionChannel:
@@ -462,6 +421,11 @@ class SubscriptionChannel:
             self._filters.refuse(error)
         elif isinstance(returned := error.details.get("returned"), int) and error.code in TRANSIENT:
             self.returns.be_refused(returned, RETRY_S)
+        elif isinstance(returned, int) and error.code == "unreadable":
+            # Older nodes leave it to the subscriber: what is gone can be no dead letter.
+            self.to_settle.append((returned, returned))
+            self.returns.take(m.Returned(returned, parked=True))
+            self.pump_settlements()
         elif error.code in TRANSIENT:
             self._refused_for_now = f": {error.message} [{error.code}]"
             self._settle_later()

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from veredus.journal.exchange import PlacedRecord
+from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 from veredus.kernel.turns import QUANTUM_NS, Turns
 
 from .attempts import ConfirmReturned, ReturnRequested
 from .examine import ATTEMPTS, Examiner
-from .exchange import Refuse
+from .exchange import Durability, Refuse
 from .feeding import Feeding
 from .flow import Flow
 from .orders import Orders
@@ -141,8 +142,7 @@ class Returning:
         """Order the move of what was given back of the record that holds the publication; whether there is any."""
         holds = bool(records) and records[0].first_sequence <= sequence < records[0].first_sequence + records[0].count
         if not holds:
-            self.miss(flow, sequence, "damaged")
-            return False
+            return self._miss(flow, sequence, "damaged", now)
         record, subscription = records[0], _subscription_of(flow)
         last = record.first_sequence + record.count - 1
         places = [place for place in self._given[flow] if record.first_sequence <= place <= last][:MOVED_MAX]
@@ -164,6 +164,15 @@ class Returning:
                 parcels = []
             self.turns.charge(flow.payer, self._examiner.take_cost(), now)
         return bool(parcels)
+
+    def _miss(self, flow: Flow, sequence: int, code: str, now: Now) -> bool:
+        """It is not kept any more, so it can be no dead letter: order that it is settled; whether that is needed."""
+        subscription = _subscription_of(flow)
+        if not self._settle(flow, subscription, sequence):
+            return False
+        fact = subscription.settled(is_detached=not subscription.is_attached)
+        self._feeding.change(subscription, fact, _Gone(self, flow, sequence, fact.floor, code), now)
+        return True
 
     def _settle(self, flow: Flow, subscription: Subscription, sequence: int) -> bool:
         """Count it as done with; where that cannot be, or is so already, answer at once."""
@@ -194,14 +203,23 @@ class Returning:
         if self._feeding.flows.get(flow.session) is flow:
             self._orders.say(answer)
 
-    def miss(self, flow: Flow, sequence: int, code: str) -> None:
-        """It is not kept any more."""
-        self._deny(flow, sequence, "unreadable", f"{sequence} can no longer be read ({code}): settle it")
-
     def missed(self, flow: Flow, sequence: int, code: str, now: Now) -> None:
         """The journal cannot read it."""
-        self.miss(flow, sequence, code)
-        self._end(flow, now)
+        if self._feeding.flows.get(flow.session) is not flow or not self._miss(flow, sequence, code, now):
+            self._end(flow, now)
+
+    def gone(self, flow: Flow, sequence: int, code: str, now: Now) -> None:
+        """That it is settled is in the journal."""
+        subscription = _subscription_of(flow)
+        fields = {
+            "stream": flow.stream.name,
+            "sequence": sequence,
+            "subscription": f"{subscription.subscriber}/{subscription.name}",
+            "parked_to": subscription.parked_to,
+            "cause": code,
+        }
+        self._orders.say(Note("warning", "letter-gone", fields))
+        self.parked(flow, [sequence], now)
 
     def parked(self, flow: Flow, moved: Sequence[int], now: Now) -> None:
         """The move is in the journal; a flow that waited for settlements may go on."""
@@ -250,3 +268,22 @@ class _Moved:
 
     def fail(self, code: str, reason: str, now: Now) -> None:
         self.returning.park_failed(self.flow, self.moved, code, reason, now)
+
+
+@dataclass(slots=True)
+class _Gone:
+    returning: Returning
+    flow: Flow
+    sequence: int
+    floor: int
+    cause: str
+
+    def become_durable(self, durability: Durability, now: Now) -> None:
+        subscription = _subscription_of(self.flow)
+        subscription.floor_durable = max(subscription.floor_durable, self.floor)
+        subscription.forget_tried(self.sequence, self.sequence)
+        self.returning.gone(self.flow, self.sequence, self.cause, now)
+
+    def fail(self, code: str, reason: str, now: Now) -> None:
+        _subscription_of(self.flow).reopen(self.sequence, self.sequence)
+        self.returning.park_failed(self.flow, [self.sequence], code, reason, now)
