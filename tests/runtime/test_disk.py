@@ -59,7 +59,7 @@ class Life:
         self.found: list[object] = []
         self.log = Log(settings, drive_recovery(self.directory, settings, JOURNAL_ID, self.found.append))
         self.answers: SimpleQueue[Sequence[DiskEvent]] = SimpleQueue()
-        self.disk = Disk(path, self.answers.put)
+        self.disk = Disk(path, self.answers.put, pytest.fail)
         self.said: list[object] = []
         self.time_ns = 1_000_000_000
         self.last_token = 0
@@ -118,7 +118,7 @@ def posted() -> SimpleQueue[Sequence[DiskEvent]]:
 
 @pytest.fixture
 def disk(tmp_path: Path, posted: SimpleQueue[Sequence[DiskEvent]]) -> Iterator[Disk]:
-    disk = Disk(tmp_path, posted.put)
+    disk = Disk(tmp_path, posted.put, pytest.fail)
     yield disk
     disk.close()
 
@@ -211,7 +211,7 @@ def test_a_write_to_a_segment_that_is_not_there_fails_the_group(disk: Disk, post
 
 def test_removing_a_segment_takes_its_index_along(tmp_path: Path) -> None:
     posted: SimpleQueue = SimpleQueue()
-    disk = Disk(tmp_path, posted.put)
+    disk = Disk(tmp_path, posted.put, pytest.fail)
     for number in (1, 2):
         (tmp_path / segment_name(number)).write_bytes(b"s")
         (tmp_path / index_name(number)).write_bytes(b"i")
@@ -390,7 +390,7 @@ def test_a_segment_that_cannot_be_made_is_answered_so(disk: Disk, posted: Simple
 
 def test_a_checkpoint_is_written_also_when_the_disk_is_full(small_disk: Path) -> None:
     posted: SimpleQueue = SimpleQueue()
-    disk = Disk(small_disk, posted.put)
+    disk = Disk(small_disk, posted.put, pytest.fail)
     (small_disk / BALLAST_NAME).write_bytes(bytes(100 << 10))
     with pytest.raises(OSError, match="space"):
         (small_disk / "rest").write_bytes(bytes(1 << 20))
@@ -406,7 +406,7 @@ def test_a_checkpoint_is_written_also_when_the_disk_is_full(small_disk: Path) ->
 def test_a_small_group_that_is_not_synced_is_written_before_the_order_returns(tmp_path: Path) -> None:
     (tmp_path / segment_name(1)).write_bytes(bytes(64))
     answers: SimpleQueue[Sequence[DiskEvent]] = SimpleQueue()
-    disk = Disk(tmp_path, answers.put)
+    disk = Disk(tmp_path, answers.put, pytest.fail)
     disk.carry_out(WriteGroup(1, 1, 8, (b"abc", b"de"), is_synced=False))
     assert answers.get_nowait() == (GroupWritten(1),)
     assert (tmp_path / segment_name(1)).read_bytes()[8:13] == b"abcde"
@@ -417,7 +417,7 @@ def test_a_small_group_that_is_not_synced_is_written_before_the_order_returns(tm
 
 def test_a_small_group_that_cannot_be_written_is_answered_with_the_reason(tmp_path: Path) -> None:
     answers_here: list[DiskEvent] = []
-    disk = Disk(tmp_path, answers_here.extend)
+    disk = Disk(tmp_path, answers_here.extend, pytest.fail)
     disk.carry_out(WriteGroup(1, 1, 8, (b"abc",), is_synced=False))
     disk.close()
     assert [type(answer) for answer in answers_here] == [GroupFailed]

@@ -5,7 +5,8 @@
     reader   bytes for historical flow
 
 Each thread carries out its orders one by one, in their order. What an order has to wait for in another thread, the
-log waits for before it gives it.
+log waits for before it gives it. What a disk cannot do is an answer. Any other failure ends the thread, and is told:
+its orders will never be answered, so whoever gave them must end too.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Thread, current_thread
 from typing import Any, TypeVar, cast
 
 from veredus.journal.exchange import (
@@ -47,6 +48,8 @@ from .directory import Directory, read_at, replace_file, sync_data, sync_directo
 T = TypeVar("T")
 Post = Callable[[Sequence[DiskEvent]], None]
 """Takes answers from any of the threads; hands them to the loop, once for all of them."""
+Fail = Callable[[str], None]
+"""Hears from any of the threads why it has ended, and hands that to the loop."""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_DESCRIPTOR = {errno.EMFILE, errno.ENFILE}
@@ -84,14 +87,17 @@ def reason_of(error: OSError) -> str:
 class Disk:
     """Owns the threads and the open files of one journal; `close` ends both once all orders are carried out."""
 
-    def __init__(self, path: Path, post: Post, ballast_size: int = BALLAST_SIZE) -> None:
+    def __init__(self, path: Path, post: Post, fail: Fail, ballast_size: int = BALLAST_SIZE) -> None:
         """Work in the directory `path`, which is locked for us; answers go to `post`, from several threads.
+
+        `fail` is called when a thread has ended by what is no failure of a disk.
 
         `ballast_size` is kept back for a checkpoint when the disk is full.
         """
         self._path = path
         self._ballast_size = ballast_size
         self._post = post
+        self._fail = fail
         self._groups: SimpleQueue[WriteGroup | None] = SimpleQueue()
         self._upkeep: SimpleQueue[CreateSegment | WriteFile | RemoveSegment | None] = SimpleQueue()
         self._reads: SimpleQueue[ReadBytes | None] = SimpleQueue()
@@ -101,7 +107,9 @@ class Disk:
         self._sync_ns = _SYNCED_AT_ONCE_NS_MAX + 1
         """How long a group is expected to take that is synced; kept by whoever writes one."""
         works = (("writer", self._write), ("keeper", self._keep), ("reader", self._read))
-        self._threads = [Thread(target=work, name=f"veredus-{name}", daemon=True) for name, work in works]
+        self._threads = [
+            Thread(target=self._work, args=(work,), name=f"veredus-{name}", daemon=True) for name, work in works
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -130,6 +138,16 @@ class Disk:
         self._close_written()
         for descriptor in self._made.values():
             os.close(descriptor)
+
+    def _work(self, work: Callable[[], None]) -> None:
+        reason = ""
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 whatever it is, what waits behind it is answered by nobody
+            reason = f"the thread {current_thread().name} failed: {error!r}"
+        if reason:
+            # Here, where the error and the memory that its order took are let go of.
+            self._fail(reason)
 
     def _is_at_once(self, order: WriteGroup) -> bool:
         size = sum(map(len, order.buffers))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from veredus.kernel.effects import Admit, CloseLink, Note, PauseReading, ResumeReading, Send
@@ -131,6 +132,11 @@ class Host:
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._run)
+
+    def post_from_thread(self, events: Sequence[object]) -> None:
+        """Put several events into the inbox; from any thread. Where the loop is closed, nobody waits for them."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.post_all, events)
 
     def _on_tick(self) -> None:
         self._tick = self._loop.call_later(TICK_S, self._on_tick)

@@ -126,10 +126,10 @@ class LineWriter:
                 if not self._waiting:
                     return
                 self._is_writing = True
-                waiting, self._waiting = list(self._waiting), deque()
+                waiting, self._waiting = self._waiting, deque()
             self._write_some(waiting)
 
-    def _write_some(self, waiting: list[bytes | Callable[[], None]]) -> None:
+    def _write_some(self, waiting: deque[bytes | Callable[[], None]]) -> None:
         for line in waiting:
             if not isinstance(line, bytes):
                 continue
@@ -148,7 +148,10 @@ class LineWriter:
             self._fail(error, 0)
         for then in waiting:
             if not isinstance(then, bytes):
-                then()
+                try:
+                    then()
+                except Exception as error:  # noqa: BLE001 those that wait behind it are told all the same
+                    self._fail(error, 0)
 
     def _fail(self, error: Exception, count: int = 1) -> None:
         reason = str(getattr(error, "strerror", None) or error) or type(error).__name__

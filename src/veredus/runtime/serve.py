@@ -136,8 +136,8 @@ class Node:
             self.engine = NodeEngine(
                 log, floor, self._open_link, limits.unsynced_size_max, per_principal_max, receive_limits, rates_max
             )
-            self._disk = Disk(self._directory.path, self._post_from_thread)
             self.host = Host(self.engine, loop, self._carry_out)
+            self._disk = Disk(self._directory.path, self.host.post_from_thread, self._fail_from_thread)
             self.host.on_failure = self._fail
             self.host.log = self._log
             self.engine.administering.why_not = self._why_not_audited
@@ -321,7 +321,7 @@ class Node:
             case RecordAwaited(token):
                 assert self._audit is not None
                 self._audit.writer.after(
-                    lambda: self._post_from_thread((RecordWritten(token, self._why_not_audited()),))
+                    lambda: self.host.post_from_thread((RecordWritten(token, self._why_not_audited()),))
                 )
             case journal.CheckpointDone(is_final):
                 if is_final and self._checkpointed is not None and not self._checkpointed.done():
@@ -355,12 +355,8 @@ class Node:
         if known.principal is not None:
             self._renewal.prove(asked.link, asked.token or "", asked.key)
 
-    def _post_from_thread(self, events: Sequence[object]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self.host.post_all, events)
-        except RuntimeError:
-            # The loop is closed: the node has failed, and nobody waits for the disk any more.
-            return
+    def _fail_from_thread(self, reason: str) -> None:
+        self.host.post_from_thread((FloorOrdered((journal.LogFailed(reason),)),))
 
     async def _watch_directory(self, directory: Directory) -> None:
         """What is written to a directory that was removed is gone, though no write to an open file fails."""

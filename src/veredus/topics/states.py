@@ -100,7 +100,7 @@ class States:
         self._loop = asyncio.get_running_loop()
         self._directory, recovered = await opened_in_thread(self._recover, lambda opened: opened[0].close())
         self._journal = Log(SETTINGS, recovered)
-        self._disk = Disk(self.path, self._post, BALLAST_SIZE)
+        self._disk = Disk(self.path, self._post, self._fail_from_thread, BALLAST_SIZE)
         self._wake_in_time()
 
     def of(self, client: str, topic: str) -> ClientState:
@@ -201,6 +201,9 @@ class States:
             self._loop.call_soon_threadsafe(self._tell, *events)
 
     def _tell(self, *events: journal.LogEvent) -> None:
+        if self._failure:
+            # Whoever waited was told so: answers that come now are to nobody.
+            return
         now = Now(time.monotonic_ns(), time.time_ns())
         for event in events:
             is_checkpoint_wanted = False
@@ -244,15 +247,22 @@ class States:
             case journal.AppendFailed(token, code, reason):
                 self._answer(self._saves.pop(token), self._not_saved(code, reason))
             case journal.LogFailed(reason):
-                self._failure = reason
-                saves, self._saves = self._saves, {}
-                for save in saves.values():
-                    self._answer(save, self._failed())
-                self._end_checkpoint()
+                self._fail(reason)
             case journal.CheckpointDone() | journal.CheckpointFailed():
                 self._end_checkpoint()
             case Note():
                 self._log(order)
+
+    def _fail_from_thread(self, reason: str) -> None:
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._fail, reason)
+
+    def _fail(self, reason: str) -> None:
+        self._failure = reason
+        saves, self._saves = self._saves, {}
+        for save in saves.values():
+            self._answer(save, self._failed())
+        self._end_checkpoint()
 
     def _end_checkpoint(self) -> None:
         if self._checkpointed is not None:
