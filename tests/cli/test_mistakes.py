@@ -276,3 +276,41 @@ def test_what_is_said_of_a_token_names_its_file(run_veredus: Veredus, tmp_path: 
 def test_what_is_not_utf8_on_the_command_line_is_named(run_veredus: Veredus, options: tuple[str, str]) -> None:
     refused = run_veredus("pub", "trades", *options)
     assert (refused.code, f"{options[0]}: " in refused.err, "is not UTF-8" in refused.err) == (Exit.USAGE, True, True)
+
+
+@pytest.mark.parametrize("command", ["add", "add-key"])
+@pytest.mark.parametrize("expires", ["0d", "0"])
+def test_a_token_that_would_never_be_valid_is_not_made(
+    run_veredus: Veredus, tmp_path: Path, command: str, expires: str
+) -> None:
+    file = tmp_path / "tokens"
+    refused = run_veredus("token", command, "desk", "--expires", expires, "--file", str(file))
+    assert (refused.code, refused.out) == (Exit.USAGE, "")
+    assert "would never be valid: leave --expires out for one without end" in refused.err
+    assert not file.exists()
+
+
+def test_the_key_of_a_certificate_needs_the_certificate(run_veredus: Veredus) -> None:
+    refused = run_veredus("stream", "ls", "--certificate-key", "client.key")
+    assert refused.code == Exit.USAGE
+    assert "--certificate-key goes with --certificate" in refused.err
+
+
+@pytest.mark.parametrize("seeds", ["0", "-1", "many"])
+def test_a_run_of_no_seeds_checks_nothing_and_is_refused(run_veredus: Veredus, seeds: str, tmp_path: Path) -> None:
+    refused = run_veredus("sim", "run", "--seeds", seeds)
+    assert refused.code == Exit.USAGE
+    assert "--seeds" in refused.err
+    assert run_veredus("sim", "campaign", "--ledger", str(tmp_path / "ledger"), "--seeds", seeds).code == Exit.USAGE
+
+
+def test_a_condition_with_two_minus_signs_is_warned_of(run_veredus: Veredus, node: Embedded) -> None:
+    publish(node, "trades", 1)
+    read = run_veredus("sub", "trades", "--no-follow", "--where", "n > 1 -- more")
+    assert (read.code, "-- begins no comment" in read.err) == (Exit.OK, True)
+
+
+def test_several_patterns_in_one_are_warned_of(run_veredus: Veredus, node: Embedded) -> None:
+    publish(node, "trades", 1)
+    read = run_veredus("sub", "trades", "--no-follow", "--key", "a,b")
+    assert (read.code, "give several patterns one by one" in read.err) == (Exit.OK, True)

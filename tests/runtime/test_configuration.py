@@ -36,6 +36,21 @@ def test_each_layer_covers_the_one_below_and_says_so(tmp_path: Path) -> None:
     assert read.origin("listen.tcp") == "default"
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[journal]\nsync = off # as before", '2:8: off is no value: put text between quotes, sync = "off"'),
+        ("[journal]\nsync = interval", '2:8: interval is no value: put text between quotes, sync = "interval"'),
+        ("[listen]\nmetrics_open = True", "2:16: True is no value: write true or false in small letters"),
+        ("[limits]\nstage_lease = 1h", 'put text between quotes, stage_lease = "1h"'),
+        ("[journal]\nsync =", "2:1: Invalid value"),
+    ],
+)
+def test_a_value_without_its_quotes_is_told_to_get_them(tmp_path: Path, text: str, said: str) -> None:
+    (fault,) = faults(tmp_path, text)
+    assert said in fault
+
+
 def test_without_anything_the_defaults_hold() -> None:
     read = read_configuration()
     assert all(read.origin(setting.path) == "default" for setting in SETTINGS)

@@ -126,3 +126,30 @@ def test_a_batch_read_takes_no_subscriber() -> None:
         options.check_whole_batch(read_options({"stream": "trades", "subscriber": "risk"}))
     with pytest.raises(Refused, match="it would read nothing"):
         options.check_whole_batch(read_options({"stream": "trades", "startingSequence": "latest"}))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        ("quote", "'quote' is no name with a type: write for example quote double"),
+        ("quote double, desk", "'desk' is no name with a type: write for example desk double"),
+        ("quote double,", "'' is no name with a type"),
+        ("quote, desk string", "'quote' is no name with a type"),
+        ("quote dubble", "gives quote the type 'dubble', which Spark does not have; did you mean double?"),
+        ("quote text", "there are boolean, bigint, double, string, binary, timestamp"),
+        ("quote float64", "did you mean float?"),
+    ],
+)
+def test_attributes_without_types_are_refused_before_spark_reads_them(attributes: str, said: str) -> None:
+    refused = refusal(attributes=attributes)
+    assert (refused.code, refused.details["option"]) == ("bad-option", "attributes")
+    assert said in refused.message
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    ["", "  ", "quote double", "quote: double, `my desk` string", "a DECIMAL(10, 2), b array<struct<x: int, y: int>>",
+     "quote double not null comment 'x'"],
+)  # fmt: skip
+def test_attributes_with_types_are_spark_s_to_read(attributes: str) -> None:
+    assert read_options({"stream": "trades", "attributes": attributes}).attributes == attributes

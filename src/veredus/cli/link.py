@@ -128,6 +128,8 @@ def node_options(command: F, addresses_help: str = ADDRESSES_HELP) -> F:
         timeout: str,
         **options: Any,
     ) -> Any:
+        if certificate_key and not certificate:
+            raise click.UsageError("--certificate-key goes with --certificate: name the client's certificate, too")
         token = os.environ.get("VEREDUS_TOKEN", "").strip() if token_file is None else _token_in(token_file)
         target = Target(
             addresses or (DEFAULT_ADDRESS,), token, authorities, certificate, certificate_key, seconds_of(timeout)

@@ -33,7 +33,7 @@ def run(arguments: tuple[str, ...]) -> None:
     "--ledger", type=click.Path(path_type=Path), required=True, help="The file that records which seeds were run."
 )
 @click.option("--page", type=click.Path(path_type=Path, exists=True), help="A page to update with the results.")
-@click.option("--seeds", type=click.IntRange(0), default=1_000_000, help="The last seed.  [1000000]")
+@click.option("--seeds", type=click.IntRange(1), default=1_000_000, help="The last seed.  [1000000]")
 @click.option("--hours", type=click.FloatRange(0), default=0.0, help="The most hours to run; 0 for no limit.")
 @click.option(
     "--workers", type=click.IntRange(0), default=0, help="The number of processes; 0 for one for each processor."

@@ -10,6 +10,8 @@ import click
 from veredus.cli.terminal import TABLE, CommandGroup, note, output_option, write_one, write_rows
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from veredus.runtime.security import TokenLine
 
 _file_option = click.option(
@@ -20,6 +22,21 @@ _file_option = click.option(
     show_default=True,
     help="The token file. In the node's settings it is security.tokens.",
 )
+
+
+def _life_of(expires: str | None) -> timedelta | None:
+    """How long what is made is valid, None for without end. Raises `click.BadParameter`, and `OverflowError`."""
+    from datetime import timedelta
+
+    from veredus.cli.link import seconds_of
+
+    if expires is None:
+        return None
+    life_s = seconds_of(expires, "--expires")
+    if not life_s:
+        said = f"with {expires} it would never be valid: leave --expires out for one without end"
+        raise click.BadParameter(said, param_hint="--expires")
+    return timedelta(seconds=life_s)
 
 
 @click.group(cls=CommandGroup)
@@ -34,14 +51,10 @@ def tokens() -> None:
 @output_option
 def add(principal: str, expires: str | None, file: Path, output: str) -> None:
     """Make a token for PRINCIPAL and print it. It is printed only once: the file holds only its hash."""
-    from datetime import timedelta
-
-    from veredus.cli.link import seconds_of
     from veredus.runtime.security import add_token
 
     try:
-        life = None if expires is None else timedelta(seconds=seconds_of(expires, "--expires"))
-        token, line = add_token(file, principal, life)
+        token, line = add_token(file, principal, _life_of(expires))
     except OverflowError:
         raise click.BadParameter(
             f"{expires} is too long: it ends after the year 9999", param_hint="--expires"
@@ -67,9 +80,7 @@ def add_key(principal: str, public: str | None, expires: str | None, file: Path,
     pair of keys; it shows the secret key only once.
     """
     import os
-    from datetime import timedelta
 
-    from veredus.cli.link import seconds_of
     from veredus.protocols.zmtp.curve import KeyPair
     from veredus.protocols.zmtp.z85 import KEY_SIZE, decode_z85, encode_z85
     from veredus.runtime.security import add_key as keep_key
@@ -77,7 +88,7 @@ def add_key(principal: str, public: str | None, expires: str | None, file: Path,
     made = None if public else KeyPair(os.urandom(KEY_SIZE))
     try:
         key = decode_z85(public) if made is None and public else made.public if made else b""
-        life = None if expires is None else timedelta(seconds=seconds_of(expires, "--expires"))
+        life = _life_of(expires)
         if len(key) != KEY_SIZE:
             raise ValueError("a public key has 40 characters of Z85")
     except OverflowError:

@@ -15,7 +15,7 @@ from veredus.kernel.errors import Misuse, Refused
 from veredus.kernel.names import INCARNATION_SIZE, NAME_SIZE_MAX, U63_MAX, checked_name
 from veredus.matching.filters import compile_filter
 from veredus.matching.hints import hints_of
-from veredus.matching.patterns import has_bare_wildcards
+from veredus.matching.patterns import has_bare_wildcards, is_like_several
 from veredus.matching.wanted import Filter
 from veredus.streams.exchange import Start
 
@@ -161,9 +161,19 @@ def filter_of(keys: str | Iterable[str] | None, where: str | None) -> Filter | N
         _check_wildcards(pattern)
     wanted = Filter(patterns, where)
     compile_filter(wanted)
-    for hint in hints_of(where) if where is not None else ():
-        warnings.warn(f"where: {hint}", stacklevel=_CALLER_LEVEL)
+    for hint in hints_on(wanted):
+        warnings.warn(hint, stacklevel=_CALLER_LEVEL)
     return wanted
+
+
+def hints_on(filter_: Filter) -> list[str]:
+    """A sentence for each part of a filter that is valid and probably not meant."""
+    hints = []
+    for pattern in filter_.keys:
+        if is_like_several(pattern):
+            bare = "" if ":" in pattern else f", or write 'prefix:{pattern}' if the comma is a part of the keys"
+            hints.append(f"keys: {pattern!r} is one pattern with a comma in it: give several patterns one by one{bare}")
+    return hints + [f"where: {hint}" for hint in (hints_of(filter_.where) if filter_.where is not None else ())]
 
 
 def _check_wildcards(pattern: str) -> None:

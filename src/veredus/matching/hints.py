@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from veredus.matching.lexer import TokenKind, tokens_of
+from veredus.matching.lexer import NO_COMMENT, TokenKind, double_minus_of, tokens_of
 from veredus.matching.operands import NUMBERS, OCTETS, is_comparable
 from veredus.matching.operators import COMPARISONS
 from veredus.matching.parser import parse
@@ -37,7 +37,12 @@ def hints_of(where: str) -> list[str]:
 
     A name in double quotes is meant. Raises `Refused("bad-predicate")` where the condition does not parse.
     """
-    return list(dict.fromkeys([*_hints_on_names(where), *_hints_on_tests(parse(where))]))
+    return list(dict.fromkeys([*_hints_on_comments(where), *_hints_on_names(where), *_hints_on_tests(parse(where))]))
+
+
+def _hints_on_comments(where: str) -> Iterator[str]:
+    if double_minus_of(tokens_of(where)):
+        yield f"{NO_COMMENT}: take it out, or write - (-x) with parentheses if it is meant"
 
 
 def _hints_on_names(where: str) -> Iterator[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -20,6 +22,7 @@ _MOMENT = re.compile(
 )
 _YEARS = (np.datetime64("0001-01-01", "us"), np.datetime64("9999-12-31T23:59:59.999999", "us"))
 _SYMBOLS: Final = ("<>", "<=", ">=", "=", "<", ">", "+", "-", "*", "/", "(", ")", ",")
+NO_COMMENT = "-- begins no comment, but is minus twice"
 _HINTS: Final = {
     "!": "for not-equal, write <>",
     "%": "put a pattern in single quotes",
@@ -75,6 +78,15 @@ def tokens_of(text: str) -> list[Token]:
             return tokens
         token, position = _next_token(text, position)
         tokens.append(token)
+
+
+def double_minus_of(tokens: Sequence[Token]) -> bool:
+    """Whether two minus signs follow one another without a space: what begins a comment elsewhere."""
+    return any(
+        (left.value, right.value) == ("-", "-") and left.kind is right.kind is TokenKind.SYMBOL
+        for left, right in pairwise(tokens)
+        if right.position == left.position + 1
+    )
 
 
 def _next_token(text: str, start: int) -> tuple[Token, int]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from veredus.kernel.errors import Refused
-from veredus.matching.lexer import Token, TokenKind, refusal, tokens_of
+from veredus.matching.lexer import NO_COMMENT, Token, TokenKind, double_minus_of, refusal, tokens_of
 from veredus.matching.operands import INT64_MAX
 from veredus.matching.operators import COMPARISONS, FUNCTIONS, JOINS, Precedence
 from veredus.matching.syntax import (
@@ -110,7 +110,11 @@ class _Parser:
     def expect_end(self) -> None:
         """Refuse whatever is left."""
         if self._next.kind is not TokenKind.END:
-            raise self._unexpected("expected AND, OR or the end")
+            before = self._tokens[: self._index]
+            hint = "; write AND or OR between conditions" if self._is_next(",") else ""
+            if double_minus_of(before):
+                hint = f"; {NO_COMMENT}"
+            raise refusal(self._next.position, f"expected AND, OR or the end, found {_described(self._next)}{hint}")
 
     # -- expressions
 

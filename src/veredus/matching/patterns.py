@@ -14,6 +14,7 @@ Source: seed 004, detailed design notes ("ZEPS does not yet specify a matching s
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -42,6 +43,7 @@ REGEX_PROGRAM_SIZE_MAX = 2048
 REGEX_MEMORY_SIZE_MAX = 1 << 20
 
 _SCHEMES = ("literal", "prefix", "tokens", "regex")
+_NEXT_PATTERN = re.compile(rf",\s*(?:{'|'.join(_SCHEMES)}):")
 _ONE_BY_ONE_COUNT_MAX = 8
 _EXCERPT_SIZE_MAX = 80
 
@@ -228,6 +230,14 @@ def has_bare_wildcards(text: str) -> bool:
         return False
     tokens = text.split(".")
     return any(token.endswith("*") for token in tokens) or tokens[-1] == ">"
+
+
+def is_like_several(text: str) -> bool:
+    """Whether one pattern is written like several with commas between; a comma may be a part of a key all the same."""
+    scheme, colon, _ = text.partition(":")
+    if not colon or scheme not in _SCHEMES:
+        return "," in text
+    return scheme != "regex" and _NEXT_PATTERN.search(text) is not None
 
 
 def prefix_text(prefix: bytes) -> str:

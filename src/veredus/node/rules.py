@@ -24,12 +24,12 @@ Source: the design, section 5.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from veredus.kernel.errors import Refused
+from veredus.kernel.errors import Refused, field_fault
 from veredus.streams.rights import ANONYMOUS, LOCAL, MULTICAST, NOBODY, STREAM, UNPROVEN, VERBS, Resource
 
 if TYPE_CHECKING:
@@ -92,6 +92,22 @@ class NamePattern:
     def matches(self, name: str) -> bool:
         """Whether the name is in the set."""
         return self._pattern is None or self._pattern.matches(name.encode())
+
+
+def rule_of(table: Mapping[str, object]) -> Rule:
+    """The rule that a table of a settings file writes. Raises `Refused("bad-rule")`, with a line for each fault."""
+    unknown = [key for key in table if key not in Rule.__struct_fields__]
+    if unknown:
+        known = ", ".join(Rule.__struct_fields__)
+        raise Refused("bad-rule", "\n".join(f"a rule has no {key!r}; there are {known}" for key in unknown))
+    wanted = {key: [value] if isinstance(value, str) and key != "principal" else value for key, value in table.items()}
+    try:
+        rule = msgspec.convert(wanted, Rule)
+    except msgspec.ValidationError as error:
+        said = f"a rule needs a principal, lists of verbs and lists of names: {field_fault(error)}"
+        raise Refused("bad-rule", said) from None
+    CompiledRule(rule)
+    return rule
 
 
 class CompiledRule:

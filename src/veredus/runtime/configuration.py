@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from veredus.kernel.errors import Refused, field_fault
+from veredus.kernel.errors import Refused
 from veredus.kernel.names import checked_name
 from veredus.kernel.toml_places import key_places
 from veredus.node.exposure import Fault, faults_of
-from veredus.node.rules import CompiledRule, Rule
+from veredus.node.rules import Rule, rule_of
 from veredus.node.settings import (
     SECTIONS,
     SETTINGS,
@@ -49,6 +49,7 @@ _LINK = re.compile(
 )
 _STREAM_BY_NAME = {setting.name: setting for setting in STREAM_SETTINGS}
 _RULE_KEYS = Rule.__struct_fields__
+_UNQUOTED = re.compile(r"""\s*([\w.-]+)\s*=\s*([^\s"'\[{#=][^"'\[{#=]*?)\s*(?:#.*)?""")
 _TOML_PLACE = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -238,20 +239,10 @@ class _Reading:
                 self._faults.append(f"{at}: a rule has no {key!r}{_nearest(key, _RULE_KEYS)}")
             if unknown:
                 continue
-            wanted = {
-                key: [value] if isinstance(value, str) and key != "principal" else value for key, value in table.items()
-            }
             try:
-                rule = msgspec.convert(wanted, Rule)
-                CompiledRule(rule)
-            except msgspec.ValidationError as error:
-                self._faults.append(
-                    f"{place}: a rule needs a principal, lists of verbs and lists of names: {field_fault(error)}"
-                )
+                yield rule_of(table)
             except Refused as refused:
                 self._faults.extend(f"{place}: {fault}" for fault in refused.message.split("\n"))
-            else:
-                yield rule
 
 
 class _Document:
@@ -291,7 +282,19 @@ def _toml_fault(file: Path, text: str, message: str) -> str:
     if match is None:
         return f"{file}: {message}"
     line, column = (match[1], match[2]) if match[1] else (str(text.count("\n") + 1), "1")
-    return f"{file}:{line}:{column}: {message[: match.start()]}"
+    hint = _unquoted((text.splitlines() or [""])[min(int(line), text.count("\n") + 1) - 1 :])
+    return f"{file}:{line}:{column}: {hint or message[: match.start()]}"
+
+
+def _unquoted(lines: Sequence[str]) -> str:
+    """What is to be said of a line that gives a name a value without quotes; "" where it does not."""
+    match = _UNQUOTED.fullmatch(lines[0]) if lines else None
+    if match is None:
+        return ""
+    name, value = match.groups()
+    if value.lower() in ("true", "false"):
+        return f"{value} is no value: write true or false in small letters"
+    return f'{value} is no value: put text between quotes, {name} = "{value}"'
 
 
 def _stream_section(streams: StreamsSection, given: dict[str, object]) -> StreamSection:

@@ -119,7 +119,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="veredus sim run", description="Run simulated worlds and check every guarantee in them."
     )
-    parser.add_argument("--seeds", type=int, default=200, help="number of worlds (default: 200)")
+    parser.add_argument("--seeds", type=_count, default=200, help="number of worlds (default: 200)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: 1)")
     parser.add_argument("--seed", type=int, help="run only this seed")
     parser.add_argument("--trace", action="store_true", help="print each step of --seed")
@@ -138,6 +138,12 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--workers", type=int, default=0, help="number of processes (default: one for each processor)")
     return parser.parse_args(argv)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of worlds: it must be at least 1")
+    return int(text)
 
 
 def _names(text: str) -> frozenset[str]:

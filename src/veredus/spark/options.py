@@ -26,6 +26,14 @@ TIMEOUT_SECONDS_DEFAULT = 120
 
 _DIGITS_MAX = 100
 """Digits of a number in an option: Python refuses to read those of thousands."""
+_COLUMN_ENDS = re.compile(r",(?![^<(]*[>)])")
+_COLUMN = re.compile(r"\s*(`[^`]+`|\w+)\s*:?\s+([A-Za-z_]\w*)")
+_TYPES = (
+    "boolean", "bigint", "double", "string", "binary", "timestamp", "timestamp_ltz", "timestamp_ntz", "tinyint", "byte",
+    "smallint", "short", "int", "integer", "long", "float", "real", "date", "time", "decimal", "dec", "numeric", "char",
+    "character", "varchar", "interval", "array", "map", "struct", "void", "variant",
+)  # fmt: skip
+"""What Spark's DDL calls types; those that an attribute can have come first."""
 _SET_BY_SPARK = ("path", "checkpointlocation", "queryname", "outputmode")
 _NODE_OPTIONS = ("address", "stream", "token", "tokenFile", "caFile", "timeoutSeconds")
 _READ_OPTIONS = (
@@ -151,7 +159,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     return ReadOptions(
         node=_node_options(options),
         streams=streams,
-        attributes=options.text("attributes"),
+        attributes=_attributes(options.text("attributes")),
         is_mismatch_null=options.choice("onMismatch", {"fail": False, "null": True}, "fail"),
         filter=wanted,
         start=_start(options),
@@ -292,6 +300,32 @@ def _known(given: Mapping[str, str], names: tuple[str, ...]) -> _Options:
             hint = f"; did you mean {meant[0]!r}?" if meant else f"; known options: {', '.join(names)}"
             raise _refused(key, f"is not known here{hint}")
     return _Options(values)
+
+
+def _attributes(text: str) -> str:
+    """Columns for attributes, as Spark's DDL. Raises `Refused("bad-option")` for what has no type, or none of Spark's.
+
+    Spark would say of a column without one that the next has a syntax error.
+    """
+    for column in _COLUMN_ENDS.split(text) if text.strip() else ():
+        match = _COLUMN.match(column)
+        if match is None:
+            raise _refused(
+                "attributes",
+                f"is {text!r}, and {column.strip()!r} is no name with a type: write for example"
+                f" {_named(column)} double",
+            )
+        name, type_ = match.groups()
+        if type_.lower() not in _TYPES:
+            near = get_close_matches(type_.lower(), _TYPES, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_TYPES[:6])}, …"
+            raise _refused("attributes", f"gives {name} the type {type_!r}, which Spark does not have; {hint}")
+    return text
+
+
+def _named(column: str) -> str:
+    words = column.split()
+    return words[0] if words else "quote"
 
 
 def _node_options(options: _Options) -> NodeOptions:
