@@ -83,7 +83,7 @@ CALLS: list[tuple[str, str, Call]] = [
         "interface must be the IPv4 address",
         lambda node, stream: node.receive(stream, "239.195.0.1:7074", interface="eth0"),
     ),
-    ("bad-argument", "cannot be sent", lambda node, stream: node.streams.show(object())),
+    ("bad-argument", "cannot be sent", lambda node, stream: node.subscriptions.list(object())),
 ]
 
 

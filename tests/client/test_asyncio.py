@@ -203,7 +203,7 @@ async def test_runs_and_stages_of_sinks_are_entered_as_everything_else(node: Emb
 
 async def test_what_is_not_open_yet_says_how_to_open_it(node: Embedded, stream: str) -> None:
     async with veredus.connect_async(node.served.address) as far:
-        with pytest.raises(TypeError, match="async with"), far.publisher(stream):  # type: ignore[attr-defined]
+        with pytest.raises(veredus.Misuse, match="async with"), far.publisher(stream):  # type: ignore[attr-defined]
             pass
         with pytest.raises(TypeError, match="not open yet"):
             list(far.subscribe(stream))  # type: ignore[call-overload]

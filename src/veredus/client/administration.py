@@ -5,15 +5,20 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Any
 
 from veredus.kernel.errors import Misuse
 from veredus.node.quantities import parse_duration, parse_size
+from veredus.streams.facts import StreamConfig
 
 from .arguments import check_name, check_whole, shown
 from .connection import Connection
 
 _SIZES = frozenset({"retention_size", "lag_size_max"})
+_SETTINGS = ("retention_age", *StreamConfig.__struct_fields__)
+_LIKENESS = 0.85
+"""So like one of these a name is taken for a slip."""
 
 
 async def _all_rows(connection: Connection, verb: str, **arguments: Any) -> list[Any]:
@@ -50,6 +55,7 @@ class AsyncStreams:
 
     async def show(self, name: str) -> dict[str, Any]:
         """One stream's description, with its sources and subscriptions."""
+        check_name("stream", name)
         return dict(await self._connection.ask("stream.show", name=name))
 
     async def trim(self, name: str, floor: int) -> dict[str, Any]:
@@ -57,21 +63,28 @@ class AsyncStreams:
 
         A `floor` after the newest publication deletes everything; it does not delete later publications.
         """
+        check_name("stream", name)
         check_whole("floor", floor)
         return dict(await self._connection.ask("stream.trim", name=name, floor=floor))
 
     async def alter(self, name: str, **config: Any) -> dict[str, Any]:
         """Change the given settings of the stream, as in `create`; returns its new description."""
+        check_name("stream", name)
         return dict(await self._connection.ask("stream.alter", name=name, config=_config_of(config)))
 
     async def delete(self, name: str) -> None:
         """Delete the stream with its publications, sources and subscriptions."""
+        check_name("stream", name)
         await self._connection.ask("stream.delete", name=name)
 
 
 def _config_of(given: Mapping[str, object]) -> dict[str, object]:
     """A stream's configuration as the node takes it. Raises `Misuse("bad-config")` for what is no such quantity."""
     config = dict(given)
+    for name in [name for name in config if name not in _SETTINGS]:
+        near = get_close_matches(name, _SETTINGS, 1, _LIKENESS)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_SETTINGS)}"
+        raise Misuse("bad-config", f"a stream has no setting {name!r}; {hint}")
     if "retention_age" in config:
         age = config.pop("retention_age")
         if isinstance(age, str):
@@ -116,8 +129,15 @@ class AsyncSinks:
 
     async def drop_stages(self, sink: str) -> builtins.list[int]:
         """Drop all open stages of a sink, even if a program still writes them; returns their numbers."""
+        check_name("sink", sink)
         dropped: builtins.list[int] = (await self._connection.ask("stage.drop", sink=sink))["dropped"]
         return dropped
+
+
+def _check_subscription(stream: object, subscriber: object, name: object) -> None:
+    """Raise `Misuse("bad-name")` unless these can name a subscription."""
+    for kind, given in (("stream", stream), ("subscriber", subscriber), ("subscription", name)):
+        check_name(kind, given)
 
 
 class AsyncSubscriptions:
@@ -135,6 +155,7 @@ class AsyncSubscriptions:
 
     async def show(self, stream: str, subscriber: str, name: str = "main") -> dict[str, Any]:
         """Its position, its flow, its credit, and what it waits for."""
+        _check_subscription(stream, subscriber, name)
         return dict(await self._connection.ask("subscription.show", stream=stream, subscriber=subscriber, name=name))
 
     async def advance(self, stream: str, subscriber: str, name: str, floor: int) -> int:
@@ -142,9 +163,12 @@ class AsyncSubscriptions:
 
         Raises `Refused("subscription-in-use")` while it has an owner.
         """
+        _check_subscription(stream, subscriber, name)
+        check_whole("floor", floor)
         given: dict[str, Any] = {"subscriber": subscriber, "name": name, "floor": floor}
         return int((await self._connection.ask("subscription.advance", stream=stream, **given))["floor"])
 
     async def remove(self, stream: str, subscriber: str, name: str = "main") -> None:
         """Remove the subscription with its cursor; the node informs its subscriber."""
+        _check_subscription(stream, subscriber, name)
         await self._connection.ask("subscription.remove", stream=stream, subscriber=subscriber, name=name)

@@ -20,6 +20,7 @@ from .ends import Opened, Publisher, Subscription, opened
 from .given import Policy
 from .loops import LoopThread, refuse_pickling, shared_loop
 from .node import TIMEOUT_S, AsyncNode, open_node
+from .other_library import Blocking
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, PublisherSettings
 from .publishing import StageAttaching
 from .reception import SILENCE_S, Reception
@@ -28,7 +29,7 @@ from .subscriber import check_gap_policy, wanted_of
 from .wanting import WINDOW_SIZE, GapPolicy
 
 
-class Node:
+class Node(Blocking):
     """A connection to a node, that finds it again by itself; `connect` makes one. Threads may share it."""
 
     __reduce__ = refuse_pickling
@@ -250,7 +251,7 @@ class Stage(Publisher):
         return self._channel.stage
 
 
-class Run:
+class Run(Blocking):
     """One run of a sink: the newest fences all older ones, and drops what they left open."""
 
     def __init__(self, thread: LoopThread, node: AsyncNode, run: AsyncRun) -> None:
@@ -276,6 +277,7 @@ class Run:
 
     def stage(self, stream: str, key: bytes | None = None, **options: Any) -> Stage:
         """A new stage for `stream`. `key`: 16 bytes that name the attempt. `options`: as a publisher's."""
+        self._run.channel.check_open()
         settings = settings_of(stream, key, options)
         attempt = key or secrets.token_bytes(INCARNATION_SIZE)
         attaching = StageAttaching(self._run.channel.sink, self.epoch, stream, attempt)

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from veredus.kernel.errors import Misuse
+from veredus.kernel.errors import Misuse, Refused
+from veredus.node.rules import Rule, rule_of
 from veredus.node.settings import SECTIONS, SETTINGS, NodeSettings
 from veredus.runtime.logs import set_up_logs
 from veredus.runtime.serve import Node as ServedNode
@@ -27,6 +28,7 @@ from .node import TIMEOUT_S, AsyncNode, open_node
 from .opening import Opening
 
 SOCKET_NAME = "node.socket"
+_ADDRESS_WORDS = ("port", "host", "address", "addresses")
 
 
 class EmbeddedNode:
@@ -51,20 +53,19 @@ class EmbeddedNode:
 
     def _settings_of(self, settings: NodeSettings, options: dict[str, Any]) -> NodeSettings:
         doors = {"tcp": "", "tls": "", "zeromq": "", "metrics": "", "unix": f"{self._socket_directory}/{SOCKET_NAME}"}
-        changes = {name: _checked(name, section) for name, section in options.items()}
+        changes = {name: _checked(settings, name, section) for name, section in options.items()}
         changes["listen"] = doors | changes.get("listen", {})
         changes["node"] = {"directory": str(self.directory)} | changes.get("node", {})
         changed: dict[str, object] = {}
         for name, section in changes.items():
-            before = getattr(settings, name, None)
-            if not isinstance(before, msgspec.Struct):
-                known = ", ".join(SECTIONS)
-                raise Misuse("bad-settings", f"a node has no section {name!r} of settings; there are {known}")
-            changed[name] = msgspec.structs.replace(before, **_read(name, section))
+            changed[name] = msgspec.structs.replace(getattr(settings, name), **_read(name, section))
         return msgspec.structs.replace(settings, **changed)
 
     def start(self) -> None:
-        """Start the node, or start it again after `stop`: what it had taken is there."""
+        """Start the node, or start it again after `stop`: what it had taken is there. Raises `Misuse("closed")`."""
+        if self._thread.loop.is_closed():
+            message = "this embedded node was closed: make another one with veredus.embedded, of the same directory"
+            raise Misuse("closed", message)
         if not self._is_running:
             if not structlog.is_configured():
                 set_up_logs("warning")
@@ -121,7 +122,15 @@ def _check_given(directory: object, settings: object) -> None:
         raise Misuse("bad-argument", message, argument="settings")
 
 
-def _checked(name: str, section: object) -> dict[str, Any]:
+def _checked(settings: NodeSettings, name: str, section: object) -> dict[str, Any]:
+    """The settings of a section. Raises `Misuse("bad-settings")` for what is no section, or no settings."""
+    if not isinstance(getattr(settings, name, None), msgspec.Struct):
+        sections = [setting.section for setting in SETTINGS if setting.name == name]
+        hint = f'; {name!r} is a setting of a section: write {sections[0]}={{"{name}": …}}' if sections else ""
+        if name in _ADDRESS_WORDS:
+            hint = '; for an address to listen at, write listen={"tcp": "127.0.0.1:7071"}'
+        message = f"a node has no section {name!r} of settings; there are {', '.join(SECTIONS)}{hint}"
+        raise Misuse("bad-settings", message)
     if not isinstance(section, Mapping):
         raise Misuse("bad-settings", f"section {name!r} must be a dict of settings, not {shown(section)}")
     return dict(section)
@@ -137,7 +146,7 @@ def _read(name: str, section: dict[str, Any]) -> dict[str, object]:
             if given not in SECTIONS[name].__struct_fields__:
                 names = ", ".join(known)
                 raise Misuse("bad-settings", f"section {name!r} has no setting {given!r}; there are {names}")
-            read[given] = value
+            read[given] = _rules(value) if (name, given) == ("security", "rules") else value
         elif given != setting.name and isinstance(value, int):
             read[given] = value
         else:
@@ -146,6 +155,27 @@ def _read(name: str, section: dict[str, Any]) -> dict[str, object]:
             except ValueError as error:
                 raise Misuse("bad-settings", f"{setting.path}: {error}") from None
     return read
+
+
+def _rules(given: object) -> tuple[Rule, ...]:
+    """Rules as a file writes them, each a table. Raises `Misuse("bad-settings")`."""
+    if not isinstance(given, list | tuple):
+        raise Misuse("bad-settings", f"security.rules must be a list of rules, not {shown(given)}")
+    return tuple(_rule(index, each) for index, each in enumerate(given))
+
+
+def _rule(index: int, given: object) -> Rule:
+    where = f"security.rules[{index}]"
+    if isinstance(given, Rule):
+        return given
+    if not isinstance(given, Mapping):
+        example = '{"principal": "desk-*", "may": ["publish"], "streams": ["trades"]}'
+        raise Misuse("bad-settings", f"{where} must be a dict like {example}, not {shown(given)}")
+    try:
+        return rule_of(given)
+    except Refused as refused:
+        said = "\n".join(f"{where}: {fault}" for fault in refused.message.split("\n"))
+        raise Misuse("bad-settings", said) from None
 
 
 def _written(value: object) -> object:

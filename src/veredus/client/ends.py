@@ -22,9 +22,10 @@ from veredus.kernel.octets import Octets
 from .arguments import check_seconds, filter_of
 from .connection import Connection
 from .feed import Feed
-from .given import Attributes, EventTime
+from .given import Attributes, EventTime, called
 from .intake import Intake
 from .loops import SIGNALS_S, LoopThread, forked, refuse_pickling
+from .other_library import Blocking
 from .publication import Batch, Publication, Run
 from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching
@@ -69,7 +70,7 @@ class Signal:
                 return False
 
 
-class Publisher(Intake):
+class Publisher(Intake, Blocking):
     """Publishes to one stream as one source, in the order of the calls; threads may share it.
 
     `publish` gives a publication's number at once; `wait` gives its receipt. What was published and not yet taken is
@@ -145,7 +146,7 @@ class Publisher(Intake):
 
     # ── publish ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    publish = Intake.put
+    publish = called("Publisher.publish", Intake.put)
 
     def publish_many(
         self,
@@ -282,7 +283,7 @@ def opened(thread: LoopThread, connection: Connection, wanted: Wanted) -> Subscr
     return subscription
 
 
-class Subscription:
+class Subscription(Blocking):
     """Gives what a stream holds and will hold, in order, each publication once; to be used by one thread at a time.
 
     Iterate over publications, over `batches()`, or over both by turns: what is left of a batch comes first.

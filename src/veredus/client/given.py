@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias
+from types import FunctionType
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from veredus.delivery.batch import BatchLimits
 from veredus.delivery.cutting import Listed
@@ -30,8 +31,17 @@ Policy: TypeAlias = Literal["wait", "fail", "drop"]
 """What to do when no more can be held, or no node is there: wait, raise `Unavailable`, or drop and count."""
 POLICIES = ("wait", "fail", "drop")
 OCTET_KINDS: frozenset[object] = frozenset((bytes, str, bytearray, memoryview))
+F = TypeVar("F", bound=Callable[..., Any])
 PLAIN_KEY_SIZE = KEY_SIZE_MAX // 4
 """A key of so many characters fits, whatever they take in UTF-8."""
+
+
+def called(name: str, method: F) -> F:
+    """The same method under the name by which people call it: Python says it of an argument that is missing."""
+    assert isinstance(method, FunctionType)
+    copy = FunctionType(method.__code__, method.__globals__, name.rpartition(".")[2], method.__defaults__)
+    copy.__qualname__, copy.__doc__, copy.__annotations__ = name, method.__doc__, method.__annotations__
+    return copy  # type: ignore[return-value]
 
 
 def check_sizes(keys: Sequence[bytes | str], bodies: Sequence[Octets | str], body_size_max: int) -> int:

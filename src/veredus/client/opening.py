@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
+from .other_library import Asynchronous
+
 HOW = "await it, or enter it with `async with … as opened`"
 
 
@@ -18,7 +20,7 @@ class _Entered(Protocol):
 T = TypeVar("T", bound=_Entered)
 
 
-class Opening(Generic[T]):
+class Opening(Asynchronous, Generic[T]):
     """Something that is being opened: await it to have it, or enter it to have it closed again."""
 
     def __init__(self, open_: Callable[[], Coroutine[Any, Any, T]]) -> None:
@@ -41,11 +43,6 @@ class Opening(Generic[T]):
     ) -> None:
         if self._opened is not None:
             await self._opened.__aexit__(kind, error, trace)
-
-    def __enter__(self) -> NoReturn:
-        raise TypeError("this belongs to asyncio: write `async with`, not `with`")
-
-    def __exit__(self, *_: object) -> None: ...
 
     def __iter__(self) -> NoReturn:
         raise TypeError(f"this is not open yet, so there is nothing to iterate over: {HOW}, and then use `async for`")

@@ -18,7 +18,7 @@ from veredus.kernel.octets import Octets
 
 from .arguments import check_choice, check_name, check_seconds, check_whole
 from .connection import Connection
-from .given import POLICIES, Attributes, EventTime, Policy
+from .given import POLICIES, Attributes, EventTime, Policy, called
 from .intake import Intake
 from .loops import refuse_pickling
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching, new_incarnation
@@ -141,7 +141,7 @@ class AsyncPublisher(Intake):
 
     # ── publish ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    publish_nowait = Intake.put
+    publish_nowait = called("AsyncPublisher.publish_nowait", Intake.put)
 
     def publish(
         self,

@@ -37,6 +37,7 @@ from veredus.streams.exchange import Start, StartKind
 
 from .arguments import check_seconds, check_whole
 from .ends import Opened, Subscription
+from .other_library import Blocking
 from .wanting import Gap, GapPolicy, Wanted
 
 SILENCE_S = 3.0
@@ -54,7 +55,7 @@ class Message(NamedTuple):
     body: bytes
 
 
-class Reception:
+class Reception(Blocking):
     """Gives what a stream holds and will hold, in order, each message once; to be used by one thread at a time."""
 
     def __init__(

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from veredus.delivery.redriving import PREFIX, Return, source_of
 
+from .arguments import check_name
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -71,6 +73,7 @@ def redrive(node: Node, name: str) -> dict[str, int]:
     What is no dead letter is passed over. Raises what publishing and subscribing raise, and
     `Refused("letters-lost")` where it cannot be known any more what was moved.
     """
+    check_name("stream for dead letters", name)
     letters = node.streams.show(name)
     targets: dict[str, _Target] = {}
     gaps: list[Gap] = []

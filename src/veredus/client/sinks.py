@@ -167,10 +167,14 @@ class RunChannel:
         self._request += 1
         return self._request
 
-    async def _ask(self, message: m.Commit | m.DropStages) -> object:
-        self._connection.check_loop()
+    def check_open(self) -> None:
+        """Raise why this run is over."""
         if self.failure is not None:
             raise self.failure
+
+    async def _ask(self, message: m.Commit | m.DropStages) -> object:
+        self._connection.check_loop()
+        self.check_open()
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._asked[message.request] = message, answer
         if self._channel and self._is_granted and self._connection.is_open:
@@ -233,6 +237,7 @@ class AsyncRun:
 
     def stage(self, stream: str, key: bytes | None = None, **options: Any) -> Opening[AsyncStage]:
         """A new stage for `stream`. `key`: 16 bytes that name the attempt. `options`: as a publisher's."""
+        self.channel.check_open()
         settings = settings_of(stream, key, options)
         attaching = StageAttaching(self.channel.sink, self.epoch, stream, key or secrets.token_bytes(INCARNATION_SIZE))
 

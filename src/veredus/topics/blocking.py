@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from veredus.client.loops import shared_loop
+from veredus.client.other_library import Blocking
 from veredus.kernel.octets import Octets
 from veredus.protocols.topics.conversation import RETRIES_MAX
 from veredus.protocols.topics.many import COUNT_MAX
@@ -21,7 +22,7 @@ from .client import ANSWER_S, BODY_SIZE_MAX, DIRECTORY, home_of_one
 from .operations import Message, Operations, check_wait, checked_count, octets_of, packed_of, pauses
 
 
-class Client:
+class Client(Blocking):
     """One client of the topic service, as `AsyncClient`, with calls that wait. Threads may share it."""
 
     def __init__(

@@ -10,12 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from veredus.client.other_library import Asynchronous
+from veredus.kernel.errors import Misuse
 from veredus.kernel.octets import Octets
 from veredus.protocols.topics.conversation import RETRIES_MAX
 from veredus.protocols.topics.many import COUNT_MAX
 from veredus.runtime.topics_credentials import Credentials
 
-from .home import Home, HomeSettings
+from .home import Home, HomeSettings, check_quantities
 from .operations import Message, Operations, check_named, check_wait, checked_count, octets_of, packed_of, pauses
 from .states import directory_name
 
@@ -132,7 +134,7 @@ class GroupClient:
             return messages
 
 
-class AsyncClient(GroupClient):
+class AsyncClient(GroupClient, Asynchronous):
     """One client of the topic service, from `open` to `close`, or in an `async with` block; in one loop.
 
     Leaving the block by an exception hands over nothing: the last message of each topic comes again, with the same id.
@@ -182,6 +184,7 @@ class AsyncClient(GroupClient):
 
     async def _leave(self, is_done: bool) -> None:
         if self._operations.is_open:
+            self._home.check_loop()
             try:
                 await self._operations.close(is_done)
             finally:
@@ -197,7 +200,7 @@ class AsyncClient(GroupClient):
         await self._leave(is_done=kind is None)
 
 
-class AsyncClientGroup:
+class AsyncClientGroup(Asynchronous):
     """Many clients of one process, in one `async with` block: they share a directory, its syncs, and the connections.
 
     Each remembers in the group's directory, and not where an `AsyncClient` of its id does: a client stays in its group.
@@ -217,7 +220,7 @@ class AsyncClientGroup:
         secret_key: str = "",
     ) -> None:
         """As for `AsyncClient`. Raises `Misuse`: `no-proxies`, `bad-address`."""
-        path = Path(directory) / GROUP_DIRECTORY
+        path = _path_of(directory, GROUP_DIRECTORY)
         shown = Credentials(token, server_key, secret_key)
         settings = _settings_of("the group of clients", path, proxies, answer_s, retries_max, body_size_max, shown)
         self._home = Home(settings)
@@ -239,10 +242,19 @@ class AsyncClientGroup:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._home.check_loop()
         try:
             await asyncio.gather(*(client._operations.close(is_done=kind is None) for client in self._clients.values()))
         finally:
             await self._home.close()
+
+
+def _path_of(directory: str | PathLike[str], name: str) -> Path:
+    try:
+        return Path(directory) / name
+    except TypeError:
+        said = f"directory must be a path, not {directory!r:.60}"
+        raise Misuse("bad-argument", said, argument="directory") from None
 
 
 def home_of_one(
@@ -256,7 +268,7 @@ def home_of_one(
 ) -> Home:
     """The home of a client that shares it with nobody."""
     check_named("id", client_id)
-    path = Path(directory) / directory_name(client_id)
+    path = _path_of(directory, directory_name(client_id))
     return Home(_settings_of(f"client {client_id}", path, proxies, answer_s, retries_max, body_size_max, shown))
 
 
@@ -269,6 +281,14 @@ def _settings_of(
     body_size_max: int,
     shown: Credentials,
 ) -> HomeSettings:
-    # A single proxy may be given as it is.
-    listed = (proxies,) if isinstance(proxies, str) else tuple(proxies)
+    check_quantities(answer_s, retries_max, body_size_max)
+    for argument, text in shown._asdict().items():
+        if not isinstance(text, str):
+            raise Misuse("bad-argument", f"{argument} must be text, not {text!r:.60}", argument=argument)
+    try:
+        # A single proxy may be given as it is.
+        listed = (proxies,) if isinstance(proxies, str) else tuple(proxies)
+    except TypeError:
+        said = f'proxies must be a list of addresses like "127.0.0.1:7075", not {proxies!r:.60}'
+        raise Misuse("bad-argument", said, argument="proxies") from None
     return HomeSettings(owner, path, listed, round(answer_s * 1e9), retries_max, body_size_max, shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,9 @@ from veredus.runtime.topics_credentials import NOTHING_TO_SHOW, Credentials, che
 
 from .asking import Questions
 from .states import States
+
+ANSWER_S_MAX = 86_400
+"""No proxy is waited for longer than a day."""
 
 
 class HomeSettings(NamedTuple):
@@ -24,6 +28,20 @@ class HomeSettings(NamedTuple):
     retries_max: int
     body_size_max: int
     shown: Credentials = NOTHING_TO_SHOW
+
+
+def check_quantities(answer_s: object, retries_max: object, body_size_max: object) -> None:
+    """Raise `Misuse("bad-argument")` for what is no time, count or size of that kind."""
+    if isinstance(answer_s, bool) or not isinstance(answer_s, int | float) or not 0 < answer_s <= ANSWER_S_MAX:
+        said = f"answer_s must be a number of seconds above 0 and up to {ANSWER_S_MAX}, not {answer_s!r:.60}"
+        raise Misuse("bad-argument", said, argument="answer_s")
+    for argument, value, least, what in (
+        ("retries_max", retries_max, 0, "a whole number"),
+        ("body_size_max", body_size_max, 1, "a whole number of bytes"),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            said = f"{argument} must be {what} from {least}, not {value!r:.60}"
+            raise Misuse("bad-argument", said, argument=argument)
 
 
 class Home:
@@ -58,6 +76,15 @@ class Home:
                 f"{self.settings.owner} is not open: use it in a `with` or `async with` block",
             )
 
+    def check_loop(self) -> None:
+        """Raise `Misuse("other-loop")` in any loop but that in which it was opened: nobody would be woken there."""
+        if asyncio.get_running_loop() is not self._loop:
+            said = (
+                f"{self.settings.owner} was opened in another event loop, and works in that one alone (each asyncio.run"
+                " and each thread has a loop of its own): open it in the loop that uses it"
+            )
+            raise Misuse("other-loop", said)
+
     async def open(self) -> None:
         """Take the directory. Raises `Refused`: `client-in-use`, or what the journal's recovery raises."""
         settings = self.settings
@@ -65,6 +92,7 @@ class Home:
             raise Misuse("not-open", f"{settings.owner} was already opened before: create a new one")
         await self.states.open()
         self._is_open = True
+        self._loop = asyncio.get_running_loop()
         self._questions = Questions(
             settings.proxies, settings.answer_ns, settings.retries_max, settings.body_size_max, settings.shown
         )

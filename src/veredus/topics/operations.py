@@ -373,6 +373,11 @@ class Operations:
         if not self.is_open:
             work.close()
             raise Misuse("not-open", f"client {self._id} is not open: use it in a `with` or `async with` block")
+        try:
+            self._home.check_loop()
+        except Misuse:
+            work.close()
+            raise
         return await asyncio.shield(self._spawn(work))
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -1,0 +1,168 @@
+"""Mistakes that Python, or some part inside, would answer first: each is told as the caller's, and what to write."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import veredus
+from veredus.client.embedded import Embedded
+from veredus.kernel.errors import Misuse
+from veredus.node.rules import Rule
+
+Call = Callable[[Any, str], object]
+
+READER = {"principal": "*", "may": ["subscribe"], "streams": "a.*"}
+
+
+def test_rules_of_an_embedded_node_are_written_as_in_a_file() -> None:
+    with veredus.embedded(security={"rules": [READER, Rule(principal="local", may=("*",))]}) as node:
+        rules = node.served.settings.security.rules
+        assert rules[0] == Rule(principal="*", may=("subscribe",), streams=("a.*",))
+        assert node.principal == "local"
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"security": {"rules": READER}}, "security.rules must be a list of rules, not {'principal'"),
+        ({"security": {"rules": [5]}}, "security.rules[0] must be a dict like {"),
+        ({"security": {"rules": [READER, {"principal": "a", "can": "all"}]}}, "security.rules[1]: a rule has no 'can'"),
+        ({"security": {"rules": [{"may": "subscribe"}]}}, "security.rules[0]: a rule needs a principal"),
+        ({"security": {"rules": [{"principal": "a", "may": "fly"}]}}, "security.rules[0]: 'fly' is not a verb"),
+        ({"port": 7071}, "no section 'port' of settings; there are node, listen"),
+        ({"port": 7071}, 'listen={"tcp": "127.0.0.1:7071"}'),
+        ({"sync": "none"}, "'sync' is a setting of a section: write journal={\"sync\": …}"),
+    ],
+)
+def test_an_embedded_node_says_where_its_settings_are_wrong(sections: dict[str, Any], said: str) -> None:
+    with pytest.raises(Misuse) as caught:
+        veredus.embedded(**sections)
+    assert caught.value.code == "bad-settings"
+    assert said in caught.value.message
+
+
+def test_an_embedded_node_that_was_closed_says_so_when_it_is_started() -> None:
+    with veredus.embedded() as node:
+        served = node.served
+    with pytest.raises(Misuse, match=r"was closed: make another one with veredus\.embedded") as caught:
+        served.start()
+    assert caught.value.code == "closed"
+    served.stop()
+    served.close()
+
+
+def run_that_is_closed(node: Embedded, stream: str) -> object:
+    with node.sink(stream).open_run() as run:
+        pass
+    return run.stage(stream)
+
+
+CALLS: list[tuple[str, str, Call]] = [
+    ("bad-config", "a stream has no setting 'retention'; there are retention_age, retention_age_s, retention_size",
+     lambda node, stream: node.streams.create(stream, retention="7d")),
+    ("bad-config", "no setting 'source_max'; did you mean sources_max",
+     lambda node, stream: node.streams.alter(stream, source_max=5)),
+    ("bad-name", "the name of a stream for dead letters must be text, not 5", lambda node, _: node.redrive(5)),
+    ("bad-name", "the name of a stream must be text, not 5", lambda node, _: node.streams.show(5)),
+    ("bad-name", "the name of a stream must be text, not 5", lambda node, _: node.streams.trim(5, 1)),
+    ("bad-name", "the name of a stream must be text, not 5", lambda node, _: node.streams.alter(5)),
+    ("bad-name", "the name of a stream must be text, not 5", lambda node, _: node.streams.delete(5)),
+    ("bad-name", "the name of a stream must be text, not 5", lambda node, _: node.subscriptions.show(5, "a")),
+    ("bad-name", "the name of a subscriber must be text, not 5", lambda node, _: node.subscriptions.remove("s", 5)),
+    ("bad-argument", "floor must be a whole number", lambda node, _: node.subscriptions.advance("s", "a", "main", "5")),
+    ("bad-name", "the name of a sink must be text, not 5", lambda node, _: node.sinks.drop_stages(5)),
+    ("closed", "this run was closed", run_that_is_closed),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "says", "call"), CALLS, ids=[f"{code}-{says}" for code, says, _ in CALLS])
+def test_what_the_node_would_refuse_is_told_before_it_is_asked(
+    node: Embedded, stream: str, code: str, says: str, call: Call
+) -> None:
+    with pytest.raises(Misuse, match=says) as caught:
+        call(node, stream)
+    assert caught.value.code == code
+
+
+async def _stage_of_a_closed_run(address: str) -> None:
+    async with veredus.connect_async(address) as node:
+        run = await node.sink("k").open_run()
+        await run.close()
+        with pytest.raises(Misuse, match="this run was closed"):
+            run.stage("s")
+
+
+def test_neither_has_a_run_that_was_closed_stages_with_asyncio(node: Embedded) -> None:
+    asyncio.run(_stage_of_a_closed_run(node.served.address))
+
+
+@pytest.mark.parametrize("owner", [veredus.Publisher, veredus.Stage])
+def test_a_missing_argument_of_publish_is_told_by_that_name(owner: type) -> None:
+    with pytest.raises(TypeError, match=r"^Publisher\.publish\(\) missing 1 required positional argument: 'body'$"):
+        owner.publish(object(), "k")  # type: ignore[attr-defined]
+    assert list(inspect.signature(owner.publish).parameters)[1:] == ["key", "body", "attributes", "event_time"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("publication", "what"),
+    [
+        (("k", "x\ud800"), r"its body is 'x\\ud800', and UTF-8 cannot hold what is at position 1"),
+        (("\ud800", "x"), r"its key is '\\ud800', and UTF-8 cannot hold what is at position 0"),
+        (("k", "x", {"b": "y", "a": "\udce9"}), r"its attribute 'a' is '\\udce9', and UTF-8 cannot hold what"),
+    ],
+)
+def test_text_that_utf8_cannot_hold_is_named_by_its_argument(
+    node: Embedded, stream: str, publication: tuple[Any, ...], what: str
+) -> None:
+    publisher = node.publisher(stream, source="a")
+    publisher.publish("k", "good")
+    publisher.publish(*publication)
+    with pytest.raises(Misuse, match=f"publication 2 cannot be written: {what}"):
+        publisher.close()
+
+
+def test_so_is_that_among_many(node: Embedded, stream: str) -> None:
+    publisher = node.publisher(stream, source="a")
+    publisher.publish_many(["k"] * 1000, [*["x"] * 700, "\ud800", *["x"] * 299], [{"n": n} for n in range(1000)])
+    with pytest.raises(Misuse, match="publication 701 cannot be written: its body is"):
+        publisher.close()
+
+
+async def entered(thing: Any) -> None:
+    async with thing:
+        pass
+
+
+async def awaited(thing: Any) -> None:
+    await thing
+
+
+async def iterated(thing: Any) -> None:
+    async for _ in thing:
+        pass
+
+
+@pytest.mark.parametrize("use", [entered, awaited, iterated])
+def test_what_is_of_the_blocking_library_says_so_where_it_is_awaited(
+    node: Embedded, stream: str, use: Callable[[Any], Awaitable[None]]
+) -> None:
+    with (
+        veredus.connect(node.served.address) as far,
+        far.publisher(stream) as publisher,
+        far.subscribe(stream) as subscription,
+        far.sink(stream).open_run() as run,
+        run.stage(stream) as stage,
+    ):
+        for thing in (far, node, publisher, subscription, run, stage):
+            with pytest.raises(Misuse, match=r"blocking library.*connect_async") as caught:
+                asyncio.run(use(thing))  # type: ignore[arg-type]
+            assert caught.value.code == "other-library"
+
+
+def test_what_is_of_asyncio_says_so_where_it_is_entered_without(node: Embedded) -> None:
+    with pytest.raises(Misuse, match="write `async with`, not `with`") as caught, veredus.connect_async("x"):
+        pass
+    assert caught.value.code == "other-library"
