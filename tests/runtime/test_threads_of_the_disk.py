@@ -66,6 +66,26 @@ def test_a_thread_that_fails_is_reported_and_the_disk_can_be_closed(
     assert posted.empty()
 
 
+def test_who_cannot_be_told_for_lack_of_memory_is_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: SimpleQueue[str] = SimpleQueue()
+    tries: list[str] = []
+
+    def fail(reason: str) -> None:
+        tries.append(reason)
+        if len(tries) < 3:
+            raise MemoryError
+        told.put(reason)
+
+    def post(_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(disks, "TELL_AGAIN_S", 0.01)
+    disk = Disk(tmp_path, post, fail)
+    disk.carry_out(ORDERS["reader"])  # type: ignore[arg-type]
+    assert "veredus-reader failed: MemoryError('no room')" in told.get(timeout=20)
+    disk.close()
+
+
 def test_a_node_whose_disk_thread_fails_ends_with_a_line_in_its_log_and_a_code(tmp_path: Path) -> None:
     publish = f"""
 import os, subprocess, sys, threading, veredus

@@ -10,6 +10,7 @@ What is wrong with the file of tokens, or with this machine, is the log's to tel
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias
@@ -20,6 +21,8 @@ from veredus.node.lookups import Lookups
 from .security import TokenFile
 
 CHECKS_AT_ONCE_MAX = 2
+ANSWER_AGAIN_S = 0.1
+"""After so long a thread that lacks the memory to answer tries again."""
 WAITING_MAX = 1024
 """Two threads do about as many checks in the time that a peer has to greet."""
 _UNKNOWN = "the node does not know this token"
@@ -111,11 +114,16 @@ class Askers:
             found = Known(principal, "" if principal else _UNKNOWN)
         except Exception as error:  # noqa: BLE001 who waits is answered whatever failed, and the next one is checked
             found = _refused(error)
-        try:
-            self._loop.call_soon_threadsafe(self._take, key, found)
-        except RuntimeError:
-            # The loop is closed: nobody waits any more.
-            return
+        while True:
+            try:
+                self._loop.call_soon_threadsafe(self._take, key, found)
+                return
+            except RuntimeError:
+                # The loop is closed: nobody waits any more.
+                return
+            except MemoryError:
+                # Its place among those that are checked at once would be lost for good.
+                time.sleep(ANSWER_AGAIN_S)
 
     def _take(self, key: int, found: Known) -> None:
         self._lookups.finish(key)

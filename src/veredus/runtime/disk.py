@@ -58,6 +58,8 @@ BALLAST_SIZE = 4 << 20
 """Space that is held back: for the checkpoint that lets segments go when the disk is full, and for what a start must
 keep aside.
 """
+TELL_AGAIN_S = 0.1
+"""A thread that has ended and lacks the memory to tell so tries again after so long."""
 _ANSWERS_MAX = 64
 _AT_ONCE_SIZE_MAX = 64 << 10
 _SYNCED_AT_ONCE_SIZE_MAX = 4 << 10
@@ -145,9 +147,13 @@ class Disk:
             work()
         except BaseException as error:  # noqa: BLE001 whatever it is, what waits behind it is answered by nobody
             reason = f"the thread {current_thread().name} failed: {error!r}"
-        if reason:
-            # Here, where the error and the memory that its order took are let go of.
-            self._fail(reason)
+        # Here, where the error and the memory that its order took are let go of.
+        while reason:
+            try:
+                self._fail(reason)
+                return
+            except MemoryError:
+                time.sleep(TELL_AGAIN_S)
 
     def _is_at_once(self, order: WriteGroup) -> bool:
         size = sum(map(len, order.buffers))
