@@ -286,3 +286,34 @@ def test_what_is_given_back_by_who_has_left_meanwhile_stays_unsettled() -> None:
     rig.carry_out()
     rig.subscribe(6, "bob", who=6, **OWN)
     assert (rig.pushed(6), letters(rig, 90)) == ([1, 2, 3], [])
+
+
+@pytest.mark.parametrize("sequence", [1, 3])
+def test_a_checkpoint_meanwhile_does_not_count_what_is_on_its_way_to_the_dead_letters(sequence: int) -> None:
+    rig = rig_of(4)
+    rig.subscribe(5, "bob", **OWN)
+    rig.settle(5, (2, 2))
+    rig.is_full = True
+    rig.tell(x.ReturnRequested(5, sequence, False, "bad"))
+    rig.is_full = False
+    rig.checkpoint()
+    assert rig.said[-1].code == "disk-full"
+    rig.restart()
+    rig.subscribe(6, "bob", who=6, **OWN)
+    assert rig.pushed(6) == [1, 3, 4], "there is no dead letter"
+
+
+@pytest.mark.parametrize("mode", list(x.SettleMode))
+def test_nor_what_was_tried_too_often_and_is_on_its_way_there(mode: x.SettleMode) -> None:
+    rig = rig_of(4)
+    own = {"attempts_max": 1, "parked_to": "dead", "mode": mode}
+    rig.subscribe(5, "bob", **own)
+    rig.hand_out(5)
+    rig.settle(5, (1, 2))
+    rig.do(x.SessionClosed(5))
+    rig.publish(rig.attach(1, who=2), 5, 2)
+    rig.subscribe(6, "bob", who=6, credit=0, **own)
+    rig.tell(x.CreditGranted(6, 1 << 30))
+    rig.kill_behind_the_checkpoint()
+    rig.subscribe(7, "bob", who=7, **own)
+    assert (rig.pushed(7), [letter["sequence"] for letter in letters(rig, 90)]) == ([5, 6], [3, 4])

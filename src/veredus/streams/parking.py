@@ -30,6 +30,7 @@ from .facts import encode_fact
 from .flow import Flow
 from .orders import Orders
 from .publishing import Publishing
+from .ranges import joined
 from .rights import PUBLISH, on_stream
 from .stream import Stream
 from .subscription import Subscription
@@ -78,6 +79,7 @@ class Parking:
         settled = subscription.settled(is_detached=not subscription.is_attached)
         fact = fact_entry(encode_fact(settled), now.wall_us)
         subscription.is_changing = True
+        subscription.leaving = joined(runs)
         waiter = _Parked(self, subscription, target, tuple(entries), runs, settled.floor, outcome)
         self._orders.append((*entries, fact), waiter)
 
@@ -142,6 +144,7 @@ class _Parked:
     outcome: Outcome
 
     def become_durable(self, durability: Durability, now: Now) -> None:
+        self.subscription.leaving = ()
         self.subscription.floor_durable = max(self.subscription.floor_durable, self.floor)
         for run in self.runs:
             self.subscription.forget_tried(*run)
@@ -149,6 +152,7 @@ class _Parked:
         self.outcome.become_parked(now)
 
     def fail(self, code: str, reason: str, now: Now) -> None:
+        self.subscription.leaving = ()
         self.target.unassign(self.entries[0].first_sequence)
         reopen(self.subscription, self.runs)
         self.outcome.fail(code, reason, now)

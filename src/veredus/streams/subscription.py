@@ -48,6 +48,7 @@ class Subscription:
         "is_journaling",
         "is_removed",
         "is_stale",
+        "leaving",
         "ledger",
         "mode",
         "name",
@@ -84,6 +85,8 @@ class Subscription:
         self.is_removed = False
         self.is_journaling = False
         self.is_stale = False
+        self.leaving: tuple[Range, ...] = ()
+        """What is on its way to the dead letters: done with for its session, and in the journal not yet."""
         self.waiting: list[int] = []
         self.spread: tuple[str, int] = ("", 0)
         """For whom its ranges are counted, and how many they were when they were counted last."""
@@ -160,7 +163,10 @@ class Subscription:
             self.excluded = tuple(bounds for bounds in self.excluded if bounds[1] > known_to)
 
     def opened(self) -> SubscriptionOpened:
-        """The fact that makes this subscription again."""
+        """The fact that makes this subscription again; what is on its way to the dead letters is unsettled in it."""
+        floor, settled = self.floor, self.settled_ranges()
+        if self.leaving:
+            floor, settled = cursor_of(0, without(((0, floor), *settled), self.leaving))
         return SubscriptionOpened(
             stream_id=self.stream_id,
             subscriber=self.subscriber,
@@ -170,8 +176,8 @@ class Subscription:
             filter=self.filter,
             filter_sequence=self.filter_sequence,
             mode=self.mode,
-            floor=self.floor,
-            settled=self.settled_ranges(),
+            floor=floor,
+            settled=settled,
             pushed_to=self.pushed_to,
             pushed_known=self.pushed_known,
             handed_to=self.handed_to,
@@ -185,8 +191,8 @@ class Subscription:
             renewed_us=self.renewed_us,
             wish=self.wish,
             owner=self.owner,
-            before=tuple(earlier for earlier in self.before if earlier[1] > self.floor),
-            returned=tuple(sequence for sequence in self.returned if sequence > self.floor),
+            before=tuple(earlier for earlier in self.before if earlier[1] > floor),
+            returned=tuple(sequence for sequence in self.returned if sequence > floor),
         )
 
     @classmethod
