@@ -75,8 +75,7 @@ class Owners:
         """The floor said something. Raises `Violation` where the owner gets no name, or others get it."""
         key = getattr(effect, "session", -1), getattr(effect, "request", 0)
         asked, name, owner = self._asked.get(key, (None, (), ""))
-        # A disk that takes nothing is said to all who have waited for it, before anybody is judged.
-        is_forbidden = isinstance(effect, x.Refuse) and effect.code in ("forbidden", "disk-full")
+        is_forbidden = isinstance(effect, x.Refuse) and effect.code in _SAID_TO_ALL
         if asked is None or not isinstance(effect, _ANSWERS):
             return
         principal, known = asked.principal, self._known.get(name, "")
@@ -116,6 +115,9 @@ class Owners:
         return None if name[1] in self._world.vanishing else name
 
 
+_SAID_TO_ALL = ("forbidden", "disk-full", "stream-replaced")
+"""Refusals of who does not own a name. A disk that takes nothing, and a stream that is not the one that is meant any
+more, are said to all who ask, before anybody is judged."""
 _GRANTS = (x.GrantSource, x.GrantSubscription, x.GrantRun)
 _ANSWERS = (*_GRANTS, x.GrantStage, x.AnswerAdmin, x.Refuse, x.Fence)
 
