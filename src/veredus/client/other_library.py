@@ -19,26 +19,20 @@ class Asynchronous:
 
 
 class Blocking:
-    """What belongs to the blocking library: `await`, `async with` and `async for` are told what to write."""
+    """What belongs to the blocking library: `async with` is told what to write.
+
+    `await` and `async for` stay Python's errors: whoever asks whether a thing can be awaited or iterated so
+    (`inspect.isawaitable`, `AsyncIterable`, and frameworks by them) must be told that it can't.
+    """
 
     __slots__ = ()
 
-    def __await__(self) -> NoReturn:
-        raise self._misused()
-
     def __aenter__(self) -> NoReturn:
-        raise self._misused()
-
-    def __aexit__(self, *_: object) -> NoReturn:
-        raise self._misused()
-
-    def __aiter__(self) -> NoReturn:
-        raise self._misused()
-
-    def _misused(self) -> Misuse:
         name = type(self).__name__
         message = (
             f"this {name} is of the blocking library: use it without `await` and `async`, or open it with asyncio's:"
             " connect_async, embedded_async, veredus.topics.AsyncClient"
         )
-        return Misuse(CODE, message)
+        raise Misuse(CODE, message)
+
+    def __aexit__(self, *_: object) -> None: ...
