@@ -23,7 +23,7 @@ FRESH_COUNT = 256
 """A server that has heard so many inputs is thrown away: what broke it is found again from few."""
 MESSAGES = (
     m.Subscribe("alice", TOPIC),
-    m.Subscribe("alice", TOPIC, wish=7),
+    m.Subscribe("alice", TOPIC, wish=7, left=6),
     m.Unsubscribe("alice", TOPIC),
     m.Get("alice", TOPIC, "-1"),
     m.GetMany("alice", TOPIC, "-1", 9),

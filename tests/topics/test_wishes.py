@@ -32,7 +32,7 @@ def live(kind: Life, around: Scene, directory: Path) -> Heard:
     else:
         asyncio.run(_live_in_loop(around, directory))
     parts = [data.split(END) for data, _ in groupby(around.server.heard[before:])]
-    return [(header, int(number)) for header, number in parts]
+    return [(header, int(body.split()[0])) for header, body in parts]
 
 
 async def _live_in_loop(around: Scene, directory: Path) -> None:
@@ -50,6 +50,17 @@ def test_each_wish_has_a_number_above_those_of_all_lives_before(kind: Life, tmp_
     assert [header for header, _ in heard] == OUT_AND_IN * 3
     numbers = [begun_us - 1, *(number for _, number in heard)]
     assert all(earlier < later for earlier, later in pairwise(numbers)), numbers
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_whoever_left_says_so_when_it_subscribes_again(kind: Life, tmp_path: Path) -> None:
+    with scene() as around:
+        first, last = live(kind, around, tmp_path), live(kind, around, tmp_path)
+        bodies = [data.partition(END)[2] for data, _ in groupby(around.server.heard)]
+    assert len(bodies) == 6
+    assert bodies[0] == b"%d" % first[0][1]
+    for body, left in ((bodies[2], first[1]), (bodies[3], first[1]), (bodies[5], last[1])):
+        assert body.split()[1] == b"%d" % left[1]
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
@@ -71,7 +82,7 @@ def test_a_client_that_had_forgotten_a_number_asks_once_more_above_it(kind: Life
         answer_well, newest = around.server.answer_well, [above]
 
         def answer(data: bytes) -> bytes:
-            number = int(data.partition(END)[2])
+            number = int(data.partition(END)[2].split()[0])
             if number <= newest[0]:
                 return around.server.status(f"REFUSED {newest[0]}")
             newest[0] = number

@@ -18,7 +18,7 @@ from veredus.kernel.events import DeadlineReached
 from veredus.protocols.topics import client_state as cs
 from veredus.protocols.topics.conversation import AskProxy, Conversation, Effect, GiveUp, ProxyAnswered, Tell
 from veredus.protocols.topics.many import pack, unpack
-from veredus.protocols.topics.messages import Status, StatusWord, Subscribe, Unsubscribe, encode_message
+from veredus.protocols.topics.messages import Status, StatusWord, encode_message
 
 from .dice import Die
 from .network import Network
@@ -163,9 +163,9 @@ class ClientProcess(Peer):
 
     def _join(self, seat: Seat) -> Step:
         told = self.client.told
-        begun_ns, wish = self.world.now_ns, (yield from self._wish(seat))
+        begun_ns, question = self.world.now_ns, (yield from self._wish(seat, is_leaving=False))
         told.wishes(seat, ASKED)
-        status = yield encode_message(Subscribe(self.client.name, seat.topic, wish))
+        status = yield question
         if status is not None:
             told.answers(seat, "SUBSCRIBE", status.status, status.body)
             if status.status in (StatusWord.OK, StatusWord.ALREADY_SUBSCRIBED):
@@ -174,21 +174,21 @@ class ClientProcess(Peer):
 
     def _leave(self, seat: Seat) -> Step:
         told, begun_ns = self.client.told, self.world.now_ns
-        wish = yield from self._wish(seat)
+        question = yield from self._wish(seat, is_leaving=True)
         told.wishes(seat, LEAVING)
         told.leaves(seat)
-        status = yield encode_message(Unsubscribe(self.client.name, seat.topic, wish))
+        status = yield question
         if status is not None and status.status in (StatusWord.OK, StatusWord.NOT_SUBSCRIBED):
             proxy = next(iter(self._proxies_asked)) if len(self._proxies_asked) == 1 else ""
             told.left(seat, status.sender, status.status == StatusWord.OK, begun_ns, proxy)
             yield Save(seat.topic, cs.end_unsubscribe(self.client.state(seat.topic)))
         return status
 
-    def _wish(self, seat: Seat) -> Generator[bytes | Save, Status | None, int]:
-        """The number of the next wish."""
-        state = cs.begin_wish(self.client.state(seat.topic), self.now.wall_us)
+    def _wish(self, seat: Seat, is_leaving: bool) -> Generator[bytes | Save, Status | None, bytes]:
+        """What it asks, under the number of the next wish."""
+        state = cs.begin_wish(self.client.state(seat.topic), is_leaving, self.now.wall_us)
         yield Save(seat.topic, state)
-        return state.last_wish
+        return encode_message(cs.asked_wish(state, self.client.name, seat.topic, is_leaving))
 
     def _at_once(self) -> int:
         """How many it puts or gets at once; 0 for a single one, as the page has it."""

@@ -330,9 +330,10 @@ class Administration:
         self._wishes.remove(event, stream, key, wish, lambda: self._answer(event, {"removed": True}), now)
 
     def renew_subscription(self, event: AdminRequested, now: Now) -> None:
-        """`subscription.renew` {stream, subscriber, name, wish?}: it is asked for again, which counts in a merge."""
+        """`subscription.renew` {stream, subscriber, name, wish?, left?}: it is asked for again, if not left since."""
         stream, key, wish = self._wished(event)
-        self._wishes.renew(event, stream, key, wish, lambda: self._answer(event, {"renewed": True}), now)
+        left = _number(event, "left") if "left" in event.arguments else 0
+        self._wishes.renew(event, stream, key, wish, left, lambda was: self._answer(event, {"renewed": was}), now)
 
     def _wished(self, event: AdminRequested) -> tuple[Stream, tuple[str, str], int]:
         name, key = _text(event, "stream"), (_text(event, "subscriber"), _text(event, "name"))

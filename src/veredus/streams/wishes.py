@@ -1,11 +1,13 @@
 """What somebody wishes of a durable subscription that may be there already: to have it still, or to have it no longer.
 
     renew    there ──► asked for again, at this time                       not there ──► unknown-subscription
+             there, from before its subscriber left ──► gone
     remove   there ──► gone, its owner is told                             not there ──► unknown-subscription
 
 A wish may have a number, which grows with each wish of one subscriber. Wishes travel by several ways, and a copy of one
 may come behind those that followed: it is refused, and does nothing. That holds where the subscription is not there as
-well: whoever wished to be without it is not given it by an older wish.
+well: whoever wished to be without it is not given it by an older wish. Where it was left may not be where a late copy
+came to; therefore whoever asks for it again may say when it left last, and is not given what is from before that.
 
 Invariants
     (1) Whoever is answered is answered when the journal has it.
@@ -45,23 +47,36 @@ class Wishes:
         self._subscribing = subscribing
 
     def renew(
-        self, event: AdminRequested, stream: Stream, key: Key, wish: int, then: Callable[[], None], now: Now
+        self,
+        event: AdminRequested,
+        stream: Stream,
+        key: Key,
+        wish: int,
+        left: int,
+        then: Callable[[bool], None],
+        now: Now,
     ) -> None:
-        """Journal that it is asked for again, then call `then`. Raises `Refused` where it is not there, or outdated."""
+        """Journal that it is asked for again, then call `then` with True.
+
+        With False where a wish below `left`, by which its subscriber left, had asked for it: that one is removed.
+        Raises `Refused` where it is not there, or outdated.
+        """
         subscription = stream.subscriptions.get(key)
         if subscription is None:
             stream.check_wish(key, wish)
             raise _unknown(stream, key)
-        self._subscribing.feeding.in_turn(
-            subscription, partial(self._renew, _Wish(self, event, stream, key, wish, then)), now
-        )
+        asked = _Wish(self, event, stream, key, wish, partial(then, True))
+        outlived = _Wish(self, event, stream, key, left, partial(then, False))
+        self._subscribing.feeding.in_turn(subscription, partial(self._renew, asked, outlived), now)
 
-    def _renew(self, asked: _Wish, now: Now) -> None:
+    def _renew(self, asked: _Wish, outlived: _Wish, now: Now) -> None:
         subscription = asked.stream.subscriptions.get(asked.key)
         if subscription is None:
             self._refuse(asked, _unknown(asked.stream, asked.key))
         elif asked.wish and asked.wish < subscription.wish:
             self._refuse(asked, outdated(asked.key, asked.wish, subscription.wish))
+        elif 0 < subscription.wish < outlived.wish:
+            self._remove(outlived, now)
         else:
             fact = SubscriptionRenewed(asked.stream.stream_id, *asked.key, now.wall_us, asked.wish)
             self._subscribing.feeding.change(subscription, fact, _Renewed(asked, subscription, fact), now)

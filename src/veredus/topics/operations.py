@@ -42,6 +42,7 @@ from veredus.protocols.topics.client_state import (
     Got,
     asked_get,
     asked_put,
+    asked_wish,
     begin_put,
     begin_wish,
     end_get,
@@ -229,27 +230,30 @@ class Operations:
 
     async def _subscribe(self, topic: str) -> None:
         async with self._place(topic).lock:
-            status = await self._wish(topic, Subscribe)
+            status = await self._wish(topic, is_leaving=False)
             if status.status not in (StatusWord.OK, StatusWord.ALREADY_SUBSCRIBED):
                 raise self._error(status, "SUBSCRIBE", topic)
 
     async def _unsubscribe(self, topic: str) -> None:
         async with self._place(topic).lock:
-            status = await self._wish(topic, Unsubscribe)
+            status = await self._wish(topic, is_leaving=True)
             # Not subscribed any more is what a second try is told where the first one's answer was lost.
             if status.status not in (StatusWord.OK, StatusWord.NOT_SUBSCRIBED):
                 raise self._error(status, "UNSUBSCRIBE", topic)
             await self._save_if_changed(topic, end_unsubscribe(self._state(topic)))
 
-    async def _wish(self, topic: str, kind: type[Subscribe | Unsubscribe]) -> Status:
+    async def _wish(self, topic: str, is_leaving: bool) -> Status:
         """Ask under a new number; once more above the one that is named, if this client has forgotten that."""
-        state = begin_wish(self._marked(topic), time_ns() // 1000)
-        status = await self._ask_saved(topic, state, kind(self._id, topic, state.last_wish), is_synced=False)
+        state, status = await self._ask_wish(topic, self._marked(topic), is_leaving)
         known = end_wish(state, status)
-        if known is None:
-            return status
-        state = begin_wish(known, time_ns() // 1000)
-        return await self._ask_saved(topic, state, kind(self._id, topic, state.last_wish), is_synced=False)
+        if known is not None:
+            _, status = await self._ask_wish(topic, known, is_leaving)
+        return status
+
+    async def _ask_wish(self, topic: str, known: ClientState, is_leaving: bool) -> tuple[ClientState, Status]:
+        state = begin_wish(known, is_leaving, time_ns() // 1000)
+        question = asked_wish(state, self._id, topic, is_leaving)
+        return state, await self._ask_saved(topic, state, question, is_synced=False)
 
     async def forget_last(self, topic: str) -> None:
         """Forget which message came last. Raises `Unavailable` where that cannot be written."""

@@ -17,6 +17,7 @@ FILES = Path(__file__).parent / "golden"
 GOLDEN: dict[str, tuple[bytes, m.Message]] = {
     "subscribe": (b"SUBSCRIBE alice prices\r\n\r\n", m.Subscribe("alice", "prices")),
     "subscribe-wish": (b"SUBSCRIBE alice prices\r\n\r\n7", m.Subscribe("alice", "prices", 7)),
+    "subscribe-left": (b"SUBSCRIBE alice prices\r\n\r\n9 8", m.Subscribe("alice", "prices", 9, 8)),
     "unsubscribe": (b"UNSUBSCRIBE alice prices\r\n\r\n", m.Unsubscribe("alice", "prices")),
     "unsubscribe-wish": (b"UNSUBSCRIBE alice prices\r\n\r\n8", m.Unsubscribe("alice", "prices", 8)),
     "get": (b"GET alice prices -1\r\n\r\n", m.Get("alice", "prices", "-1")),
@@ -119,7 +120,8 @@ def transfers(draw: st.DrawFn) -> m.Transfer:
 
 
 MESSAGES = st.one_of(
-    st.builds(m.Subscribe, WORDS, WORDS, st.just(0) | COUNTERS),
+    st.builds(m.Subscribe, WORDS, WORDS, st.just(0) | COUNTERS, st.just(0)),
+    st.builds(m.Subscribe, WORDS, WORDS, COUNTERS, COUNTERS),
     st.builds(m.Unsubscribe, WORDS, WORDS, st.just(0) | COUNTERS),
     st.builds(m.Get, WORDS, WORDS, WORDS),
     st.builds(m.Put, WORDS, WORDS, COUNTERS, BODIES),

@@ -11,8 +11,8 @@ from .floor import ServerScene
 TOPIC = "prices"
 
 
-def subscribe(wish: int = 0) -> Subscribe:
-    return Subscribe("alice", TOPIC, wish)
+def subscribe(wish: int = 0, left: int = 0) -> Subscribe:
+    return Subscribe("alice", TOPIC, wish, left)
 
 
 def unsubscribe(wish: int = 0) -> Unsubscribe:
@@ -86,6 +86,39 @@ def test_the_same_wish_once_more_is_answered_as_done() -> None:
     assert said(scene, subscribe(5)) == "ALREADY_SUBSCRIBED"
     assert said(scene, unsubscribe(6)) == "OK"
     assert said(scene, unsubscribe(6)) == "OK"
+
+
+def test_what_a_late_copy_made_before_the_client_left_elsewhere_is_not_what_it_asks_for_anew() -> None:
+    scene = ServerScene()
+    assert said(scene, subscribe(5)) == "OK"
+    assert scene.say(Put("bob", TOPIC, 1, b"while it had left")).status == "OK"
+    assert said(scene, subscribe(7, left=6)) == "OK"
+    assert said(scene, Get("alice", TOPIC, "-1")) == "NO_MESSAGES"
+    assert scene.say(Put("bob", TOPIC, 2, b"since")).status == "OK"
+    assert said(scene, subscribe(7, left=6)) == "ALREADY_SUBSCRIBED"
+    assert said(scene, subscribe(8, left=6)) == "ALREADY_SUBSCRIBED"
+    assert scene.say(Get("alice", TOPIC, "-1")).body == b"since"
+    scene.restart()
+    assert said(scene, subscribe(5)) == "REFUSED 8"
+    assert said(scene, unsubscribe(6)) == "REFUSED 8"
+    assert said(scene, subscribe(10, left=9)) == "OK"
+    assert said(scene, Get("alice", TOPIC, "-1")) == "NO_MESSAGES"
+
+
+def test_what_was_asked_for_without_a_number_is_kept_by_whoever_left_before() -> None:
+    scene = ServerScene()
+    assert said(scene, subscribe()) == "OK"
+    assert scene.say(Put("bob", TOPIC, 1, b"one")).status == "OK"
+    assert said(scene, subscribe(7, left=6)) == "ALREADY_SUBSCRIBED"
+    assert scene.say(Get("alice", TOPIC, "-1")).body == b"one"
+
+
+def test_whoever_left_before_and_is_not_subscribed_is_subscribed() -> None:
+    scene = ServerScene()
+    assert said(scene, subscribe(7, left=6)) == "OK"
+    assert said(scene, unsubscribe(8)) == "OK"
+    assert said(scene, subscribe(7, left=6)) == "REFUSED 8"
+    assert said(scene, subscribe(9, left=8)) == "OK"
 
 
 def test_wishes_without_numbers_are_taken_as_they_come() -> None:

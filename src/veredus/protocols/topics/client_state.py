@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from veredus.kernel.errors import PeerFault, Refused
 
 from .many import SEQUENCE_SIZE, count_of, sequences_in, unpack
-from .messages import NO_MESSAGE_ID, Get, GetMany, Put, PutMany, Status, StatusWord
+from .messages import NO_MESSAGE_ID, Get, GetMany, Put, PutMany, Status, StatusWord, Subscribe, Unsubscribe
 
 _DIGITS_MAX = 19
 
@@ -62,14 +62,24 @@ class ClientState(msgspec.Struct, frozen=True):
     """The key of the last put of which the caller was told."""
     last_wish: int = 0
     """The number of the last SUBSCRIBE or UNSUBSCRIBE; 0 for none yet."""
+    last_leaving: int = 0
+    """The number of the last UNSUBSCRIBE; 0 for none yet."""
 
 
-def begin_wish(state: ClientState, wall_us: int) -> ClientState:
+def begin_wish(state: ClientState, is_leaving: bool, wall_us: int) -> ClientState:
     """The client is about to ask for a subscription, or for its end, under a number that it never had before.
 
     Numbers begin with the time (µs), so that they grow also for a client that lost its directory.
     """
-    return replace(state, last_wish=max(state.last_wish + 1, wall_us))
+    wish = max(state.last_wish + 1, wall_us)
+    return replace(state, last_wish=wish, last_leaving=wish if is_leaving else state.last_leaving)
+
+
+def asked_wish(state: ClientState, client: str, topic: str, is_leaving: bool) -> Subscribe | Unsubscribe:
+    """What is asked for the wish that was begun."""
+    if is_leaving:
+        return Unsubscribe(client, topic, state.last_wish)
+    return Subscribe(client, topic, state.last_wish, state.last_leaving)
 
 
 def end_wish(state: ClientState, status: Status) -> ClientState | None:

@@ -234,7 +234,8 @@ class Gets:
             self._administer(getter, "subscription.remove", wish=question.wish)
         elif isinstance(question, Subscribe):
             # One that is there is asked for anew: a merge compares when that was with when it was left elsewhere.
-            self._administer(getter, "subscription.renew", wish=question.wish)
+            getter.is_removing = question.left > 0
+            self._administer(getter, "subscription.renew", wish=question.wish, left=question.left)
         elif getter.grant is None:
             self._administer(getter, "subscription.show")
         else:
@@ -246,17 +247,20 @@ class Gets:
 
     def _administered(self, getter: _Getter, said: x.AnswerAdmin) -> None:
         result = said.result
+        assert isinstance(result, dict)
         if said.request == _LOOK:
-            assert isinstance(result, dict)
             self._looked(getter, result["floor"], result["lag"], result["settled"])
-        elif getter.is_removing:
-            getter.is_removing = False
+            return
+        question, getter.is_removing = getter.asked[0].question, False
+        if isinstance(question, Subscribe) and result["renewed"]:
+            self._answer(getter, StatusWord.ALREADY_SUBSCRIBED)
+        elif isinstance(question, Subscribe):
+            self._close(getter)
+            self._attach(getter, question.wish)
+        elif isinstance(question, Unsubscribe):
             self._close(getter)
             self._answer(getter, StatusWord.OK)
-        elif isinstance(getter.asked[0].question, Subscribe):
-            self._answer(getter, StatusWord.ALREADY_SUBSCRIBED)
         else:
-            assert isinstance(result, dict)
             getter.origins = {}
             for origin in result["origins"]:
                 getter.origins.setdefault(shown_of(origin.incarnation), []).append(origin)
@@ -264,18 +268,18 @@ class Gets:
             self._attach(getter)
 
     def _refused(self, getter: _Getter, said: x.Refuse) -> None:
-        is_unknown = said.request == _ADMIN and said.code in ("unknown-subscription", "unknown-stream")
+        is_answer = said.request == _ADMIN
+        getter.is_removing &= not is_answer
+        is_unknown = is_answer and said.code in ("unknown-subscription", "unknown-stream")
         if is_unknown and isinstance(getter.asked[0].question, Subscribe):
             self._attach(getter, getter.asked[0].question.wish)
-        elif said.request == _ADMIN and said.code == "outdated-wish":
-            getter.is_removing = False
+        elif is_answer and said.code == "outdated-wish":
             self._answer(getter, StatusWord.REFUSED, said.message, str(said.details["last"]))
         elif is_unknown:
-            getter.is_removing = False
             advice = "" if isinstance(getter.asked[0].question, Unsubscribe) else ": subscribe first"
             text = f"{getter.client} is not subscribed to {getter.topic}{advice}"
             self._answer(getter, StatusWord.NOT_SUBSCRIBED, text)
-        elif said.request == _ADMIN or not getter.is_removing:
+        elif not getter.is_removing:
             # While the subscription is being removed its owner, too, is told that it is gone.
             if not said.is_final:
                 self._effects.append(x.SessionClosed(getter.session))

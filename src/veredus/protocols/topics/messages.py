@@ -58,12 +58,14 @@ class Subscribe(NamedTuple):
     """A client asks to be subscribed. Source: section 3.1.1; `wish` is not on the page, and 0 where it is not said.
 
     It is a number that grows with each SUBSCRIBE or UNSUBSCRIBE of a client on a topic: a late copy of either is known
-    by it. It goes in the body, which a server from the page passes over.
+    by it. It goes in the body, which a server from the page passes over. `left` is the number of the client's last
+    UNSUBSCRIBE, 0 for none: a subscription that a late copy from before that has made is not the one that it asks for.
     """
 
     sender: str
     topic: str
     wish: int = 0
+    left: int = 0
 
 
 class Unsubscribe(NamedTuple):
@@ -227,7 +229,8 @@ _Parts: TypeAlias = tuple[Sequence[tuple[str, str]], bytes]
 
 
 def _parts_of_subscribe(m: Subscribe) -> _Parts:
-    return (("id", m.sender), ("topic", m.topic)), _wish_said(m.wish)
+    left = b" %d" % m.left if m.wish and m.left else b""
+    return (("id", m.sender), ("topic", m.topic)), _wish_said(m.wish) + left
 
 
 def _parts_of_unsubscribe(m: Unsubscribe) -> _Parts:
@@ -356,7 +359,8 @@ def _fields(name: str, words: Sequence[str], kinds: Sequence[str], body: bytes |
 
 def _read_subscribe(words: Sequence[str], body: bytes) -> Message:
     sender, topic = _fields("SUBSCRIBE", words, ("sender id", "topic"))
-    return Subscribe(sender, topic, _read_wish(body))
+    wish, is_both, left = body.partition(b" ")
+    return Subscribe(sender, topic, _read_wish(wish), _read_number(left) if is_both else 0)
 
 
 def _read_unsubscribe(words: Sequence[str], body: bytes) -> Message:
@@ -365,7 +369,11 @@ def _read_unsubscribe(words: Sequence[str], body: bytes) -> Message:
 
 
 def _read_wish(body: bytes) -> int:
-    return _number("wish", body.decode(errors="replace"), U63_MAX) if body else 0
+    return _read_number(body) if body else 0
+
+
+def _read_number(digits: bytes) -> int:
+    return _number("wish", digits.decode(errors="replace"), U63_MAX)
 
 
 def _read_get(words: Sequence[str], body: bytes) -> Message:
