@@ -359,20 +359,15 @@ def _fields(name: str, words: Sequence[str], kinds: Sequence[str], body: bytes |
 
 def _read_subscribe(words: Sequence[str], body: bytes) -> Message:
     sender, topic = _fields("SUBSCRIBE", words, ("sender id", "topic"))
-    wish, is_both, left = body.partition(b" ")
-    return Subscribe(sender, topic, _read_wish(wish), _read_number(left) if is_both else 0)
+    return Subscribe(sender, topic, *map(_read_wish, body.split(b" ", 1) if body else ()))
 
 
 def _read_unsubscribe(words: Sequence[str], body: bytes) -> Message:
     sender, topic = _fields("UNSUBSCRIBE", words, ("sender id", "topic"))
-    return Unsubscribe(sender, topic, _read_wish(body))
+    return Unsubscribe(sender, topic, _read_wish(body) if body else 0)
 
 
-def _read_wish(body: bytes) -> int:
-    return _read_number(body) if body else 0
-
-
-def _read_number(digits: bytes) -> int:
+def _read_wish(digits: bytes) -> int:
     return _number("wish", digits.decode(errors="replace"), U63_MAX)
 
 
