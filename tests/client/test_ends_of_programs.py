@@ -137,3 +137,23 @@ def test_a_node_that_is_closed_and_cannot_send_raises_what_is_in_doubt(
 def test_an_embedded_node_may_be_closed_twice() -> None:
     with veredus.embedded() as node:
         node.close()
+
+
+LATE = """
+import atexit, threading
+atexit.register(lambda: node.close() or print(said, [t.name for t in threading.enumerate() if "disk" not in t.name]))
+import veredus
+said = []
+node = {opened}
+publisher = node.publisher("late", source="s")
+publisher.publish_many(["k"] * 1000, [b""] * 1000)
+atexit.register(lambda: said.append(publisher.publish("k", b"") and "published"))
+"""
+
+
+def test_no_thread_of_ours_runs_when_the_interpreter_goes_and_what_is_closed_last_of_all_is_closed(
+    node: Embedded,
+) -> None:
+    result = run(LATE.format(opened="veredus.connect({address!r})"), node.served.address, "")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "['published'] ['MainThread']\n", "")
+    assert node.streams.show("late")["head"] == 1001

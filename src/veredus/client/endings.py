@@ -1,4 +1,7 @@
-"""A program that ends without closing its connections: what is pending is sent first, and what could not be is told."""
+"""A program that ends without closing its connections: what is pending is sent first, and what could not be is told.
+
+Then no thread of ours runs any more while the interpreter goes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import atexit
 from itertools import chain
 
 from .connection import FINISH_TIMEOUT_S, connections, say_pending
-from .loops import known_loop
+from .loops import known_loop, park_all
 
 _watches: list[bool] = []
 
@@ -21,8 +24,11 @@ def watch_end() -> None:
 
 def _finish() -> None:
     thread = known_loop()
-    if thread is not None:
-        say_pending(thread.run(_finish_all()))
+    try:
+        if thread is not None:
+            say_pending(thread.run(_finish_all()))
+    finally:
+        park_all()
 
 
 async def _finish_all() -> list[str]:

@@ -16,6 +16,7 @@ SIGNALS_S = 0.2
 """For how long a wait may overlook a signal: CPython's main thread does until it has the lock that it waits for, if the
 signal comes just before."""
 T = TypeVar("T")
+_running: set[LoopThread] = set()
 
 
 class LoopThread:
@@ -24,7 +25,9 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         """Start the thread."""
         self._process = os.getpid()
+        self._is_parked = False
         self.loop = new_loop()
+        _running.add(self)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -48,6 +51,8 @@ class LoopThread:
         if self.is_forked:
             work.close()
             raise forked()
+        if self._is_parked:
+            return self._done_here(work)
         if threading.current_thread() is self._thread:
             work.close()
             raise Misuse(
@@ -64,6 +69,24 @@ class LoopThread:
         """Call `then` in the loop, soon."""
         self.loop.call_soon_threadsafe(then)
 
+    def park(self) -> None:
+        """End the thread. What is begun from now on is done at once, by whoever begins it.
+
+        A thread that runs while the interpreter goes takes the process down with it, by SIGSEGV.
+        """
+        if not self.is_forked and not self._is_parked:
+            self.call(self.loop.stop)
+            self._thread.join()
+            self._is_parked = True
+
+    def _done_here(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        done: Future[T] = Future()
+        try:
+            done.set_result(self.loop.run_until_complete(work))
+        except BaseException as error:  # noqa: BLE001 - whoever waits for it is told
+            done.set_exception(error)
+        return done
+
     def stop(self) -> None:
         """Stop the loop and wait for the thread; it may have been stopped before."""
         if self.loop.is_closed():
@@ -71,6 +94,7 @@ class LoopThread:
         self.call(self.loop.stop)
         self._thread.join()
         self.loop.close()
+        _running.discard(self)
 
 
 async def opened_in_thread(open_: Callable[[], T], let_go: Callable[[T], object]) -> T:
@@ -118,6 +142,12 @@ def refuse_pickling(thing: object) -> NoReturn:
     """Stands for `__reduce__` of what hangs on the threads and sockets of this process."""
     name = type(thing).__name__
     raise TypeError(f"{name} belongs to this process and cannot be sent to another one: connect there")
+
+
+def park_all() -> None:
+    """Park every loop of this process."""
+    for thread in list(_running):
+        thread.park()
 
 
 _shared: LoopThread | None = None
