@@ -115,9 +115,9 @@ class Links:
         self._turns.wait(payer, link)
         return False
 
-    def charge(self, payer: Payer, count: int, size: int) -> None:
-        """So many messages of so many bytes were taken."""
-        self._turns.charge(payer, count * _MESSAGE_NS + size * _BYTE_NS, self._current_turn())
+    def charge(self, payer: Payer, count: int, size: int, cost_ns: int) -> None:
+        """So many messages of so many bytes were taken, and what belongs to no message has cost so much."""
+        self._turns.charge(payer, count * _MESSAGE_NS + size * _BYTE_NS + cost_ns, self._current_turn())
 
     def _current_turn(self) -> Now:
         if self._turn is None:
@@ -370,10 +370,11 @@ class MessageLink(asyncio.BufferedProtocol):
                 self._owner.greeted(self)
             for message in messages:
                 self._owner.took(self, message)
-            if not messages:
+            cost_ns = self.wire.connection.take_cost()
+            self._links.charge(payer, len(messages), sum(len(message[-1]) for message in messages), cost_ns)
+            if not messages and not self.wire.connection.has_more:
                 self._end_if_faulty()
                 break
-            self._links.charge(payer, len(messages), sum(len(message[-1]) for message in messages))
         shown = self.wire.connection.asked
         if shown is not None and not self._is_asking:
             self._is_asking = True

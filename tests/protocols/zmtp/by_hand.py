@@ -69,7 +69,7 @@ def told(connection: Connection, data: bytes) -> list[list[bytes]]:
 
 def heard(connection: Connection) -> list[list[bytes]]:
     messages: list[Message] = []
-    while more := connection.next_messages():
+    while (more := connection.next_messages()) or connection.has_more:
         messages += more
     return [[bytes(part) for part in parts] for parts in messages]
 

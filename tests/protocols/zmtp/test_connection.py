@@ -19,7 +19,8 @@ from tests.protocols.zmtp.by_hand import (
     server,
     told,
 )
-from veredus.protocols.zmtp.connection import MESSAGES_AT_ONCE_MAX, Bounds, Connection, Phase
+from veredus.kernel.turns import QUANTUM_NS
+from veredus.protocols.zmtp.connection import COMMAND_NS, MESSAGES_AT_ONCE_MAX, Bounds, Connection, Phase
 
 CUTS = (1, 2, 3, 5, 8, 13, 64, 65, 1000)
 STORIES = {
@@ -118,6 +119,26 @@ def test_a_flood_of_small_frames_is_cut_a_few_at_a_time() -> None:
         counts.append(len(messages))
     assert sum(counts) == 10_000
     assert max(counts) == MESSAGES_AT_ONCE_MAX
+
+
+@pytest.mark.parametrize("said_again", [command(b"PING", bytes(2)), command(b"x")])
+def test_a_flood_of_commands_is_obeyed_a_few_at_a_time(said_again: bytes) -> None:
+    connection = opened()
+    connection.receive(said_again * 10_000)
+    costs = []
+    while connection.next_messages() or connection.has_more:
+        costs.append(connection.take_cost())
+    costs.append(connection.take_cost())
+    assert sum(costs) == 10_000 * COMMAND_NS
+    assert max(costs) == QUANTUM_NS
+
+
+def test_commands_before_another_greeting_are_as_few_as_those_of_a_handshake() -> None:
+    connection = opened()
+    connection.is_greeting = True
+    told(connection, command(b"PING", bytes(2)) * (BOUNDS.handshake_size_max // 7))
+    assert connection.fault is not None
+    assert connection.fault.code == "too-large"
 
 
 def test_nothing_is_taken_after_a_fault() -> None:

@@ -20,6 +20,7 @@ from tests.protocols.zmtp.by_hand import (
 from veredus.kernel.effects import CloseLink, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
+from veredus.kernel.turns import QUANTUM_NS
 from veredus.protocols.links import (
     DrainRequested,
     FrameRefused,
@@ -29,7 +30,7 @@ from veredus.protocols.links import (
     TurnGiven,
     TurnWanted,
 )
-from veredus.protocols.zmtp.connection import Bounds, Connection
+from veredus.protocols.zmtp.connection import COMMAND_NS, Bounds, Connection
 from veredus.protocols.zmtp.framed import FramedLink, Identities
 from veredus.protocols.zmtp.link import Timing, ZmtpLink
 from veredus.protocols.zmtp.mechanisms import Local, Null
@@ -332,3 +333,27 @@ def test_it_takes_its_input_in_any_cut() -> None:
     data = OPENING + message(b"a", b"", b"b" * 300) + command(b"PING", bytes(3)) + message(b"c")
     for ending in (b"", b"\xff" * 30, message(b"bye") + message(b"d")):
         kit.check_any_cut(PHASES["waiting"], 1, data + ending, (1, 2, 3, 5, 8, 64, 65))
+
+
+def test_commands_of_who_is_attached_are_work_that_waits_for_turns() -> None:
+    peer = Peer()
+    peer.echo.is_attached = True
+    pings = command(b"PING", bytes(2)) * 2000
+    heard = peer.say(OPENING + pings)
+    turns = 1
+    while peer.wants_turn:
+        peer.wants_turn = False
+        peer.heard = b""
+        peer.tell(TurnGiven(1))
+        heard += peer.heard
+        turns += 1
+    assert heard.count(b"PONG") == 2000
+    assert turns == 2000 * COMMAND_NS // QUANTUM_NS + 1
+
+
+def test_who_sends_commands_before_it_attaches_is_let_go() -> None:
+    peer = Peer()
+    peer.say(OPENING + command(b"PING", bytes(2)) * 8000)
+    for _ in range(10):
+        peer.tell(TurnGiven(1))
+    assert [order.reason for order in peer.closed] == ["too-large"]

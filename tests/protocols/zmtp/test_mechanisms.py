@@ -3,7 +3,8 @@
 import pytest
 
 from tests.protocols.zmtp.by_hand import BOUNDS, command, frame, greeting, heard, metadata, said, told
-from veredus.protocols.zmtp.connection import Connection, Phase
+from veredus.kernel.turns import QUANTUM_NS
+from veredus.protocols.zmtp.connection import COMMAND_NS, SEALED_NS, Connection, Phase
 from veredus.protocols.zmtp.curve import (
     CLIENT_RANDOM_SIZE,
     SERVER_RANDOM_SIZE,
@@ -124,6 +125,48 @@ def test_clear_frames_are_not_taken_where_all_are_sealed() -> None:
     ours.admit()
     assert told(ours, frame(0, b"clear" * 20)) == []
     assert ours.fault is not None
+
+
+def traffic() -> tuple[Connection, CurveClient]:
+    """A server's end in traffic, and the client that seals for it."""
+    client = curve_client()
+    ours, theirs = ends(curve_server(), client)
+    exchange(ours, theirs)
+    ours.admit()
+    told(theirs, said(ours))
+    exchange(ours, theirs)
+    return ours, client
+
+
+@pytest.mark.parametrize("outer", [0, 1, 4])
+@pytest.mark.parametrize("size", [0, 200])
+def test_the_flags_outside_of_a_seal_lift_no_bound_of_a_message(outer: int, size: int) -> None:
+    ours, client = traffic()
+    for _ in range(BOUNDS.parts_max + 1):
+        assert told(ours, frame(outer, client.seal(1, bytes(size)))) == []
+    assert ours.fault is not None
+    assert ours.fault.code == "too-large"
+
+
+def test_a_sealed_command_is_no_larger_than_a_clear_one() -> None:
+    ours, client = traffic()
+    body = b"\x01x" + bytes(BOUNDS.command_size_max - 2)
+    ours.message_size_max = 2 * BOUNDS.command_size_max
+    assert told(ours, frame(0, client.seal(4, body))) == []
+    assert ours.fault is None
+    told(ours, frame(0, client.seal(4, body + b"x")))
+    assert ours.fault is not None
+    assert ours.fault.code == "too-large"
+
+
+@pytest.mark.parametrize(("flags", "body"), [(0, b""), (1, b""), (4, b"\x01x"), (4, b"\x04PING\0\0")])
+def test_a_flood_of_sealed_frames_is_opened_a_few_at_a_time(flags: int, body: bytes) -> None:
+    ours, client = traffic()
+    ours.receive(b"".join(frame(0, client.seal(flags if number % 8 else flags & 4, body)) for number in range(1000)))
+    costs = list(iter(lambda: (ours.next_messages(), ours.take_cost())[1], 0))
+    assert ours.fault is None
+    assert sum(costs) >= 1000 * SEALED_NS
+    assert max(costs) <= QUANTUM_NS + SEALED_NS + COMMAND_NS
 
 
 @pytest.mark.parametrize("place", [6, 20, 80, 110, 150, 199])

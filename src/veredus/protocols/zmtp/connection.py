@@ -18,6 +18,7 @@ Invariants
         keeps the bounds is held, and one read behind it.
     (3) A message comes out whole or not at all.
     (4) ERROR is said at most once, and in a handshake only.
+    (5) What is done at one call of `next_messages` is bounded, whatever came: commands and seals cost time, too.
 Source: RFC 37 of ZeroMQ.
 """
 
@@ -29,6 +30,7 @@ from typing import Final, NamedTuple, TypeAlias
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets
 from veredus.kernel.symbol import Symbol
+from veredus.kernel.turns import QUANTUM_NS
 from veredus.protocols.links import NOTHING, Unfinished
 
 from . import frames, greeting
@@ -38,6 +40,9 @@ Message: TypeAlias = Sequence[Octets]
 """The parts of a message, at least one."""
 MESSAGES_AT_ONCE_MAX: Final = 1024
 """What is cut at a time: small frames take many times their size in memory once they are objects."""
+COMMAND_NS: Final = 5_000
+SEALED_NS: Final = 15_000
+"""What it costs to obey a command, and to open a sealed frame, in nanoseconds; measured, roughly."""
 
 
 class Phase(Symbol):
@@ -66,9 +71,9 @@ class Connection:
     """Owns the octets that are not whole yet, and where the connection stands; see the module for the picture."""
 
     __slots__ = (
-        "_bounds", "_delayed", "_heard_size", "_held", "_is_server", "_mechanisms", "_needed", "_outgoing",
-        "_part_size", "_parts", "_preferred", "fault", "mechanism", "message_size_hint", "message_size_max", "minor",
-        "phase", "ping_ttl",
+        "_bounds", "_cost_ns", "_delayed", "_heard_size", "_held", "_is_server", "_mechanisms", "_needed", "_outgoing",
+        "_part_size", "_parts", "_preferred", "fault", "is_greeting", "mechanism", "message_size_hint",
+        "message_size_max", "minor", "phase", "ping_ttl",
     )  # fmt: skip
 
     def __init__(self, mechanisms: Mapping[bytes, Mechanism], bounds: Bounds, is_server: bool) -> None:
@@ -83,6 +88,8 @@ class Connection:
         """May be changed at any time; what has been cut already keeps to what it was."""
         self.message_size_hint = ""
         """What is said behind that limit to who goes over it."""
+        self.is_greeting = False
+        """Whether the peer has yet to greet in another way: until then its commands count as those of a handshake."""
         self._preferred = next(iter(mechanisms.values()))
         self.mechanism: Mechanism = self._preferred
         self._mechanisms = mechanisms
@@ -96,6 +103,7 @@ class Connection:
         self._part_size = 0
         self._delayed: Octets | None = None
         """A command that is obeyed once the messages before it were taken."""
+        self._cost_ns = 0
 
     @property
     def remote(self) -> Remote:
@@ -122,6 +130,17 @@ class Connection:
         """What waits for the rest of its message, and how large its frame says that it will be."""
         held_size = self.held_size - self.unread_size
         return Unfinished(held_size, max(held_size, self._part_size + self._needed)) if held_size else NOTHING
+
+    @property
+    def has_more(self) -> bool:
+        """Whether `next_messages` is to be asked again, though it may have given nothing."""
+        is_cut = self.phase is Phase.TRAFFIC and not self._needed
+        return is_cut and (len(self._held) > 0 or self._delayed is not None)
+
+    def take_cost(self) -> int:
+        """What commands and seals have cost since it was asked last, in nanoseconds; messages are their taker's."""
+        cost_ns, self._cost_ns = self._cost_ns, 0
+        return cost_ns
 
     # ── out ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -188,7 +207,7 @@ class Connection:
             self._held += data
 
     def next_messages(self) -> list[Message]:
-        """Some of the messages that are whole, in order; none when no more is."""
+        """Some of the messages that are whole, in order; none, and not `has_more`, when no more is."""
         messages: list[Message] = []
         if len(self._held) < self._needed or self.phase in (Phase.ASKING, Phase.CLOSED):
             self._check_held()
@@ -283,7 +302,8 @@ class Connection:
             command, self._delayed = self._delayed, None
             self._obey(command)
         end, size_max, seals = len(view), self.message_size_max, self.mechanism.seals
-        while len(messages) < self._bounds.messages_at_once_max:
+        cost_ns_max = self._cost_ns + QUANTUM_NS
+        while len(messages) < self._bounds.messages_at_once_max and self._cost_ns < cost_ns_max:
             # Most frames are short, whole, and a message of their own.
             if start + 2 <= end and not view[start] and not self._parts and not seals:
                 stop = start + 2 + view[start + 1]
@@ -298,7 +318,7 @@ class Connection:
             start = stop
             part = view[body:stop]
             if seals:
-                flags, part = self.mechanism.unseal(part)
+                flags, part = self._unsealed(part)
             if flags & frames.COMMAND:
                 if messages:
                     # What was said before it is answered before it.
@@ -312,6 +332,14 @@ class Connection:
                 messages.append(self._parts)
                 self._parts, self._part_size = [], 0
         return start
+
+    def _unsealed(self, sealed: memoryview) -> tuple[int, memoryview]:
+        """What is in a sealed frame, whose own flags say nothing. Raises `PeerFault`."""
+        self._cost_ns += SEALED_NS
+        flags, part = self.mechanism.unseal(sealed)
+        if flags & frames.COMMAND:
+            self._check_command_size(len(part))
+        return flags, part
 
     def _frame_at(self, view: memoryview, start: int) -> tuple[int, int, int] | None:
         """Flags, and where the body begins and ends; None if it is not whole. Raises `PeerFault` for a bad size."""
@@ -344,20 +372,27 @@ class Connection:
         if self.phase is not Phase.TRAFFIC:
             if self._heard_size + head_size + size > self._bounds.handshake_size_max:
                 raise PeerFault("too-large", f"a handshake may have at most {self._bounds.handshake_size_max} bytes")
-        elif flags & frames.COMMAND:
-            if size > self._bounds.command_size_max:
-                raise PeerFault("too-large", f"a command may have at most {self._bounds.command_size_max} bytes")
+        elif flags & frames.COMMAND and not self.mechanism.seals:
+            self._check_command_size(size)
         elif self._part_size + size > self.message_size_max + self._sealed_size:
             said = f"all frames of a message may have at most {self.message_size_max} bytes"
             raise PeerFault("too-large", said + self.message_size_hint)
         elif len(self._parts) >= self._bounds.parts_max:
             raise PeerFault("too-large", f"a message may have at most {self._bounds.parts_max} frames")
 
+    def _check_command_size(self, size: int) -> None:
+        if size > self._bounds.command_size_max:
+            raise PeerFault("too-large", f"a command may have at most {self._bounds.command_size_max} bytes")
+
     @property
     def _sealed_size(self) -> int:
         return SEAL_SIZE if self.mechanism.seals else 0
 
     def _obey(self, body: Octets) -> None:
+        self._cost_ns += COMMAND_NS
+        self._heard_size = self._heard_size + len(body) if self.is_greeting else 0
+        if self._heard_size > self._bounds.handshake_size_max:
+            raise PeerFault("too-large", f"attach before sending more than {self._bounds.handshake_size_max} bytes")
         name, data = frames.split_command(body)
         if name == b"PING":
             if not 2 <= len(data) <= 2 + frames.PING_CONTEXT_SIZE_MAX:

@@ -203,7 +203,9 @@ class FramedLink:
         while not self._is_closing and self._cost_ns < QUANTUM_NS:
             connection.message_size_max = self._dialect.frame_size_max
             connection.message_size_hint = self._dialect.frame_size_hint
+            connection.is_greeting = not self._dialect.is_attached
             messages = self._wire.next_messages(now)
+            self._cost_ns += connection.take_cost()
             if self._opened is not None and self._wire.has_greeted:
                 self._begin(now)
             for message in messages:
@@ -213,7 +215,7 @@ class FramedLink:
                 self._tell(Received(self.link, said[0]), now)
             elif said:
                 self._tell(FramesReceived(self.link, said), now)
-            if not messages:
+            if not messages and not connection.has_more:
                 self._end_if_faulty(now)
                 break
         asked = connection.asked

@@ -71,7 +71,7 @@ class ZmtpLink:
         self._received_ns = now.monotonic_ns
 
     def next_messages(self, now: Now) -> list[Message]:
-        """Some of what came, in order; none when there is no more for now."""
+        """Some of what came, in order; none, and not `connection.has_more`, when there is no more for now."""
         messages = self.connection.next_messages()
         if self.connection.phase is Phase.TRAFFIC:
             self._watch(now)
