@@ -26,6 +26,16 @@ def test_a_debt_is_paid_off_by_the_turns_that_follow() -> None:
     assert turns.may_go("glutton", at(4))
 
 
+def test_nothing_is_kept_of_payers_that_have_paid_and_do_not_come_again() -> None:
+    turns: Turns[int, int] = Turns(quantum_ns=100)
+    counts = []
+    for passer_by in range(20_000):
+        turns.charge(passer_by, 1000, at(1 + passer_by))
+        counts.append(turns.owing_count)
+    assert max(counts) < 2_000
+    assert not turns.may_go(19_999, at(20_000))
+
+
 def test_what_comes_behind_something_that_waits_waits_too() -> None:
     turns: Turns[str, int] = Turns(quantum_ns=100)
     turns.may_go("a", at(1))

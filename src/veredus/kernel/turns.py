@@ -19,6 +19,8 @@ Payer = TypeVar("Payer", bound=Hashable)
 Item = TypeVar("Item", bound=Hashable)
 
 QUANTUM_NS = 2_000_000
+_OWED_COUNT = 1024
+"""Debts are looked through for those that are paid when there are so many, or twice as many as were left then."""
 
 
 class Turns(Generic[Payer, Item]):
@@ -28,9 +30,10 @@ class Turns(Generic[Payer, Item]):
         (1) An item waits at most once, and items of one payer get their turns in the order in which they came.
         (2) In one turn each payer that owes nothing gets one item done, in the order in which payers came to wait.
         (3) While anything waits there is a deadline, and each turn brings every payer nearer to its own.
+        (4) Of payers that have paid and do not come again nothing is kept for ever.
     """
 
-    __slots__ = ("_now_ns", "_owed", "_payers", "_quantum_ns", "_turn", "_waiting")
+    __slots__ = ("_now_ns", "_owed", "_owed_count", "_payers", "_quantum_ns", "_turn", "_waiting")
 
     def __init__(self, quantum_ns: int = QUANTUM_NS) -> None:
         """Nobody waits, and nobody owes anything; `quantum_ns` is what a payer may have done in a turn."""
@@ -39,6 +42,7 @@ class Turns(Generic[Payer, Item]):
         self._now_ns = 0
         self._owed: dict[Payer, tuple[int, int]] = {}
         """By payer the turn in which it was last charged, and what it owed then, in nanoseconds."""
+        self._owed_count = _OWED_COUNT
         self._waiting: dict[Payer, deque[Item]] = {}
         self._payers: dict[Item, Payer] = {}
 
@@ -53,6 +57,10 @@ class Turns(Generic[Payer, Item]):
     def charge(self, payer: Payer, cost_ns: int, now: Now) -> None:
         """Work of the payer was done, or is sure to be."""
         if cost_ns:
+            if len(self._owed) >= self._owed_count:
+                for known in list(self._owed):
+                    self._debt(known, now)
+                self._owed_count = max(_OWED_COUNT, 2 * len(self._owed))
             self._owed[payer] = (self._turn_of(now), self._debt(payer, now) + cost_ns)
 
     def wait(self, payer: Payer, item: Item) -> None:
@@ -73,6 +81,11 @@ class Turns(Generic[Payer, Item]):
             items.remove(item)
             if not items:
                 del self._waiting[payer]
+
+    @property
+    def owing_count(self) -> int:
+        """How many payers are remembered for what they owe, or have paid not long ago."""
+        return len(self._owed)
 
     def acquit(self, payer: Payer) -> None:
         """The payer is gone, and nothing of it waits: what it owes is forgotten."""

@@ -133,10 +133,11 @@ def test_a_flood_of_commands_is_obeyed_a_few_at_a_time(said_again: bytes) -> Non
     assert max(costs) == QUANTUM_NS
 
 
-def test_commands_before_another_greeting_are_as_few_as_those_of_a_handshake() -> None:
+@pytest.mark.parametrize("said_again", [command(b"PING", bytes(2)), command(b"x")])
+def test_commands_before_another_greeting_are_as_few_as_those_of_a_handshake(said_again: bytes) -> None:
     connection = opened()
     connection.is_greeting = True
-    told(connection, command(b"PING", bytes(2)) * (BOUNDS.handshake_size_max // 7))
+    told(connection, said_again * (BOUNDS.handshake_size_max // 64))
     assert connection.fault is not None
     assert connection.fault.code == "too-large"
 

@@ -45,6 +45,7 @@ class Echo:
     frame_size_max = 1000
     frame_size_hint = ""
     is_attached = False
+    is_greeting = False
 
     def __init__(self, link: int) -> None:
         self.link = link
@@ -337,7 +338,6 @@ def test_it_takes_its_input_in_any_cut() -> None:
 
 def test_commands_of_who_is_attached_are_work_that_waits_for_turns() -> None:
     peer = Peer()
-    peer.echo.is_attached = True
     pings = command(b"PING", bytes(2)) * 2000
     heard = peer.say(OPENING + pings)
     turns = 1
@@ -353,6 +353,7 @@ def test_commands_of_who_is_attached_are_work_that_waits_for_turns() -> None:
 
 def test_who_sends_commands_before_it_attaches_is_let_go() -> None:
     peer = Peer()
+    peer.echo.is_greeting = True
     peer.say(OPENING + command(b"PING", bytes(2)) * 8000)
     for _ in range(10):
         peer.tell(TurnGiven(1))

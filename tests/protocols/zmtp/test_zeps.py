@@ -7,9 +7,10 @@ from tests.protocols.zmtp.by_hand import OPENING, START, frame, message
 from veredus.delivery.batch import BatchHeader
 from veredus.kernel.effects import CloseLink, Send
 from veredus.kernel.events import LinkOpened, Received
-from veredus.protocols.links import session_of
+from veredus.kernel.turns import QUANTUM_NS
+from veredus.protocols.links import TurnGiven, TurnWanted, WorkDone, session_of
 from veredus.protocols.zeps import frames
-from veredus.protocols.zeps.attachment import NodeLink
+from veredus.protocols.zeps.attachment import ATTACHES_MAX, NodeLink
 from veredus.protocols.zeps.orders import LinkLimits
 from veredus.protocols.zmtp.connection import Bounds, Connection
 from veredus.protocols.zmtp.framed import FramedLink, Identities
@@ -27,11 +28,11 @@ def publish(body: bytes) -> bytes:
     return message(frames.encode_publish(b"k", body))
 
 
-def link() -> FramedLink:
+def link(principal: str = "local") -> FramedLink:
     connection = Connection({b"NULL": Null(Local(b"ROUTER"), is_server=True)}, Bounds(1000), is_server=True)
     wire = ZmtpLink(connection, Timing(LIMITS.greeting_timeout_ns, 10**10, 3 * 10**10))
     engine = FramedLink(LINK, wire, NodeLink(LINK, LIMITS), Identities())
-    engine.handle(LinkOpened(LINK, "zeromq", "peer", "local"), START)
+    engine.handle(LinkOpened(LINK, "zeromq", "peer", principal), START)
     return engine
 
 
@@ -102,4 +103,33 @@ def test_large_publications_behind_a_last_word_that_is_owed_do_not_cost_the_sock
 def test_before_the_stream_is_open_a_message_has_the_size_of_a_greeting_at_most() -> None:
     engine = link()
     effects = kit.effects_of(engine, [Received(LINK, OPENING + frame(0, bytes(LIMITS.greeting_size_max + 1))[:9])])
+    assert any(isinstance(effect, CloseLink) for effect in effects)
+
+
+def test_attaching_again_and_again_is_work_and_has_an_end_for_who_is_nobody() -> None:
+    engine = link("")
+    effects: list[object] = []
+    said: object = Received(LINK, OPENING + ATTACH * 1000)
+    while not any(isinstance(effect, CloseLink) for effect in effects):
+        turn = engine.handle(said, START)
+        worked_ns = sum(effect.cost_ns for effect in turn if isinstance(effect, WorkDone))
+        assert worked_ns < 2 * QUANTUM_NS
+        effects += turn
+        said = TurnGiven(LINK)
+    told = b"".join(bytes(buffer) for effect in effects if isinstance(effect, Send) for buffer in effect.buffers)
+    assert told.count(b"unexpected:_ATTACH_came_again") == ATTACHES_MAX
+
+
+def test_who_was_let_in_may_attach_as_often_as_it_likes() -> None:
+    engine = attached()
+    for _ in range(3 * ATTACHES_MAX):
+        effects = engine.handle(Received(LINK, ATTACH), START)
+        assert any(isinstance(effect, x.SourceAttachRequested) for effect in effects)
+
+
+def test_frames_without_end_of_who_was_refused_end_its_connection_however_small_they_are() -> None:
+    engine = link("")
+    effects = [*engine.handle(Received(LINK, OPENING + message(b"junk") + message(b"") * 2000), START)]
+    while any(isinstance(effect, TurnWanted) for effect in effects[-1:]):
+        effects += engine.handle(TurnGiven(LINK), START)
     assert any(isinstance(effect, CloseLink) for effect in effects)

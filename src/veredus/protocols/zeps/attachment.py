@@ -54,6 +54,12 @@ _FINAL = ("draining", "silent")
 """Why a link over ZeroMQ is closed together with the life that it had."""
 
 
+ATTACH_NS = 150_000
+"""What an ATTACH over ZeroMQ costs, which one link may say again and again; measured, roughly."""
+PASSED_OVER_SIZE_MIN = 64
+"""As so large a frame counts that is passed over, however small it is: it costs more than its octets."""
+ATTACHES_MAX = 16
+"""So often a link may attach, until it is known who it is."""
 _NOT_ATTACHED = "unexpected: ATTACH came again before ATTACH-OK: nothing that came before it was published"
 
 
@@ -68,8 +74,8 @@ class NodeLink:
 
     is_timed_by_answers: ClassVar[bool] = True
     __slots__ = (
-        "_channel", "_deadlines", "_effects", "_heard_size", "_is_framed", "_is_refused", "_late_ns", "_limits",
-        "_octets", "_phase", "_principal", "_unread", "dialect", "link",
+        "_attached_count", "_channel", "_deadlines", "_effects", "_heard_size", "_is_framed", "_is_refused", "_late_ns",
+        "_limits", "_octets", "_phase", "_principal", "_unread", "dialect", "link",
     )  # fmt: skip
 
     def __init__(self, link: int, limits: LinkLimits) -> None:
@@ -83,6 +89,8 @@ class NodeLink:
         self._octets = b""
         self._unread = Slices()
         self._heard_size = 0
+        self._attached_count = 0
+        """How often it has attached since it was known last who it is."""
         self._is_refused = False
         """Whether INVALID was the last word over ZeroMQ: nothing but an ATTACH is heard then."""
         self._channel = 0
@@ -192,16 +200,16 @@ class NodeLink:
     @property
     def frame_size_max(self) -> int:
         """The largest frame that is taken now: that of a greeting, until a stream is open or was."""
-        return self._limits.greeting_size_max if self._is_greeting else self._limits.frame_size_max
+        return self._limits.greeting_size_max if self.is_greeting else self._limits.frame_size_max
 
     @property
     def frame_size_hint(self) -> str:
         """What is said behind that limit to who goes over it."""
-        return " before ATTACH-OK: wait for ATTACH-OK" if self._is_greeting else ""
+        return " before ATTACH-OK: wait for ATTACH-OK" if self.is_greeting else ""
 
     @property
-    def _is_greeting(self) -> bool:
-        """Whether what comes is as small as a greeting. What was meant for a stream that was open may be large."""
+    def is_greeting(self) -> bool:
+        """Whether what comes is as little as a greeting. What was meant for a stream that was open may be large."""
         return not self.dialect.is_answered if isinstance(self.dialect, Version1) else not self._channel
 
     @property
@@ -237,12 +245,13 @@ class NodeLink:
     def _listen_again(self, channel: int, now: Now) -> None:
         self.dialect = None
         self._channel = channel
-        self._heard_size = 0
+        if channel:
+            self._heard_size = self._attached_count = 0
         self._deadlines.set("greeting", now.monotonic_ns + self._limits.greeting_timeout_ns)
 
     def _pass_over(self, data: Octets) -> None:
         """Heed nothing, and take no more than a greeting of who never had a stream."""
-        self._heard_size += 0 if self._channel else len(data)
+        self._heard_size += 0 if self._channel else max(len(data), PASSED_OVER_SIZE_MIN)
         if self._heard_size > self._limits.greeting_size_max:
             self._reject("too-large", "attach before sending more")
 
@@ -274,6 +283,8 @@ class NodeLink:
     def _take(self, command: frames.Command, now: Now) -> None:
         if self._heard_size > self._limits.greeting_size_max:
             raise PeerFault("too-large", "attach before sending more")
+        if self._is_framed:
+            self._count_attach()
         match command:
             case frames.Attach(protocol, _, _) if protocol != frames.PROTOCOL.encode():
                 raise PeerFault("bad-protocol", "the protocol of this listener is ZEPS")
@@ -288,6 +299,12 @@ class NodeLink:
                 raise PeerFault("version-unknown", f"version {version} is not supported, only {known}")
             case _:
                 raise PeerFault("unexpected", "the first command must be ATTACH")
+
+    def _count_attach(self) -> None:
+        self._effects.append(WorkDone(self.link, ATTACH_NS))
+        self._attached_count += 1
+        if self._attached_count > ATTACHES_MAX:
+            raise PeerFault("too-large", f"attach at most {ATTACHES_MAX} times before it is known who you are")
 
     def _become_version1(self, stream: bytes, now: Now) -> None:
         dialect = Version1(self.link, self._principal, stream, self._is_framed, self._limits, self._channel)

@@ -40,6 +40,10 @@ Message: TypeAlias = Sequence[Octets]
 """The parts of a message, at least one."""
 MESSAGES_AT_ONCE_MAX: Final = 1024
 """What is cut at a time: small frames take many times their size in memory once they are objects."""
+GREETINGS_AT_ONCE_MAX: Final = 8
+"""The same while the peer has yet to greet in another way: such messages cost many times as much."""
+_GREETED_SIZE_MIN: Final = 64
+"""As so large a command counts then, however small it is: it costs more than its octets."""
 COMMAND_NS: Final = 5_000
 SEALED_NS: Final = 15_000
 """What it costs to obey a command, and to open a sealed frame, in nanoseconds; measured, roughly."""
@@ -89,7 +93,7 @@ class Connection:
         self.message_size_hint = ""
         """What is said behind that limit to who goes over it."""
         self.is_greeting = False
-        """Whether the peer has yet to greet in another way: until then its commands count as those of a handshake."""
+        """Whether the peer has yet to greet in another way: its commands count as those of a handshake until then."""
         self._preferred = next(iter(mechanisms.values()))
         self.mechanism: Mechanism = self._preferred
         self._mechanisms = mechanisms
@@ -302,8 +306,9 @@ class Connection:
             command, self._delayed = self._delayed, None
             self._obey(command)
         end, size_max, seals = len(view), self.message_size_max, self.mechanism.seals
+        count_max = GREETINGS_AT_ONCE_MAX if self.is_greeting else self._bounds.messages_at_once_max
         cost_ns_max = self._cost_ns + QUANTUM_NS
-        while len(messages) < self._bounds.messages_at_once_max and self._cost_ns < cost_ns_max:
+        while len(messages) < count_max and self._cost_ns < cost_ns_max:
             # Most frames are short, whole, and a message of their own.
             if start + 2 <= end and not view[start] and not self._parts and not seals:
                 stop = start + 2 + view[start + 1]
@@ -390,9 +395,9 @@ class Connection:
 
     def _obey(self, body: Octets) -> None:
         self._cost_ns += COMMAND_NS
-        self._heard_size = self._heard_size + len(body) if self.is_greeting else 0
+        self._heard_size = self._heard_size + max(len(body), _GREETED_SIZE_MIN) if self.is_greeting else 0
         if self._heard_size > self._bounds.handshake_size_max:
-            raise PeerFault("too-large", f"attach before sending more than {self._bounds.handshake_size_max} bytes")
+            raise PeerFault("too-large", "attach before sending so many commands")
         name, data = frames.split_command(body)
         if name == b"PING":
             if not 2 <= len(data) <= 2 + frames.PING_CONTEXT_SIZE_MAX:

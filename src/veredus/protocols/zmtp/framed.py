@@ -59,6 +59,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def is_greeting(self) -> bool:
+        """Whether the peer has yet to be let in by it."""
+        ...
+
+    @property
     def is_attached(self) -> bool:
         """Whether it may yet have a last word to say."""
         ...
@@ -203,7 +208,7 @@ class FramedLink:
         while not self._is_closing and self._cost_ns < QUANTUM_NS:
             connection.message_size_max = self._dialect.frame_size_max
             connection.message_size_hint = self._dialect.frame_size_hint
-            connection.is_greeting = not self._dialect.is_attached
+            connection.is_greeting = self._dialect.is_greeting
             messages = self._wire.next_messages(now)
             self._cost_ns += connection.take_cost()
             if self._opened is not None and self._wire.has_greeted:
@@ -287,6 +292,8 @@ class FramedLink:
                     self._wire.connection.send_single((frame,))
             elif isinstance(effect, CloseLink) and effect.link == self.link:
                 self._close(effect.reason)
+            elif isinstance(effect, WorkDone) and effect.link == self.link:
+                self._cost_ns += effect.cost_ns
             else:
                 self._flush()
                 self._effects.append(effect)
