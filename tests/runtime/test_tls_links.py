@@ -14,7 +14,7 @@ import uvloop
 
 from veredus.node.settings import TlsSection
 from veredus.runtime.security import client_context, server_context
-from veredus.runtime.tls_links import READ_SIZE_MAX, SEALED_SIZE_MAX, TlsTransport, shake_hands
+from veredus.runtime.tls_links import READ_SIZE_MAX, READ_SIZE_MIN, SEALED_SIZE_MAX, Shared, TlsTransport, shake_hands
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 AUTHORITY, NODE, NODE_KEY = (str(CERTIFICATES / name) for name in ("authority.pem", "node.pem", "node.key"))
@@ -38,6 +38,7 @@ class Link(asyncio.BufferedProtocol):
     def __init__(self) -> None:
         self.memory = memoryview(bytearray(5_000))
         self.heard = bytearray()
+        self.pieces: list[int] = []
         self.told: list[str] = []
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -51,6 +52,7 @@ class Link(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.heard += self.memory[:nbytes]
+        self.pieces.append(nbytes)
 
     def pause_writing(self) -> None:
         self.told.append("pause")
@@ -77,9 +79,9 @@ async def connected(tls: TlsSection | None = None) -> tuple[Link, ssl.SSLSocket]
     theirs.settimeout(20)
     context = client_context(AUTHORITY)
     context.check_hostname = False
-    link, memory = Link(), memoryview(bytearray(READ_SIZE_MAX))
+    link, shared = Link(), Shared(asyncio.get_running_loop())
     shaking = asyncio.create_task(
-        shake_hands(link, ours, server_context(tls or TlsSection(certificate=NODE, key=NODE_KEY)), memory, 5.0)
+        shake_hands(link, ours, server_context(tls or TlsSection(certificate=NODE, key=NODE_KEY)), shared, 5.0)
     )
     client = await asyncio.to_thread(
         lambda: context.wrap_socket(theirs, suppress_ragged_eofs=False, server_hostname="localhost")
@@ -188,7 +190,26 @@ def test_a_handshake_has_its_time(run: Run) -> None:
         ours.setblocking(False)
         context = server_context(TlsSection(certificate=NODE, key=NODE_KEY))
         with theirs, pytest.raises(ConnectionAbortedError, match="in time"):
-            await shake_hands(Link(), ours, context, memoryview(bytearray(READ_SIZE_MAX)), 0.05)
+            await shake_hands(Link(), ours, context, Shared(asyncio.get_running_loop()), 0.05)
         theirs.close()
+
+    run(go())
+
+
+def test_who_sends_records_that_bring_little_is_read_from_in_turns_of_a_line(run: Run) -> None:
+    count, size = 20_000, 1 << 20
+
+    async def go() -> None:
+        link, client = await connected()
+        with client:
+            await asyncio.to_thread(lambda: [client.send(b"x") for _ in range(count)])
+            await until(lambda: len(link.heard) == count)
+            # A record of one byte has 23.
+            assert max(link.pieces[100:]) <= READ_SIZE_MIN // 23 + 1
+            # What brings much is read as before.
+            await asyncio.to_thread(client.sendall, bytes(size))
+            await until(lambda: len(link.heard) == count + size)
+            assert max(link.pieces[-10:]) == len(link.memory)
+        await link.lost
 
     run(go())

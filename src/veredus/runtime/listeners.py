@@ -30,7 +30,7 @@ from veredus.streams.rights import LOCAL
 
 from .hearing import once_read
 from .logs import Logger
-from .tls_links import READ_SIZE_MAX, shake_hands
+from .tls_links import Shared, shake_hands
 from .unix_paths import short_enough
 
 BACKLOG = 4096
@@ -176,8 +176,8 @@ class Listener:
         self._peer_of = peer_of
         self._open_link = open_link
         self._tls = tls
-        self._memory = memoryview(bytearray(READ_SIZE_MAX if tls is not None else 0))
-        """What all connections by TLS read into, each what it brings at once."""
+        self._shared = Shared(self._loop)
+        """What all connections by TLS share."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self.on_refused: Callable[[Peer, str], None] = _ignore
@@ -273,7 +273,7 @@ class Listener:
                 await self._loop.connect_accepted_socket(lambda: link, accepted)
             else:
                 assert isinstance(link, asyncio.BufferedProtocol)
-                await shake_hands(link, accepted, self._tls, self._memory, max(place.left_s, 0.001))
+                await shake_hands(link, accepted, self._tls, self._shared, max(place.left_s, 0.001))
         except OSError as error:
             self.on_refused(peer, str(getattr(error, "reason", None) or error.strerror or error))
             # No certificate that we believe, no common version, too late, or gone: the peer's own library says which.

@@ -5,6 +5,8 @@
 
 What is sealed is a copy, of whatever many links share, and nobody would know how much of it waits: so no more of it is
 made than the socket takes. What was read of a link that is not read from waits in this process, too: so it is little.
+A record costs a peer nothing to repeat, and may bring nothing at all: new keys, or one byte. Who sends many that bring
+little is read from in turns of a line, little at a time, one peer in each turn of the loop.
 A link sees a transport that says of what waits what one without TLS would say.
 Source: RFC 8446, section 6.1 (how a connection ends); asyncio's protocols and transports.
 """
@@ -24,6 +26,12 @@ from veredus.kernel.symbol import Symbol
 
 READ_SIZE_MAX: Final = 32 << 10
 SEALED_SIZE_MAX: Final = 64 << 10
+READ_SIZE_MIN: Final = 2 << 10
+"""What is read at a time until something was opened, and while what comes brings little."""
+_YIELD_MIN: Final = 8
+_VAIN_SIZE_MAX: Final = 20 << 10
+"""What comes brings little where not even one byte of `_YIELD_MIN` is opened. A record may come in many pieces, and
+brings nothing before its last one: so much may come in vain."""
 _RECORD_SIZE_MAX: Final = 16 << 10
 
 
@@ -37,19 +45,42 @@ class Phase(Symbol):
     OVER = "over"
 
 
+class Shared:
+    """Owns what all connections of one listener share: memory to read into, and the line of those that bring little."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Used on `loop` only; nobody waits."""
+        self.memory = memoryview(bytearray(READ_SIZE_MAX))
+        self._loop = loop
+        self._line: dict[TlsTransport, None] = {}
+
+    def wait(self, transport: TlsTransport) -> None:
+        """Have a connection wait in the line: in each turn of the loop, the first one may read."""
+        if not self._line:
+            self._loop.call_soon(self._give_turn)
+        self._line[transport] = None
+
+    def _give_turn(self) -> None:
+        first = next(iter(self._line))
+        del self._line[first]
+        if self._line:
+            self._loop.call_soon(self._give_turn)
+        first.take_turn()
+
+
 async def shake_hands(
     link: asyncio.BufferedProtocol,
     accepted: socket.socket,
     context: ssl.SSLContext,
-    memory: memoryview,
+    shared: Shared,
     timeout_s: float,
 ) -> None:
-    """Make `link` the link of a connection by TLS; all that share `memory`, of `READ_SIZE_MAX`, are on this loop.
+    """Make `link` the link of a connection by TLS; all that share `shared` are on this loop.
 
     Raises `OSError` where the handshake fails, or takes longer than `timeout_s`.
     """
     loop = asyncio.get_running_loop()
-    between = TlsTransport(loop, link, context, memory)
+    between = TlsTransport(loop, link, context, shared)
     await loop.connect_accepted_socket(lambda: between, accepted)
     try:
         async with asyncio.timeout(timeout_s):
@@ -73,13 +104,13 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         loop: asyncio.AbstractEventLoop,
         link: asyncio.BufferedProtocol,
         context: ssl.SSLContext,
-        memory: memoryview,
+        shared: Shared,
     ) -> None:
         """The server's end; `link` hears of the connection once the handshake is done."""
         self.shaken: asyncio.Future[None] = loop.create_future()
         self._loop = loop
         self._link = link
-        self._memory = memory
+        self._shared = shared
         self._phase = Phase.SHAKING
         self._socket: asyncio.Transport | None = None
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -95,6 +126,13 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         """Whether the link is not read from."""
         self._is_resting = False
         """Whether the socket is not read from."""
+        self._opened_size = 0
+        """What was opened of all that came."""
+        self._vain_size = 0
+        """How much came that brought little."""
+        self._read_size = READ_SIZE_MIN
+        self._is_waiting = False
+        """Whether it waits in the line of those that bring little."""
         self._is_made = False
         """Whether the link has heard of its connection."""
         self._has_ended = False
@@ -111,12 +149,26 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Memory of all connections, which `buffer_updated` empties."""
-        return self._memory
+        return self._shared.memory[: self._read_size]
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many sealed bytes came."""
-        self._incoming.write(self._memory[:nbytes])
+        self._incoming.write(self._shared.memory[:nbytes])
+        opened_size, was_taken = self._opened_size, self._phase is Phase.OPEN and not self._is_held
         self._go_on()
+        brought_size = self._opened_size - opened_size
+        if was_taken and not self._is_held:
+            self._vain_size = max(0, self._vain_size + nbytes - _YIELD_MIN * brought_size)
+            self._read_size = READ_SIZE_MAX if brought_size and not self._vain_size else READ_SIZE_MIN
+        if self._vain_size > _VAIN_SIZE_MAX and self._phase is Phase.OPEN:
+            self._is_waiting = True
+            self._hold()
+            self._shared.wait(self)
+
+    def take_turn(self) -> None:
+        """Read once more: it is first in the line."""
+        self._is_waiting = False
+        self._hold()
 
     def eof_received(self) -> bool:
         """The peer writes no more, and has perhaps not said goodbye."""
@@ -180,6 +232,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         while not self._is_held and self._phase is Phase.OPEN:
             buffer = self._link.get_buffer(-1)
             size, is_more = self._open(cast(memoryview, buffer))
+            self._opened_size += size
             if size:
                 self._link.buffer_updated(size)
             if not is_more:
@@ -208,8 +261,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         """Read nothing more while the link does not, and while what the peer has asked for waits unread."""
         if self._socket is None or self._socket.is_closing() or self._has_ended:
             return
-        is_unread = self._outgoing.pending >= SEALED_SIZE_MAX
-        is_resting = self._phase is Phase.FLUSHING or (self._phase is Phase.OPEN and (self._is_held or is_unread))
+        is_ours = self._is_held or self._is_waiting or self._outgoing.pending >= SEALED_SIZE_MAX
+        is_resting = self._phase is Phase.FLUSHING or (self._phase is Phase.OPEN and is_ours)
         if is_resting and not self._is_resting:
             self._socket.pause_reading()
         elif self._is_resting and not is_resting:
