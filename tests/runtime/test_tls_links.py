@@ -7,6 +7,7 @@ import random
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,15 @@ import uvloop
 
 from veredus.node.settings import TlsSection
 from veredus.runtime.security import client_context, server_context
-from veredus.runtime.tls_links import READ_SIZE_MAX, READ_SIZE_MIN, SEALED_SIZE_MAX, Shared, TlsTransport, shake_hands
+from veredus.runtime.tls_links import (
+    HELLO_SIZE_MAX,
+    READ_SIZE_MAX,
+    READ_SIZE_MIN,
+    SEALED_SIZE_MAX,
+    Shared,
+    TlsTransport,
+    shake_hands,
+)
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 AUTHORITY, NODE, NODE_KEY = (str(CERTIFICATES / name) for name in ("authority.pem", "node.pem", "node.key"))
@@ -211,5 +220,36 @@ def test_who_sends_records_that_bring_little_is_read_from_in_turns_of_a_line(run
             await until(lambda: len(link.heard) == count + size)
             assert max(link.pieces[-10:]) == len(link.memory)
         await link.lost
+
+    run(go())
+
+
+def record(body: bytes) -> bytes:
+    return b"\x16\x03\x01" + len(body).to_bytes(2, "big") + body
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        record(b"\x01" + (HELLO_SIZE_MAX + 1).to_bytes(3, "big") + bytes(2)),
+        record(b"\x01") + record((HELLO_SIZE_MAX + 1).to_bytes(3, "big")),
+    ],
+    ids=["too large", "in small pieces"],
+)
+@pytest.mark.parametrize("cut", [1, 5, 100])
+def test_a_hello_that_says_that_it_will_be_large_is_not_waited_for(run: Run, said: bytes, cut: int) -> None:
+    async def go() -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        context = server_context(TlsSection(certificate=NODE, key=NODE_KEY))
+        with theirs:
+            shaking = asyncio.create_task(shake_hands(Link(), ours, context, Shared(asyncio.get_running_loop()), 20))
+            with suppress(BrokenPipeError):
+                # It is closed as soon as it is known.
+                for start in range(0, len(said), cut):
+                    theirs.send(said[start : start + cut])
+                    await asyncio.sleep(0)
+            with pytest.raises(ConnectionAbortedError, match="ClientHello"):
+                await shaking
 
     run(go())

@@ -28,6 +28,10 @@ READ_SIZE_MAX: Final = 32 << 10
 SEALED_SIZE_MAX: Final = 64 << 10
 READ_SIZE_MIN: Final = 2 << 10
 """What is read at a time until something was opened, and while what comes brings little."""
+HELLO_SIZE_MAX: Final = 16 << 10
+"""The TLS library takes memory for as large a first message as its peer says that it will be; 2 KiB are usual."""
+_RECORD_HEAD_SIZE, _HELLO_HEAD_SIZE = 5, 9
+"""A record's head, and a message's: its kind, and its size in three octets."""
 _YIELD_MIN: Final = 8
 _VAIN_SIZE_MAX: Final = 20 << 10
 """What comes brings little where not even one byte of `_YIELD_MIN` is opened. A record may come in many pieces, and
@@ -126,6 +130,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         """Whether the link is not read from."""
         self._is_resting = False
         """Whether the socket is not read from."""
+        self._head: bytes | None = b""
+        """How the peer's first message begins, until that is known."""
         self._opened_size = 0
         """What was opened of all that came."""
         self._vain_size = 0
@@ -153,6 +159,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many sealed bytes came."""
+        if self._head is not None and not self._greets(self._shared.memory[:nbytes]):
+            return
         self._incoming.write(self._shared.memory[:nbytes])
         opened_size, was_taken = self._opened_size, self._phase is Phase.OPEN and not self._is_held
         self._go_on()
@@ -208,6 +216,20 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._phase is Phase.LEAVING:
             self._say_goodbye()
         self._hold()
+
+    def _greets(self, data: memoryview) -> bool:
+        """Whether the peer's first message may go on as it begins; the library has what came of it so far."""
+        assert self._head is not None
+        self._head += data[:_HELLO_HEAD_SIZE]
+        is_tls = self._head[:1] == b"\x16"
+        if len(self._head) < _HELLO_HEAD_SIZE and is_tls:
+            return True
+        is_whole = int.from_bytes(self._head[3:5], "big") >= _HELLO_HEAD_SIZE - _RECORD_HEAD_SIZE
+        if is_tls and not (is_whole and int.from_bytes(self._head[6:9], "big") <= HELLO_SIZE_MAX):
+            self._fail_handshake(ConnectionAbortedError("the ClientHello is too large, or in pieces too small"))
+            return False
+        self._head = None
+        return True
 
     def _shake(self) -> None:
         try:
