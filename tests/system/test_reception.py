@@ -19,7 +19,7 @@ from tests.processes import free_port
 from tests.system.serving import ServedNode
 from veredus.client.blocking import Node, connect
 from veredus.client.reception import Message, Reception
-from veredus.client.wanting import Gap
+from veredus.client.wanting import Gap, Wanted
 
 pytestmark = pytest.mark.slow
 
@@ -243,6 +243,25 @@ def test_nothing_is_believed_that_only_a_datagram_says_there_is(scene: Scene) ->
         ):
             scene.network.carry(forged)
         assert reception.next_message(0.5) is None
+        scene.publish(10)
+        assert taken(reception, 10) == expected(11, 20)
+
+
+def test_datagrams_that_the_node_refutes_make_it_be_asked_once_in_a_while(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scene.node.receive("prices", scene.group, silence_s=30) as reception:
+        scene.publish(10)
+        assert taken(reception, 10) == expected(1, 10)
+        asked: list[Wanted] = []
+        subscribe = reception._subscribe_to
+        monkeypatch.setattr(reception, "_subscribe_to", lambda wanted: (asked.append(wanted), subscribe(wanted))[1])
+        true = opened(scene.network.carried[-1])
+        for claimed in range(1 << 40, (1 << 40) + 100):
+            head = b"VMC1" + true.incarnation + struct.pack(">QQ", true.term, claimed)
+            scene.network.carry(head + bytes([6]) + b"prices")
+        assert reception.next_message(0.5) is None
+        assert len(asked) == 1
         scene.publish(10)
         assert taken(reception, 10) == expected(11, 20)
 

@@ -10,7 +10,8 @@ MENDING  A subscription brings what is missing. Datagrams wait in the socket mea
          missing later, and is mended again.
 
 Anybody may send to a group, so only the node's word counts for what there is: a datagram that says more, or speaks of
-another life, makes the node be asked. So does silence, since a network may carry no datagram at all.
+another life, makes the node be asked; where the node refutes it, not again for a while. So does silence, since a
+network may carry no datagram at all.
 
 Invariants
     (1) Sequences grow, and each is handed out once; they fall only behind a gap of the code `lost`.
@@ -90,6 +91,8 @@ class Reception(Blocking):
         """When the node is asked what there is, unless a datagram says so before."""
         self._doubted_s = 0.0
         """When the node was last asked about another life."""
+        self._refuted_s = -silence_s
+        """When the node last said that there is less than a datagram had said."""
         self._ready: deque[Message] = deque()
         self._mending: Subscription | None = None
         self._opening: Opened | None = None
@@ -168,7 +171,12 @@ class Reception(Blocking):
                 if not self._patterns or any(pattern.matches(key) for pattern in self._patterns):
                     self._ready.append(Message(sequence, key, body))
         if self._expected < datagram.next:
-            self._mend(datagram.next)
+            again_s = self._refuted_s + self._silence_s
+            if time.monotonic() < again_s:
+                # Somebody forges datagrams, and would have us ask without end: what is missing is asked for then.
+                self._due_s = again_s
+            else:
+                self._mend(datagram.next)
 
     def _rest(self) -> None:
         self._due_s = time.monotonic() + self._silence_s
@@ -206,6 +214,8 @@ class Reception(Blocking):
         if place < self._expected:
             self._tell_gap(Gap(place, self._expected, "lost"), place)
             return
+        if self._until > behind:
+            self._refuted_s = time.monotonic()
         self._until = min(self._until or behind, behind)
         if self._until > place:
             self._open(Start(StartKind.SEQUENCE, place), self._until, self._take_from)
