@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.laws import kit
 from tests.protocols.zmtp.by_hand import OPENING, START, frame, message
 from veredus.delivery.batch import BatchHeader
@@ -127,9 +129,10 @@ def test_who_was_let_in_may_attach_as_often_as_it_likes() -> None:
         assert any(isinstance(effect, x.SourceAttachRequested) for effect in effects)
 
 
-def test_frames_without_end_of_who_was_refused_end_its_connection_however_small_they_are() -> None:
+@pytest.mark.parametrize("first", [b"junk", b""])
+def test_frames_without_end_of_who_was_refused_end_its_connection_however_small_they_are(first: bytes) -> None:
     engine = link("")
-    effects = [*engine.handle(Received(LINK, OPENING + message(b"junk") + message(b"") * 2000), START)]
+    effects = [*engine.handle(Received(LINK, OPENING + message(first) + message(b"") * 2000), START)]
     while any(isinstance(effect, TurnWanted) for effect in effects[-1:]):
         effects += engine.handle(TurnGiven(LINK), START)
     assert any(isinstance(effect, CloseLink) for effect in effects)

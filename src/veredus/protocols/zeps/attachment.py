@@ -259,6 +259,8 @@ class NodeLink:
         octets = self._octets + bytes(data)
         start = 0
         try:
+            if self._is_framed and not octets:
+                raise PeerFault("truncated", "the frame is empty")
             while self._phase is _Phase.LISTENING and self.dialect is None and start < len(octets):
                 found = frames.first_command(octets, start)
                 if found is None and self._is_framed:
