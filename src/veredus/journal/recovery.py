@@ -1,7 +1,7 @@
 """Finds out what a journal's directory holds, after a clean stop or after any other.
 
-    checkpoint ──► index summaries of the sealed segments ──► closed? ── yes ──► done, no segment was read
-                                                                │ no
+    checkpoint ──► index summaries of the sealed segments ──► closed? ── yes ──► done, no record was read
+                                                                │ no, or a group lies behind it
                                                                 ▼
     group by group behind the checkpoint: all sound ──► replayed ──► the next one
          │ something is not sound
@@ -52,10 +52,12 @@ from .layout import (
     Position,
     batch_ids,
     check_version,
+    decode_group,
     decode_segment_header,
     index_name,
     number_of,
     ordinal_of,
+    record_at,
     salt_of,
     segment_name,
 )
@@ -114,7 +116,8 @@ def recover(
         yield CheckpointLoaded(checkpoint.state)
         recovery = yield from _after_checkpoint(checkpoint, listing)
     closed = (yield ReadFile(CLOSED_NAME, 0, 8)) if CLOSED_NAME in listing else None
-    if checkpoint is None or closed is None or bytes(closed) != crc:
+    is_closed = checkpoint is not None and closed is not None and bytes(closed) == crc
+    if not is_closed or (yield from recovery.has_more()):
         yield from recovery.scan()
     if CLOSED_NAME in listing:
         yield RemoveFile(CLOSED_NAME)
@@ -211,6 +214,29 @@ class _Recovery:
         return min((found for found in numbers if number < found == ordinal_of(found)), default=None)
 
     # ── behind the checkpoint ────────────────────────────────────────────────────────────────────────────────────────
+
+    def has_more(self) -> Generator[RecoveryOrder, Answer, bool]:
+        """Whether something was appended behind a checkpoint that is said to be the last: then it is an older copy.
+
+        Only where a group would begin is looked at: at the end, and at the beginning of each later segment.
+        """
+        end = self.recovered.position
+        places = [end] if segment_name(end.segment) in self.listing else []
+        following = self._following(end.segment)
+        while following is not None:
+            places.append(Position(following, SEGMENT_HEADER_SIZE))
+            following = self._following(following)
+        for number, offset in places:
+            head = yield ReadFile(segment_name(number), offset, GROUP_RECORD_SIZE)
+            salt = salt_of(self.recovered.journal_id, number)
+            view = None if head is None else record_at(memoryview(head), 0, salt, offset)
+            group = None if view is None else decode_group(view)
+            if group is None or group.at != (number, offset):
+                continue
+            if group.previous_end == end or group.durable > end:
+                yield Note("warning", "journal-checkpoint-outdated", {"segment": number, "offset": offset})
+                return True
+        return False
 
     def scan(self) -> Steps:
         """Replay what lies behind the checkpoint, and settle where the journal ends."""
