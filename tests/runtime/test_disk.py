@@ -349,6 +349,19 @@ def test_opening_removes_what_unfinished_writes_left_and_nothing_else(tmp_path: 
     directory.close()
 
 
+@pytest.mark.parametrize("name", ["0000000000000001.segment", "checkpoint", "checkpoint.copy"])
+def test_a_journal_in_which_a_segment_or_checkpoint_is_no_file_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    directory = open_directory(tmp_path)
+    for make in (Path.mkdir, os.mkfifo, lambda path: path.symlink_to(tmp_path / "elsewhere")):
+        make(tmp_path / name)
+        with pytest.raises(Refused, match=name) as refused:
+            directory.listing()
+        assert refused.value.code == "journal-directory"
+        (tmp_path / name).rename(tmp_path / "moved") if (tmp_path / name).is_dir() else (tmp_path / name).unlink()
+    assert set(directory.listing()) == {"lock"}
+    directory.close()
+
+
 def test_what_is_set_aside_twice_is_kept_twice(tmp_path: Path) -> None:
     directory: Directory = open_directory(tmp_path)
     kept = [directory.set_aside("a.100", data) for data in (b"one", b"two")]

@@ -14,12 +14,15 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from veredus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
 from veredus.kernel.errors import Refused
 from veredus.kernel.octets import Octets
 
 LOCK_NAME = "lock"
 ASIDE_NAME = "aside"
 _TEMPORARY = ".tmp"
+_SEGMENT = ".segment"
+_CHECKPOINTS = (CHECKPOINT_NAME, COPY_NAME)
 _FILLED_SIZE_MAX = 1 << 20
 """Filling so little with zeros takes no time."""
 
@@ -38,9 +41,22 @@ class Directory:
         self._lock = lock
 
     def listing(self) -> dict[str, int]:
-        """The sizes of the files in the directory, by name, in bytes."""
+        """The sizes of the files in the directory, by name, in bytes.
+
+        Raises `Refused("journal-directory")` where a segment or a checkpoint is no file: what it held may be elsewhere.
+        """
+        sizes: dict[str, int] = {}
         with os.scandir(self.path) as entries:
-            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+            for entry in entries:
+                if entry.is_file():
+                    sizes[entry.name] = entry.stat().st_size
+                elif entry.name.endswith(_SEGMENT) or entry.name in _CHECKPOINTS:
+                    message = (
+                        f"{str(self.path / entry.name)!r} is no file, or a link to none: nothing was changed; put the"
+                        " file back, or move what is there away if the file is lost, and start again"
+                    )
+                    raise Refused("journal-directory", message, path=str(self.path))
+        return sizes
 
     def read(self, name: str, offset: int, size: int) -> memoryview:
         """`size` bytes of a file from `offset` on, fewer where it ends. Raises `OSError`."""
