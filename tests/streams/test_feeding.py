@@ -163,3 +163,60 @@ def test_a_large_regular_expression_counts_as_many_terms() -> None:
     rig.do(x.SubscribeRequested(6, "local", "s", "", "", Filter((*large.keys, "regex:(a|b){700}"))))
     (refused,) = [said for said in rig.said[before:] if isinstance(said, x.Refuse)]
     assert refused.code == "too-many-terms"
+
+
+@pytest.mark.parametrize("tail_size_max", [1, 1 << 20])
+def test_credit_without_end_is_pushed_a_share_in_each_turn(tail_size_max: int) -> None:
+    rig = Rig(StreamsLimits(tail_size_max=tail_size_max, push_size_max=200))
+    grant = rig.attach(1)
+    for number in range(1, 21):
+        rig.publish(grant, number)
+    rig.subscribe(5, octet_ns=100_000)
+    pushed = []
+    while rig.pushed(5) != list(range(1, 21)):
+        before = rig.pushes(5)
+        rig.time_ns += 1
+        rig.carry_out()
+        new = rig.pushes(5)[len(before) :]
+        assert len(new) <= feeding.READ_COUNT
+        pushed.append(len(new))
+    assert len(pushed) > 5
+    assert rig.floor.deadline() != rig.time_ns + 1, "nothing waits for a turn any more"
+
+
+def test_many_flows_of_one_principal_that_push_little_share_a_turn() -> None:
+    rig = Rig()
+    for session in range(5, 15):
+        rig.subscribe(session, octet_ns=3_000)
+    grant = rig.attach(1)
+    rig.publish(grant, 1)
+    waited = 0
+    while not all(rig.pushed(session) for session in range(5, 15)):
+        rig.time_ns += 1
+        rig.carry_out()
+        waited += 1
+    assert 1 <= waited < 5
+
+
+def test_what_one_principal_is_pushed_keeps_no_other_waiting() -> None:
+    rig = Rig()
+    rig.publish(rig.attach(1), 1)
+    rig.subscribe(5, octet_ns=1_000_000_000)
+    rig.subscribe(6, octet_ns=1_000_000_000)
+    rig.subscribe(7, principal="other")
+    assert [rig.pushed(session) for session in (5, 6, 7)] == [[1], [], [1]]
+
+
+def test_who_reads_nothing_is_pushed_no_more_in_its_next_turn() -> None:
+    rig = Rig(StreamsLimits(push_size_max=200))
+    grant = rig.attach(1)
+    for number in range(1, 21):
+        rig.publish(grant, number)
+    rig.subscribe(5, octet_ns=100_000)
+    before = rig.pushed(5)
+    rig.order(rig.floor.set_congested(5, True, rig.now))
+    for _ in range(1000):
+        rig.time_ns += 1
+        rig.carry_out()
+    assert rig.pushed(5) == before
+    assert len(before) < 20

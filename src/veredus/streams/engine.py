@@ -124,12 +124,13 @@ class StreamsEngine:
 
     def deadline(self) -> int | None:
         """When cursors that moved must be journaled, the next flows have their turn, or a lease is over."""
-        turns, leases = self._subscribing.feeding.turns, self._leases
+        feeding, leases = self._subscribing.feeding, self._leases
         cursors, returned = self._cursors, self._returning.turns
         earliest = (
             cursors.deadlines.next_ns(),
             cursors.turns.deadline(),
-            turns.deadline(),
+            feeding.turns.deadline(),
+            feeding.sending.deadline(),
             returned.deadline(),
             leases.next_ns(),
         )

@@ -41,7 +41,8 @@ class Feeding:
     """Owns the flows of all sessions."""
 
     __slots__ = (
-        "_cursors", "_examiner", "_orders", "_parking", "_size_max", "_term_count_max", "_terms", "flows", "turns"
+        "_cursors", "_examiner", "_orders", "_parking", "_size_max", "_term_count_max", "_terms", "flows", "sending",
+        "turns",
     )  # fmt: skip
 
     def __init__(self, orders: Orders, cursors: Cursors, parking: Parking, limits: StreamsLimits) -> None:
@@ -56,6 +57,9 @@ class Feeding:
         self.flows: dict[int, Flow] = {}
         self.turns: Turns[str, int] = Turns()
         """Of the flows that ask for work, by principal: one that asks for much does not keep the others waiting."""
+        self.sending: Turns[str, int] = Turns()
+        """Of the flows that push, by principal. What is pushed has a price by its bytes, whatever credit there is: only
+        once it was written is it known whether the peer reads, and so no more than a turn's share is pushed before."""
 
     def add(self, flow: Flow) -> None:
         """A session begins; `pump` feeds it."""
@@ -68,6 +72,7 @@ class Feeding:
         flow = self.flows.pop(session, None)
         if flow is not None:
             self.turns.forget(session)
+            self.sending.forget(session)
             self._count_terms(flow, 0)
             flow.stream.flows.pop(session, None)
         return flow
@@ -139,8 +144,13 @@ class Feeding:
     # ── pushes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def give_turns(self, now: Now) -> None:
-        """Feed the flows whose turn it is."""
-        for session in self.turns.due(now):
+        """Feed the flows whose turn it is; where they push little, many of one principal share a turn."""
+        self._give(self.turns.due(now), now)
+        while sessions := self.sending.due(now):
+            self._give(sessions, now)
+
+    def _give(self, sessions: Sequence[int], now: Now) -> None:
+        for session in sessions:
             flow = self.flows.get(session)
             if flow is not None:
                 self._pump(flow, now, has_turn=True)
@@ -176,6 +186,9 @@ class Feeding:
 
     def _must_wait(self, flow: Flow, now: Now) -> bool:
         """Whether what the flow asks for has to wait for its turn; it does so from now on."""
+        if not self.sending.may_go(flow.payer, now):
+            self.sending.wait(flow.payer, flow.session)
+            return True
         if flow.takes_no_work or self.turns.may_go(flow.payer, now):
             return False
         self.turns.wait(flow.payer, flow.session)
@@ -193,6 +206,7 @@ class Feeding:
         if push is not None:
             self._orders.say(push)
             self._orders.counts.pushed_size += push.size
+            self.sending.charge(flow.payer, push.size * flow.octet_ns, now)
             flow.progress_told = flow.position
         elif flow.position - flow.progress_told >= PROGRESS_COUNT:
             flow.progress_told = flow.position
@@ -232,7 +246,7 @@ class Feeding:
             if len(flow.legs) != leg_count:
                 # It goes on elsewhere.
                 break
-            if rest and self._must_wait(flow, now):
+            if rest and not flow.takes_no_work and self._must_wait(flow, now):
                 # What is left is read once more: a flow that waits holds no records.
                 return
             if flow.position == before:

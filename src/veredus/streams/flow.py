@@ -61,6 +61,7 @@ class Flow:
         "is_reading",
         "later",
         "legs",
+        "octet_ns",
         "payer",
         "position",
         "progress_told",
@@ -79,6 +80,8 @@ class Flow:
         """A flow that begins at `position` and ends before `until` (0 for never); `payer` pays for its filter."""
         self.session = session
         self.payer = payer
+        self.octet_ns = 1
+        """What it costs to send on a byte that is pushed."""
         self.stream = stream
         self.wanted = wanted
         """What counts at the position."""

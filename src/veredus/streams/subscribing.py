@@ -254,6 +254,7 @@ class Subscribing:
     ) -> Flow:
         del self._asking[event.session]
         flow = Flow(event.session, stream, wanted, position, event.until, event.credit, event.principal)
+        flow.octet_ns = event.octet_ns
         flow.subscription = subscription
         epoch = 0
         if subscription is not None:

@@ -88,6 +88,10 @@ class Place:
         self._queue.append(event)
         while self._queue:
             self._step(self._queue.popleft())
+            if not self._queue and self.streams.deadline() == self.monotonic_ns + 1:
+                # Flows wait for their next turn.
+                self.monotonic_ns += 1
+                self._queue.extend(self.streams.handle(DeadlineReached(), self.now))
 
     def receive(self, link: int, data: bytes) -> bytes:
         """Let `data` arrive; what is said back."""

@@ -10,7 +10,9 @@ Invariants
     (1) Each sequence is delivered at most once on an attachment, and exactly once as credit allows (`Interests`).
     (2) What waits here for credit is at most what `WINDOW_SIZE` of credit let the streams floor push.
     (3) The probe and the leg are each closed by exactly one `SessionClosed`, unless the streams floor has ended them.
-    (4) No DELIVER is said while a SUBSCRIBE-OK is owed, or while the link is congested.
+    (4) What a client gives credit for is taken in turns of its principal: the streams floor pushes a window, and the
+        next one when there is time for it, so that the link can say before that it is congested.
+    (5) No DELIVER is said while a SUBSCRIBE-OK is owed, or while the link is congested.
 Source: seed 004, "Detailed Design Notes"; the design, section 5 ("ZEPS").
 """
 
@@ -33,6 +35,8 @@ from .packing import Unpacker
 WINDOW_SIZE = 256 << 10
 """Credit that the streams floor is given at a time, in bytes, whatever the client has given."""
 CREDIT_MAX = 1 << 62
+OCTET_NS = 10
+"""What it costs to make single commands of a byte that was pushed, and to write them: measured, roughly."""
 
 
 class Delivering:
@@ -136,6 +140,7 @@ class Delivering:
                 start=x.Start(x.StartKind.SEQUENCE, leg.start),
                 until=leg.until,
                 credit=self._floor_credit,
+                octet_ns=OCTET_NS,
             )
         )
 
