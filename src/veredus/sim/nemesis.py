@@ -23,6 +23,7 @@ strobe       a node's wall clock jumps to and fro
 restart      everybody is killed, one after the other
 all          everybody is killed at once, the node with its power
 careless     offers are lost, repeated and reordered for a while, then all links go
+late         who has opened a link gives it up; what was sent over it comes behind what goes over the next one
 abandon      when the nemesis rests, some are left dead, or stopped for good with their links open
 """
 
@@ -34,9 +35,10 @@ from typing import Protocol
 
 from veredus.streams.exchange import ConfirmCommitted, ConfirmFilter, ConfirmSettled, GrantSource, GrantSubscription
 
+from .late import Manner
 from .machine import Machine
 from .network import Carelessness, Network
-from .partitions import SHAPES, Parts
+from .partitions import SHAPES, Parts, party_of
 from .ports import is_offer
 from .ranges import Ranges, time_ns
 from .rot import Rot
@@ -44,7 +46,8 @@ from .world import MICROSECOND, MILLISECOND, SECOND, World
 
 FAULTS = (
     "kill", "power", "stop", "crash", "zombie", "cut", "block", "full", "clock", "relapse", "rot", "startle", "sever",
-    "pause", "partition", "clog", "strobe", "restart", "all", "careless", "abandon",
+    "pause", "partition", "clog", "strobe", "restart", "all", "careless", "late",
+    "abandon",
 )  # fmt: skip
 RARE = ("restart", "all", "abandon", "startle", "sever")
 """Faults that are drawn by dice of their own, and seldom."""
@@ -384,6 +387,36 @@ class Nemesis:
         network.carelessness = Carelessness(loss, repeat, reorder, is_offer)
         self._later(die.spread(10 * MILLISECOND, 3 * SECOND), self._be_careful)
 
+    def be_late(self) -> None:
+        """A link is given up, and what was sent over it comes late: a link that is there, or the next one instead."""
+        links = [link for link in self._network.links if link.ends[0].is_open]
+        if not links:
+            return
+        self._count("late")
+        die = self._die
+        link = links[die.between(0, len(links) - 1)]
+        party = party_of(link.ends[0].owner)
+        player = next((player for player in self._players if player.name == party), None)
+        manner = Manner(
+            passes=0 if die.chance(0.2) else die.spread(1, 20),
+            given_up_ns=die.spread(MILLISECOND, SECOND),
+            behind=die.spread(1, 40),
+            is_followed=player is not None and die.chance(0.3),
+            longest_ns=time_ns(die, self._ranges.late_s),
+            lag_ns=0 if die.chance(0.5) else die.spread(MICROSECOND, SECOND),
+        )
+        if die.chance(0.5):
+            self._network.be_late(link, manner)
+        else:
+            self._network.be_late_next(party, manner)
+            if player is not None and die.chance(0.5):
+                player.kill("before it connects, and is late")
+            else:
+                link.cut("cut, before another one that is late")
+        if manner.is_followed and player is not None:
+            follow = player.start if die.chance(0.5) else partial(player.kill, "and what it has sent is late")
+            self._later(manner.given_up_ns + die.spread(MILLISECOND, 3 * SECOND), follow)
+
     def _be_careful(self) -> None:
         """What was lost is nowhere on its way, so everybody must begin anew."""
         self._network.carelessness = None
@@ -413,4 +446,5 @@ _STRIKES: dict[str, Callable[[Nemesis], None]] = {
     "restart": Nemesis.restart_all,
     "all": Nemesis.kill_all,
     "careless": Nemesis.be_careless,
+    "late": Nemesis.be_late,
 }

@@ -6,6 +6,8 @@
 Items are bytes, which may be torn anywhere, or whole objects, which may not. What is blocked, one way or a partition,
 holds what is on it back until it is healed. Nothing is lost, repeated or reordered within a link that lives, as TCP
 promises; a careless network (`Carelessness`) does all three to the items that may bear it, until its links are cut.
+Between two links there is no order: what was sent over one that its opener gave up may be late (`Lateness`), and come
+behind what the opener, or who follows it, sends over the next one.
 Source: the design, section 7.
 """
 
@@ -19,6 +21,7 @@ from typing import NamedTuple
 from veredus.kernel.octets import Octets
 
 from .dice import Die
+from .late import Lateness, Manner
 from .partitions import Parts, party_of
 from .ranges import Span, time_ns
 from .world import MICROSECOND, MILLISECOND, SECOND, World
@@ -84,10 +87,10 @@ class End:
         self.on_received: Callable[[object], None] = _ignore_item
         self.on_closed: Callable[[str], None] = _ignore_reason
         self.on_flow: Callable[[bool], None] = _ignore_flow
-        self._way: _Way | None = None
+        self._way: Way | None = None
         self._link: Link | None = None
 
-    def attach(self, link: Link, way: _Way) -> None:
+    def attach(self, link: Link, way: Way) -> None:
         """Know the link, and the way from this end to the other."""
         self._link = link
         self._way = way
@@ -102,7 +105,7 @@ class End:
         """Close this end at once; the other hears of it behind what was sent before."""
         if self.is_open and self._way is not None:
             self.is_open = False
-            self._way.put(_Goodbye(reason))
+            self._way.end(reason)
 
     def pause(self) -> None:
         """Take nothing more for now."""
@@ -126,16 +129,17 @@ class _Goodbye:
     reason: str
 
 
-class _Way:
+class Way:
     """One direction of a link: a queue of items with the times at which they can arrive."""
 
     __slots__ = (
-        "_is_congested", "_is_pumping", "_items", "_last_ns", "_network", "_ns_per_byte", "_size", "is_cut", "receiver",
-        "sender",
+        "_is_congested", "_is_pumping", "_items", "_last_ns", "_network", "_ns_per_byte", "_size", "is_cut", "is_held",
+        "number", "receiver", "sender",
     )  # fmt: skip
 
-    def __init__(self, network: Network, sender: End, receiver: End) -> None:
+    def __init__(self, network: Network, number: int, sender: End, receiver: End) -> None:
         self._network = network
+        self.number = number
         self.sender = sender
         self.receiver = receiver
         self._items: deque[tuple[int, object]] = deque()
@@ -145,6 +149,8 @@ class _Way:
         self._last_ns = 0
         self._ns_per_byte = network.ns_per_byte()
         self.is_cut = False
+        self.is_held = False
+        """Whether nothing arrives for now, as it is late."""
 
     def put(self, item: object) -> None:
         """An item goes on its way; bytes may be torn into pieces that arrive by themselves."""
@@ -179,13 +185,13 @@ class _Way:
 
     def pump(self) -> None:
         """Have the next item arrive in its time, unless the receiver is paused."""
-        if self._items and not self._is_pumping and not self.receiver.is_paused and not self.is_cut:
+        if self._items and not (self._is_pumping or self.receiver.is_paused or self.is_cut or self.is_held):
             self._is_pumping = True
             self._network.world.at(self._items[0][0], self._arrive)
 
     def _arrive(self) -> None:
         self._is_pumping = False
-        if self.is_cut or self.receiver.is_paused:
+        if self.is_cut or self.is_held or self.receiver.is_paused:
             return
         healed_ns = self._network.healed_ns(self.sender.owner, self.receiver.owner)
         if healed_ns > self._network.world.now_ns:
@@ -197,25 +203,42 @@ class _Way:
         if self._is_congested and self._size * 4 < self._network.temper.congested_size:
             self._is_congested = False
             self._network.world.after(0, lambda: self._tell_flow(False))
+        if self._network.late:
+            self._network.note_arrival(self)
         if isinstance(item, _Goodbye):
             self.receiver.lose(item.reason)
         elif self.receiver.is_open:
             self.receiver.on_received(item)
         self.pump()
 
+    def end(self, reason: str) -> None:
+        """Nothing comes behind what is on its way."""
+        self.put(_Goodbye(reason))
+
+    def let_go(self) -> None:
+        """What was held comes now, each in its time."""
+        self.is_held = False
+        self._last_ns = 0
+        held, self._items = self._items, deque()
+        for _, item in held:
+            self._last_ns = max(self._last_ns, self._network.arrival_ns())
+            self._items.append((self._last_ns, item))
+        self.pump()
+
 
 class Link:
-    """Two ends and the two ways between them."""
+    """Two ends and the two ways between them; `near` is that of who has opened it."""
 
-    def __init__(self, network: Network, near: End, far: End) -> None:
-        """A link that is up."""
+    def __init__(self, network: Network, number: int, near: End, far: End) -> None:
+        """A link that is up; a later one has a greater number."""
         self._network = network
+        self.number = number
         self.ends = (near, far)
-        self._ways = (_Way(network, near, far), _Way(network, far, near))
+        self._ways = (Way(network, number, near, far), Way(network, number, far, near))
         near.attach(self, self._ways[0])
         far.attach(self, self._ways[1])
 
-    def way_to(self, end: End) -> _Way:
+    def way_to(self, end: End) -> Way:
         """The way on which `end` receives."""
         return self._ways[0] if end is self._ways[0].receiver else self._ways[1]
 
@@ -250,6 +273,11 @@ class Network:
         self._partitions: list[tuple[int, Parts]] = []
         self.carelessness: Carelessness | None = None
         """What is done to single items just now; whoever begins with it cuts all links when it ends."""
+        self.late: list[Lateness] = []
+        """Of links that are late just now."""
+        self._late_next: dict[str, Manner] = {}
+        """By party: how the next link is late that it opens."""
+        self._link_count = 0
 
     def listen(self, address: str, accept: Callable[[End], bool]) -> None:
         """Offer links to `address` to `accept`, which takes or refuses them."""
@@ -265,13 +293,16 @@ class Network:
             self.world.at(healed_ns, lambda: self._reach(owner, address, on_answer))
             return
         near, far = End(owner, address), End(address, owner)
-        link = Link(self, near, far)
+        self._link_count += 1
+        link = Link(self, self._link_count, near, far)
         accept = self._listeners.get(address)
         if accept is None or not accept(far):
             self.world.at(self.arrival_ns(), lambda: on_answer(None))
             return
         self._links = [known for known in self._links if known.is_open]
         self._links.append(link)
+        if self._late_next and (manner := self._late_next.pop(party_of(owner), None)) is not None:
+            self.be_late(link, manner)
         self.world.at(self.arrival_ns(), lambda: on_answer(near))
 
     def links_of(self, party: str) -> list[Link]:
@@ -284,7 +315,30 @@ class Network:
             for end in link.ends:
                 if end.owner == party:
                     end.is_open = False
-            link.cut(reason)
+            late = next((late for late in self.late if late.link is link), None)
+            if late is not None and link.ends[1].owner != party:
+                late.leave_behind()
+            else:
+                link.cut(reason)
+
+    @property
+    def links(self) -> list[Link]:
+        """The links that are up."""
+        return [link for link in self._links if link.is_open]
+
+    def be_late(self, link: Link, manner: Manner) -> None:
+        """What the opener of a link has sent is late, and so is its end."""
+        if link.ends[0].is_open and all(late.link is not link for late in self.late):
+            self.late.append(Lateness(self, link, manner))
+
+    def be_late_next(self, party: str, manner: Manner) -> None:
+        """What is sent over the next link that a party opens is late."""
+        self._late_next[party] = manner
+
+    def note_arrival(self, way: Way) -> None:
+        """An item has arrived: something late may have waited for that."""
+        for late in self.late[:]:
+            late.see(way)
 
     def lose_later(self, end: End, reason: str) -> None:
         """Let an end hear that its link is gone, soon or, half-open, after a long time."""
@@ -303,7 +357,10 @@ class Network:
         self._partitions.append((until_ns, parts))
 
     def heal(self) -> None:
-        """Block nothing any more, and be calm from now on."""
+        """Block nothing any more, and be calm from now on; what is late comes soon."""
+        self._late_next.clear()
+        for late in self.late:
+            late.hurry()
         self._blocked_until_ns.clear()
         self._partitions.clear()
         self.carelessness = None

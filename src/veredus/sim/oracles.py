@@ -70,6 +70,7 @@ from .content import EVERY_TASTE, Taste, seen_rows, taste_of
 from .incoming import WayIn
 from .owners import Owners
 from .rights import Trespasses, Wards
+from .takeovers import Takeovers
 from .views import SessionView, StreamView, SubscriptionView, is_within
 from .world import Violation, World
 
@@ -100,6 +101,7 @@ class Oracles(WayIn):
         self._owners = Owners(world)
         self._alterations = Alterations()
         self._wards = Wards(world)
+        self._takeovers = Takeovers()
 
     # ── the witness ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -111,6 +113,7 @@ class Oracles(WayIn):
         self._owners.clear()
         self._alterations.clear()
         self._wards.clear()
+        self._takeovers.clear()
 
     def hear(self, fact: Any, now: Now) -> None:
         """What the floor was told."""
@@ -118,6 +121,7 @@ class Oracles(WayIn):
         self._owners.hear(fact)
         self._alterations.hear(fact)
         self._wards.hear(fact)
+        self._takeovers.hear(fact)
         match fact:
             case BatchOffered(session):
                 self.hear_offer(session, fact)
@@ -158,6 +162,7 @@ class Oracles(WayIn):
         self._owners.see(effect)
         self._alterations.see(effect)
         self._wards.see(effect)
+        self._takeovers.see(effect)
         match effect:
             case ConfirmTaken(session, last):
                 self.see_taken(session, last, effect)

@@ -20,6 +20,8 @@ class Ranges(NamedTuple):
     """How long some do not hear some others."""
     block_s: Span = (0.001, 10.0)
     """How long a way is held back."""
+    late_s: Span = (0.01, 10.0)
+    """How long, at most, what was sent over a link that was given up is late."""
     delay_s: Span = (0.001, 30.0)
     """By how much something may be late, now and then."""
     clock_step_s: Span = (0.001, 3600.0)

@@ -93,12 +93,12 @@ class Quiet:
 
 def _eased(ranges: Ranges) -> Ranges:
     """Nothing takes longer than a merge has time for while faults are struck."""
-    spans = (ranges.pause_s, ranges.partition_s, ranges.block_s, ranges.delay_s, ranges.sync_s)
-    pause, partition, block, delay, sync = (
+    spans = (ranges.pause_s, ranges.partition_s, ranges.block_s, ranges.late_s, ranges.delay_s, ranges.sync_s)
+    pause, partition, block, late, delay, sync = (
         (least, max(least, min(most, longest_s)))
-        for (least, most), longest_s in zip(spans, (1.0, 1.0, 0.5, 0.2, 0.2), strict=True)
+        for (least, most), longest_s in zip(spans, (1.0, 1.0, 0.5, 1.0, 0.2, 0.2), strict=True)
     )
-    return ranges._replace(pause_s=pause, partition_s=partition, block_s=block, delay_s=delay, sync_s=sync)
+    return ranges._replace(pause_s=pause, partition_s=partition, block_s=block, late_s=late, delay_s=delay, sync_s=sync)
 
 
 class Slower(Nemesis):
