@@ -7,7 +7,7 @@ from veredus.sim.late import LATE_MAX_NS, Manner
 from veredus.sim.network import End, Network, NetworkTemper
 from veredus.sim.takeovers import Takeovers
 from veredus.sim.world import MILLISECOND, SECOND, Violation, World
-from veredus.streams.exchange import Durability, GrantSource, SourceAttachRequested
+from veredus.streams.exchange import Durability, Fence, GrantSource, Refuse, SessionClosed, SourceAttachRequested
 from veredus.streams.source import PAST_MAX
 
 MANNER = Manner(
@@ -139,24 +139,59 @@ def test_nothing_is_late_for_long_once_faults_are_over() -> None:
 # ── the oracle ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def grant(takeovers: Takeovers, session: int, who: bytes) -> None:
+def ask(takeovers: Takeovers, session: int, who: bytes) -> None:
     takeovers.hear(SourceAttachRequested(session, "local", "s", "alpha", who))
+
+
+def grant(takeovers: Takeovers, session: int, who: bytes) -> None:
+    ask(takeovers, session, who)
     takeovers.see(GrantSource(session, 1, b"s", 1, session, 0, b"", 0, Durability.GROUP))
 
 
 def test_who_was_taken_over_from_may_not_be_granted_the_name_again_by_the_same_process() -> None:
     takeovers = Takeovers()
     grant(takeovers, 1, b"one")
+    takeovers.see(Refuse(1, "attached-again", ""))
     grant(takeovers, 2, b"one")
+    ask(takeovers, 3, b"two")
+    takeovers.see(Fence(2, 2, ""))
     grant(takeovers, 3, b"two")
+    takeovers.hear(SessionClosed(3))
     with pytest.raises(Violation, match="source s/alpha is granted again"):
         grant(takeovers, 4, b"one")
     takeovers.clear()
     grant(takeovers, 5, b"one")
 
 
+def test_who_has_a_name_may_not_be_fenced_for_who_was_taken_over_from() -> None:
+    takeovers = Takeovers()
+    grant(takeovers, 1, b"one")
+    takeovers.hear(SessionClosed(1))
+    grant(takeovers, 2, b"two")
+    ask(takeovers, 3, b"one")
+    with pytest.raises(Violation, match="is fenced for who was taken over from"):
+        takeovers.see(Fence(2, 3, ""))
+
+
+def test_who_was_never_granted_a_name_may_take_it_over_however_late() -> None:
+    takeovers = Takeovers()
+    grant(takeovers, 1, b"one")
+    ask(takeovers, 2, b"two")
+    takeovers.hear(SessionClosed(2))
+    takeovers.see(Fence(1, 3, ""))
+
+
+@pytest.mark.parametrize("who", [b"one", b"two"])
+def test_who_has_a_name_may_not_lose_it_in_silence(who: bytes) -> None:
+    takeovers = Takeovers()
+    grant(takeovers, 1, b"one")
+    with pytest.raises(Violation, match="session 1 not told"):
+        grant(takeovers, 2, who)
+
+
 def test_who_was_followed_by_more_than_a_node_remembers_is_not_judged() -> None:
     takeovers = Takeovers()
     for session in range(PAST_MAX + 2):
         grant(takeovers, session, b"%d" % session)
+        takeovers.hear(SessionClosed(session))
     grant(takeovers, 10, b"0")
