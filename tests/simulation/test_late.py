@@ -11,8 +11,14 @@ from veredus.streams.exchange import Durability, Fence, GrantSource, Refuse, Ses
 from veredus.streams.source import PAST_MAX
 
 MANNER = Manner(
-    passes=0, given_up_ns=10 * MILLISECOND, behind=2, is_followed=False, longest_ns=20 * SECOND, lag_ns=0
-)  # fmt: skip
+    passes=0,
+    is_greeted=False,
+    given_up_ns=10 * MILLISECOND,
+    behind=2,
+    is_followed=False,
+    longest_ns=20 * SECOND,
+    lag_ns=0,
+)
 
 
 class Scene:
@@ -75,6 +81,18 @@ def test_so_much_as_is_said_passes_before_a_link_is_late_and_the_end_may_be_late
     assert scene.heard == [b"1", b"2", b"3"]
     scene.run(2 * SECOND)
     assert scene.heard[3:] == ["alice#1: given up"]
+
+
+def test_what_is_asked_for_first_is_late_where_the_other_end_has_greeted() -> None:
+    scene = Scene()
+    end = scene.late("alice#1", MANNER._replace(passes=9, is_greeted=True, given_up_ns=SECOND))
+    end.on_received = lambda _: end.send((b"request",))
+    end.send((b"greeting",))
+    scene.far.send((b"welcome",))
+    scene.run()
+    scene.opened("alice#1").send((b"greeting", b"request, again"))
+    scene.run()
+    assert scene.heard == [b"greeting", b"greeting", b"request, again", b"request", "alice#1: given up"]
 
 
 def test_what_a_process_has_sent_comes_late_though_it_was_killed_and_what_is_sent_to_it_reaches_nobody() -> None:
@@ -179,6 +197,12 @@ def test_who_was_never_granted_a_name_may_take_it_over_however_late() -> None:
     ask(takeovers, 2, b"two")
     takeovers.hear(SessionClosed(2))
     takeovers.see(Fence(1, 3, ""))
+
+
+def test_who_signs_with_another_epoch_than_its_own_is_fenced_for_nobody() -> None:
+    takeovers = Takeovers()
+    grant(takeovers, 1, b"one")
+    takeovers.see(Fence(1, 1, ""))
 
 
 @pytest.mark.parametrize("who", [b"one", b"two"])

@@ -1,6 +1,6 @@
 """Lateness: what was sent over a link that its opener gave up arrives behind what goes over the next one.
 
-    up ──(so many items)──► held ──given up──► late ──(items of later links, or the time is over)──► all of it comes
+    up ──(so many items, or a greeting)──► held ──given up──► late ──(items of later links, or time)──► all of it comes
 
 A client that hears nothing gives its link up and connects anew; what it had sent is still somewhere, and so is its end.
 Streams keep an order each, and there is none between two. What comes the other way reaches nobody once the link is
@@ -26,6 +26,8 @@ class Manner(NamedTuple):
 
     passes: int
     """So many items still arrive, then none."""
+    is_greeted: bool
+    """Whether none arrives any more once the other end has said something: what the opener asks for first is late."""
     given_up_ns: int
     """After this time its opener gives it up."""
     behind: int
@@ -47,7 +49,7 @@ class Lateness:
         self._network = network
         self._manner = manner
         self._near, far = link.ends
-        self._way = link.way_to(far)
+        self._way, self._back = link.way_to(far), link.way_to(self._near)
         self._way.is_held = not manner.passes
         self._passes, self._behind = manner.passes, manner.behind
         network.world.after(manner.given_up_ns, self._give_up)
@@ -57,7 +59,9 @@ class Lateness:
         """An item has arrived."""
         if way is self._way:
             self._passes -= 1
-            self._way.is_held = self._passes <= 0
+            self._way.is_held = self._way.is_held or self._passes <= 0
+        elif way is self._back:
+            self._way.is_held = self._way.is_held or self._manner.is_greeted
         elif not self._near.is_open and way.number > self.link.number and self._counts(way.sender):
             self._behind -= 1
             if self._behind <= 0:
@@ -76,7 +80,7 @@ class Lateness:
     def leave_behind(self) -> None:
         """The opener is gone; what it has sent is still on its way."""
         self._way.is_held = True
-        self.link.way_to(self._near).is_cut = True
+        self._back.is_cut = True
 
     def hurry(self) -> None:
         """Faults are over: nothing is late for long."""

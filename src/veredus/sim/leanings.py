@@ -8,6 +8,7 @@ slow       syncs are slow, so what is said twice meets what is still on its way;
 tastes     subscribers change what they want all the time, and count their attempts
 rotten     publications are damaged on the disk beside everything else that the journal remembers
 vanish     a stream is deleted again and again, while its subscribers are away
+overtaken  what was sent over links that were given up comes behind what is sent over later ones
 Source: swarm testing (Groce et al., ISSTA 2012): worlds that can do less at once do it more often.
 """
 
@@ -213,7 +214,20 @@ class Vanish(Leaning):
         return replace(settings, log=replace(settings.log, checkpoint_interval_size=die.spread(1 << 10, 16 << 10)))
 
 
-LEANINGS = (Full, Weak, Misread, Tidy, Slow, Tastes, Rotten, Vanish)
+class Overtaken(Leaning):
+    """Packets are late."""
+
+    faults = ("late", "late", "late", "late", "crash")
+    least = MappingProxyType({"sources": 2, "subscribers": 2})
+    seconds_min = 3.0
+
+    def set_source(self, die: Die, temper: SourceTemper) -> None:
+        """It publishes for as long as faults are struck."""
+        temper.total, temper.pause_max_ns = die.spread(100, 400), die.spread(30 * MILLISECOND, 300 * MILLISECOND)
+        temper.burst_max = 8
+
+
+LEANINGS = (Full, Weak, Misread, Tidy, Slow, Tastes, Rotten, Vanish, Overtaken)
 
 
 def drawn_leaning(die: Die) -> Leaning:

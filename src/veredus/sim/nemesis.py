@@ -397,15 +397,19 @@ class Nemesis:
         link = links[die.between(0, len(links) - 1)]
         party = party_of(link.ends[0].owner)
         player = next((player for player in self._players if player.name == party), None)
+        is_first = die.chance(0.6)
+        asks_late = is_first and die.chance(0.7)
         manner = Manner(
-            passes=0 if die.chance(0.2) else die.spread(1, 20),
+            # Where whole objects go over links, nobody greets.
+            passes=0 if asks_late and self._network.is_plain else die.spread(8 if asks_late else 1, 20),
+            is_greeted=asks_late,
             given_up_ns=die.spread(MILLISECOND, SECOND),
             behind=die.spread(1, 40),
-            is_followed=player is not None and die.chance(0.3),
+            is_followed=player is not None and die.chance(0.5),
             longest_ns=time_ns(die, self._ranges.late_s),
             lag_ns=0 if die.chance(0.5) else die.spread(MICROSECOND, SECOND),
         )
-        if die.chance(0.5):
+        if not is_first:
             self._network.be_late(link, manner)
         else:
             self._network.be_late_next(party, manner)

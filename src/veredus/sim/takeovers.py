@@ -49,8 +49,8 @@ class Takeovers:
         """By the stream's incarnation and the name: who was granted it, the present one last."""
         self._sessions: dict[tuple[bytes, Name], int] = {}
         """Which session was granted it last."""
-        self._holding: dict[int, tuple[tuple[bytes, Name], _Request]] = {}
-        """By session: what it was granted, until it is over or told so."""
+        self._holding: dict[int, tuple[tuple[bytes, Name], int, _Request]] = {}
+        """By session: what it was granted and under which epoch, until it is over or told so."""
 
     def clear(self) -> None:
         """Another process: it knows of no takeover before it."""
@@ -85,12 +85,12 @@ class Takeovers:
         if kind is Refuse:
             self._holding.pop(effect.session, None)
         elif kind is Fence:
-            self._see_fence(effect.session)
+            self._see_fence(effect.session, effect.epoch)
         elif asked is not None:
-            self._see_grant(effect.session, asked, effect.stream_incarnation)
+            self._see_grant(effect, asked)
 
-    def _see_grant(self, session: int, asked: _Request, stream_incarnation: bytes) -> None:
-        key = (stream_incarnation, asked.name)
+    def _see_grant(self, grant: GrantSource | GrantSubscription, asked: _Request) -> None:
+        session, key = grant.session, (grant.stream_incarnation, asked.name)
         granted = self._granted.setdefault(key, {})
         is_past = asked.incarnation in granted and next(reversed(granted)) != asked.incarnation
         if is_past and self._is_known(asked.name):
@@ -103,12 +103,17 @@ class Takeovers:
                 "fenced", f"{_told(asked.name)} is granted to another session, and session {former} not told"
             )
         self._sessions[key] = session
-        self._holding[session] = (key, asked)
+        self._holding[session] = (key, grant.epoch, asked)
 
-    def _see_fence(self, session: int) -> None:
-        """Whoever has the name may be fenced where somebody has asked for it who was never granted it."""
-        key, asked = self._holding.pop(session, (None, None))
-        if key is None or asked is None or not self._is_known(asked.name):
+    def _see_fence(self, session: int, epoch: int) -> None:
+        """Whoever has the name may be fenced where somebody has asked for it who was never granted it.
+
+        Or where it has signed with another epoch than its own, which takes the name from nobody.
+        """
+        if session not in self._holding:
+            return
+        key, own_epoch, asked = self._holding.pop(session)
+        if epoch <= own_epoch or not self._is_known(asked.name):
             return
         granted = self._granted[key]
         others = [who for who, number in self._askers[asked.name].items() if number > asked.number]
