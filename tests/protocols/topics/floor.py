@@ -57,6 +57,10 @@ class Floor(Generic[E]):
         while effects is None or effects:
             before = len(self.rig.said)
             self.rig.carry_out()
+            if len(self.rig.said) == before and self.rig.floor.deadline() == self.rig.time_ns + 1:
+                # Flows wait for their next turn.
+                self.rig.time_ns += 1
+                self.rig.tell(DeadlineReached())
             effects = self.up(before)
             self.follow(effects)
 
