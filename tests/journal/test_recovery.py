@@ -122,6 +122,18 @@ def test_an_older_copy_that_was_put_back_over_a_journal_hides_no_later_segment()
     assert again.log.extent(1).last_sequence == 220
 
 
+def test_the_segment_that_was_written_last_is_missed_after_a_clean_stop_too() -> None:
+    rig = filled(count=20)
+    rig.checkpoint(b"tables", is_final=True)
+    del rig.disk.files[segment_name(1)]
+    again, found = rig.reopened()
+    assert [(note.event, note.fields) for note in found.notes] == [("journal-segment-missing", {"segment": 1})]
+    assert not found.recovered.is_clean
+    again.append(batch_entry(1, 21))
+    again.settle()
+    assert again.is_appended(again.last_token)
+
+
 def test_a_final_checkpoint_with_a_group_on_its_way_does_not_hide_the_group() -> None:
     rig = filled(count=20)
     late = rig.append(batch_entry(1, 21))

@@ -1,7 +1,7 @@
 """Finds out what a journal's directory holds, after a clean stop or after any other.
 
     checkpoint ──► index summaries of the sealed segments ──► closed? ── yes ──► done, no record was read
-                                                                │ no, or a group lies behind it
+                                                                │ no, or the segments refute it
                                                                 ▼
     group by group behind the checkpoint: all sound ──► replayed ──► the next one
          │ something is not sound
@@ -117,7 +117,7 @@ def recover(
         recovery = yield from _after_checkpoint(checkpoint, listing)
     closed = (yield ReadFile(CLOSED_NAME, 0, 8)) if CLOSED_NAME in listing else None
     is_closed = checkpoint is not None and closed is not None and bytes(closed) == crc
-    if not is_closed or (yield from recovery.has_more()):
+    if not is_closed or (yield from recovery.is_refuted()):
         yield from recovery.scan()
     if CLOSED_NAME in listing:
         yield RemoveFile(CLOSED_NAME)
@@ -215,12 +215,15 @@ class _Recovery:
 
     # ── behind the checkpoint ────────────────────────────────────────────────────────────────────────────────────────
 
-    def has_more(self) -> Generator[RecoveryOrder, Answer, bool]:
-        """Whether something was appended behind a checkpoint that is said to be the last: then it is an older copy.
+    def is_refuted(self) -> Generator[RecoveryOrder, Answer, bool]:
+        """Whether a checkpoint that is said to be the last is not: its open segment is gone, or something was appended
+        behind it, and it is an older copy.
 
         Only where a group would begin is looked at: at the end, and at the beginning of each later segment.
         """
-        end = self.recovered.position
+        opened, end = self.recovered.open_segment, self.recovered.position
+        if opened is not None and segment_name(opened.number) not in self.listing:
+            return True
         places = [end] if segment_name(end.segment) in self.listing else []
         following = self._following(end.segment)
         while following is not None:
