@@ -276,7 +276,7 @@ class AsyncPageClient:
 
 
 def tried(ask: Callable[[], T]) -> T:
-    """Ask by the library until the service is able to answer; the same put again is the same put."""
+    """Ask by the library until the service is able to answer; retrying a put is idempotent."""
     from veredus.kernel.errors import Unavailable
 
     while True:

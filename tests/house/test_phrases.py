@@ -18,8 +18,10 @@ PHRASES = (
     "was given what is no publication",
     "while nobody uses it",
 )
-PLACES = ("src", "docs", "changes")
-PAGES = ("README.md", "CHANGELOG.md")
+PLACES = ("src", "docs", "changes", "examples", "benchmarks", "scripts")
+PAGES = ("README.md", "CHANGELOG.md", "SECURITY.md")
+FOR_USERS = ("prove nothing", "proves nothing", "proves or refutes", "wrote down", "said who they are")
+"""Phrases that users' pages do without; code may use its own words."""
 BREAK = re.compile(r"""["'#*|>\s]+""")
 """What may stand between two words of a sentence: also the end of a line, and of a string that goes on behind it."""
 
@@ -38,6 +40,19 @@ def test_phrases_that_had_to_be_read_twice_stand_nowhere() -> None:
     assert len(texts()) > 100
     found = [
         f"{path.relative_to(ROOT)}: {phrase}" for path in texts() for phrase in phrases_in(path.read_text("utf-8"))
+    ]
+    assert found == []
+
+
+def test_pages_for_users_and_notes_of_changes_name_things_by_their_usual_names() -> None:
+    places = [ROOT / "changes", *(ROOT / "docs" / name for name in ("how-to", "reference", "explanation"))]
+    pages = [path for place in places for path in files_under(place) if path.suffix == ".md"]
+    assert len(pages) > 100
+    found = [
+        f"{path.relative_to(ROOT)}: {phrase}"
+        for path in pages
+        for phrase in FOR_USERS
+        if phrase in BREAK.sub(" ", path.read_text("utf-8")).lower()
     ]
     assert found == []
 

@@ -1,4 +1,4 @@
-"""`veredus audit`: a PySpark job that proves or refutes what Veredus promises, by what everybody wrote down.
+"""`veredus audit`: a PySpark job that verifies delivery from the recordings of sources, node and subscribers.
 
 verdict = audit(spark, Evidence.in_directory("recordings"), into="report")
 """
