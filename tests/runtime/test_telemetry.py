@@ -1,10 +1,12 @@
 """A scraper gets the figures and the health of the node, and nobody gets more."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
@@ -185,6 +187,65 @@ def test_held_connections_keep_no_health_check_out() -> None:
             writer.close()
 
     with_server(story)
+
+
+def test_connections_that_asked_for_figures_and_read_nothing_keep_no_health_check_out() -> None:
+    many = [Reading("veredus_stream_head", number, (f"stream-{number}",)) for number in range(20_000)]
+
+    async def story(server: TelemetryServer, __: Health) -> None:
+        held = []
+        for _ in range(CONNECTIONS_MAX):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1)
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            held.append((reader, writer))
+        for _ in range(20):
+            assert (await get(server.port, "/livez"))[::2] == (200, b"ok\n")
+        for _, writer in held:
+            writer.close()
+
+    with_server(story, lambda: many)
+
+
+def test_the_loop_goes_on_while_figures_are_written_and_all_who_ask_meanwhile_get_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_write, read_count = threading.Event(), 0
+
+    def read() -> list[Reading]:
+        nonlocal read_count
+        read_count += 1
+        return READINGS
+
+    def written(registry: CollectorRegistry) -> bytes:
+        assert may_write.wait(20)
+        return generate_latest(registry)
+
+    monkeypatch.setattr("veredus.runtime.telemetry.generate_latest", written)
+
+    async def story(server: TelemetryServer, _: Health) -> None:
+        asking = [asyncio.ensure_future(get(server.port, "/metrics")) for _ in range(3)]
+        assert (await get(server.port, "/livez"))[0] == 200
+        assert not any(asked.done() for asked in asking)
+        may_write.set()
+        answers = await asyncio.gather(*asking)
+        assert answers[0][0] == 200
+        assert answers == [answers[0]] * 3
+
+    with_server(story, read)
+    assert read_count == 1
+
+
+def test_a_server_that_is_stopped_while_figures_are_written_leaves_nothing_behind() -> None:
+    async def story(server: TelemetryServer, __: Health) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert (await get(server.port, "/livez"))[0] == 200
+        server.stop()
+        writer.close()
+
+    with capture_logs() as lines:
+        with_server(story)
+    assert lines == []
 
 
 def test_a_figure_that_cannot_be_read_costs_a_scrape_and_nothing_else() -> None:

@@ -6,9 +6,9 @@
 
 Only what a scraper needs is spoken: one GET or HEAD for each connection, within a bounded size and time. Connections
 are counted apart from those of the other listeners, and for one more than there may be the oldest silent one goes:
-whoever holds connections cannot keep a health check out. The figures are read at most once in `RENDERED_NS`, and less
-often where that takes long: whoever asks often cannot keep the loop busy. All who ask meanwhile get the same octets,
-which are in memory once: whoever reads nothing holds no text of his own.
+whoever holds connections cannot keep a health check out. The figures are read on the loop and written as text beside
+it, at most once in `RENDERED_NS`, and less often where that takes long: whoever asks often cannot keep the loop busy.
+All who ask meanwhile get the same octets, which are in memory once: whoever reads nothing holds no text of his own.
 Source: RFC 9112; the Prometheus text format 0.0.4.
 """
 
@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import NamedTuple, cast
 
@@ -35,7 +36,7 @@ CONNECTIONS_MAX = 256
 HEAD_SIZE_MAX = 8192
 REQUEST_TIMEOUT_NS = 5_000_000_000
 RENDERED_NS = 1_000_000_000
-"""How long a text of the figures answers: to read and write them costs the loop milliseconds."""
+"""How long a text of the figures answers."""
 _RENDERED_SHARE = 20
 """So many times as long as it took to make a text, it answers at least."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -53,17 +54,20 @@ class Response(NamedTuple):
     body: bytes
 
 
+Then = Callable[[Response], None]
+
+
 class FiguresCollector(Collector):
     """Turns readings into Prometheus's families, in the order of the table of figures."""
 
-    def __init__(self, read: Readings) -> None:
-        """`read` is called at each scrape."""
-        self._read = read
+    def __init__(self) -> None:
+        """Nothing was read yet."""
+        self.readings: Sequence[Reading] = ()
 
     def collect(self) -> Iterator[Metric]:
         """The families of all figures that were read. Raises `KeyError` for one that is not in the table."""
         taken: dict[str, list[Reading]] = {figure.name: [] for figure in FIGURES}
-        for reading in self._read():
+        for reading in self.readings:
             taken[reading.name].append(reading)
         for figure in FIGURES:
             family_of = CounterMetricFamily if figure.kind is Kind.COUNTER else GaugeMetricFamily
@@ -93,13 +97,18 @@ class TelemetryServer:
             connections_max, connections_max, connections_max, connections_max, REQUEST_TIMEOUT_NS
         )
         self._address = address
+        self._read = read
+        self._figures = FiguresCollector()
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(FiguresCollector(read))
+        self._registry.register(self._figures)
         ProcessCollector(registry=self._registry)
         self._health = {"/livez": why_not_alive, "/readyz": why_not_ready}
         self._clock_ns = clock_ns
         self._rendered = b""
         self._rendered_until_ns = 0
+        self._waiting: list[Callable[[bytes], None]] = []
+        """Who waits for the text that is being written."""
+        self._rendering: asyncio.Task[None] | None = None
         self._arrivals: Arrivals | None = None
         self._listener: Listener | None = None
 
@@ -128,32 +137,50 @@ class TelemetryServer:
             self._arrivals.close()
             self._listener = self._arrivals = None
 
-    def answer(self, head: bytes) -> Response:
-        """The response to a request's head."""
+    def answer(self, head: bytes, then: Then) -> None:
+        """Give `then` the response to a request's head: at once, or when the figures are written."""
         method, _, rest = head.partition(b" ")
         target = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
+        has_body = method == b"GET"
         if method not in (b"GET", b"HEAD"):
-            return _response(HTTPStatus.METHOD_NOT_ALLOWED, b"GET and HEAD only\n", extra="Allow: GET, HEAD\r\n")
-        status, text, kind = self._content(target)
-        return _response(status, text, kind, has_body=method == b"GET")
+            then(_response(HTTPStatus.METHOD_NOT_ALLOWED, b"GET and HEAD only\n", extra="Allow: GET, HEAD\r\n"))
+        elif target == "/metrics":
+            self._show_figures(partial(_respond_with, then, has_body))
+        else:
+            then(_response(*self._health_of(target), has_body=has_body))
 
-    def _content(self, target: str) -> tuple[HTTPStatus, bytes, str]:
-        if target == "/metrics":
-            return HTTPStatus.OK, self._figures(), METRICS_TYPE
+    def _health_of(self, target: str) -> tuple[HTTPStatus, bytes]:
         why_not = self._health.get(target)
         if why_not is None:
-            return HTTPStatus.NOT_FOUND, b"the paths are /metrics, /livez and /readyz\n", PLAIN_TYPE
+            return HTTPStatus.NOT_FOUND, b"the paths are /metrics, /livez and /readyz\n"
         reason = why_not()
-        return (HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK), f"{reason or 'ok'}\n".encode(), PLAIN_TYPE
+        return HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK, f"{reason or 'ok'}\n".encode()
 
-    def _figures(self) -> bytes:
-        """The figures as text, from at most `RENDERED_NS` ago, or `_RENDERED_SHARE` times as long as it took."""
+    def _show_figures(self, then: Callable[[bytes], None]) -> None:
+        """The figures as text, from at most `RENDERED_NS` ago, or `_RENDERED_SHARE` times as long as it took; b"" where
+        they cannot be read.
+        """
+        if self._rendered and self._clock_ns() < self._rendered_until_ns:
+            then(self._rendered)
+            return
+        self._waiting.append(then)
+        if self._rendering is None:
+            self._rendering = asyncio.ensure_future(self._render())
+
+    async def _render(self) -> None:
         began_ns = self._clock_ns()
-        if not self._rendered or began_ns >= self._rendered_until_ns:
-            self._rendered = generate_latest(self._registry)
-            took_ns = self._clock_ns() - began_ns
-            self._rendered_until_ns = began_ns + max(RENDERED_NS, _RENDERED_SHARE * took_ns)
-        return self._rendered
+        try:
+            self._figures.readings = list(self._read())
+            self._rendered = await asyncio.to_thread(generate_latest, self._registry)
+        except Exception as error:  # noqa: BLE001 - a figure that cannot be read must not end the loop
+            Logger().error("metrics-failed", exc_info=error)
+            self._rendered = b""
+        self._figures.readings, self._rendering = (), None
+        took_ns = self._clock_ns() - began_ns
+        self._rendered_until_ns = began_ns + max(RENDERED_NS, _RENDERED_SHARE * took_ns)
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then(self._rendered)
 
 
 class _Request(asyncio.Protocol):
@@ -163,6 +190,7 @@ class _Request(asyncio.Protocol):
         self._server = server
         self._place = place
         self._head = b""
+        self._is_asked = False
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -173,29 +201,30 @@ class _Request(asyncio.Protocol):
         self._place.abandon = self._transport.abort
 
     def data_received(self, data: bytes) -> None:
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing() or self._is_asked:
             return
         self._head += data
         if b"\r\n\r\n" in self._head:
-            self._respond(self._answered())
+            self._is_asked = True
+            self._server.answer(self._head, self._respond)
         elif len(self._head) > HEAD_SIZE_MAX:
             self._respond(_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, b"the request is too long\n"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._place.leave()
 
-    def _answered(self) -> Response:
-        try:
-            return self._server.answer(self._head)
-        except Exception as error:  # noqa: BLE001 - a figure that cannot be read must not end the loop
-            Logger().error("metrics-failed", exc_info=error)
-            return _response(HTTPStatus.INTERNAL_SERVER_ERROR, b"the metrics cannot be read: see the log\n")
-
     def _respond(self, response: Response) -> None:
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(response.head)
             self._transport.write(response.body)
             self._transport.close()
+
+
+def _respond_with(then: Then, has_body: bool, figures: bytes) -> None:
+    if figures:
+        then(_response(HTTPStatus.OK, figures, METRICS_TYPE, has_body=has_body))
+    else:
+        then(_response(HTTPStatus.INTERNAL_SERVER_ERROR, b"the metrics cannot be read: see the log\n"))
 
 
 def _response(
