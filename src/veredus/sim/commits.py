@@ -81,7 +81,8 @@ class Commits:
         known = self._runs.setdefault((sink, asked.incarnation), epoch)
         if 0 < epoch - known <= PAST_RUNS_MAX and not self._has_forgotten:
             raise Violation("fenced", f"an incarnation of {sink} had run {known}, and was granted {epoch}")
-        if commit_id < self._last.get(sink, -1):
+        # Who asked before the sink was removed, and is heard behind that, begins a new one.
+        if commit_id < self._last.get(sink, -1) and sink not in self.removed:
             raise Violation("committed", f"{sink} had committed {self._last[sink]}, a new run was told {commit_id}")
 
     def see(self, effect: ConfirmCommitted) -> None:

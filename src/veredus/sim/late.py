@@ -78,9 +78,8 @@ class Lateness:
             self._near.lose("given up")
 
     def leave_behind(self) -> None:
-        """The opener is gone; what it has sent is still on its way."""
+        """The opener is gone; what it has sent is still on its way, and what is sent to it reaches nobody."""
         self._way.is_held = True
-        self._back.is_cut = True
 
     def hurry(self) -> None:
         """Faults are over: nothing is late for long."""

@@ -38,6 +38,7 @@ from .dice import Die
 from .disk import SimDisk
 from .forgers import Forger
 from .hostiles import Hostile
+from .late import LATE_MAX_NS
 from .leanings import drawn_leaning
 from .machine import Door, Machine, MachineSettings
 from .native import CountedLink
@@ -456,7 +457,8 @@ class Scene:
     def _outlast_leases(self) -> None:
         """Nothing is left of writes without a name once their lease is over, where that is to be waited for."""
         if self._lease_ns <= LEASE_NS_MAX and any(isinstance(sink, NamelessSink) for sink in self.sinks):
-            self.world.run(self.world.now_ns + self._lease_ns * 11 // 10 + SECOND)
+            # A lease begins with the end of the last link, which may be late itself, and behind what is late.
+            self.world.run(self.world.now_ns + 2 * LATE_MAX_NS + self._lease_ns * 11 // 10 + SECOND)
             self.machine.check_leases()
 
     def _wait(self, what: str, waiting: Any) -> None:
