@@ -20,7 +20,15 @@ from veredus.journal.exchange import (
     WriteGroup,
     fact_entry,
 )
-from veredus.journal.layout import SEGMENT_HEADER_SIZE, Position, batch_ids, encode_group, salt_of, segment_name
+from veredus.journal.layout import (
+    GROUP_RECORD_SIZE,
+    SEGMENT_HEADER_SIZE,
+    Position,
+    batch_ids,
+    encode_group,
+    salt_of,
+    segment_name,
+)
 from veredus.journal.scan import group_at, groups_from, last_trace, walk
 from veredus.journal.settings import LogSettings
 from veredus.kernel.errors import Refused
@@ -510,6 +518,20 @@ def test_damage_behind_the_checkpoint_is_named_with_what_was_lost_and_kept_aside
     again.append(batch_entry(1, 111))
     again.settle()
     assert again.ask(1, 95) == RangeMissing(again.last_token, "damaged", 95, 96)
+
+
+@pytest.mark.parametrize("kept_size", [36, 40, 65, 79, 80])
+def test_a_file_that_ends_within_a_damaged_batchs_header_is_named_all_the_same(kept_size: int) -> None:
+    rig = filled(count=90, per_group=3)
+    at = rig.log.position.segment
+    file, salt = rig.disk.files[segment_name(1)], salt_of(JOURNAL_ID, 1)
+    places = [place for place in range(0, len(file), 8) if group_at(memoryview(bytes(file)), place, 1, salt)]
+    assert at > 1
+    del file[places[-1] + GROUP_RECORD_SIZE + kept_size :]
+    _, found = rig.reopened()
+    damaged = [note.fields for note in found.notes if note.event == "journal-damaged"]
+    assert damaged
+    assert ("stream_as_read" in damaged[0]) == (kept_size >= 80)
 
 
 def test_a_copy_of_a_group_inside_a_body_never_passes_for_a_group() -> None:

@@ -45,6 +45,8 @@ _BATCH_HEADER_SIZE = 64
 _ENVELOPE_BODY_SIZE = struct.Struct("<I")
 _BATCH_IDS = struct.Struct("<I8xIQ")
 _BATCH_STREAM_OFFSET = ENVELOPE_SIZE + 24
+BATCH_IDS_END = _BATCH_STREAM_OFFSET + _BATCH_IDS.size
+"""How much of a record `batch_ids` reads, in bytes."""
 
 GROUP_RECORD_SIZE = aligned(ENVELOPE_SIZE + BODY_CRC_SIZE + _GROUP.size)
 

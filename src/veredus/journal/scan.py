@@ -16,6 +16,7 @@ from veredus.kernel.octets import ALIGNMENT, aligned
 
 from .index import STAGE_KEY, Summary, add_row, no_rows, row_at
 from .layout import (
+    BATCH_IDS_END,
     GROUP_RECORD_SIZE,
     SEGMENT_HEADER_SIZE,
     GroupHeader,
@@ -174,8 +175,10 @@ def description(data: memoryview, unsound: Unsound, number: int, salt: int) -> d
         return where
     where["kind"] = envelope.kind
     if envelope.kind == RecordKind.BATCH:
-        stream_id, count, _ = batch_ids(data[unsound.offset :])
-        where |= {"first_sequence": envelope.first_sequence, "stream_as_read": stream_id, "count_as_read": count}
+        where["first_sequence"] = envelope.first_sequence
+        if len(data) >= unsound.offset + BATCH_IDS_END:
+            stream_id, count, _ = batch_ids(data[unsound.offset :])
+            where |= {"stream_as_read": stream_id, "count_as_read": count}
     elif envelope.kind == RecordKind.STAGED:
         where["stage"] = envelope.first_sequence
     return where
