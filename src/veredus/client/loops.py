@@ -91,8 +91,7 @@ class LoopThread:
         """Stop the loop and wait for the thread; it may have been stopped before."""
         if self.loop.is_closed():
             return
-        self.call(self.loop.stop)
-        self._thread.join()
+        self.park()
         self.loop.close()
         _running.discard(self)
 

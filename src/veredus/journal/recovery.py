@@ -52,12 +52,10 @@ from .layout import (
     Position,
     batch_ids,
     check_version,
-    decode_group,
     decode_segment_header,
     index_name,
     number_of,
     ordinal_of,
-    record_at,
     salt_of,
     segment_name,
 )
@@ -232,11 +230,8 @@ class _Recovery:
         for number, offset in places:
             head = yield ReadFile(segment_name(number), offset, GROUP_RECORD_SIZE)
             salt = salt_of(self.recovered.journal_id, number)
-            view = None if head is None else record_at(memoryview(head), 0, salt, offset)
-            group = None if view is None else decode_group(view)
-            if group is None or group.at != (number, offset):
-                continue
-            if group.previous_end == end or group.durable > end:
+            found = None if head is None else group_at(memoryview(head), 0, number, salt, offset)
+            if found is not None and (found[1].previous_end == end or found[1].durable > end):
                 yield Note("warning", "journal-checkpoint-outdated", {"segment": number, "offset": offset})
                 return True
         return False

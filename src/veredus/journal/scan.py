@@ -38,11 +38,16 @@ class Unsound(NamedTuple):
     size: int
 
 
-def group_at(data: memoryview, offset: int, number: int, salt: int) -> tuple[RecordView, GroupHeader] | None:
-    """The sound GROUP record at `offset` of segment `number`, and what it says; None when there is none."""
-    view = record_at(data, offset, salt)
+def group_at(
+    data: memoryview, offset: int, number: int, salt: int, start: int = 0
+) -> tuple[RecordView, GroupHeader] | None:
+    """The sound GROUP record at `offset` of `data`, which begins at `start` of segment `number`, and what it says; None
+    when there is none.
+    """
+    view = record_at(data, offset, salt, start)
     header = None if view is None else decode_group(view)
-    if view is None or header is None or header.at != Position(number, offset) or header.size < GROUP_RECORD_SIZE:
+    at = Position(number, start + offset)
+    if view is None or header is None or header.at != at or header.size < GROUP_RECORD_SIZE:
         return None
     return view, header
 

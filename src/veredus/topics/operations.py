@@ -244,16 +244,14 @@ class Operations:
 
     async def _wish(self, topic: str, is_leaving: bool) -> Status:
         """Ask under a new number; once more above the one that is named, if this client has forgotten that."""
-        state, status = await self._ask_wish(topic, self._marked(topic), is_leaving)
-        known = end_wish(state, status)
-        if known is not None:
-            _, status = await self._ask_wish(topic, known, is_leaving)
-        return status
+        status = await self._ask_wish(topic, self._marked(topic), is_leaving)
+        known = end_wish(self._state(topic), status)
+        return status if known is None else await self._ask_wish(topic, known, is_leaving)
 
-    async def _ask_wish(self, topic: str, known: ClientState, is_leaving: bool) -> tuple[ClientState, Status]:
+    async def _ask_wish(self, topic: str, known: ClientState, is_leaving: bool) -> Status:
         state = begin_wish(known, is_leaving, time_ns() // 1000)
         question = asked_wish(state, self._id, topic, is_leaving)
-        return state, await self._ask_saved(topic, state, question, is_synced=False)
+        return await self._ask_saved(topic, state, question, is_synced=False)
 
     async def forget_last(self, topic: str) -> None:
         """Forget which message came last. Raises `Unavailable` where that cannot be written."""
