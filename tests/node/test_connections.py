@@ -53,3 +53,19 @@ def test_whom_the_transport_has_proved_is_asked_for_no_proof_unless_it_shows_one
     assert connections.known_without(AskPrincipal(1, None)) == PrincipalKnown(1, "certified")
     assert connections.known_without(AskPrincipal(1, "token")) is None
     assert connections.known_without(AskPrincipal(1, None, b"key")) is None
+
+
+def test_all_links_of_one_address_that_have_not_said_who_they_are_pay_together() -> None:
+    connections = Connections(9)
+    for link, peer in enumerate(
+        ("10.0.0.1:4000", "10.0.0.1:4001", "10.0.0.2:4000", "[2001:db8::1]:1", "[2001:db8::2]:1")
+    ):
+        connections.open(LinkOpened(link, "tcp", peer))
+    payers = [connections.payer_of(link) for link in range(5)]
+    assert payers[0] == payers[1] != payers[2]
+    assert payers[3] == payers[4], "whoever has one IPv6 address has many"
+    connections.judge(PrincipalKnown(0, "10.0.0.1"), "zeps/2")
+    assert connections.payer_of(0) not in payers, "a principal pays for itself, whatever its name is"
+    connections.close(1, "closed")
+    assert connections.payer_of(1) not in payers[:1]
+    connections.check()

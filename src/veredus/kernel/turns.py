@@ -1,8 +1,8 @@
 """Work in turns: whoever asks for much waits for its next turn, and whoever asks for little goes on at once.
 
-All that is handled under one `now` is one turn. Each payer (a principal, or a link that has not said whose it is) may
-have about a quantum of work done in a turn; what it costs beyond that is a debt, which the following turns pay off.
-Work is counted in estimated nanoseconds, so that an engine needs no clock to count it.
+All that is handled under one `now` is one turn. Each payer (a principal, or all links of one address that have not said
+whose they are) may have about a quantum of work done in a turn; what it costs beyond that is a debt, which the
+following turns pay off. Work is counted in estimated nanoseconds, so that an engine needs no clock to count it.
 
 Source: deficit round robin (Shreedhar and Varghese, 1995), with the debt known only after the work.
 """

@@ -15,14 +15,17 @@ Source: dynamic thresholds (Choudhury and Hahne, 1998), as in `veredus.node.back
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from veredus.kernel.engine import Now
 from veredus.kernel.events import LinkOpened
 from veredus.protocols.zeps.orders import PrincipalKnown
 
-from .connections import Connections, Payer
+from .connections import Connections
 from .quotas import Quotas
+
+Payer: TypeAlias = str | int
+"""Who pays for what comes by a connection: its principal, or the connection itself, where it has proved nothing."""
 
 P = TypeVar("P", bound=Hashable)
 

@@ -76,6 +76,12 @@ def origin_of(address: str) -> str:
     return f"{IPv6Address(int(parsed) >> _IPV6_PREFIX_BITS << _IPV6_PREFIX_BITS)}/{_IPV6_PREFIX_BITS}"
 
 
+def address_of(peer: str) -> str:
+    """What counts as one address in `address:port`; what is not of that form is an address of its own."""
+    address, colon, port = peer.rpartition(":")
+    return origin_of(address.strip("[]")) if colon and port.isdigit() else peer
+
+
 @dataclass(slots=True)
 class _Place:
     listener: str

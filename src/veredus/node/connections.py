@@ -19,10 +19,20 @@ from veredus.kernel.events import LinkOpened
 from veredus.protocols.zeps.orders import AskPrincipal, PrincipalKnown
 from veredus.streams.rights import NOBODY
 
-Payer: TypeAlias = str | int
-"""Who pays for the work of a link: its principal, or the link itself until it has one."""
+from .admission import address_of
 
 
+class Stranger(NamedTuple):
+    """All links of one address whose peers have not said who they are."""
+
+    address: str
+
+
+Payer: TypeAlias = str | Stranger
+"""Who pays for the work of a link: its principal or, until it has one, its address, however many links that has."""
+
+_GONE = Stranger("")
+"""Who pays for what is still done for a link that had no principal and is gone."""
 PEER_FAULTS = ("handshake-failed", "peer-broke-protocol")
 """What is noted of peers that break a protocol."""
 
@@ -42,7 +52,7 @@ class Connections:
         (2) A link counts as one of at most one principal's, the last that it was known as, and while it is open.
     """
 
-    __slots__ = ("_counts", "_peers", "_principals", "_proved", "count_max", "opened_count")
+    __slots__ = ("_counts", "_peers", "_principals", "_proved", "_strangers", "count_max", "opened_count")
 
     def __init__(self, count_max: int) -> None:
         """Nobody is there yet; one principal may have `count_max` links."""
@@ -51,6 +61,7 @@ class Connections:
         """How many links came up."""
         self._counts: dict[str, int] = {}
         self._peers: dict[int, str] = {}
+        self._strangers: dict[int, Stranger] = {}
         self._principals: dict[int, str] = {}
         self._proved: dict[int, str] = {}
         """Whom the transport has proved the peers of links to be."""
@@ -59,12 +70,14 @@ class Connections:
         """A link came up; what its transport has proved is kept until its peer greets."""
         self.opened_count += 1
         self._peers[event.link] = event.peer
+        self._strangers[event.link] = Stranger(address_of(event.peer))
         if event.principal:
             self._proved[event.link] = event.principal
 
     def close(self, link: int, reason: str) -> Note | None:
         """A link is gone; what is noted of that, None for one that had no principal."""
         self._peers.pop(link, None)
+        self._strangers.pop(link, None)
         self._proved.pop(link, None)
         principal = self._release(link)
         if principal is None:
@@ -86,7 +99,7 @@ class Connections:
 
     def payer_of(self, link: int) -> Payer:
         """Who pays for the work of a link."""
-        return self._principals.get(link, link)
+        return self._principals.get(link) or self._strangers.get(link, _GONE)
 
     def known_without(self, event: AskPrincipal) -> PrincipalKnown | None:
         """The answer where the transport has proved the peer already, who has no token or key to be somebody else."""

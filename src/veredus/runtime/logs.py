@@ -21,7 +21,7 @@ import msgspec
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
-from veredus.node.admission import origin_of
+from veredus.node.admission import address_of
 
 from .lines import LineWriter
 
@@ -98,7 +98,7 @@ class Throttle:
             return fields
         peer = fields.get("peer")
         if isinstance(peer, str) and peer:
-            self._count(fields, (name, peer_address(peer)), PEER_INTERVAL_S, self._peer_lines_max)
+            self._count(fields, (name, address_of(peer)), PEER_INTERVAL_S, self._peer_lines_max)
         self._count(fields, (name, ""), 1.0, self._lines_per_second_max)
         return fields
 
@@ -136,12 +136,6 @@ class Throttle:
 
 def _interval_of(key: _Key) -> float:
     return PEER_INTERVAL_S if key[1] else 1.0
-
-
-def peer_address(peer: str) -> str:
-    """What counts as one address in `address:port`; what is not of that form is an address of its own."""
-    address, colon, port = peer.rpartition(":")
-    return origin_of(address.strip("[]")) if colon and port.isdigit() else peer
 
 
 def set_up_logs(level: str = "info", form: str = "auto", stream: TextIO | None = None) -> LineWriter:

@@ -27,9 +27,8 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets
 from veredus.node import receiving
-from veredus.node.accounts import Accounts, InHand
+from veredus.node.accounts import Accounts, InHand, Payer
 from veredus.node.backlog import READ_SIZE_MAX, Backlog
-from veredus.node.connections import Payer
 from veredus.node.onward import Onward
 from veredus.node.receiving import ReceiveBudget
 from veredus.node.specs import split_address

@@ -19,7 +19,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets
 from veredus.kernel.turns import QUANTUM_NS, Turns
-from veredus.node.connections import Payer
+from veredus.node.accounts import Payer
 from veredus.node.sending import Waiting
 from veredus.protocols.links import Unfinished
 from veredus.protocols.zmtp.connection import Message
