@@ -1,5 +1,7 @@
 """A token is known by its salted hash alone; a certificate that cannot be used is named."""
 
+import re
+import resource
 import ssl
 import stat
 from datetime import datetime, timedelta
@@ -171,7 +173,7 @@ def test_a_nodes_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> Non
     made = make_server_key(path)
     assert read_server_key(path).public == made.public
     assert path.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(Refused, match="cannot be written"):
+    with pytest.raises(Refused, match="a file is there already"):
         make_server_key(path)
     path.chmod(0o644)
     with pytest.raises(Refused, match="chmod 600"):
@@ -181,6 +183,19 @@ def test_a_nodes_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> Non
         path.write_text(text, encoding="utf-8")
         with pytest.raises(Refused, match=r"node\.key"):
             read_server_key(path)
+
+
+def test_a_key_that_there_is_no_room_for_leaves_no_file_and_is_made_once_there_is(tmp_path: Path) -> None:
+    path = tmp_path / "node.key"
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, limit[1]))
+    try:
+        with pytest.raises(Refused, match=re.escape(f"{path}: the key cannot be written there")):
+            make_server_key(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    made = make_server_key(path)
+    assert read_server_key(path).public == made.public
 
 
 def test_to_remove_what_is_not_there_is_refused(tmp_path: Path) -> None:
