@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import multiprocessing
 import secrets
+import signal
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection as Pipe
 
 import click
 
 from veredus.cli.link import Target, node_options
 from veredus.cli.terminal import note, output_option, progress, write_one
+from veredus.client.blocking import Node
 
 BODY_SIZE_MIN = 1
 POLL_S = 0.2
@@ -41,14 +45,10 @@ def bench(seconds: float, size: int, latencies: int, rate: int, target: Target, 
     """
     stream = f"veredus.bench.{secrets.token_hex(4)}"
     with target.connect() as node:
-        node.streams.create(stream)
-        node.streams.create(f"{stream}.latency")
-        try:
+        with _made(node, stream):
             throughput = _throughput(target, stream, seconds, size)
+        with _made(node, f"{stream}.latency"):
             waits_ms = _latencies(target, f"{stream}.latency", latencies, rate, size)
-        finally:
-            node.streams.delete(stream)
-            node.streams.delete(f"{stream}.latency")
     cuts = statistics.quantiles(waits_ms, n=100, method="inclusive") if len(waits_ms) > 1 else waits_ms * 99
     write_one(
         throughput
@@ -59,6 +59,16 @@ def bench(seconds: float, size: int, latencies: int, rate: int, target: Target, 
         },
         output,
     )
+
+
+@contextmanager
+def _made(node: Node, stream: str) -> Iterator[None]:
+    """A stream that is gone afterwards, also where the command was interrupted."""
+    node.streams.create(stream)
+    try:
+        yield
+    finally:
+        node.streams.delete(stream)
 
 
 def _throughput(target: Target, stream: str, seconds: float, size: int) -> dict[str, object]:
@@ -100,6 +110,8 @@ def _expect(pipe: Pipe, otherwise: str) -> float:
 
 def _receive(target: Target, stream: str, pipe: Pipe) -> None:
     """In a process of its own: count what comes until the number that the pipe says, then say when it was there."""
+    # A terminal interrupts this process too, but whoever began it ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     count, wanted = 0, 0
     with target.connect() as node, node.subscribe(stream, subscriber="bench", name="main") as subscription:
         pipe.send(0.0)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
 import threading
 import time
@@ -37,6 +38,7 @@ from .workloads import WHOLE, Part
 from .world import SECOND
 
 EXIT_VIOLATED = 9
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 Say = Callable[[str], object]
 
 
@@ -46,8 +48,18 @@ def run_seeds(seeds: Iterable[int], topology: Topology = DRAWN, worker_count: in
     if workers == 1:
         yield from (run_seed(seed, topology) for seed in seeds)
         return
-    with ProcessPoolExecutor(workers, initializer=_end_with_the_parent) as pool:
-        yield from pool.map(partial(run_seed, topology=topology), seeds)
+    pool = ProcessPoolExecutor(workers, initializer=_end_with_the_parent)
+    try:
+        # The workers begin with what is blocked here, and so leave signals that a terminal sends to all to us.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        try:
+            outcomes = pool.map(partial(run_seed, topology=topology), seeds)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        yield from outcomes
+    finally:
+        # Who was interrupted waits for the worlds under way, not for all that were asked for.
+        pool.shutdown(cancel_futures=True)
 
 
 def _end_with_the_parent() -> None:
