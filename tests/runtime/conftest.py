@@ -1,6 +1,10 @@
-"""What tests of this folder do to the process's logs ends with them."""
+"""What tests of this folder share; what they do to the process's logs ends with them."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
@@ -10,3 +14,16 @@ import structlog
 def _logs_as_they_were() -> Iterator[None]:
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 600 KiB."""
+    if os.geteuid() != 0 or not sys.platform.startswith("linux"):
+        pytest.skip("mounting a small file system takes root on Linux")
+    place = tmp_path / "small"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", place], capture_output=True).returncode:
+        pytest.skip("no file system may be mounted here")
+    yield place
+    subprocess.run(["umount", place], check=True)

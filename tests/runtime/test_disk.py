@@ -2,7 +2,6 @@
 
 import errno
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -226,7 +225,8 @@ def test_a_limit_on_file_size_is_a_full_disk_and_leaves_no_remains(tmp_path: Pat
     script = (
         "import resource, sys; from pathlib import Path\n"
         "from veredus.journal.exchange import CreateSegment\n"
-        "from veredus.runtime.disk import code_of, create_segment, reason_of\n"
+        "from veredus.runtime.disk import create_segment\n"
+        "from veredus.runtime.failures import code_of, reason_of\n"
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
         "try: create_segment(Path(sys.argv[1]), CreateSegment(1, 1, 1 << 21, bytes(4096)))\n"
@@ -237,19 +237,6 @@ def test_a_limit_on_file_size_is_a_full_disk_and_leaves_no_remains(tmp_path: Pat
     assert run.stdout.startswith("disk-full: a limit lets this process write files of at most 1048576 bytes")
     assert "ulimit -f" in run.stdout
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 600 KiB."""
-    if os.geteuid() != 0 or not sys.platform.startswith("linux"):
-        pytest.skip("mounting a small file system takes root on Linux")
-    place = tmp_path / "small"
-    place.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", place], capture_output=True).returncode:
-        pytest.skip("no file system may be mounted here")
-    yield place
-    subprocess.run(["umount", place], check=True)
 
 
 def test_on_a_full_disk_publishers_are_refused_readers_go_on_and_service_returns(small_disk: Path) -> None:

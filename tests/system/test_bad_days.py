@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 import veredus
+from tests.processes import free_port
 from tests.system.serving import ServedNode
+from veredus.cli.exits import Exit
 from veredus.client.blocking import connect
 from veredus.kernel.octets import crc32c
 
@@ -199,6 +201,26 @@ def test_a_file_descriptor_limit_is_survived(tmp_path: Path) -> None:
                 publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
             for connection in held:
                 connection.close()
+    finally:
+        served.kill()
+
+
+@pytest.mark.parametrize("descriptors_max", [15, 47])
+def test_a_node_that_may_open_too_few_files_for_any_connection_does_not_start(
+    tmp_path: Path, descriptors_max: int
+) -> None:
+    served = ServedNode(tmp_path / "journal", descriptors_max=descriptors_max)
+    assert served.spawn().wait(20) == Exit.UNAVAILABLE
+    assert f"this process may open {descriptors_max} files, and needs at least 48: raise `ulimit -n`" in served.said()
+    assert "[too-many-files]" in served.said()
+    assert "node-ready" not in served.said()
+
+
+def test_a_node_that_may_open_just_enough_files_serves(tmp_path: Path) -> None:
+    served = ServedNode(tmp_path / "journal", {"LISTEN_METRICS": f"127.0.0.1:{free_port()}"}, descriptors_max=48)
+    try:
+        with served.start() as node, node.publisher("s", source="p") as publisher:
+            publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
     finally:
         served.kill()
 

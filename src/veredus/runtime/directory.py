@@ -15,8 +15,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from veredus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
-from veredus.kernel.errors import Refused
+from veredus.kernel.errors import Refused, Unavailable, VeredusError
 from veredus.kernel.octets import Octets
+
+from .failures import code_of, reason_of
 
 LOCK_NAME = "lock"
 ASIDE_NAME = "aside"
@@ -150,8 +152,8 @@ def running_node(path: Path) -> int:
 def open_directory(path: Path) -> Directory:
     """Take the directory for this process, making it if there is none, and remove what unfinished writes left.
 
-    Raises `Refused("journal-locked")`, which names the process that has it, and `Refused("journal-directory")` when it
-    cannot be used.
+    Raises `Refused("journal-locked")`, which names the process that has it; `Refused("journal-directory")` when it
+    cannot be used; and `Unavailable` (`disk-full`, `too-many-files`) while there is no room for its lock.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -162,11 +164,7 @@ def open_directory(path: Path) -> Directory:
         )
         raise Refused("journal-directory", message, path=str(path)) from error
     except OSError as error:
-        message = (
-            f"the journal's directory {str(path)!r} cannot be used ({error.strerror}): repair it, or name another"
-            " directory"
-        )
-        raise Refused("journal-directory", message, path=str(path)) from error
+        raise unusable(path, error) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -174,11 +172,31 @@ def open_directory(path: Path) -> Directory:
         os.close(lock)
         message = f"the journal in {str(path)!r} is in use by process {pid}: stop that node, or name another directory"
         raise Refused("journal-locked", message, path=str(path), pid=pid) from None
-    # In this order, for a full disk may have no block to give once the one that is there was let go.
-    os.ftruncate(lock, os.pwrite(lock, f"{os.getpid()}\n".encode("ascii"), 0))
-    for unfinished in path.glob(f"*{_TEMPORARY}"):
-        unfinished.unlink()
+    try:
+        has_block = bool(os.fstat(lock).st_size)
+        # In this order, for a full disk may have no block to give once the one that is there was let go.
+        os.ftruncate(lock, os.pwrite(lock, f"{os.getpid()}\n".encode("ascii"), 0))
+        if not has_block:
+            # A power failure would take one that was given and never written, and the disk may be full by then.
+            os.fsync(lock)
+        for unfinished in path.glob(f"*{_TEMPORARY}"):
+            unfinished.unlink()
+    except OSError as error:
+        os.close(lock)
+        raise unusable(path, error) from error
     return Directory(path, lock)
+
+
+def unusable(path: Path, error: OSError) -> VeredusError:
+    """What is raised where a journal's directory, or what lies in it, cannot be used for this failure."""
+    said, code = f"the journal's directory {str(path)!r} cannot be used ({reason_of(error)})", code_of(error)
+    match code:
+        case "disk-full":
+            return Unavailable(code, f"{said}: make room there, and start again", path=str(path))
+        case "too-many-files":
+            return Unavailable(code, f"{said}: raise `ulimit -n` or LimitNOFILE, and start again", path=str(path))
+        case _:
+            return Refused("journal-directory", f"{said}: repair it, or name another directory", path=str(path))
 
 
 def sync_directory(path: Path) -> None:

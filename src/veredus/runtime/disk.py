@@ -11,9 +11,7 @@ its orders will never be answered, so whoever gave them must end too.
 
 from __future__ import annotations
 
-import errno
 import os
-import resource
 import time
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
@@ -44,15 +42,13 @@ from veredus.journal.steps import Answer, CutFile, Found, ReadFile, RemoveFile, 
 from veredus.kernel.errors import Unavailable
 
 from .directory import Directory, read_at, replace_file, sync_data, sync_directory, write_at
+from .failures import code_of, reason_of
 
 T = TypeVar("T")
 Post = Callable[[Sequence[DiskEvent]], None]
 """Takes answers from any of the threads; hands them to the loop, once for all of them."""
 Fail = Callable[[str], None]
 """Hears from any of the threads why it has ended, and hands that to the loop."""
-
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_NO_DESCRIPTOR = {errno.EMFILE, errno.ENFILE}
 BALLAST_NAME = "ballast"
 BALLAST_SIZE = 4 << 20
 """Space that is held back: for the checkpoint that lets segments go when the disk is full, and for what a start must
@@ -68,22 +64,6 @@ _SYNCED_AT_ONCE_NS_MAX = 500_000
 _PACE_SHARE = 8
 """A sync that was quicker than those before counts for such a part; a slower one counts alone."""
 _ANSWERS_SIZE_MAX = 4 << 20
-
-
-def code_of(error: OSError) -> str:
-    """What kind of failure it was: `disk-full`, `too-many-files` or `io-error`."""
-    if error.errno in _FULL:
-        return "disk-full"
-    return "too-many-files" if error.errno in _NO_DESCRIPTOR else "io-error"
-
-
-def reason_of(error: OSError) -> str:
-    """What happened, and to which file."""
-    where = f" ({Path(os.fsdecode(error.filename)).name})" if isinstance(error.filename, str | bytes) else ""
-    if error.errno == errno.EFBIG:
-        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-        return f"a limit lets this process write files of at most {limit} bytes{where}: raise `ulimit -f` or LimitFSIZE"
-    return f"{error.strerror or error}{where}"
 
 
 class Disk:

@@ -8,6 +8,7 @@ import resource
 from veredus.delivery.batch import BatchLimits
 from veredus.journal.exchange import SyncMode
 from veredus.journal.settings import LogSettings
+from veredus.kernel.errors import Unavailable
 from veredus.node.admission import AdmissionLimits, limits_within
 from veredus.node.exposure import access_of
 from veredus.node.settings import SECOND, NodeSettings, StreamSection
@@ -22,16 +23,26 @@ from .telemetry import CONNECTIONS_MAX as METRICS_CONNECTIONS_MAX
 
 DESCRIPTORS_RESERVED = 40
 """File descriptors that the journal, the listeners and the process itself may need at once, beside those for health."""
+CONNECTIONS_MIN = 8
+"""With places for fewer connections, nobody would reach a node that says it is ready."""
 
 
 def descriptors_free() -> int:
-    """How many connections the process may have: its descriptors, as many as it may have, less what it needs itself."""
+    """How many connections the process may have: its descriptors, as many as it may have, less what it needs itself.
+
+    Raises `Unavailable("too-many-files")` where that is next to none.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
-    return max(1, soft - DESCRIPTORS_RESERVED) if soft != resource.RLIM_INFINITY else 1 << 20
+    if soft == resource.RLIM_INFINITY:
+        return 1 << 20
+    if soft < DESCRIPTORS_RESERVED + CONNECTIONS_MIN:
+        said = f"this process may open {soft} files, and needs at least {DESCRIPTORS_RESERVED + CONNECTIONS_MIN}"
+        raise Unavailable("too-many-files", f"{said}: raise `ulimit -n` or LimitNOFILE, and start again")
+    return soft - DESCRIPTORS_RESERVED
 
 
 def metrics_places() -> int:
@@ -40,7 +51,10 @@ def metrics_places() -> int:
 
 
 def admission_limits_of(settings: NodeSettings) -> AdmissionLimits:
-    """How many connections the node may have: as many as the settings and the process's descriptors allow."""
+    """How many connections the node may have: as many as the settings and the process's descriptors allow.
+
+    Raises `Unavailable("too-many-files")` where those allow next to none.
+    """
     limits = settings.limits
     free = descriptors_free() - (metrics_places() if settings.listen.metrics else 0)
     return limits_within(

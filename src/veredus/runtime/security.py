@@ -32,6 +32,7 @@ from veredus.node.settings import NodeSettings, TlsSection
 from veredus.protocols.zmtp.z85 import KEY_SIZE, decode_z85, encode_z85
 from veredus.streams.rights import ANONYMOUS, LOCAL, MULTICAST
 
+from .directory import sync_directory
 from .listeners import UNIX_USER
 
 PREFIX = "veredus_"
@@ -379,13 +380,16 @@ def _check_principal(principal: str) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
     try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(directory)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise Refused("bad-tokens", f"{path}: the token file cannot be written ({error.strerror or error})") from None
 
 
 def _written_proof(line: TokenLine) -> str:
@@ -406,6 +410,8 @@ def _write_tokens(path: Path, lines: list[TokenLine]) -> None:
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)
+        # Nor may a power failure bring back what was revoked.
+        sync_directory(path.parent)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

@@ -120,6 +120,7 @@ class Node:
         self._failed = loop.create_future()
         self._askers = Askers(loop, lambda: self._renewal.tokens)
         settings = self.settings
+        self._admission_limits = admission_limits_of(settings)
         self._directory = open_directory(Path(settings.node.directory))
         self._watching = loop.create_task(self._watch_directory(self._directory))
         try:
@@ -128,7 +129,6 @@ class Node:
             was_clean = recovered.is_clean
             log = Log(log_settings_of(settings), recovered)
             limits = settings.limits
-            self._admission_limits = admission_limits_of(settings)
             # Half of all places at most, so that no principal keeps the others out where files are few.
             per_principal_max = min(limits.connections_per_principal_max, max(1, self._admission_limits.count_max // 2))
             rates_max = limits.received_per_principal_max, limits.sent_per_principal_max

@@ -35,7 +35,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused, Unavailable
 from veredus.kernel.events import DeadlineReached
 from veredus.protocols.topics.client_state import ClientState
-from veredus.runtime.directory import Directory, open_directory, sync_directory
+from veredus.runtime.directory import Directory, open_directory, sync_directory, unusable
 from veredus.runtime.disk import Disk, drive_recovery
 
 from .facts import (
@@ -179,8 +179,10 @@ class States:
             for path in made:
                 sync_directory(path.parent)
             return directory, drive_recovery(directory, SETTINGS, os.urandom(16), self._take)
-        except BaseException:
+        except BaseException as error:
             directory.close()
+            if isinstance(error, OSError):
+                raise unusable(self.path, error) from error
             raise
 
     def _take(self, found: Found) -> None:

@@ -1,0 +1,27 @@
+"""What a failure of the operating system is to users: a code, and what happened to which file."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from pathlib import Path
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_DESCRIPTOR = {errno.EMFILE, errno.ENFILE}
+
+
+def code_of(error: OSError) -> str:
+    """What kind of failure it was: `disk-full`, `too-many-files` or `io-error`."""
+    if error.errno in _FULL:
+        return "disk-full"
+    return "too-many-files" if error.errno in _NO_DESCRIPTOR else "io-error"
+
+
+def reason_of(error: OSError) -> str:
+    """What happened, and to which file."""
+    where = f" ({Path(os.fsdecode(error.filename)).name})" if isinstance(error.filename, str | bytes) else ""
+    if error.errno == errno.EFBIG:
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        return f"a limit lets this process write files of at most {limit} bytes{where}: raise `ulimit -f` or LimitFSIZE"
+    return f"{error.strerror or error}{where}"
