@@ -13,6 +13,7 @@ from veredus.cli.exits import Exit, run
 from veredus.client.embedded import Embedded, embedded
 from veredus.node.rules import Rule
 from veredus.runtime.security import add_token
+from veredus.streams.replay import Replay
 
 CERTIFICATES = Path(__file__).parent.parent / "runtime" / "certificates"
 
@@ -160,6 +161,17 @@ def test_a_simulated_world_is_run_and_a_wrong_option_is_a_usage_error(run_veredu
         ["doubled", "0"],
     ]
     assert run_veredus("sim", "run", "--sedes", "1").code == Exit.USAGE
+
+
+def test_a_seed_that_fails_is_named_at_once_and_not_with_the_report_alone(
+    run_veredus: Veredus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Replay, "finish", lambda *_: None)
+    ran = run_veredus("sim", "run", "--faults", "kill", "--first", "3", "--seeds", "3", "--workers", "1", "--whole")
+    assert ran.code == Exit.VIOLATED
+    failed = [line for line in ran.lines if line.startswith("seed ")]
+    assert failed
+    assert set(failed) <= set(ran.err.splitlines())
 
 
 def test_a_journal_is_verified_and_dumped_when_no_node_uses_it(tmp_path: Path, run_veredus: Veredus) -> None:

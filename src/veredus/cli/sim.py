@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from veredus.cli.exits import Ended, Exit
 from veredus.cli.interrupts import Interrupts
-from veredus.cli.terminal import note
+from veredus.cli.terminal import note, progress
+
+if TYPE_CHECKING:
+    from veredus.sim.running import Outcome
 
 
 @click.group()
@@ -23,9 +28,20 @@ def run(arguments: tuple[str, ...]) -> None:
     """Run many seeds, or trace one of them."""
     from veredus.sim.campaign import main
 
-    code = main(list(arguments))
+    code = main(list(arguments), watch=_shown)
     if code:
         raise Ended(Exit(code))
+
+
+def _shown(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]:
+    """Show how far it is, and name a seed that failed at once: the report comes when all have ended."""
+    with progress() as bar:
+        task = bar.add_task("worlds", total=count, figures="")
+        for done, outcome in enumerate(outcomes, 1):
+            if outcome.violation:
+                note(f"seed {outcome.seed}: {outcome.violation}")
+            bar.update(task, completed=done, figures=f"{done:,} of {count:,}")
+            yield outcome
 
 
 @sim.command("campaign")

@@ -40,6 +40,8 @@ from .world import SECOND
 EXIT_VIOLATED = 9
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 Say = Callable[[str], object]
+Watch = Callable[[Iterator[Outcome], int], Iterable[Outcome]]
+"""Passes on what comes of worlds, one by one as each ends, and how many there will be."""
 
 
 def run_seeds(seeds: Iterable[int], topology: Topology = DRAWN, worker_count: int = 0) -> Iterator[Outcome]:
@@ -96,10 +98,14 @@ def report(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def main(argv: Sequence[str] | None = None, say: Say | None = None) -> int:
+def _unseen(outcomes: Iterator[Outcome], _count: int) -> Iterable[Outcome]:
+    return outcomes
+
+
+def main(argv: Sequence[str] | None = None, say: Say | None = None, watch: Watch = _unseen) -> int:
     """The command; returns its exit code. What it says goes to standard output unless `say` takes it.
 
-    Raises `Refused("bad-topology")`.
+    Many worlds pass through `watch`. Raises `Refused("bad-topology")`.
     """
     say = say or sys.stdout.write
     options, begun_s = _options(argv), time.monotonic()
@@ -109,7 +115,8 @@ def main(argv: Sequence[str] | None = None, say: Say | None = None) -> int:
     if options.scene is not None:
         topology = replace(topology, scene=options.scene)
     if options.seed is None:
-        outcomes = list(run_seeds(range(options.first, options.first + options.seeds), topology, options.workers))
+        seeds = range(options.first, options.first + options.seeds)
+        outcomes = list(watch(run_seeds(seeds, topology, options.workers), len(seeds)))
         failed = next((outcome for outcome in outcomes if outcome.violation), None)
     else:
         part = Part(options.without, options.strikes, options.publications)
