@@ -44,8 +44,8 @@ class ModelNode:
         verify_payload(batch, header, self.limits)
         return header, read_rows(batch, header).bodies, token_of(batch, header)
 
-    def answer(self, is_full: bool = False) -> Taken | BatchRejected:
-        """Deal with the oldest offer; `is_full` refuses it for want of space."""
+    def answer(self, unstored: str = "") -> Taken | BatchRejected:
+        """Deal with the oldest offer; it is refused with the code `unstored`, if there is one."""
         header, bodies, token = self.read(self.waiting.pop(0))
         assert (header.stream_id, header.source_id) == (STREAM_ID, 0 if self.is_anonymous else SOURCE_ID)
         assert header.epoch == (0 if self.is_anonymous else self.epoch)
@@ -56,8 +56,8 @@ class ModelNode:
             return BatchRejected(header.first_number, "straddles", "cut it", last)
         if header.first_number > last + 1:
             return BatchRejected(header.first_number, "gap", "what lies between?", last)
-        if is_full:
-            return BatchRejected(header.first_number, "disk-full", "no space", last)
+        if unstored:
+            return BatchRejected(header.first_number, unstored, "no space", last)
         self.attached_number = header.last_number
         self.bodies += bodies
         if token:

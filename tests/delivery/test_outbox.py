@@ -26,7 +26,7 @@ from veredus.delivery.outbox import (
     Taken,
 )
 from veredus.kernel.engine import Now
-from veredus.kernel.errors import Misuse
+from veredus.kernel.errors import UNSTORED, Misuse
 from veredus.kernel.events import DeadlineReached
 
 MS = 1_000_000
@@ -63,8 +63,8 @@ class Pair:
     def publish(self, bodies: list[bytes], token: bytes = b"") -> None:
         self.handle(Published(listed(bodies), token))
 
-    def answer(self, is_full: bool = False) -> None:
-        self.handle(self.node.answer(is_full))
+    def answer(self, unstored: str = "") -> None:
+        self.handle(self.node.answer(unstored))
 
     def answer_all(self) -> None:
         while self.node.waiting:
@@ -180,14 +180,15 @@ def test_a_source_that_attaches_again_cuts_where_the_node_has_half_of_a_batch(pa
     assert pair.node.token == b"token"
 
 
-def test_a_full_disk_makes_it_rest_and_then_offer_everything_again_in_order(pair: Pair) -> None:
+@pytest.mark.parametrize("code", sorted(UNSTORED))
+def test_what_cannot_be_stored_makes_it_rest_and_then_offer_everything_again_in_order(pair: Pair, code: str) -> None:
     for body in (b"a", b"b", b"c"):
         pair.publish([body])
-    pair.answer(is_full=True)
+    pair.answer(code)
     assert pair.outbox.phase is Phase.REWINDING
     pair.answer()
     pair.answer()
-    assert pair.told == [Delay("disk-full", "no space")]
+    assert pair.told == [Delay(code, "no space")]
     assert pair.outbox.phase is Phase.RESTING
     assert pair.outbox.demand(pair.now) is Demand.NOTHING
     assert pair.node.waiting == []
@@ -204,7 +205,7 @@ def test_each_rest_is_longer_than_the_one_before_until_something_is_taken(pair: 
     pair.publish([b"a"])
     rests = []
     for _ in range(3):
-        pair.answer(is_full=True)
+        pair.answer("disk-full")
         deadline = pair.outbox.deadline()
         assert deadline is not None
         rests.append(deadline - pair.now.monotonic_ns)
@@ -212,7 +213,7 @@ def test_each_rest_is_longer_than_the_one_before_until_something_is_taken(pair: 
     assert rests == [50 * MS, 100 * MS, 200 * MS]
     pair.answer()
     pair.publish([b"b"])
-    pair.answer(is_full=True)
+    pair.answer("disk-full")
     assert pair.outbox.deadline() == pair.now.monotonic_ns + 50 * MS
 
 
@@ -415,9 +416,9 @@ class OutboxAndNode(RuleBasedStateMachine):
         self.pair.publish(bodies, token)
 
     @precondition(lambda self: self.pair.node.waiting)
-    @rule(is_full=st.booleans())
-    def answer(self, is_full: bool) -> None:
-        self.pair.answer(is_full)
+    @rule(unstored=st.sampled_from(("", "disk-full", "too-many-files")))
+    def answer(self, unstored: str) -> None:
+        self.pair.answer(unstored)
 
     @rule(ns=st.sampled_from([1, MS, 1000 * MS, 10_000 * MS]))
     def wait(self, ns: int) -> None:

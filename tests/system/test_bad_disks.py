@@ -83,6 +83,30 @@ def test_a_limit_on_the_size_of_files_is_a_full_disk_until_it_is_lifted(tmp_path
         served.kill()
 
 
+def test_a_limit_on_files_holds_a_publisher_back_until_it_is_lifted(tmp_path: Path) -> None:
+    served = ServedNode(tmp_path / "journal", {"JOURNAL_SEGMENT_SIZE": "1 MiB", "JOURNAL_FREE_SEGMENTS_MAX": "0"})
+    try:
+        with served.start() as node, node.publisher("s", source="p", outbox_size_max=64 * MIB) as publisher:
+            publisher.wait(publisher.publish("k", b"first"), timeout_s=20)
+            assert served.process is not None
+            unlimited = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE)
+            # No further file may be opened.
+            resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (4, unlimited[1]))
+            for _ in range(40):
+                publisher.publish("k", os.urandom(100_000))
+            deadline = time.monotonic() + 20
+            while "Too many open files" not in served.said():
+                assert time.monotonic() < deadline, "the node did not say that it may open no more files"
+                time.sleep(0.05)
+            assert publisher.taken_number < 41
+            resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, unlimited)
+            publisher.flush(timeout_s=30)
+            with node.subscribe("s", until=42) as subscription:
+                assert [publication.number for publication in subscription] == list(range(1, 42))
+    finally:
+        served.kill()
+
+
 def test_a_segment_that_cannot_be_read_is_a_gap_by_name_and_the_node_goes_on(tmp_path: Path) -> None:
     served = ServedNode(tmp_path / "journal", {"JOURNAL_SEGMENT_SIZE": "1 MiB", "LIMITS_TAIL_SIZE_MAX": "64 KiB"})
     try:

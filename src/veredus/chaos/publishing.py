@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import veredus
+from veredus.kernel.errors import UNSTORED
 from veredus.recording import Recording
 
 from .content import body_of, key_of
@@ -123,6 +124,6 @@ async def _committed(run: Any, commit_id: int, stages: list[Any]) -> Any:
         try:
             return await either(run.commit(commit_id, stages))
         except veredus.Unavailable as error:
-            # It may have been done, or the disk was full: asked again, it is done once.
-            if error.code not in ("in-doubt", "disk-full"):
+            # It may have been done, or could not be stored: asked again, it is done once.
+            if error.code not in UNSTORED | {"in-doubt"}:
                 raise

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from veredus.kernel.errors import Fenced, Refused, Unavailable, VeredusError
+from veredus.kernel.errors import UNSTORED, Fenced, Refused, Unavailable, VeredusError
 from veredus.protocols.zeps import messages as m
 
 PROVED_NO_MORE = frozenset(("revoked", "unauthenticated"))
 """Codes that end a connection for good, whenever they come: the same proof proves nothing at the next one either."""
-TRANSIENT = frozenset(
+TRANSIENT = UNSTORED | frozenset(
     (
         "link-lost",
         "draining",
@@ -15,7 +15,6 @@ TRANSIENT = frozenset(
         "silent",
         "too-slow",
         "greeting-timeout",
-        "disk-full",
         "too-busy",
         "too-many-connections",
         "too-many-ranges",

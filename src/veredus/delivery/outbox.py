@@ -11,7 +11,7 @@
 DETACHED   Nobody to offer to. What is in doubt is kept.
 ATTACHED   What is cut is offered at once.
 REWINDING  A batch was refused, so all behind it will be. Nothing is offered until every offer has its answer.
-RESTING    The node could not take it for now (`disk-full`, `too-busy`). What is in doubt is offered again afterwards.
+RESTING    The node could not take it for now (`disk-full`, `too-busy`, …). What is in doubt is offered again afterwards.
 STOPPED    Final. What is in doubt stays in doubt, and is never offered again.
 
 Invariants
@@ -32,7 +32,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from veredus.kernel.engine import Now
-from veredus.kernel.errors import Misuse, PeerFault
+from veredus.kernel.errors import UNSTORED, Misuse, PeerFault
 from veredus.kernel.events import DeadlineReached
 from veredus.kernel.symbol import Symbol
 
@@ -352,7 +352,7 @@ class Outbox:
         if refusal.code == "straddles" and last >= self.taken_number:
             # What lies before that batch is offered again, too: its receipts may be on their way, or lost.
             self._split(last)
-        elif refusal.code in ("disk-full", "too-busy"):
+        elif refusal.code in UNSTORED or refusal.code == "too-busy":
             self._effects.append(Delay(refusal.code, refusal.message))
             self._rest_until_ns = self._now.monotonic_ns + self._rest_ns
             self._rest_ns = min(2 * self._rest_ns, REST_NS_MAX)

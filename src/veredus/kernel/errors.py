@@ -12,7 +12,10 @@ Source: the design, section 3.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
+
+UNSTORED: Final = frozenset(("disk-full", "too-many-files", "io-error", "journal-failed", "journal-closed"))
+"""Codes that say that a node could not store something: nothing has changed, and later it may."""
 
 
 class VeredusError(Exception):

@@ -26,6 +26,7 @@ from veredus.delivery.batch import BatchHeader, signed_record
 from veredus.delivery.payload import laid_out
 from veredus.delivery.publication import Rows
 from veredus.kernel.engine import Now
+from veredus.kernel.errors import UNSTORED
 from veredus.streams import exchange as x
 
 from .many import count_of, unpack
@@ -34,8 +35,6 @@ from .messages import Put, PutMany, StatusWord
 DIGEST_SIZE = 16
 FENCES_MAX = 3
 """How often in a row a source is taken back from somebody else."""
-_UNSTORED = frozenset(("disk-full", "too-many-files", "io-error", "journal-failed", "journal-closed"))
-"""Codes that say that the node could not store something: it may work later, or elsewhere."""
 
 
 class PutEnded(NamedTuple):
@@ -285,7 +284,7 @@ class Puts:
 
 def word_for(code: str) -> StatusWord:
     """The status of what the streams floor refuses with this code."""
-    return StatusWord.INTERNAL_ERROR if code in _UNSTORED else StatusWord.REFUSED
+    return StatusWord.INTERNAL_ERROR if code in UNSTORED else StatusWord.REFUSED
 
 
 def digest_of(body: bytes) -> bytes:
