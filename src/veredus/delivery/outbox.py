@@ -11,7 +11,7 @@
 DETACHED   Nobody to offer to. What is in doubt is kept.
 ATTACHED   What is cut is offered at once.
 REWINDING  A batch was refused, so all behind it will be. Nothing is offered until every offer has its answer.
-RESTING    The node could not take it for now (`disk-full`, `too-busy`, …). What is in doubt is offered again afterwards.
+RESTING    The node could not store it for now, or is too busy. What is in doubt is offered again afterwards.
 STOPPED    Final. What is in doubt stays in doubt, and is never offered again.
 
 Invariants

@@ -287,10 +287,12 @@ class SimDisk:
             self._change_names({name: SimFile()})
         file = self.files[name]
         yield self._step_ns()
-        if (self.is_full and len(file.data) < order.size) or self._fails(self.temper.file_fault, "create-failed"):
+        is_missing_space = self.is_full and len(file.data) < order.size
+        if is_missing_space or self._fails(self.temper.file_fault, "create-failed"):
             if is_new:
                 self._change_names({name: None})
-            post(SegmentFailed(order.token, "disk-full", "No space left on device"))
+            why = ("disk-full", "No space left on device") if is_missing_space else ("io-error", "Input/output error")
+            post(SegmentFailed(order.token, *why))
             return
         file.grow(order.size)
         yield self._step_ns()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
+from veredus.kernel.errors import UNSTORED
 from veredus.node.rules import Rule
 from veredus.streams import exchange as x
 from veredus.streams.engine import StreamsEngine
@@ -115,7 +116,7 @@ class Owners:
         return None if name[1] in self._world.vanishing else name
 
 
-_SAID_TO_ALL = ("forbidden", "disk-full", "stream-replaced")
+_SAID_TO_ALL = UNSTORED | {"forbidden", "stream-replaced"}
 """Refusals of who does not own a name. A disk that takes nothing, and a stream that is not the one that is meant any
 more, are said to all who ask, before anybody is judged."""
 _GRANTS = (x.GrantSource, x.GrantSubscription, x.GrantRun)

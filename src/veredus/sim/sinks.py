@@ -15,6 +15,7 @@ from typing import Any
 
 from veredus.delivery.batch import BatchHeader
 from veredus.delivery.content import Content
+from veredus.kernel.errors import UNSTORED
 from veredus.streams.exchange import (
     AdminRequested,
     AnswerAdmin,
@@ -148,9 +149,7 @@ class SinkProcess(Peer):
                     raise Violation("exchange", f"{self.name} is refused: {code}, {message}")
                 self.world.tell(self.name, f"is refused: {code}, {message}")
                 attempt = self._attempt
-                is_given_up = code in ("unknown-stage", "bad-contents") or (
-                    code == "disk-full" and self.die.chance(0.5)
-                )
+                is_given_up = code in ("unknown-stage", "bad-contents") or (code in UNSTORED and self.die.chance(0.5))
                 if attempt is not None and is_given_up:
                     # What is refused is visible nowhere: another attempt stages everything anew.
                     attempt.is_asked = False

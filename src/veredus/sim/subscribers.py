@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from veredus.kernel.errors import UNSTORED
 from veredus.streams.exchange import (
     AdminRequested,
     AnswerAdmin,
@@ -193,7 +194,7 @@ class SubscriberProcess(Peer):
                     self.world.counts["filters refused"] += 1
                 elif code == "too-many-ranges":
                     self.later(50 * MILLISECOND, self._settle_again)
-                elif order.is_final or code in ("disk-full", "journal-failed", "exists-otherwise"):
+                elif order.is_final or code in UNSTORED or code == "exists-otherwise":
                     self.leave()
                 else:
                     raise Violation("exchange", f"{self.name} is refused: {code}, {message}")
