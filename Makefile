@@ -70,7 +70,7 @@ test: $(SET_UP) ## all tests: make test ARGS='-k fenced'
 
 .PHONY: attack
 attack: $(SET_UP) ## attacks at full size; their measurements go to docs/security.md
-	ATTACK_FULL=1 $(BIN)/python -m pytest tests/attack tests/spark/test_crashes.py --timeout 300 $(ARGS)
+	ATTACK_FULL=1 $(BIN)/python -m pytest -m attack --timeout 300 $(ARGS)
 
 .PHONY: demo
 demo: $(SET_UP) ## publishers, node and Spark on real flights, with kills: make demo SEED=7

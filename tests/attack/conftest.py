@@ -8,11 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.attack.figures import Figures
+from tests.attack.figures import Figures, Page
 from tests.system.serving import ServedNode
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "security.md"
+HERE = Path(__file__).parent
 IS_FULL = os.environ.get("ATTACK_FULL") == "1"
+PAGE = Page(HERE.parent.parent / "docs" / "security.md")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have docs/security.md written where the attacks have their full size."""
+    if IS_FULL:
+        config.pluginmanager.register(PAGE)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever is here is an attack, before it is asked which tests are."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.attack)
 
 
 @pytest.fixture(scope="session")
@@ -22,12 +37,9 @@ def is_full() -> bool:
 
 
 @pytest.fixture(scope="session")
-def figures(request: pytest.FixtureRequest) -> Iterator[Figures]:
-    """Where attacks record what they measured; on a full run in which all held, docs/security.md has it then."""
-    figures = Figures()
-    yield figures
-    if IS_FULL and figures.rows and not request.session.testsfailed:
-        figures.write(PAGE)
+def figures() -> Figures:
+    """Where attacks record what they measured."""
+    return PAGE.figures
 
 
 @pytest.fixture

@@ -50,6 +50,4 @@ def test_a_list_of_cursors_with_very_many_ranges_is_given_in_small_answers(
         assert 1 <= len(shown["subscription_list"]) < cursors
         assert shown["subscriptions"] == cursors
     assert found == names
-    attack = f"a list of {cursors} cursors with {ranges} ranges each"
-    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
-    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
+    figures.attack("a list of cursors of many ranges", f"{cursors} cursors of {ranges:,} ranges").record_felt(felt)

@@ -23,7 +23,6 @@ RECEIVE_SIZE_MAX = 40 * MIB
 RISE_MAX = 2 * RECEIVE_SIZE_MAX + 16 * MIB
 """What is granted, what those hold who wait, and what the process itself takes."""
 MESSAGE_SIZE = MIB - 1024
-ATTACK = "topics: begun messages that never end"
 SECONDS_MAX = 10.0
 
 
@@ -90,6 +89,6 @@ def test_begun_messages_of_many_peers_take_no_more_memory_than_is_set(
             begin(int(address.rpartition(":")[2]), count, stack)
             assert b"STATUS" in asked(address)
         rise = resident_size_peak(pid) - before
-    attack = ATTACK if place == "server" else f"proxy: {ATTACK}"
-    figures.record(attack, "resident memory rose by", rise / MIB, "MiB", f"at most {RISE_MAX // MIB} MiB")
+    attack = figures.attack(f"topics: begun messages that never end, at a {place}", f"{count:,} connections")
+    attack.record("growth", rise / MIB, "MiB", f"at most {RISE_MAX // MIB} MiB")
     assert rise < RISE_MAX

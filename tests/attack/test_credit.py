@@ -50,11 +50,12 @@ def test_credit_without_end_of_peers_that_read_nothing_leaves_the_neighbour_its_
             stack.enter_context(openings[door]())
         wait_for(felt, len(felt.trips_ms) + 100)
         growth = (resident_size_peak(served.process.pid) - before) / MIB
-    attack = f"{peers} peers that give credit without end, and read nothing, over {door}"
     bound = 8 * peers
-    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
-    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
-    figures.record(attack, "growth of the node", growth, "MiB", f"at most {bound} MiB")
+    attack = figures.attack(
+        f"credit without end, nothing read, over {door}", f"{peers} peers, {count:,} publications of {len(BODY)} bytes"
+    )
+    attack.record_felt(felt)
+    attack.record("growth", growth, "MiB", f"at most {bound} MiB")
     assert growth < bound
 
 

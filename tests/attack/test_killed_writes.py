@@ -53,7 +53,7 @@ def test_killed_plain_writes_leave_a_bounded_number_of_stages_and_in_the_end_non
     limits = {"STAGE_LEASE": f"{lease_s}s"}
     limits |= dict.fromkeys(("STAGES_PER_PRINCIPAL_MAX", "SINKS_PER_PRINCIPAL_MAX"), str(most))
     served = ServedNode(tmp_path / "journal", {f"LIMITS_{name}": value for name, value in limits.items()}, life_s=300)
-    attack, stages, sinks = f"{count:,} plain writes killed before their commit", 0, 0
+    stages, sinks = 0, 0
     with ExitStack() as ending:
         ending.callback(served.kill)
         node = ending.enter_context(served.start())
@@ -74,11 +74,11 @@ def test_killed_plain_writes_leave_a_bounded_number_of_stages_and_in_the_end_non
             time.sleep(0.05)
         lasted_s = time.monotonic() - left_s
         growth = (resident_size_peak(served.process.pid) - before) / 2**20
-    figures.record(attack, "stages open at once", stages, "stages", f"{most:,}, stages_per_principal_max")
-    figures.record(attack, "sinks known at once", sinks, "sinks", f"{most:,}, sinks_per_principal_max")
-    figures.record(attack, f"until none was left, with a lease of {lease_s} s", lasted_s, "s")
-    figures.record(attack, "growth of the node", growth, "MiB")
-    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
-    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
+    attack = figures.attack("plain writes killed before their commit", f"{count:,}, with a lease of {lease_s} s")
+    attack.record("stages open at once", stages, bound=f"{most:,}, stages_per_principal_max")
+    attack.record("sinks known at once", sinks, bound=f"{most:,}, sinks_per_principal_max")
+    attack.record("until none was left", lasted_s, "s")
+    attack.record("growth", growth, "MiB")
+    attack.record_felt(felt)
     assert 0 < stages <= most
     assert 0 < sinks <= most

@@ -110,11 +110,13 @@ def test_a_victim_connects_though_thousands_of_unproven_connections_come_again_a
         count, seconds = (10_000, 20) if is_full else (200, 2)
         with holding(source, guarded.port, count, seconds):
             took = guarded.letting_in_ms(40 if is_full else 5, seconds / 2)
-        attack = f"{count:,} unproven connections again every 5 s, victim at {whose}"
-        figures.record(attack, "victims let in", len(took), f"of {len(took)}", "all")
-        figures.record(attack, "connecting, median", took[len(took) // 2], "ms")
-        figures.record(attack, "connecting, worst", took[-1], "ms")
-        figures.record(attack, "resident", resident_size(pid_of(served)) / MIB, "MiB", "at most 200 MiB")
+        attack = figures.attack(
+            f"unproven connections again and again, a victim of {whose}", f"{count:,} every 5 s, {len(took)} victims"
+        )
+        attack.record("victims let in", len(took), bound="all")
+        attack.record("connecting, median", took[len(took) // 2], "ms")
+        attack.record("connecting, worst", took[-1], "ms")
+        attack.record("resident", resident_size(pid_of(served)) / MIB, "MiB", "at most 200 MiB")
         assert resident_size(pid_of(served)) < 200 * MIB
     finally:
         served.kill()
@@ -139,14 +141,15 @@ def test_held_metrics_connections_keep_no_health_check_out(
     served = ServedNode(tmp_path / "journal", {"LISTEN_METRICS": f"127.0.0.1:{port}"})
     served.start().close()
     try:
-        checks, alive, at_once = 20, 0, 0
-        with holding("127.0.0.1", port, 2_000 if is_full else 64, 8 if is_full else 1, b"GET /metrics HTTP/1.1\r\n"):
+        checks, alive, at_once, count = 20, 0, 0, 2_000 if is_full else 64
+        with holding("127.0.0.1", port, count, 8 if is_full else 1, b"GET /metrics HTTP/1.1\r\n"):
             for _ in range(checks):
                 tries = next((number for number in range(1, 4) if is_alive(port)), 0)
                 alive += tries > 0
                 at_once += tries == 1
-        figures.record("metrics connections held", "alive at once", at_once, f"of {checks}")
-        figures.record("metrics connections held", "alive within three tries", alive, f"of {checks}", "all")
+        attack = figures.attack("connections for metrics held", f"{count:,}, {checks} health checks")
+        attack.record("alive at once", at_once)
+        attack.record("alive within three tries", alive, bound="all")
         assert alive == checks
     finally:
         served.kill()
@@ -175,13 +178,13 @@ def test_each_health_check_is_answered_at_once_beside_so_many_held_connections(
 def test_begun_frames_take_bounded_memory_and_a_neighbour_goes_on(
     tmp_path: Path, figures: Figures, is_full: bool
 ) -> None:
-    count, begun_size = (146, 19 * MIB) if is_full else (24, 3 * MIB)
+    count, size, begun_size = (146, 20 * MIB, 19 * MIB) if is_full else (24, 17 * MIB, 3 * MIB)
     limits = {} if is_full else {"LIMITS_RECEIVE_SIZE_MAX": "40 MiB", "LIMITS_FRAME_SIZE_MAX": "18 MiB"}
     served = ServedNode(tmp_path / "journal", limits)
     served.start().close()
     try:
         before = resident_size(pid_of(served))
-        head = (17 * MIB if not is_full else 20 * MIB).to_bytes(4, "little") + bytes((200, 0, 1, 0))
+        head = size.to_bytes(4, "little") + bytes((200, 0, 1, 0))
         with (
             neighbour(served.address) as felt,
             holding("127.0.0.1", served.port, count, 8 if is_full else 2, GREETING, head, begun_size),
@@ -193,18 +196,20 @@ def test_begun_frames_take_bounded_memory_and_a_neighbour_goes_on(
                 time.sleep(0.02)
             assert len(felt.trips_ms) > answered + 10
         bound = (2 * 256 if is_full else 2 * 40) * MIB
-        attack = f"{count} links that begin a frame of 20 MiB and leave it"
-        figures.record(attack, "resident, growth", (peak - before) / MIB, "MiB", f"at most {bound // MIB} MiB")
-        figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+        attack = figures.attack(
+            "frames that are begun and left", f"{count} links, {begun_size // MIB} of {size // MIB} MiB each"
+        )
+        attack.record("growth", (peak - before) / MIB, "MiB", f"at most {bound // MIB} MiB")
+        attack.record_felt(felt)
         assert peak - before < bound
     finally:
         served.kill()
 
 
 def test_a_peer_that_reads_no_answers_is_not_read_from(served: ServedNode, figures: Figures, is_full: bool) -> None:
-    served.start().close()
-    with veredus.connect(served.address) as node:
-        for number in range(1_000 if is_full else 100):
+    count, seconds = (1_000, 10) if is_full else (100, 1.5)
+    with served.start() as node:
+        for number in range(count):
             node.streams.create(f"stream-{number}")
     before = resident_size(pid_of(served))
     request = native.encode_message(0, m.Request(1, "stream.list"))
@@ -214,7 +219,7 @@ def test_a_peer_that_reads_no_answers_is_not_read_from(served: ServedNode, figur
         assert greedy.recv(3, socket.MSG_WAITALL) == frames.ATTACH_OK
         assert greedy.recv(native.HEAD_SIZE, socket.MSG_WAITALL)[4] == native.Kind.WELCOME
         greedy.setblocking(False)
-        end_s = time.monotonic() + (10 if is_full else 1.5)
+        end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
             rest = rest or request * 25
             with contextlib.suppress(BlockingIOError):
@@ -222,10 +227,10 @@ def test_a_peer_that_reads_no_answers_is_not_read_from(served: ServedNode, figur
                 rest, sent = rest[taken:], sent + taken
             peak = max(peak, resident_size(pid_of(served)))
             time.sleep(0.005)
-    attack = "stream.list again and again, answers unread"
-    figures.record(attack, "requests taken", sent / len(request), "")
-    figures.record(attack, "resident, growth", (peak - before) / MIB, "MiB", "at most 64 MiB")
-    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+    attack = figures.attack("stream.list again and again, answers unread", f"{count:,} streams, {seconds:g} s")
+    attack.record("requests taken", sent / len(request))
+    attack.record("growth", (peak - before) / MIB, "MiB", "at most 64 MiB")
+    attack.record_felt(felt)
     assert peak - before < 64 * MIB
 
 
@@ -256,8 +261,8 @@ def test_version_1_peers_that_say_nothing_more_give_their_places_back(
         heard = sum(ear.ping_count > 0 and ear.was_detached and not ear.is_open for ear in idle)
         assert come().is_open, "there is room again"
         veredus.connect(served.address, timeout_s=5).close()
-        over = "" if way == "TCP" else " over ZeroMQ"
-        figures.record(f"{count:,} idle version 1 peers{over}", "pinged and let go", heard, f"of {count:,}", "all")
+        attack = figures.attack(f"peers of version 1 over {way} that vanish", f"{count:,}")
+        attack.record("pinged and let go", heard, bound="all")
         assert heard == count
     finally:
         for ear in idle:
@@ -280,7 +285,8 @@ def test_idle_links_hold_no_buffers(served: ServedNode, figures: Figures, is_ful
             connection.settimeout(10)
             assert connection.recv(3) == frames.ATTACH_OK
         grown = (resident_size(pid_of(served)) - before) / count
-        figures.record(f"{count:,} idle links", "resident, each", grown / 1024, "KiB", "at most 64 KiB")
+        attack = figures.attack("links that are idle", f"{count:,}")
+        attack.record("growth, each", grown / 1024, "KiB", "at most 64 KiB")
         assert grown < 64 * 1024
     finally:
         for connection in idle:

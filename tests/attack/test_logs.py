@@ -35,8 +35,9 @@ def test_bad_greetings_of_one_address_fill_no_log(served: ServedNode, figures: F
     lines = [json.loads(line) for line in served.said().splitlines()]
     told = [line for line in lines if line["event"] == "attach-invalid"]
     seconds = max(1, len(felt.trips_ms) * 0.005)
-    figures.record(f"{count} bad greetings", "lines of the log", len(told), "", "5 in 10 s for each address")
-    figures.record(f"{count} bad greetings", "neighbour p99", felt.p99_ms, "ms")
+    attack = figures.attack("bad greetings", f"{count:,}")
+    attack.record("lines of the log", len(told), bound="5 in 10 s for each address")
+    attack.record_felt(felt)
     assert len(told) <= 5 * (2 + seconds * 10 // 10)
     assert {line["peer"].split(":")[0] for line in told} == {"127.0.1.1"}
     assert all(line["listener"] == "tcp" for line in told)
@@ -54,4 +55,4 @@ def test_bad_greetings_while_nobody_reads_the_log_cost_the_neighbour_nothing(
         assert felt.trips_ms
         process.terminate()
         assert process.wait(20) == 0
-    figures.record(f"{count} bad greetings, the log a pipe that nobody reads", "neighbour p99", felt.p99_ms, "ms")
+    figures.attack("bad greetings, the log a pipe that nobody reads", f"{count:,}").record_felt(felt)

@@ -54,8 +54,7 @@ def test_figures_that_are_asked_for_and_not_read_are_in_memory_once(
         growth = (resident_size_peak(served.process.pid) - before) / MIB
     finally:
         served.kill()
-    attack = f"{connections} texts of metrics asked for, none read"
-    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
-    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
-    figures.record(attack, "growth of the node", growth, "MiB", "at most 64 MiB")
+    attack = figures.attack("metrics asked for and not read", f"{connections:,} connections")
+    attack.record_felt(felt)
+    attack.record("growth", growth, "MiB", "at most 64 MiB")
     assert growth < 64

@@ -49,7 +49,7 @@ def test_a_principal_over_its_quota_waits_and_gets_all_the_same_what_is_its(
     finally:
         served.kill()
     rate = count * len(BODY) / took_s
-    attack = f"{count * len(BODY) / MIB:.0f} MiB under a quota of 4 MiB/s ({direction.lower()})"
-    figures.record(attack, "rate", rate / MIB, "MiB/s", "at most 4 MiB/s and a burst of a second")
-    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+    attack = figures.attack(f"more than a quota allows, {direction.lower()}", f"{count * len(BODY) // MIB} MiB")
+    attack.record("rate", rate / MIB, "MiB/s", f"at most {RATE // MIB} MiB/s and a burst of a second")
+    attack.record_felt(felt)
     assert count * len(BODY) <= RATE * (took_s + 1) + 4 * MIB

@@ -118,7 +118,7 @@ def test_the_stages_of_another_are_neither_committed_nor_dropped(guarded: Guarde
         assert run.commit(7, [stage.stage]).commit_id == 7
         stage.close()
     assert guarded.bodies() == [b"the owner's"]
-    figures.record("COMMIT and DROP_STAGES of another's stages", f"granted, of {tried}", 0, "", "none")
+    figures.attack("COMMIT and DROP_STAGES of another's stages", f"{tried}").record("granted", 0, bound="none")
 
 
 def test_no_rows_are_staged_by_the_sink_of_another(guarded: Guarded, figures: Figures) -> None:
@@ -129,7 +129,7 @@ def test_no_rows_are_staged_by_the_sink_of_another(guarded: Guarded, figures: Fi
         assert isinstance(mallory.say(9, m.OpenRun("mallory/stages", ID)), m.RunOpened)
         said = mallory.say(10, m.OpenStage("mallory/stages", 1, "shut", ID))
         assert (refused(said), said.details["name"]) == ("forbidden", "shut")
-    figures.record("OPEN_STAGE by another's sink, or for a shut stream", "granted, of 4", 0, "", "none")
+    figures.attack("OPEN_STAGE by another's sink, or for a shut stream", "4").record("granted", 0, bound="none")
 
 
 def test_no_source_is_raised_and_no_name_is_taken_over(guarded: Guarded, figures: Figures) -> None:
@@ -147,7 +147,8 @@ def test_no_source_is_raised_and_no_name_is_taken_over(guarded: Guarded, figures
         publisher.publish("k", b"second")
         publisher.flush()
     assert guarded.bodies()[-2:] == [b"first", b"second"]
-    figures.record("source.raise of another's source, or with a bad name in the list", "raised, of 5", 0, "", "none")
+    attack = figures.attack("source.raise of another's source, or with a bad name in the list", "5")
+    attack.record("raised", 0, bound="none")
 
 
 TOPIC_QUESTIONS = (
@@ -169,7 +170,8 @@ def test_clients_of_topics_that_prove_nothing_are_not_let_in(guarded: Guarded, f
             assert monitor.poll(20_000), "still connected"
             assert not asking.poll(100)
             asking.disable_monitor()
-    figures.record("topics' requests without a proof", f"answered, of {len(TOPIC_QUESTIONS)}", 0, "", "none")
+    attack = figures.attack("topics: requests of who has proved nothing", f"{len(TOPIC_QUESTIONS)}")
+    attack.record("answered", 0, bound="none")
 
 
 def test_a_client_of_topics_puts_nothing_by_an_id_that_its_rules_do_not_give_it(
@@ -186,7 +188,7 @@ def test_a_client_of_topics_puts_nothing_by_an_id_that_its_rules_do_not_give_it(
     assert b" REFUSED" in answer.partition(b"\r\n")[0], answer
     assert b"mallory may not" in answer
     assert guarded.bodies() == before
-    figures.record("PUT by an id of others", "granted, of 1", 0, "", "none")
+    figures.attack("topics: PUT by an id of others", "1").record("granted", 0, bound="none")
 
 
 def test_a_flood_of_sinks_ends_at_its_bound_and_leaves_room_for_others(
@@ -205,7 +207,6 @@ def test_a_flood_of_sinks_ends_at_its_bound_and_leaves_room_for_others(
     with guarded.owner.sink("after-the-flood").open_run() as run:
         assert run.epoch == 1
     grown = (resident_size(guarded.process.pid) - before) / 2**20
-    figures.record(
-        f"{count:,} sinks of one principal", "made", SINKS_MAX, "sinks", f"{SINKS_MAX}, sinks_per_principal_max"
-    )
-    figures.record(f"{count:,} sinks of one principal", "memory", grown, "MiB")
+    attack = figures.attack("sinks of one principal", f"{count:,}")
+    attack.record("made", SINKS_MAX, bound=f"{SINKS_MAX}, sinks_per_principal_max")
+    attack.record("growth", grown, "MiB")

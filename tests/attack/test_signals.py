@@ -33,7 +33,5 @@ def test_a_storm_of_sighup_leaves_the_neighbour_its_turn(tmp_path: Path, figures
         reads = served.said().count("settings-reloaded")
     finally:
         served.kill()
-    attack = f"{signals} SIGHUPs, one after the other"
-    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
-    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
+    figures.attack("SIGHUPs, one after the other", f"{signals:,}").record_felt(felt)
     assert 0 < reads < signals / 4

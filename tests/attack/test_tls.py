@@ -78,8 +78,7 @@ def test_subscribers_by_tls_that_read_nothing_take_bounded_memory(
                 connection.sendall(native.encode_message(1, m.Subscribe("s", credit=1 << 40)))
             time.sleep(3)
         growth = resident_size_peak(pid) - before
-    attack = f"{count} subscribers by TLS that read nothing of {publications} MiB"
-    figures.record(attack, "growth of the node", growth / MIB, "MiB", "at most 32 MiB")
-    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
-    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
+    attack = figures.attack("TLS: subscribers that read nothing", f"{count} of {publications} MiB")
+    attack.record("growth", growth / MIB, "MiB", "at most 32 MiB")
+    attack.record_felt(felt)
     assert growth < 32 * MIB

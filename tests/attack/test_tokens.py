@@ -42,13 +42,14 @@ def test_a_flood_of_wrong_tokens_from_one_address_keeps_nobody_at_another_from_p
     served = ServedNode(tmp_path / "journal", {"SETTINGS": str(settings)})
     try:
         served.start(first).close()
-        with neighbour(served.address, token=first) as felt, flooding(served.port, 900 if is_full else 250, greeting):
+        count = 900 if is_full else 250
+        with neighbour(served.address, token=first) as felt, flooding(served.port, count, greeting):
             for token in victims:
                 with Peer(served.port, token):
                     pass
             assert felt.trips_ms
-        attack = "wrong tokens from one address, 900 at once"
-        figures.record(attack, "victims let in at once", len(victims), f"of {len(victims)}", "all")
-        figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+        attack = figures.attack("wrong tokens from one address", f"{count} at once, {len(victims)} victims")
+        attack.record("victims let in", len(victims), bound="all")
+        attack.record_felt(felt)
     finally:
         served.kill()

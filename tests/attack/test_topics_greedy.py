@@ -88,11 +88,13 @@ def test_who_asks_without_a_pause_keeps_nobody_waiting(
             time.sleep(0.5)
             worst_s = worst_put_s(service, address, seconds)
         rise = resident_size_peak(process.pid) - before
-    attack = (
-        f"topics: {count} connections of one principal at a {place}, {size} bytes each, {'' if reads else 'un'}read"
+    attack = figures.attack(
+        f"topics: PUTs of one principal at a {place}, {'small' if size < 100 else 'large'}, answers"
+        f" {'' if reads else 'un'}read",
+        f"{count} connections, bodies of {size:,} bytes",
     )
-    figures.record(attack, "longest PUT of a neighbour", worst_s * 1000, "ms", f"at most {WORST_S:g} s")
-    figures.record(attack, "resident memory rose by", rise / MIB, "MiB")
+    attack.record("longest PUT of a neighbour", worst_s * 1000, "ms", f"at most {WORST_S:g} s")
+    attack.record("growth", rise / MIB, "MiB")
     assert worst_s < WORST_S
 
 
@@ -110,8 +112,8 @@ def test_a_principal_over_its_quota_is_told_to_try_again_and_its_neighbour_is_no
             worst_s = worst_put_s(service, address, 0.5)
         answered, refused = told
     taken = (answered - refused) * 50_000
-    attack = f"topics: a principal over its quota ({direction}) at a {place}"
-    figures.record(attack, "longest PUT of a neighbour", worst_s * 1000, "ms", f"at most {WORST_S:g} s")
+    attack = figures.attack(f"topics: more than a quota allows, {direction}, at a {place}")
+    attack.record("longest PUT of a neighbour", worst_s * 1000, "ms", f"at most {WORST_S:g} s")
     assert refused > 0
     assert worst_s < WORST_S
     if direction == "received":

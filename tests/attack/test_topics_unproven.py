@@ -81,7 +81,7 @@ def test_peers_that_prove_nothing_keep_nobody_else_from_being_answered(
     finally:
         for attacker in attackers:
             attacker.close()
-    figures.record("topics: peers without a proof", "answered", answered, f"of {attackers_count}", "none")
+    figures.attack("topics: peers without a proof", f"{attackers_count}").record("answered", answered, bound="none")
     assert answered == 0
 
 

@@ -45,7 +45,8 @@ def test_a_revoked_peer_that_reads_nothing_is_let_go(tmp_path: Path, figures: Fi
             while sockets_of(process.pid, served.port) == 2:
                 assert time.monotonic() - began < 20, served.said()
                 time.sleep(0.02)
-            figures.record("a removed token, its peer reads nothing", "until it is gone", time.monotonic() - began, "s")
+            attack = figures.attack("a removed token, its peer reads nothing")
+            attack.record("until it is gone", time.monotonic() - began, "s")
             lingering.close()
     finally:
         served.kill()

@@ -52,10 +52,9 @@ def test_lists_that_are_asked_for_and_never_read_leave_the_neighbour_its_turn(
         wait_for(felt, 200)
         attacker.close()
     growth = (resident_size_peak(served.process.pid) - before) / MIB
-    attack = f"{requests} lists of {streams} streams asked for, none read"
-    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
-    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
-    figures.record(attack, "growth of the node", growth, "MiB", "at most 64 MiB")
+    attack = figures.attack("lists of streams asked for at once, none read", f"{requests:,} of {streams:,} streams")
+    attack.record_felt(felt)
+    attack.record("growth", growth, "MiB", "at most 64 MiB")
     assert growth < 64
 
 
@@ -75,9 +74,7 @@ def test_pages_of_a_very_long_list_leave_the_neighbour_its_turn(
             while waiting.is_alive():
                 peer.ask("source.list", stream="long")
                 pages += 1
-    attack = f"pages of a list of {count} sources, without a pause"
-    figures.record(attack, "neighbour p50", felt.p50_ms, "ms")
-    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+    figures.attack("pages of a list of sources, without a pause", f"{count:,} sources").record_felt(felt)
     assert pages
 
 
@@ -95,17 +92,15 @@ def test_filters_of_very_many_terms_leave_the_neighbour_its_turn(
             opened += _costly(node, range(subscriptions, 200), terms)
         for subscription in opened:
             subscription.close()
-    attack = f"{subscriptions} subscriptions of {terms} terms"
-    figures.record(attack, "neighbour p50", felt.p50_ms, "ms")
-    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+    figures.attack("subscriptions of many terms", f"{subscriptions} of {terms} terms").record_felt(felt)
 
 
 @pytest.mark.parametrize(
     ("what", "where"),
     [
-        ("180 patterns of LIKE", " or ".join(f"a like '%x{number}y%z%'" for number in range(180))),
-        ("LIKE with 200 `_` behind a `%`", f"a like '%a{'_' * 200}c%'"),
-        ("60 patterns with 60 `_`", " or ".join(f"a like '%b{number}{'_' * 60}c%'" for number in range(60))),
+        ("patterns of LIKE", " or ".join(f"a like '%x{number}y%z%'" for number in range(180))),
+        ("LIKE with many `_` behind a `%`", f"a like '%a{'_' * 200}c%'"),
+        ("patterns of LIKE with many `_`", " or ".join(f"a like '%b{number}{'_' * 60}c%'" for number in range(60))),
     ],
 )
 @pytest.mark.parametrize("rows", [1, 1000])
@@ -121,9 +116,8 @@ def test_a_costly_filter_on_a_long_text_leaves_the_neighbour_its_turn(
                 publisher.publish("k", b"", {"a": text[row * size :][:size]})
             wait_for(felt, len(felt.trips_ms) + 100)
         subscription.close()
-    attack = f"{what}, {rows:,} texts of {size} bytes" if rows > 1 else f"{what}, one text of {size >> 20} MiB"
-    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
-    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
+    on = "a long text" if rows == 1 else "many texts"
+    figures.attack(f"{what}, on {on}", f"{rows:,} of {size:,} bytes").record_felt(felt)
 
 
 def test_small_frames_that_unpack_to_much_leave_the_neighbour_its_turn(
@@ -146,9 +140,9 @@ def test_small_frames_that_unpack_to_much_leave_the_neighbour_its_turn(
             for at in range(0, len(receipts := attacker.hear(1, hand.RECEIPT)), 24):
                 (last,) = struct.unpack_from("<Q", receipts, at)
     assert felt.trips_ms
-    attack = f"{count} frames of {len(offers[0]):,} bytes that unpack to 15 MiB"
-    figures.record(attack, "neighbour p50", felt.p50_ms, "ms")
-    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+    figures.attack(
+        "frames that unpack to much", f"{count:,} of {len(offers[0]):,} bytes, unpacked {len(raw) // MIB} MiB"
+    ).record_felt(felt)
     attacker.close()
 
 
@@ -165,9 +159,7 @@ def test_a_flood_of_the_smallest_commands_leaves_the_neighbour_its_turn(
         wait_for(felt, 200)
         attacker.way.socket.shutdown(socket.SHUT_RDWR)
     attacker.close()
-    attack = f"{count:,} PINGs of version 1 at once, no answer read"
-    figures.record(attack, "neighbour p50", felt.p50_ms, "ms")
-    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+    figures.attack("PINGs of version 1 at once, no answer read", f"{count:,}").record_felt(felt)
 
 
 def _costly(node: Node, numbers: range, terms: int) -> list[Subscription]:
@@ -210,9 +202,9 @@ def test_a_frame_of_twenty_mebibytes_that_is_no_offer_is_not_read(served: Served
             attacker.close()
         wait_for(felt, 50)
     growth = (resident_size_peak(served.process.pid) - before) / MIB
-    attack = "maps of 1,048,576 fields, and as many ranges to settle, in one frame"
-    figures.record(attack, "growth of the node", growth, "MiB", "at most 64 MiB")
-    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
+    attack = figures.attack("many fields of a map, and many ranges to settle, in one frame", f"{1 << 20:,}")
+    attack.record("growth", growth, "MiB", "at most 64 MiB")
+    attack.record_felt(felt)
     assert growth < 64
 
 
@@ -236,10 +228,9 @@ def test_filters_of_many_large_regular_expressions_take_a_bounded_memory(
         wait_for(felt, 50)
     attacker.close()
     growth = (resident_size_peak(served.process.pid) - before) / MIB
-    attack = f"{2 * filters} filters of 250 and of 30 large regular expressions"
-    figures.record(attack, "growth of the node", growth, "MiB", "at most 256 MiB")
-    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
-    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
+    attack = figures.attack("filters of large regular expressions", f"{filters} of 250, {filters} of 30")
+    attack.record("growth", growth, "MiB", "at most 256 MiB")
+    attack.record_felt(felt)
     assert answers == {hand.REFUSED, hand.SUBSCRIBED}
     assert growth < 256
 
@@ -260,9 +251,9 @@ def test_bombs_that_are_refused_once_they_were_unpacked_leave_the_neighbour_its_
         for _ in range(count):
             assert attacker.hear(1, hand.BATCH_REFUSED)["code"] == "mixed-types"
     assert felt.trips_ms
-    attack = f"{count} frames of {len(offer):,} bytes that unpack to 0.9 MB and are refused"
-    figures.record(attack, "neighbour p50", felt.p50_ms, "ms")
-    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
+    figures.attack(
+        "frames that unpack to much and are refused", f"{count:,} of {len(offer):,} bytes, unpacked {len(raw):,}"
+    ).record_felt(felt)
     attacker.close()
 
 
@@ -287,7 +278,6 @@ def test_thousands_of_retries_at_once_leave_the_neighbour_its_turn(
                     pass
         took_s = time.monotonic() - begun
         wait_for(felt, len(felt.trips_ms) + 50)
-    attack = f"{count // 2} retries at once"
-    figures.record(attack, "until all are answered", took_s, "s")
-    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
-    figures.record(attack, "neighbour, worst", felt.worst_ms, "ms")
+    attack = figures.attack("retries at once", f"{count // 2:,}")
+    attack.record("until all are answered", took_s, "s")
+    attack.record_felt(felt)

@@ -22,7 +22,6 @@ MIB = 1 << 20
 RISE_MAX = 16 * MIB
 PARTS = frame(1, b"") * 10_000 + frame(1, bytes(200)) * 1000
 KINDS = [("small parts", PARTS), ("one part that never ends", b"\x03" + (1 << 40).to_bytes(8, "big") + bytes(60_000))]
-ATTACK = "one ZeroMQ message of endless parts"
 
 
 def flooded(port: int, said: bytes, connections_count: int, seconds: float) -> int:
@@ -73,9 +72,9 @@ def test_a_message_without_an_end_takes_no_memory(
         rise = resident_size_peak(served.process.pid) - before
     finally:
         served.kill()
-    attack = f"{listener}: {ATTACK} ({kind})"
-    figures.record(attack, "resident memory rose by", rise / MIB, "MiB", f"at most {RISE_MAX // MIB} MiB")
-    figures.record(attack, "neighbour p99", felt.p99_ms, "ms")
+    attack = figures.attack(f"ZeroMQ: a message without an end, {kind}, at the listener of {listener}")
+    attack.record("growth", rise / MIB, "MiB", f"at most {RISE_MAX // MIB} MiB")
+    attack.record_felt(felt)
     assert rise < RISE_MAX
     assert felt.trips_ms
 
@@ -94,6 +93,6 @@ def test_a_message_without_an_end_takes_no_memory_of_a_proxy(
         assert b"STATUS" in asked(proxy.address)
     finally:
         proxy.end()
-    attack = f"proxy: {ATTACK} ({kind})"
-    figures.record(attack, "resident memory rose by", rise / MIB, "MiB", f"at most {RISE_MAX // MIB} MiB")
+    attack = figures.attack(f"ZeroMQ: a message without an end, {kind}, at a proxy")
+    attack.record("growth", rise / MIB, "MiB", f"at most {RISE_MAX // MIB} MiB")
     assert rise < RISE_MAX

@@ -32,7 +32,7 @@ from tests.system.serving import ServedNode
 from veredus.runtime.security import add_token
 from veredus.runtime.sockets import LINGER_S
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.attack]
 
 CERTIFICATES = Path(__file__).parents[1] / "runtime" / "certificates"
 LONG_SIZE, BODY_SIZE, ROOM_SIZE = 12 << 20, 8 << 10, 16 << 10

@@ -23,7 +23,7 @@ NAMED = ("staging", "committing", "committed")
 ROWS_COUNT = 5000
 LEASE_S = 20
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.attack]
 
 
 def run_driver(node: Embedded, directory: Path, kind: str, boundary: str) -> int:

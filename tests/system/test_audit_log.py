@@ -22,7 +22,7 @@ from veredus.client.blocking import connect
 from veredus.runtime.audit import KINDS, LOST
 from veredus.runtime.security import add_token, remove_token
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.attack]
 
 
 class Audited(Secured):

@@ -40,7 +40,7 @@ from tests.system.serving import ServedNode
 from tests.system.serving_topics import QUICK, ServedProxy
 from veredus.runtime.logs import PEER_LINES_MAX
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.attack]
 
 ATTACH = b"\xaa\xa5\x01\x04ZEPS\x00\x01\x06trades"
 STRANGER = Holder("stranger", "veredus_00000000_" + "x" * 43, "", "", ())

@@ -21,7 +21,7 @@ from veredus.cli.exits import Exit
 from veredus.client.blocking import connect
 from veredus.kernel.octets import crc32c
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.attack]
 
 MIB = 1 << 20
 

@@ -16,6 +16,7 @@ from veredus.cli.exits import Exit
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.attack,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it takes Linux to make a disk fail from outside"),
 ]
 

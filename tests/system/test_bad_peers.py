@@ -21,7 +21,7 @@ from tests.interop.native_by_hand import Client, record, record_of, rows_of
 from tests.system.serving import ServedNode
 from veredus.client.blocking import Node
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.attack]
 
 MIB = 1 << 20
 ZSTD, LZ4 = 1, 2

@@ -20,7 +20,7 @@ from tests.interop.zeps1_by_hand import Client, Said, ZeroMqWay, over_zeromq
 from tests.processes import free_port
 from tests.system.serving import ServedNode
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.attack]
 
 FRAME_SIZE_MAX = 2 << 20
 BODY_SIZE_MAX = 64 << 10

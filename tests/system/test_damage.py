@@ -11,7 +11,7 @@ import veredus
 from tests.system.serving import ServedNode
 from veredus.client.blocking import Node
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.attack]
 
 
 def publish_one_by_one(node: Node, stream: str, count: int) -> None:

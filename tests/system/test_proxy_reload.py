@@ -13,7 +13,7 @@ from tests.system.auditing import Records, wait_for
 from tests.system.serving_topics import QUICK, ServedProxy
 from veredus.runtime.security import add_token, remove_token
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.attack]
 
 SETTINGS = """
 [security]

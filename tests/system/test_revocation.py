@@ -14,7 +14,7 @@ from tests.runtime.authority import Authority
 from tests.system.secured import Secured, ended_code, reload_by_command
 from veredus.runtime.security import add_token, client_context, remove_token
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.attack]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from veredus.protocols.zmtp.z85 import decode_z85, encode_z85
 from veredus.runtime.curve_keys import make_server_key
 from veredus.runtime.security import add_key, add_token, read_tokens, remove_token
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.attack]
 
 EVERYTHING = ((("*", ">")), ("anonymous", ">"))
 

@@ -17,7 +17,7 @@ from tests.processes import ended, free_port
 from tests.system.serving import ServedNode
 from veredus.cli.exits import Exit
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.attack]
 
 MIB = 1 << 20
 EMBEDDED = """

@@ -16,7 +16,7 @@ from tests.runtime.test_security import AUTHORITY, DESK, DESK_KEY, NODE, NODE_KE
 from tests.system.serving import ServedNode
 from veredus.runtime.security import add_token, client_context, remove_token
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.attack]
 
 
 @pytest.fixture

@@ -222,6 +222,7 @@ def test_a_server_that_is_killed_and_started_again_is_asked_over_a_new_connectio
         assert b" SERVER_UNAVAILABLE\r\n" in around.ask(proxy, get)
 
 
+@pytest.mark.attack
 def test_more_servers_than_there_are_descriptors_for_end_no_proxy(around: Around) -> None:
     proxy = around.start_proxy(*QUICK, descriptors_max=64)
     server, address = around.server()
@@ -245,6 +246,7 @@ def test_more_servers_than_there_are_descriptors_for_end_no_proxy(around: Around
         assert time.monotonic() < deadline
 
 
+@pytest.mark.attack
 def test_who_does_not_even_speak_zeromq_harms_nobody(around: Around) -> None:
     proxy = around.start_proxy()
     host, _, port = proxy.address.rpartition(":")

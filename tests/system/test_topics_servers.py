@@ -133,6 +133,7 @@ def test_a_server_that_is_stopped_says_what_became_of_each_put_and_ends_well(ser
     assert sorted(all_of_them) == sorted(str(putter).encode() for putter in range(PUTTERS_COUNT)), "and each once"
 
 
+@pytest.mark.attack
 def test_garbage_on_the_socket_disturbs_nobody_else(server: Server) -> None:
     host, _, port = server.address.rpartition(":")
     for data in (b"GET / HTTP/1.1\r\n\r\n", bytes(1000), b"\xff" * 64, b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03"):

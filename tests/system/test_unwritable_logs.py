@@ -23,6 +23,7 @@ from veredus.kernel.errors import Unavailable
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.attack,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/dev/full is Linux's"),
 ]
 
