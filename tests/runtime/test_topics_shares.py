@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
+import pytest
+
 from tests.protocols.zmtp.by_hand import OPENING, message
 from veredus.node.sending import SendLimits
 from veredus.protocols.topics.exchange import Answer, Answered, Asked
@@ -43,9 +45,9 @@ class Scene:
 
         return asyncio.run_coroutine_threadsafe(done(), self.loop).result(TIMEOUT_S)
 
-    def connect(self, said: bytes) -> socket.socket:
+    def connect(self, said: bytes, source: str = "127.0.0.1") -> socket.socket:
         host, _, port = self.sockets.address.rpartition(":")
-        peer = socket.create_connection((host, int(port)), TIMEOUT_S)
+        peer = socket.create_connection((host, int(port)), TIMEOUT_S, (source, 0))
         threading.Thread(target=say, args=(peer, OPENING + said), daemon=True).start()
         return peer
 
@@ -98,17 +100,19 @@ def test_what_members_say_of_themselves_takes_nobodys_share() -> None:
         assert not around.asked[-1].why_not
 
 
-def test_who_asks_little_is_heard_before_all_connections_of_a_greedy_principal_are() -> None:
+@pytest.mark.parametrize("greedy", ["principal", "address"])
+def test_who_asks_little_is_heard_before_all_connections_of_one_who_is_greedy_are(greedy: str) -> None:
     count, links_count = 1000, 20
     victim = message(b"", b"PUT victim t 1\r\n\r\nx")
     with scene(TopicsLimits()) as around, ExitStack() as stack:
         victims: list[object] = []
-        around.sockets.payer_of = lambda link: "victim" if link in victims else "greedy"  # type: ignore[method-assign]
+        if greedy == "principal":
+            around.sockets.payer_of = lambda link: "victim" if link in victims else greedy  # type: ignore[method-assign]
         around.run(around.sockets.pause_reading)
         for _ in range(links_count):
             stack.enter_context(around.connect(PUT * count))
         around.wait(lambda: len(around.sockets._fronts) == links_count)
-        stack.enter_context(around.connect(victim))
+        stack.enter_context(around.connect(victim, "127.0.0.1" if greedy == "principal" else "127.0.0.2"))
         around.wait(lambda: len(around.sockets._fronts) == links_count + 1)
         around.run(lambda: victims.append(list(around.sockets._fronts)[-1]))
         time.sleep(0.2)

@@ -27,8 +27,11 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets
 from veredus.node import receiving
-from veredus.node.accounts import Accounts, InHand, Payer
+from veredus.node.accounts import Accounts, InHand
+from veredus.node.accounts import Payer as Holder
+from veredus.node.admission import origin_of
 from veredus.node.backlog import READ_SIZE_MAX, Backlog
+from veredus.node.connections import Stranger
 from veredus.node.onward import Onward
 from veredus.node.receiving import ReceiveBudget
 from veredus.node.specs import split_address
@@ -46,7 +49,7 @@ from .peers import Peers
 from .topics_gate import TopicsGate
 from .topics_limits import TopicsLimits
 from .unwritten import Unwritten
-from .zmtp_links import MESSAGES_PER_TURN, Links, MessageLink
+from .zmtp_links import MESSAGES_PER_TURN, Links, MessageLink, Payer
 
 ENVELOPE_SIZE_MAX = 4096
 """What is kept of a question's way until it is answered: a few bytes for each hop."""
@@ -71,6 +74,7 @@ class _Front:
     number: int
     """Among the peers."""
     address: str
+    """What counts as one address; see `origin_of`."""
     principal: str = ""
     """Who it has proved to be, "" for nobody."""
     is_ended: bool = False
@@ -80,11 +84,6 @@ class _Front:
     def origin(self) -> bytes:
         """What tells it from the others."""
         return self.number.to_bytes(_TOKEN_SIZE)
-
-    @property
-    def payer(self) -> Payer:
-        """Who pays for what comes by it."""
-        return self.principal or self.number
 
 
 class _Waiting(NamedTuple):
@@ -269,9 +268,9 @@ class TopicsSockets:
             self._budget(self.receiving.note(front.number, who, bool(front.principal), unfinished, now_ns))
 
     def payer_of(self, link: MessageLink) -> Payer:
-        """A principal, or a connection that has proved nothing; whom we ask pays for itself."""
+        """A principal, or an address, for all its connections that have proved nothing; whom we ask pays for itself."""
         front = self._fronts.get(link)
-        return link.number if front is None else front.payer
+        return link.number if front is None else front.principal or Stranger(front.address)
 
     def read_size_of(self, link: MessageLink) -> int:
         """Less, the more of its principal's waits."""
@@ -329,7 +328,7 @@ class TopicsSockets:
         mechanisms = _null(b"ROUTER", True) if self._gate is None else self._gate.mechanisms()
         link = MessageLink(self._links, self._wire(mechanisms, True), self, place)
         number = self._peers.enter(peer.listener, peer.name, peer.address)
-        self._fronts[link] = _Front(number, peer.address)
+        self._fronts[link] = _Front(number, origin_of(peer.address))
         self._front_links[number] = link
         link.hold(self._is_paused)
         return link
@@ -381,13 +380,13 @@ class TopicsSockets:
         asked = Asked(self._last_peer, data, self.number, front.origin, principal, speaks_for, is_member, why_not)
         self._tell(asked)
 
-    def _count(self, payer: Payer, principal: str, size: int) -> tuple[InHand | None, str]:
+    def _count(self, holder: Holder, principal: str, size: int) -> tuple[InHand | None, str]:
         """Count a request, or say why it is not taken."""
         now, accounts = _now(), self._accounts
         if not principal and accounts.has_quotas and self._gate is not None:
             principal = self._gate.unproven
-        why_not = accounts.why_not(payer, principal, size, now)
-        return (None, why_not) if why_not else (accounts.take(payer, principal, size, now), "")
+        why_not = accounts.why_not(holder, principal, size, now)
+        return (None, why_not) if why_not else (accounts.take(holder, principal, size, now), "")
 
     def _take_answer(self, back: _Back, parts: Message) -> None:
         if len(parts) == 3 + len(self._said_of("")) and len(parts[0]) == _TOKEN_SIZE:

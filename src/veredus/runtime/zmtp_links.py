@@ -3,8 +3,8 @@
 octets ──► ZmtpLink ──► messages, a few hundred in a turn of the loop ──► whoever owns the link
        ◄── ZmtpLink ◄── messages, written once in a turn ────────────────
 
-What is taken in a turn is counted for the principal of the link, over all its links: whose principal has had its share
-waits for the next turn, and is not read from.
+What is taken in a turn is counted for the principal of the link, over all its links, or for the address of those that
+have proved nothing: who has had its share waits for the next turn, and is not read from.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import asyncio
 import socket
 import time
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
 
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets
 from veredus.kernel.turns import QUANTUM_NS, Turns
-from veredus.node.accounts import Payer
+from veredus.node.connections import Stranger
 from veredus.node.sending import Waiting
 from veredus.protocols.links import Unfinished
 from veredus.protocols.zmtp.connection import Message
@@ -32,6 +32,8 @@ from .sockets import ReadMemory
 from .taking import Taking
 from .unwritten import Unwritten
 
+Payer: TypeAlias = str | Stranger | int
+"""Who pays for what comes by a link: its principal, its address until it has one, or, of a peer that we ask, itself."""
 MESSAGES_PER_TURN = 64
 """After so many messages of one payer, the others are heard."""
 _MESSAGE_NS = QUANTUM_NS // MESSAGES_PER_TURN
@@ -285,7 +287,7 @@ class MessageLink(asyncio.BufferedProtocol):
         assert self._transport is not None
         assert self._taking is not None
         size, is_closing = self._transport.get_write_buffer_size(), self._transport.is_closing()
-        is_proven = not isinstance(self._owner.payer_of(self), int)
+        is_proven = isinstance(self._owner.payer_of(self), str)
         return Waiting(self.number, size, self._taking.taken_size, is_closing, is_proven)
 
     def set_congested_size(self, size: int) -> None:
