@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import veredus
 from benchmarks.contenders.serving import memory
@@ -69,5 +70,10 @@ def resident_size(pid: int) -> int:
 
 
 def resident_size_peak(pid: int) -> int:
-    """The most bytes of a process that were in memory since it started."""
+    """The most bytes of a process that were in memory since it started, or since `forget_peak`."""
     return memory(pid, "VmHWM")
+
+
+def forget_peak(pid: int) -> None:
+    """From now on the peak is that of what is still to come."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
