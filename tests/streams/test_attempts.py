@@ -5,6 +5,7 @@ import pytest
 from tests.streams.rig import Rig
 from veredus.matching import Filter
 from veredus.streams import exchange as x
+from veredus.streams.cursors import CURSOR_INTERVAL_NS
 
 PARKING = {"attempts_max": 2, "parked_to": "parked"}
 
@@ -73,9 +74,25 @@ def test_a_client_that_says_it_handed_out_what_it_was_not_pushed_is_not_believed
 
 def test_what_was_handed_out_is_confirmed_so_that_a_client_may_wait_for_that() -> None:
     rig = rig_of(2)
-    rig.subscribe(5, "bob", **PARKING)
-    assert rig.do(x.HandedOut(5, 2)) == [x.ConfirmHanded(5, 2)]
+    live(rig, 5, handed_to=0)
+    rig.subscribe(6, "bob", who=6, **PARKING)
+    rig.tell(x.HandedOut(6, 2))
+    assert rig.said_to(6, x.ConfirmHanded) == [], "the journal does not have it"
+    rig.carry_out()
+    assert rig.said_to(6, x.ConfirmHanded) == [x.ConfirmHanded(6, 2)]
     assert rig.do(x.HandedOut(99, 2)) == [], "a session that is over"
+
+
+def test_what_nobody_waits_for_is_confirmed_in_a_while_or_with_what_is_settled() -> None:
+    rig = rig_of(4)
+    rig.subscribe(5, "bob", **PARKING)
+    assert rig.do(x.HandedOut(5, 1), x.HandedOut(5, 2)) == []
+    rig.time_ns += CURSOR_INTERVAL_NS
+    assert rig.do() == [x.ConfirmHanded(5, 2)]
+    assert rig.do(x.HandedOut(5, 3), x.SettleRequested(5, ((1, 1),))) == [
+        x.ConfirmHanded(5, 3),
+        x.ConfirmSettled(5, 1),
+    ]
 
 
 def test_what_lies_where_an_end_was_lost_was_tried_by_nobody() -> None:

@@ -11,6 +11,7 @@ from veredus.matching import Filter
 from veredus.sim.content import Identity, batch_record
 from veredus.sim.ports import batch_offered
 from veredus.streams import exchange as x
+from veredus.streams.cursors import CURSOR_INTERVAL_NS
 from veredus.streams.engine import StreamsEngine
 from veredus.streams.tables import StreamsLimits
 
@@ -24,6 +25,8 @@ STEPS = st.one_of(
     st.tuples(st.just("repeat"), st.sampled_from(NAMES), numbers),
     st.tuples(st.just("subscribe"), st.sampled_from(NAMES), st.integers(1, 3), st.booleans(), st.booleans()),
     st.tuples(st.just("settle"), st.sampled_from(NAMES), numbers, numbers),
+    st.tuples(st.just("hand_out"), st.sampled_from(NAMES), numbers),
+    st.tuples(st.just("give_back"), st.sampled_from(NAMES), numbers, st.sampled_from(["retry", "taken", "reject"])),
     st.tuples(st.just("leave"), st.sampled_from(NAMES)),
     st.tuples(st.just("filter"), st.sampled_from(NAMES)),
     st.tuples(st.just("begin_run"), st.integers(1, 2)),
@@ -42,12 +45,27 @@ STEPS = st.one_of(
     ),
 )
 
+ALPHA = st.just("alpha")
+ATTEMPTS = st.one_of(
+    st.tuples(st.just("give_back"), ALPHA, numbers, st.sampled_from(["retry", "retry", "taken", "reject"])),
+    st.tuples(st.just("hand_out"), ALPHA, numbers),
+    st.tuples(st.just("settle"), ALPHA, numbers, st.integers(1, 2)),
+    st.tuples(st.just("subscribe"), ALPHA, st.integers(1, 2), st.just(value=True), st.booleans()),
+    st.tuples(st.just("leave"), ALPHA),
+    st.tuples(st.just("filter"), ALPHA),
+    st.tuples(st.just("trim"), numbers),
+    st.tuples(
+        st.just("checkpoint"),
+    ),
+)
+
 
 class Story:
     """Takes steps on a rig, whatever they may come to; what is refused is refused."""
 
     def __init__(self) -> None:
         self.rig = Rig(StreamsLimits(tail_size_max=500))
+        self.rig.attach(0, stream="dead")
         self.sessions = 0
         self.sources: dict[str, x.GrantSource] = {}
         self.last: dict[str, int] = {}
@@ -88,8 +106,9 @@ class Story:
         mode = x.SettleMode.INDIVIDUAL if is_individual else x.SettleMode.IN_ORDER
         filter_ = Filter(where="even") if is_picky else None
         fact = x.SubscribeRequested(
-            session, "local", "s", name, "main", filter_, mode=mode, incarnation=incarnation(who), credit=300
-        )
+            session, "local", "s", name, "main", filter_, mode=mode, incarnation=incarnation(who), credit=300,
+            attempts_max=3, parked_to="dead",
+        )  # fmt: skip
         self.rig.do(fact)
         self.subscribers[name] = session
 
@@ -97,6 +116,14 @@ class Story:
         if name in self.subscribers:
             self.rig.do(x.CreditGranted(self.subscribers[name], 100))
             self.rig.settle(self.subscribers[name], (first, first + count - 1))
+
+    def hand_out(self, name: str, sequence: int) -> None:
+        if name in self.subscribers:
+            self.rig.do(x.HandedOut(self.subscribers[name], sequence))
+
+    def give_back(self, name: str, sequence: int, what: str) -> None:
+        if name in self.subscribers:
+            self.rig.do(x.ReturnRequested(self.subscribers[name], sequence, what != "reject", "", what == "taken"))
 
     def leave(self, name: str) -> None:
         session = self.subscribers.pop(name, None)
@@ -178,6 +205,9 @@ def tables_of(floor: StreamsEngine) -> dict[str, Any]:
 
 def _cursor(subscription: Any) -> tuple[Any, ...]:
     return (
+        list(subscription.tries),
+        sorted(subscription.tries.returned),
+        subscription.handed_to,
         subscription.epoch,
         subscription.incarnation,
         subscription.filter,
@@ -189,10 +219,25 @@ def _cursor(subscription: Any) -> tuple[Any, ...]:
 @settings(max_examples=120)
 @given(st.lists(STEPS, max_size=40))
 def test_a_snapshot_at_any_point_and_the_records_behind_it_give_the_tables_back(steps: list[tuple[Any, ...]]) -> None:
+    check_that_the_tables_come_back(steps)
+
+
+@settings(max_examples=120)
+@given(st.lists(ATTEMPTS, max_size=40))
+def test_they_give_back_how_often_what_is_unsettled_was_tried(steps: list[tuple[Any, ...]]) -> None:
+    check_that_the_tables_come_back(
+        [("attach", "alpha", 1), ("publish", "alpha", 6), ("subscribe", "alpha", 1, True, False), *steps]
+    )
+
+
+def check_that_the_tables_come_back(steps: list[tuple[Any, ...]]) -> None:
     story = Story()
     for step in steps:
         story.take(step)
     rig = story.rig
+    # Cursors that moved over what their filters rejected are journaled by then, and what was handed out.
+    rig.time_ns += CURSOR_INTERVAL_NS
+    rig.carry_out()
     before = tables_of(rig.floor)
     rig.restart()
     assert tables_of(rig.floor) == before

@@ -14,14 +14,18 @@ SEQUENCES = st.integers(1, 40)
 OWN = {"mode": x.SettleMode.INDIVIDUAL, "parked_to": "dead", "attempts_max": 5}
 
 
-@given(st.lists(st.tuples(st.sampled_from(["add", "add", "drop"]), SEQUENCES, SEQUENCES)), SEQUENCES, SEQUENCES)
+@given(st.lists(st.tuples(st.sampled_from(["add", "add", "drop", "set"]), SEQUENCES, SEQUENCES)), SEQUENCES, SEQUENCES)
 def test_each_sequence_counts_as_often_as_it_was_tried(steps: list[tuple[str, int, int]], low: int, high: int) -> None:
     tries = Tries()
     counts = [0] * 42
     for what, first, last in steps:
         if what == "add":
-            tries.add(first)
+            tries.end(first)
+            tries.begin(first)
             counts[first] += 1
+        elif what == "set":
+            tries.set(first, max(first, last), 2)
+            counts[first : max(first, last) + 1] = [2] * (max(first, last) + 1 - first)
         else:
             tries.drop(first, last)
             counts[first : last + 1] = [0] * len(counts[first : last + 1])

@@ -18,7 +18,7 @@ class HandedOut:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmHanded:
-    """What was handed out up to `sequence` counts, if the session ends now."""
+    """What was handed out up to `sequence` counts, if the session ends now: it is as durable as a settlement."""
 
     session: int
     sequence: int
@@ -30,8 +30,8 @@ class ReturnRequested:
 
     `is_retry`: it wants to be handed it again: that attempt has ended, and counts. Else it never wants it again, for
     this `reason`: it becomes a dead letter now. `is_taken`: it takes again what it gave back to be tried again; until
-    then no attempt is under way. Each of these may be said more than once. Answered by `ConfirmReturned`, or a `Refuse`
-    that names the sequence.
+    then no attempt is under way. Each of these may be said more than once. Answered by `ConfirmReturned` once it is as
+    durable as a settlement, or by a `Refuse` that names the sequence.
     """
 
     session: int

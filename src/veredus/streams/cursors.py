@@ -1,7 +1,8 @@
-"""Cursors: settlements on their way into the journal, and what a filter's rejections move without anybody's settling.
+"""Cursors: settlements and attempts on their way into the journal, and what a filter's rejections move without anybody.
 
-A settlement is journaled at once, confirmed when it is durable, and joined with others while one is on its way, or
-while the subscription itself changes: a cursor's facts never speak of an owner that may not come to be.
+A settlement, or an attempt that has begun or ended, is journaled at once, confirmed when it is durable, and joined with
+others while one is on its way, or while the subscription itself changes: a cursor's facts never speak of an owner that
+may not come to be. What the journal does not take stands in memory, and the next fact carries it.
 Source: the design, sections 2 ("cursor") and 4.
 """
 
@@ -15,18 +16,27 @@ from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.engine import Now
 from veredus.kernel.turns import QUANTUM_NS, Turns
 
-from .exchange import ConfirmSettled, Durability, SettleRequested
+from .exchange import (
+    ConfirmHanded,
+    ConfirmReturned,
+    ConfirmSettled,
+    Durability,
+    HandedOut,
+    ReturnRequested,
+    SettleRequested,
+)
+from .facts import SubscriptionSettled
 from .orders import Orders
 from .spread import Spread
-from .subscription import Subscription
+from .subscription import Awaited, Subscription
 from .tables import StreamsLimits
 
 CURSOR_INTERVAL_NS = 1_000_000_000
-"""How long a cursor that moved over what its filter rejected may wait for the journal."""
+"""How long a cursor that moved over what its filter rejected, or what nobody waits for, may wait for the journal."""
 
 
 RANGE_NS = 2_000
-"""What it costs to journal one settled range, roughly."""
+"""What it costs to journal one settled range, or one count, roughly."""
 LONG_NS = QUANTUM_NS // 8
 """A cursor that costs less is journaled at once."""
 Key: TypeAlias = tuple[int, str, str]
@@ -73,10 +83,21 @@ class Cursors:
             self._orders.refuse(event.session, "too-many-ranges", message, is_final=False)
         else:
             for first, last in event.ranges:
-                subscription.forget_tried(0 if ledger.is_ordered else first, last)
-            subscription.waiting.append(event.session)
+                subscription.tries.drop(0 if ledger.is_ordered else first, last)
+            subscription.wait(event)
         self.spread.count(subscription)
         self.journal(subscription, now)
+
+    def count(self, event: ReturnRequested | HandedOut, subscription: Subscription, now: Now) -> None:
+        """Journal what has changed of its attempts, and answer this when it is there."""
+        subscription.wait(event)
+        self.spread.count(subscription)
+        self.journal(subscription, now)
+
+    def count_later(self, event: HandedOut, subscription: Subscription) -> None:
+        """As `count`, with the next that is journaled, or in `CURSOR_INTERVAL_NS`."""
+        subscription.wait(event)
+        self._moved[key_of(subscription)] = subscription
 
     def journal(self, subscription: Subscription, now: Now, *, has_turn: bool = False) -> None:
         """Journal where the cursor stands, once what is on its way to the journal has arrived."""
@@ -88,12 +109,11 @@ class Cursors:
         self.turns.charge(subscription.owner, _cost_of(subscription), now)
         subscription.is_journaling = True
         subscription.is_stale = False
-        told, subscription.waiting = subscription.waiting, []
+        told, subscription.waiting = tuple(subscription.waiting.values()), {}
         self.forget(subscription)
-        fact = subscription.settled(is_detached=not subscription.is_attached)
-        self._orders.append_fact(
-            fact, _CursorMoved(self, subscription, fact.floor, fact.settled, tuple(dict.fromkeys(told))), now
-        )
+        attempts = subscription.tries.tell(is_limited=subscription.attempts_max > 0)
+        fact = subscription.settled(is_detached=not subscription.is_attached, attempts=attempts)
+        self._orders.append_fact(fact, _CursorMoved(self, subscription, fact, told), now)
 
     def _may_go(self, subscription: Subscription, now: Now) -> bool:
         """Whether the cursor is written now; one with many ranges may have to wait for its owner's turn."""
@@ -111,20 +131,25 @@ class Cursors:
                 self.journal(subscription, now, has_turn=True)
 
     def cursor_durable(
-        self,
-        subscription: Subscription,
-        floor: int,
-        ranges: tuple[tuple[int, int], ...],
-        told: tuple[int, ...],
-        now: Now,
+        self, subscription: Subscription, fact: SubscriptionSettled, told: tuple[Awaited, ...], now: Now
     ) -> None:
-        """A settlement is in the journal."""
+        """What was settled, given back or taken again is in the journal."""
         subscription.is_journaling = False
-        subscription.floor_durable = max(subscription.floor_durable, floor)
-        for session in told:
-            if session == subscription.session:
-                self._orders.say(ConfirmSettled(session, floor, ranges))
+        subscription.floor_durable = max(subscription.floor_durable, fact.floor)
+        for event in told:
+            if event.session == subscription.session:
+                self._confirm(event, subscription, fact)
         self.go_on(subscription, now)
+
+    def _confirm(self, event: Awaited, subscription: Subscription, fact: SubscriptionSettled) -> None:
+        match event:
+            case SettleRequested(session):
+                self._orders.say(ConfirmSettled(session, fact.floor, fact.settled))
+            case ReturnRequested(session, sequence):
+                subscription.note_taken_back(sequence)
+                self._orders.say(ConfirmReturned(session, sequence, is_parked=False))
+            case HandedOut(session, sequence):
+                self._orders.say(ConfirmHanded(session, sequence))
 
     def go_on(self, subscription: Subscription, now: Now) -> None:
         """What was on its way is answered: journal what has come about since."""
@@ -132,22 +157,39 @@ class Cursors:
             self.journal(subscription, now)
 
     def cursor_failed(
-        self, subscription: Subscription, told: tuple[int, ...], code: str, reason: str, now: Now
+        self,
+        subscription: Subscription,
+        fact: SubscriptionSettled,
+        told: tuple[Awaited, ...],
+        code: str,
+        reason: str,
+        now: Now,
     ) -> None:
-        """A settlement could not be journaled; it stands in memory, and the next one carries it."""
+        """It could not be journaled; it stands in memory, and the next fact carries it."""
         subscription.is_journaling = False
-        for session in told:
-            if session == subscription.session:
+        subscription.tries.tell_again(fact.attempts)
+        for event in told:
+            if event.session == subscription.session:
+                self._refuse(event, subscription, code, reason)
+        self.go_on(subscription, now)
+
+    def _refuse(self, event: Awaited, subscription: Subscription, code: str, reason: str) -> None:
+        match event:
+            case SettleRequested(session):
                 message = f"the node could not store the settlement ({reason}): settle again later"
                 self._orders.refuse(session, code, message, is_final=False)
-        self.go_on(subscription, now)
+            case ReturnRequested(session, sequence):
+                message = f"the node could not store the attempt ({reason}): return the publication again later"
+                self._orders.refuse(session, code, message, is_final=False, returned=sequence)
+            case HandedOut():
+                # There is no word to refuse it with: its client waits until it counts.
+                self.count_later(event, subscription)
 
     def journal_moved(self, now: Now) -> None:
         """Journal the cursors that moved over what their filters rejected; due each `CURSOR_INTERVAL_NS`."""
         moved, self._moved = self._moved, {}
         for subscription in moved.values():
-            if not subscription.is_journaling:
-                self.journal(subscription, now)
+            self.journal(subscription, now)
 
     def arm(self, now: Now) -> None:
         """See that cursors which moved are journaled in time."""
@@ -176,7 +218,8 @@ class Cursors:
 
 
 def _cost_of(subscription: Subscription) -> int:
-    return (subscription.ledger.unsettled_count + len(subscription.excluded)) * RANGE_NS
+    ranges = subscription.ledger.unsettled_count + len(subscription.excluded) + subscription.tries.changed_count
+    return ranges * RANGE_NS
 
 
 def key_of(subscription: Subscription) -> Key:
@@ -188,12 +231,11 @@ def key_of(subscription: Subscription) -> Key:
 class _CursorMoved:
     cursors: Cursors
     subscription: Subscription
-    floor: int
-    ranges: tuple[tuple[int, int], ...]
-    told: tuple[int, ...]
+    fact: SubscriptionSettled
+    told: tuple[Awaited, ...]
 
     def become_durable(self, durability: Durability, now: Now) -> None:
-        self.cursors.cursor_durable(self.subscription, self.floor, self.ranges, self.told, now)
+        self.cursors.cursor_durable(self.subscription, self.fact, self.told, now)
 
     def fail(self, code: str, reason: str, now: Now) -> None:
-        self.cursors.cursor_failed(self.subscription, self.told, code, reason, now)
+        self.cursors.cursor_failed(self.subscription, self.fact, self.told, code, reason, now)

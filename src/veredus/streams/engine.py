@@ -87,7 +87,7 @@ class StreamsEngine:
         parking = Parking(self.tables, self._orders, self._publishing)
         self._subscribing = Subscribing(self.tables, self._orders, self._cursors, parking)
         self._refiltering = Refiltering(self._orders, self._subscribing)
-        self._returning = Returning(self._orders, self._subscribing.feeding, parking, self._cursors.spread)
+        self._returning = Returning(self._orders, self._subscribing.feeding, parking, self._cursors)
         moving = Moving(self.tables, self._orders, self._cursors, self._subscribing)
         self._runs = Runs(self.tables, self._orders)
         self._leases = Leases(self.tables, self._orders, self._runs)
@@ -248,7 +248,7 @@ class StreamsEngine:
         self._subscribing.grant_credit(event, now)
 
     def _hand_out(self, event: HandedOut, now: Now) -> None:
-        self._subscribing.hand_out(event)
+        self._subscribing.hand_out(event, now)
 
     def _take_back(self, event: ReturnRequested, now: Now) -> None:
         self._returning.take_back(event, now)

@@ -192,6 +192,10 @@ class SubscriptionSettled(msgspec.Struct, frozen=True, tag="settled"):
     is_detached: bool = False
     pushed_known: int = 0
     handed_to: int = 0
+    attempts: tuple[tuple[int, int, int, bool], ...] = ()
+    """What has changed since the last fact of how often unsettled ranges were tried: (first, last, count, whether the
+    application gave them back to be tried again, and has not taken them again).
+    """
 
 
 class SubscriptionRenewed(msgspec.Struct, frozen=True, tag="renew"):

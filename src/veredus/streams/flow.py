@@ -281,6 +281,6 @@ class Flow:
         if self.subscription is not None:
             if is_trimmed or self.legs:
                 self.subscription.ledger.settle(0 if is_trimmed else before, position - 1)
-                self.subscription.forget_tried(0 if is_trimmed else before, position - 1)
+                self.subscription.tries.drop(0 if is_trimmed else before, position - 1)
             self.subscription.ledger.pass_to(position)
         self._turn()

@@ -147,7 +147,7 @@ class _Parked:
         self.subscription.leaving = ()
         self.subscription.floor_durable = max(self.subscription.floor_durable, self.floor)
         for run in self.runs:
-            self.subscription.forget_tried(*run)
+            self.subscription.tries.drop(*run)
         self.parking.parked(self.target, self.entries)
         self.outcome.become_parked(now)
 

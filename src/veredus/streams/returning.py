@@ -17,6 +17,7 @@ from veredus.kernel.errors import Refused
 from veredus.kernel.turns import QUANTUM_NS, Turns
 
 from .attempts import ConfirmReturned, ReturnRequested
+from .cursors import Cursors
 from .examine import ATTEMPTS, Examiner
 from .exchange import Durability, Refuse
 from .feeding import Feeding
@@ -24,7 +25,6 @@ from .flow import Flow
 from .orders import Orders
 from .parking import Parking
 from .ranges import joined
-from .spread import Spread
 from .subscription import Subscription
 
 READ_NS = QUANTUM_NS // 4
@@ -36,11 +36,11 @@ MOVED_MAX = 256
 class Returning:
     """Answers those who give something back."""
 
-    __slots__ = ("_examiner", "_feeding", "_given", "_orders", "_parking", "_spread", "turns")
+    __slots__ = ("_cursors", "_examiner", "_feeding", "_given", "_orders", "_parking", "turns")
 
-    def __init__(self, orders: Orders, feeding: Feeding, parking: Parking, spread: Spread) -> None:
-        """Parks by `parking` what came back for good, or too often."""
-        self._spread = spread
+    def __init__(self, orders: Orders, feeding: Feeding, parking: Parking, cursors: Cursors) -> None:
+        """Parks by `parking` what came back for good, or too often; `cursors` journal how often the rest was tried."""
+        self._cursors = cursors
         self._orders = orders
         self._feeding = feeding
         self._parking = parking
@@ -70,8 +70,8 @@ class Returning:
                 event, "no-dead-letters", "this subscription has no stream for dead letters: subscribe with parked_to"
             )
         elif event.is_taken:
-            subscription.hand_again(event.sequence)
-            self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=False))
+            subscription.tries.begin(event.sequence)
+            self._cursors.count(event, subscription, now)
         elif self._has_no_room(subscription, event.sequence):
             self._refuse(
                 event,
@@ -80,8 +80,7 @@ class Returning:
                 " of what it has tried, then retry",
             )
         elif event.is_retry and not subscription.take_back(event.sequence):
-            self._spread.count(subscription)
-            self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=False))
+            self._cursors.count(event, subscription, now)
         else:
             given = self._given.setdefault(flow, {})
             given[event.sequence] = event
@@ -89,7 +88,7 @@ class Returning:
                 self._feeding.in_turn(subscription, partial(self._begin, flow), now)
 
     def _has_no_room(self, subscription: Subscription, sequence: int) -> bool:
-        self._spread.make_room(subscription)
+        self._cursors.spread.make_room(subscription)
         return subscription.has_tried_enough and not subscription.tries.at(sequence)
 
     def _refuse(self, event: ReturnRequested, code: str, message: str) -> None:
@@ -183,7 +182,7 @@ class Returning:
             self._deny(flow, sequence, "too-many-ranges", message)
         else:
             if not self._given[flow][sequence].is_retry:
-                subscription.tries.add(sequence)
+                subscription.take_back(sequence)
             return True
         return False
 
@@ -281,7 +280,7 @@ class _Gone:
     def become_durable(self, durability: Durability, now: Now) -> None:
         subscription = _subscription_of(self.flow)
         subscription.floor_durable = max(subscription.floor_durable, self.floor)
-        subscription.forget_tried(self.sequence, self.sequence)
+        subscription.tries.drop(self.sequence, self.sequence)
         self.returning.gone(self.flow, self.sequence, self.cause, now)
 
     def fail(self, code: str, reason: str, now: Now) -> None:

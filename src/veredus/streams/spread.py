@@ -26,7 +26,7 @@ class Spread:
 
     def count(self, subscription: Subscription) -> None:
         """Its cursor has moved."""
-        tried = len(subscription.tries) + len(subscription.returned)
+        tried = len(subscription.tries) + len(subscription.tries.returned)
         self._note(subscription, subscription.ledger.unsettled_count + len(subscription.excluded) + tried)
 
     def forget(self, subscription: Subscription) -> None:

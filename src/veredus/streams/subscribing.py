@@ -225,7 +225,8 @@ class Subscribing:
             subscription.session = event.session
             if subscription.waiting:
                 # What the one before settled meanwhile is not journaled yet: this one hears of it.
-                subscription.waiting = [event.session]
+                subscription.waiting = {}
+                subscription.wait(SettleRequested(event.session, ()))
             self._start_flow(event, stream, opening.wanted, subscription.floor + 1, subscription)
         else:
             self.feeding.detach(subscription, now)
@@ -304,13 +305,21 @@ class Subscribing:
         if was_full:
             self.feeding.pump(flow, now)
 
-    def hand_out(self, event: HandedOut) -> None:
-        """The application was handed what a session was pushed."""
+    def hand_out(self, event: HandedOut, now: Now) -> None:
+        """The application was handed what a session was pushed. Its client waits for the answer where that may have
+        been tried before.
+        """
         flow = self.flows.get(event.session)
-        if flow is not None:
-            if flow.subscription is not None:
-                flow.subscription.note_handed(event.sequence)
+        if flow is None:
+            return
+        if flow.subscription is None:
             self._orders.say(ConfirmHanded(event.session, event.sequence))
+            return
+        flow.subscription.note_handed(event.sequence)
+        if event.sequence <= flow.redelivered_to:
+            self._cursors.count(event, flow.subscription, now)
+        else:
+            self._cursors.count_later(event, flow.subscription)
 
     def grant_credit(self, event: CreditGranted, now: Now) -> None:
         """More bytes may be pushed."""

@@ -14,7 +14,8 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -22,11 +23,15 @@ from veredus.delivery.settlement import Ledger, Range
 from veredus.kernel.engine import Now
 from veredus.matching import Filter
 
-from .exchange import EVERYTHING
+from .attempts import HandedOut, ReturnRequested
+from .exchange import EVERYTHING, SettleRequested
 from .facts import CursorMoved, SubscriptionOpened, SubscriptionRenewed, SubscriptionSettled
 from .ranges import between, cursor_of, is_in, joined, without
 from .source import PAST_MAX
-from .tries import Tried, Tries
+from .tries import Retold, Tried, Tries
+
+Awaited: TypeAlias = SettleRequested | ReturnRequested | HandedOut
+"""What is answered once the cursor is in the journal as it stands then."""
 
 
 class Subscription:
@@ -60,7 +65,6 @@ class Subscription:
         "pushed_known",
         "pushed_to",
         "renewed_us",
-        "returned",
         "session",
         "spread",
         "start",
@@ -87,7 +91,8 @@ class Subscription:
         self.is_stale = False
         self.leaving: tuple[Range, ...] = ()
         """What is on its way to the dead letters: done with for its session, and in the journal not yet."""
-        self.waiting: list[int] = []
+        self.waiting: dict[Hashable, Awaited] = {}
+        """What the next fact of its cursor is to answer; more than one of these may be answered as one."""
         self.spread: tuple[str, int] = ("", 0)
         """For whom its ranges are counted, and how many they were when they were counted last."""
         self.past: tuple[bytes, ...] = ()
@@ -103,8 +108,7 @@ class Subscription:
         self.before = fact.before
         self.mode = fact.mode
         self.attempts_max = fact.attempts_max
-        self.tries = Tries(fact.attempts)
-        self.returned = dict.fromkeys(fact.returned)
+        self.tries = Tries(fact.attempts, fact.returned)
         self.parked_to = fact.parked_to
         self.opened_us = fact.opened_us
         self.start = fact.start
@@ -119,6 +123,7 @@ class Subscription:
         """The cursor moved."""
         self.is_attached = not fact.is_detached
         self._place(fact, unsettled_max)
+        self.tries.take(fact.attempts)
 
     def _place(self, fact: SubscriptionOpened | SubscriptionSettled, unsettled_max: int) -> None:
         self.floor_durable = fact.floor
@@ -127,7 +132,8 @@ class Subscription:
         self.handed_to = fact.handed_to
         self.excluded = fact.settled
         self.ledger = Ledger(fact.floor, is_ordered=self.mode == 0, ranges_max=unsettled_max)
-        self.forget_tried(0, fact.floor)
+        self.tries.drop(0, fact.floor)
+        self.tries.drop_all(fact.settled)
 
     @property
     def floor(self) -> int:
@@ -192,7 +198,7 @@ class Subscription:
             wish=self.wish,
             owner=self.owner,
             before=tuple(earlier for earlier in self.before if earlier[1] > floor),
-            returned=tuple(sequence for sequence in self.returned if sequence > floor),
+            returned=tuple(s for s in self.tries.returned if s > floor) if self.attempts_max else (),
         )
 
     @classmethod
@@ -243,8 +249,8 @@ class Subscription:
         """It was asked for again."""
         self.renewed_us, self.wish = max(self.renewed_us, fact.renewed_us), max(self.wish, fact.wish)
 
-    def settled(self, is_detached: bool) -> SubscriptionSettled:
-        """The fact that its cursor stands where the ledger says."""
+    def settled(self, is_detached: bool, attempts: tuple[Retold, ...] = ()) -> SubscriptionSettled:
+        """The fact that its cursor stands where the ledger says; `attempts`: what has changed of them."""
         return SubscriptionSettled(
             stream_id=self.stream_id,
             subscriber=self.subscriber,
@@ -255,7 +261,20 @@ class Subscription:
             is_detached=is_detached,
             pushed_known=self.pushed_known,
             handed_to=self.handed_to,
+            attempts=attempts,
         )
+
+    def wait(self, event: Awaited) -> None:
+        """Let the next fact of its cursor answer this."""
+        match event:
+            case SettleRequested(session):
+                self.waiting[session] = event
+            case ReturnRequested(session, sequence):
+                self.waiting[session, sequence] = event
+            case HandedOut(session, sequence):
+                known = self.waiting.get((session,))
+                if not isinstance(known, HandedOut) or known.sequence < sequence:
+                    self.waiting[session,] = event
 
     def note_pushed(self, last: int) -> None:
         """Everything that matched up to `last` was pushed."""
@@ -286,16 +305,7 @@ class Subscription:
     def _forget_attempts_from(self, sequence: int) -> None:
         """What lies from `sequence` on means something else now: nobody has tried it."""
         self.handed_to = min(self.handed_to, sequence - 1)
-        self.forget_tried(sequence, max(self.tries.last, *self.returned, sequence))
-
-    def forget_tried(self, first: int, last: int) -> None:
-        """What lies there is done with, or means something else now: no attempt at it counts."""
-        self.tries.drop(first, last)
-        if last - first < len(self.returned):
-            for sequence in range(first, last + 1):
-                self.returned.pop(sequence, None)
-        elif self.returned:
-            self.returned = {place: None for place in self.returned if not first <= place <= last}
+        self.tries.drop(sequence, max(self.tries.last, *self.tries.returned, sequence))
 
     def note_maybe_pushed(self, head: int) -> None:
         """Its owner, if it has one, may have been pushed all up to `head`: no fact tells what it was pushed."""
@@ -371,8 +381,7 @@ class Subscription:
         self.filter = fact.filter
         self.filter_sequence = fact.filter_sequence
         self.before = fact.before
-        self.tries = Tries(fact.attempts)
-        self.returned = dict.fromkeys(fact.returned)
+        self.tries = Tries(fact.attempts, fact.returned)
         self.floor_durable = max(self.floor_durable, fact.floor)
         self.epoch = fact.epoch
         if fact.incarnation != self.incarnation:
@@ -386,6 +395,7 @@ class Subscription:
         if self.floor > fact.floor:
             settled = joined(((fact.floor + 1, self.floor), *settled))
         self.excluded = settled
+        self.tries.drop_all(settled)
         self.mode = fact.mode
         self.ledger = Ledger(fact.floor, is_ordered=self.mode == 0, ranges_max=unsettled_max)
         self.pushed_known = fact.pushed_known
@@ -407,7 +417,7 @@ class Subscription:
         handed_to = max(self.floor, self.handed_to)
         unsettled = between(self.floor + 1, max(handed_to, self.tries.last), self.settled_ranges())
         handed = ((first, min(last, handed_to)) for first, last in unsettled if first <= handed_to)
-        under_way = without(handed, joined((sequence, sequence) for sequence in self.returned))
+        under_way = without(handed, joined((sequence, sequence) for sequence in self.tries.returned))
         counted = [tried for bounds in under_way for tried in self.tries.and_one_more(*bounds)]
         counted += [tried for bounds in without(unsettled, under_way) for tried in self.tries.within(*bounds)]
         return tuple(sorted(counted))
@@ -432,20 +442,18 @@ class Subscription:
 
     def take_back(self, sequence: int) -> bool:
         """The attempt at this has ended, and none is under way; whether that was the last that it may have."""
-        if sequence not in self.returned:
-            self.tries.add(sequence)
-        if self.attempts_max:
-            self.returned[sequence] = None
-        return 0 < self.attempts_max <= self.tries.at(sequence)
+        count = self.tries.end(sequence)
+        return 0 < self.attempts_max <= count
+
+    def note_taken_back(self, sequence: int) -> None:
+        """Its client is told so: without a limit it does not say when the application takes this again."""
+        if not self.attempts_max:
+            self.tries.begin(sequence)
 
     @property
     def has_tried_enough(self) -> bool:
         """Whether it counts attempts at as much as it may: nothing new can be given back before some is settled."""
-        return max(len(self.tries), len(self.returned)) >= self.ledger.ranges_max
-
-    def hand_again(self, sequence: int) -> None:
-        """The application takes again what it gave back: another attempt is under way."""
-        self.returned.pop(sequence, None)
+        return self.tries.size >= self.ledger.ranges_max
 
     def exhausted(self, first: int, last: int) -> tuple[Range, ...]:
         """The parts of `first` to `last` that were handed out so often that they are to be parked."""

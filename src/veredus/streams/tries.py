@@ -2,30 +2,40 @@
 
 Invariants
     (1) The ranges are ascending and disjoint, and their counts are above 0; two that touch have different counts.
+    (2) What no fact has said is among what has changed, and a fact that the journal did not take said nothing.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
+
+from veredus.delivery.settlement import Range
+
+from .ranges import common, is_in
 
 Tried: TypeAlias = tuple[int, int, int]
 """The first and the last sequence of a range, both inclusive, and how often each of them was tried."""
+Retold: TypeAlias = tuple[int, int, int, bool]
+"""The same, and whether the application gave them back and has not taken them again."""
 
 
 class Tries:
     """Owns the attempts at the publications of one subscription, those that have ended."""
 
-    __slots__ = ("_counts", "_firsts", "_lasts")
+    __slots__ = ("_changed", "_counts", "_firsts", "_lasts", "returned")
 
-    def __init__(self, known: Iterable[Tried] = ()) -> None:
+    def __init__(self, known: Iterable[Tried] = (), returned: Iterable[int] = ()) -> None:
         """What a fact says, in ascending order."""
         self._firsts: list[int] = []
         self._lasts: list[int] = []
         self._counts: list[int] = []
-        for first, last, count in known:
-            self._put(first, last, [(first, last, count)])
+        self.returned: dict[int, None] = dict.fromkeys(returned)
+        """What was given back to be tried again, and was not taken again: no attempt at it is under way."""
+        self._changed: dict[int, None] = {}
+        for tried in known:
+            self.set(*tried)
 
     def __len__(self) -> int:
         return len(self._firsts)
@@ -43,13 +53,93 @@ class Tries:
         index = bisect_left(self._lasts, sequence)
         return self._counts[index] if index < len(self._firsts) and self._firsts[index] <= sequence else 0
 
-    def add(self, sequence: int) -> None:
-        """One more attempt at this has ended."""
-        self._put(sequence, sequence, [(sequence, sequence, self.at(sequence) + 1)])
+    @property
+    def size(self) -> int:
+        """How much is kept at most of the one or the other: ranges, and what was given back."""
+        return max(len(self._firsts), len(self.returned))
+
+    @property
+    def changed_count(self) -> int:
+        """Of how many publications the next fact speaks."""
+        return len(self._changed)
+
+    def end(self, sequence: int) -> int:
+        """The attempt at this has ended, if that was not said already; how often it was tried."""
+        if sequence not in self.returned:
+            self.set(sequence, sequence, self.at(sequence) + 1)
+        self.returned[sequence] = self._changed[sequence] = None
+        return self.at(sequence)
+
+    def begin(self, sequence: int) -> None:
+        """Another attempt at this is under way."""
+        self.returned.pop(sequence, None)
+        self._changed[sequence] = None
+
+    def set(self, first: int, last: int, count: int) -> None:
+        """Each of these was tried so often; 0 for never."""
+        firsts, lasts, counts = self._firsts, self._lasts, self._counts
+        begin, end = bisect_left(lasts, first - 1), bisect_right(firsts, last + 1)
+        if first > last:
+            return
+        parts = [(first, last, count)] if count else []
+        if begin < end and firsts[begin] < first:
+            parts.insert(0, (firsts[begin], first - 1, counts[begin]))
+        if begin < end and lasts[end - 1] > last:
+            parts.append((last + 1, lasts[end - 1], counts[end - 1]))
+        found: list[Tried] = []
+        for a, b, tried in parts:
+            if found and found[-1][1:] == (a - 1, tried):
+                found[-1] = (found[-1][0], b, tried)
+            else:
+                found.append((a, b, tried))
+        firsts[begin:end] = [a for a, _, _ in found]
+        lasts[begin:end] = [b for _, b, _ in found]
+        counts[begin:end] = [tried for _, _, tried in found]
 
     def drop(self, first: int, last: int) -> None:
         """Nobody asks for these any more."""
-        self._put(first, last, [])
+        self.set(first, last, 0)
+        if last - first < len(self.returned):
+            for sequence in range(first, last + 1):
+                self.returned.pop(sequence, None)
+        elif self.returned:
+            self.returned = {place: None for place in self.returned if not first <= place <= last}
+
+    def drop_all(self, ranges: Sequence[Range]) -> None:
+        """Nor for these, which are many and ascend."""
+        for bounds in common([(first, last) for first, last, _ in self], ranges):
+            self.set(*bounds, 0)
+        if self.returned:
+            self.returned = {sequence: None for sequence in self.returned if not is_in(sequence, ranges)}
+
+    # ── facts ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def tell(self, *, is_limited: bool) -> tuple[Retold, ...]:
+        """What has changed since this was told last, for a fact; without a limit nobody says what is taken again."""
+        changed, self._changed = sorted(self._changed), {}
+        found: list[Retold] = []
+        for sequence in changed:
+            first, count, is_returned = sequence, self.at(sequence), is_limited and sequence in self.returned
+            if found and found[-1][1:] == (sequence - 1, count, is_returned):
+                first = found.pop()[0]
+            if count:
+                found.append((first, sequence, count, is_returned))
+        return tuple(found)
+
+    def tell_again(self, told: Iterable[Retold]) -> None:
+        """The journal did not take this."""
+        for first, last, _, _ in told:
+            self._changed.update(dict.fromkeys(range(first, last + 1)))
+
+    def take(self, told: Iterable[Retold]) -> None:
+        """A fact says this."""
+        for first, last, count, is_returned in told:
+            self.drop(first, last)
+            self.set(first, last, count)
+            if is_returned:
+                self.returned.update(dict.fromkeys(range(first, last + 1)))
+
+    # ── ranges ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def within(self, first: int, last: int) -> list[Tried]:
         """What was tried of `first` to `last`."""
@@ -71,24 +161,6 @@ class Tries:
         if place <= last:
             counted.append((place, last, 1))
         return counted
-
-    def _put(self, first: int, last: int, parts: list[Tried]) -> None:
-        """Let `parts` be what is known of `first` to `last`."""
-        firsts, lasts, counts = self._firsts, self._lasts, self._counts
-        begin, end = bisect_left(lasts, first), bisect_right(firsts, last)
-        if begin < end and firsts[begin] < first:
-            parts.insert(0, (firsts[begin], first - 1, counts[begin]))
-        if begin < end and lasts[end - 1] > last:
-            parts.append((last + 1, lasts[end - 1], counts[end - 1]))
-        if parts and begin and (lasts[begin - 1] + 1, counts[begin - 1]) == (parts[0][0], parts[0][2]):
-            begin -= 1
-            parts[0] = (firsts[begin], *parts[0][1:])
-        if parts and end < len(firsts) and (firsts[end], counts[end]) == (parts[-1][1] + 1, parts[-1][2]):
-            parts[-1] = (parts[-1][0], lasts[end], counts[end])
-            end += 1
-        firsts[begin:end] = [a for a, _, _ in parts]
-        lasts[begin:end] = [b for _, b, _ in parts]
-        counts[begin:end] = [count for _, _, count in parts]
 
     def check(self) -> None:
         """Repeat the invariants."""
