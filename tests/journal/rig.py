@@ -30,19 +30,11 @@ from veredus.journal.exchange import (
     WriteFile,
     WriteGroup,
 )
-from veredus.journal.layout import index_name, segment_name
+from veredus.journal.layout import NEWEST_NAME, index_name, segment_name
 from veredus.journal.log import Log
-from veredus.journal.recovery import (
-    CheckpointLoaded,
-    CutFile,
-    ReadFile,
-    RemoveFile,
-    Replayed,
-    SetAside,
-    SyncFile,
-    recover,
-)
+from veredus.journal.recovery import recover
 from veredus.journal.settings import LogSettings, Recovered, empty_journal
+from veredus.journal.steps import CheckpointLoaded, ClearFile, ReadFile, RemoveFile, Replayed, SetAside, SyncFile
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached
@@ -113,6 +105,7 @@ class MemoryDisk:
         file = self.files.setdefault(name, bytearray())
         file.extend(bytes(max(0, size - len(file))))
         file[: len(header)] = header
+        self.files[NEWEST_NAME] = bytearray(header)
         return SegmentCreated(token)
 
     def read(self, name: str, offset: int, size: int) -> bytes:
@@ -155,8 +148,8 @@ def recover_from(disk: MemoryDisk, settings: LogSettings, journal_id: bytes = JO
                 found.synced.append(name)
             case SetAside(name, offset, size):
                 found.asides.append((name, offset, disk.read(name, offset, size)))
-            case CutFile(name, size):
-                del disk.files[name][size:]
+            case ClearFile(name, offset, size):
+                disk.files[name][offset : offset + size] = bytes(size)
             case RemoveFile(name):
                 del disk.files[name]
             case CheckpointLoaded(state):

@@ -6,8 +6,8 @@ from typing import Any
 from tests.journal.rig import MemoryDisk, Rig, batch_entry, staged_entry
 from veredus.journal.exchange import fact_entry
 from veredus.journal.layout import index_name, segment_name
-from veredus.journal.recovery import CheckpointLoaded, ReadFile, Replayed
 from veredus.journal.settings import LogSettings
+from veredus.journal.steps import CheckpointLoaded, ReadFile, Replayed
 from veredus.journal.verify import DumpedRecord, Report, dump, verify
 from veredus.kernel.effects import Note
 

@@ -36,10 +36,10 @@ from veredus.journal.exchange import (
     WriteFile,
     WriteGroup,
 )
-from veredus.journal.layout import index_name, segment_name
+from veredus.journal.layout import NEWEST_NAME, index_name, segment_name
 from veredus.journal.log import Log
-from veredus.journal.recovery import CheckpointLoaded, Replayed
 from veredus.journal.settings import LogSettings
+from veredus.journal.steps import CheckpointLoaded, Replayed
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused, Unavailable
 from veredus.kernel.events import DeadlineReached
@@ -160,7 +160,8 @@ def test_a_recycled_segment_has_a_new_name_and_header_and_its_index_is_gone(tmp_
     os.close(create_segment(tmp_path, CreateSegment(1, 3, 65536, header(b"a"))))
     (tmp_path / index_name(3)).write_bytes(b"index")
     os.close(create_segment(tmp_path, CreateSegment(2, 9, 65536, header(b"b"), recycles=3)))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [segment_name(9)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [segment_name(9), NEWEST_NAME]
+    assert (tmp_path / NEWEST_NAME).read_bytes() == header(b"b")
     assert (tmp_path / segment_name(9)).read_bytes()[:4096] == header(b"b")
     os.close(create_segment(tmp_path, CreateSegment(3, 10, 65536, header(b"c"), recycles=3)))
     assert (tmp_path / segment_name(10)).stat().st_size == 65536, "what is to be recycled is gone: a fresh one"

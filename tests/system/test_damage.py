@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,11 @@ from veredus.client.blocking import Node
 pytestmark = [pytest.mark.slow, pytest.mark.attack]
 
 
-def publish_one_by_one(node: Node, stream: str, count: int) -> None:
+def publish_one_by_one(node: Node, stream: str, count: int, padding: bytes = b"") -> None:
     with node.publisher(stream, source="p") as publisher:
         for number in range(1, count + 1):
-            publisher.wait(publisher.publish("k", b"%s %d" % (stream.encode(), number)), timeout_s=20)
+            body = b"%s %d" % (stream.encode(), number) + padding
+            publisher.wait(publisher.publish("k", body), timeout_s=20)
 
 
 def flip_bit_at(directory: Path, text: bytes) -> None:
@@ -26,6 +28,39 @@ def flip_bit_at(directory: Path, text: bytes) -> None:
     data = bytearray(path.read_bytes())
     data[data.index(text)] ^= 1
     path.write_bytes(data)
+
+
+@pytest.fixture
+def served_small(tmp_path: Path) -> Iterator[ServedNode]:
+    """A node whose journal has small segments."""
+    node = ServedNode(tmp_path / "journal", {"JOURNAL_SEGMENT_SIZE": "64KiB"})
+    yield node
+    node.kill()
+
+
+@pytest.mark.parametrize("is_emptied", [False, True])
+def test_a_killed_node_whose_last_segment_was_removed_or_emptied_says_so_and_goes_on(
+    served_small: ServedNode, is_emptied: bool
+) -> None:
+    served = served_small
+    with served.start() as node:
+        publish_one_by_one(node, "s", 60, padding=bytes(3000))
+    served.kill()
+    last = max(path for path in served.directory.glob("*.segment") if b"s 60" in path.read_bytes())
+    assert last.stem != f"{1:016x}"
+    if is_emptied:
+        last.write_bytes(b"")
+    else:
+        last.unlink()
+    with served.start() as node:
+        (told,) = (json.loads(line) for line in served.said().splitlines() if "journal-segment-missing" in line)
+        assert (told["level"], told["segment"]) == ("error", int(last.stem, 16))
+        with node.subscribe("s", until=node.streams.show("s")["head"] + 1) as subscription:
+            numbers = [publication.number for publication in subscription]
+        assert numbers == list(range(1, len(numbers) + 1))
+        with node.publisher("s", source="p") as publisher:
+            assert publisher.taken_number == len(numbers) < 60
+    assert served.stop() == 0
 
 
 def test_a_stream_whose_making_was_damaged_is_named_and_made_anew_by_the_next_who_asks(served: ServedNode) -> None:

@@ -12,7 +12,14 @@ from veredus.kernel.effects import Note
 from veredus.kernel.errors import Refused
 
 from .checkpoint import CHECKPOINT_NAME, COPY_NAME, Checkpoint, crc_of_checkpoint, decode_checkpoint
-from .layout import GROUP_RECORD_SIZE, SEGMENT_HEADER_SIZE, check_version, decode_segment_header, segment_name
+from .layout import (
+    GROUP_RECORD_SIZE,
+    SEGMENT_HEADER_SIZE,
+    SegmentHeader,
+    check_version,
+    decode_segment_header,
+    segment_name,
+)
 from .steps import Answer, ReadFile, RecoveryOrder, RemoveFile, SetAside, Steps
 
 KEPT = "nothing was changed; this directory may have more data than any copy of it, so keep it as it is"
@@ -42,15 +49,15 @@ def load_checkpoint(listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answ
 
 
 def journal_id_of(
-    numbers: list[int], had_checkpoint: bool, new_journal_id: bytes
+    numbers: list[int], had_checkpoint: bool, newest: SegmentHeader | None, new_journal_id: bytes
 ) -> Generator[RecoveryOrder, Answer, bytes]:
     """The journal's id out of its segments, when there is no sound checkpoint; possible while none of them has gone.
 
-    Where there was a checkpoint, segments may have been written over since: all must be there as they were begun.
-    Raises `Refused("journal-damaged")`.
+    Where there was a checkpoint, segments may have been written over since: all must be there as they were begun, up
+    to the `newest`. Raises `Refused("journal-damaged")`.
     """
-    is_whole = numbers == list(range(1, len(numbers) + 1))
-    if numbers[0] != 1 or (had_checkpoint and not is_whole):
+    last = max(len(numbers), 0 if newest is None else newest.number)
+    if numbers[:1] != [1] or (had_checkpoint and numbers != list(range(1, last + 1))):
         message = (
             "both copies of the checkpoint are missing or damaged, and segments that are needed to make it again have"
             f" gone: {KEPT}; put a checkpoint from a backup into a copy of it, list its contents"
@@ -64,6 +71,8 @@ def journal_id_of(
         if header is not None:
             check_version(header.version)
             return header.journal_id
+    if newest is not None:
+        return newest.journal_id
     if numbers == [1] and head is not None and read_envelope(head, SEGMENT_HEADER_SIZE) is None:
         # The first segment was being made when the process ended; nothing was ever written to it.
         return new_journal_id

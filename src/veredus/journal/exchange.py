@@ -233,7 +233,8 @@ class WriteGroup(msgspec.Struct, frozen=True):
 
 
 class CreateSegment(msgspec.Struct, frozen=True):
-    """Make a segment of `size` bytes that starts with `header`, its space allocated, its name durable.
+    """Make a segment of `size` bytes that starts with `header`, its space allocated, its name durable; then put the
+    header into the file `newest`, durably.
 
     `recycles`: take that segment's file, under a new name, instead of a fresh one, and remove its index. An existing
     file of the new name is taken as it is and grown to `size`.

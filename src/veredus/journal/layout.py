@@ -33,6 +33,8 @@ _COPY_OFFSET = 2048
 """Where the header stands once more: without it a journal that has no checkpoint yet could not be read."""
 SEGMENT_MAGIC = b"VEREDSEG"
 ORDINAL_BITS = 40
+NEWEST_NAME = "newest"
+"""The file that holds the header of the segment that was made last: so one that is gone is missed."""
 CONTINUED = 1
 """An envelope's flag: the record behind this one was asked for together with it, and is there or neither is."""
 

@@ -7,7 +7,8 @@
          │ something is not sound
          ├── the next segment goes on exactly here ──────────────────────► on in the next segment
          ├── a later sound group says that this place was durable ──► DAMAGE: named, kept aside; on behind it
-         └── none does ─► TORN: the sound beginning of the group is kept, the rest kept aside and cut; the end
+         └── none does ─► TORN: the sound beginning of the group is kept, the rest kept aside and cleared; the end
+                                └── a segment was made behind it, and is gone ─► MISSING: named
 
 The generator orders what it needs from the host, which answers (`RecoveryOrder`), and hands out what was found: first
 the checkpoint's state, then each record behind it, in order. Everything that was replayed is synced before it ends,
@@ -17,7 +18,7 @@ Invariants
     (1) A record is replayed only if it is sound, carries its place's salt, and lies in a group or in a place known
     to have been durable.
     (2) Requests that were one append are replayed all or not at all, unless damage took some.
-    (3) What is cut off or skipped has been set aside before.
+    (3) What is cleared or skipped has been set aside before. No segment that may be missed is removed or cut.
 Source: the design, section 4, and guarantee 6.
 """
 
@@ -44,12 +45,12 @@ from .checkpoint import (
 )
 from .index import INDEX_HEADER_SIZE, STAGE_KEY, build_index, decode_summary, summary_size
 from .layout import (
-    CONTINUED,
     FORMAT_VERSION,
     GROUP_RECORD_SIZE,
     SEGMENT_HEADER_SIZE,
     GroupHeader,
     Position,
+    SegmentHeader,
     batch_ids,
     check_version,
     decode_segment_header,
@@ -59,36 +60,31 @@ from .layout import (
     salt_of,
     segment_name,
 )
-from .scan import Unsound, collect_rows, description, group_at, groups_from, last_trace, records_between, walk
+from .missing import load_newest, name_missing
+from .scan import (
+    Unsound,
+    collect_rows,
+    description,
+    group_at,
+    groups_from,
+    is_blank,
+    last_trace,
+    records_between,
+    sound_beginning,
+    walk,
+)
 from .settings import LogSettings, Recovered, empty_journal
 from .steps import (
     Answer,
+    CheckpointLoaded,
+    ClearFile,
+    ReadFile,
     RecoveryOrder,
+    RemoveFile,
+    Replayed,
+    SetAside,
     Steps,
-)
-from .steps import (
-    CheckpointLoaded as CheckpointLoaded,
-)
-from .steps import (
-    CutFile as CutFile,
-)
-from .steps import (
-    Found as Found,
-)
-from .steps import (
-    ReadFile as ReadFile,
-)
-from .steps import (
-    RemoveFile as RemoveFile,
-)
-from .steps import (
-    Replayed as Replayed,
-)
-from .steps import (
-    SetAside as SetAside,
-)
-from .steps import (
-    SyncFile as SyncFile,
+    SyncFile,
 )
 
 
@@ -101,18 +97,19 @@ def recover(
     to go on.
     """
     checkpoint, crc = yield from load_checkpoint(listing)
+    newest = yield from load_newest(listing)
     numbers = [number for name in listing if (number := number_of(name, ".segment")) is not None]
     if checkpoint is None:
-        if not numbers:
-            return empty_journal(new_journal_id)
         damaged = [name for name in (CHECKPOINT_NAME, COPY_NAME) if name in listing]
-        journal_id = yield from journal_id_of(sorted(numbers), bool(damaged), new_journal_id)
+        if not numbers and not damaged and newest is None:
+            return empty_journal(new_journal_id)
+        journal_id = yield from journal_id_of(sorted(numbers), bool(damaged), newest, new_journal_id)
         if damaged:
             yield from go_without(damaged, listing, len(numbers))
-        recovery = _Recovery(listing, empty_journal(journal_id), ())
+        recovery = _Recovery(listing, empty_journal(journal_id), (), newest)
     else:
         yield CheckpointLoaded(checkpoint.state)
-        recovery = yield from _after_checkpoint(checkpoint, listing)
+        recovery = yield from _after_checkpoint(checkpoint, listing, newest)
     closed = (yield ReadFile(CLOSED_NAME, 0, 8)) if CLOSED_NAME in listing else None
     is_closed = checkpoint is not None and closed is not None and bytes(closed) == crc
     if not is_closed or (yield from recovery.is_refuted()):
@@ -124,7 +121,7 @@ def recover(
 
 
 def _after_checkpoint(
-    checkpoint: Checkpoint, listing: Mapping[str, int]
+    checkpoint: Checkpoint, listing: Mapping[str, int], newest: SegmentHeader | None
 ) -> Generator[RecoveryOrder, Answer, _Recovery]:
     catalogue = tables_of(checkpoint)
     journal_id = checkpoint.journal_id
@@ -132,7 +129,7 @@ def _after_checkpoint(
     recovered = Recovered(
         journal_id, catalogue, position, None, checkpoint.next_ordinal, position, checkpoint.group_number
     )
-    recovery = _Recovery(listing, recovered, checkpoint.dropped_keys)
+    recovery = _Recovery(listing, recovered, checkpoint.dropped_keys, newest)
     for row in ascending(checkpoint.segments):
         yield from recovery.adopt(row)
     recovered.open_segment = open_segment_of(checkpoint, catalogue)
@@ -143,9 +140,16 @@ def _after_checkpoint(
 class _Recovery:
     """Owns what was found so far: `recovered`, whose `position` is the end of what was replayed."""
 
-    def __init__(self, listing: Mapping[str, int], recovered: Recovered, dropped_keys: Iterable[int]) -> None:
-        self.listing = dict(listing)
+    def __init__(
+        self,
+        listing: Mapping[str, int],
+        recovered: Recovered,
+        dropped_keys: Iterable[int],
+        newest: SegmentHeader | None,
+    ) -> None:
+        self.listing = listing
         self.recovered = recovered
+        self.newest = newest if newest is not None and newest.journal_id == recovered.journal_id else None
         self.catalogue: Catalogue = recovered.catalogue
         self.dropped_keys = frozenset(dropped_keys)
         self.gaps: list[tuple[int, int, int]] = []
@@ -214,13 +218,16 @@ class _Recovery:
     # ── behind the checkpoint ────────────────────────────────────────────────────────────────────────────────────────
 
     def is_refuted(self) -> Generator[RecoveryOrder, Answer, bool]:
-        """Whether a checkpoint that is said to be the last is not: its open segment is gone, or something was appended
-        behind it, and it is an older copy.
+        """Whether a checkpoint that is said to be the last is not: its open segment, or a later one, is gone, or
+        something was appended behind it, and it is an older copy.
 
         Only where a group would begin is looked at: at the end, and at the beginning of each later segment.
         """
         opened, end = self.recovered.open_segment, self.recovered.position
-        if opened is not None and segment_name(opened.number) not in self.listing:
+        if opened is not None and self.listing.get(segment_name(opened.number), -1) < opened.end:
+            return True
+        newest = 0 if self.newest is None else self.newest.number
+        if newest > self.recovered.next_ordinal and segment_name(newest) not in self.listing:
             return True
         places = [end] if segment_name(end.segment) in self.listing else []
         following = self._following(end.segment)
@@ -241,6 +248,7 @@ class _Recovery:
         recovered = self.recovered
         recovered.is_clean = False
         opened = recovered.open_segment
+        sizes = {} if opened is None else {opened.number: opened.size}
         if opened is not None and segment_name(opened.number) not in self.listing:
             yield Note("error", "journal-segment-missing", {"segment": opened.number})
             self._seal(opened)
@@ -253,9 +261,14 @@ class _Recovery:
         while number is not None:
             data = yield from self._load(number)
             segment = self._open(number, len(data))
+            # What was cut off by others is not written to: its space is gone as well.
+            segment.size = max(segment.end, min(segment.size, len(data)))
             scanned.append(segment)
             number = yield from self._scan_segment(segment, data)
             self._loaded = {kept: self._loaded[kept] for kept in self._loaded if kept > segment.number}
+        begin, end = recovered.checkpoint_position, recovered.position
+        if (yield from name_missing(self.listing, begin.segment, end, self.newest, sizes)):
+            recovered.is_damaged = True
         opened = recovered.open_segment
         if opened is not None and opened.end == SEGMENT_HEADER_SIZE:
             # Nothing was ever written to it, perhaps not even its header: it is made once more.
@@ -293,7 +306,7 @@ class _Recovery:
                 self.recovered.group_number = view.envelope.first_sequence
                 behind = min(start + header.size, len(data))
                 pieces = list(records_between(data, start + GROUP_RECORD_SIZE, behind, salt))
-                records, end = _sound_beginning(start, pieces)
+                records, end = sound_beginning(start, pieces)
                 if end == start + header.size:
                     yield from self._replay(segment, records, end)
                     continue
@@ -381,31 +394,27 @@ class _Recovery:
         yield Note("error", "journal-damaged", description(data, stretch, segment.number, segment.salt))
 
     def _end_here(self, segment: Segment, data: memoryview, claimed_end: int) -> Steps:
-        """The journal ends at the segment's end: keep aside and cut what lies behind it, here and in later segments."""
+        """The journal ends at the segment's end: keep aside and clear what is behind it, here and in later segments."""
         end = segment.end
         following = self._following(segment.number)
         while following is not None:
             later = yield from self._load(following)
-            salt = salt_of(self.recovered.journal_id, following)
-            name = segment_name(following)
-            last = last_trace(later, SEGMENT_HEADER_SIZE, salt)
-            if last > SEGMENT_HEADER_SIZE:
-                yield from self._set_torn_aside(following, SEGMENT_HEADER_SIZE, last)
-                yield RemoveFile(name)
-                del self.listing[name]
+            last = last_trace(later, SEGMENT_HEADER_SIZE, salt_of(self.recovered.journal_id, following))
+            yield from self._clear_torn(later, following, SEGMENT_HEADER_SIZE, last)
             following = self._following(following)
         torn_end = max(last_trace(data, end, segment.salt), min(claimed_end, len(data)))
-        if torn_end > end:
-            yield from self._set_torn_aside(segment.number, end, torn_end)
-            yield CutFile(segment_name(segment.number), end)
+        yield from self._clear_torn(data, segment.number, end, torn_end)
         if max(torn_end, claimed_end) > end:
             # The last group says that it reaches further: nothing may be written to where it would pass for a part.
-            segment.size = end
             self._seal(segment)
 
-    def _set_torn_aside(self, number: int, start: int, end: int) -> Steps:
-        yield SetAside(segment_name(number), start, end - start)
-        yield Note("warning", "journal-torn-tail", {"segment": number, "offset": start, "size": end - start})
+    def _clear_torn(self, data: memoryview, number: int, start: int, end: int) -> Steps:
+        if is_blank(data[start:end]):
+            return
+        name, size = segment_name(number), end - start
+        yield SetAside(name, start, size)
+        yield Note("warning", "journal-torn-tail", {"segment": number, "offset": start, "size": size})
+        yield ClearFile(name, start, size)
 
     def _seal(self, segment: Segment) -> None:
         assert segment.rows is not None
@@ -452,6 +461,7 @@ class _Recovery:
     def sort_rest(self, settings: LogSettings) -> Steps:
         """What is in the directory and belongs to nothing: to be written over, or removed."""
         recovered = self.recovered
+        newest = 0 if self.newest is None else self.newest.number
         if recovered.open_segment is not None:
             recovered.next_ordinal = recovered.open_segment.number + 1
         elif recovered.position.segment >= recovered.next_ordinal:
@@ -465,22 +475,10 @@ class _Recovery:
                 continue
             elif segment == recovered.next_ordinal:
                 recovered.is_next_there = True
+            elif recovered.next_ordinal < segment <= newest:
+                # It would be missed, and its turn comes.
+                continue
             elif segment < recovered.next_ordinal and is_full_size and len(recovered.free) < settings.free_count_max:
                 recovered.free.append(segment)
             else:
                 recovered.surplus.append(segment)
-
-
-def _sound_beginning(start: int, pieces: Iterable[RecordView | Unsound]) -> tuple[list[RecordView], int]:
-    """The records of a group up to the first that is unsound, and where they end; requests that are not whole are
-    left out.
-    """
-    records: list[RecordView] = []
-    whole_count, end = 0, start + GROUP_RECORD_SIZE
-    for piece in pieces:
-        if isinstance(piece, Unsound):
-            break
-        records.append(piece)
-        if not piece.envelope.flags & CONTINUED:
-            whole_count, end = len(records), piece.offset + len(piece.memory)
-    return records[:whole_count], (end if whole_count else start)

@@ -8,7 +8,7 @@ Source: the design, section 4 ("each group repeats the durable offset").
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from veredus.delivery.record import RECORD_MAGIC, RecordKind, RecordView, read_envelope
@@ -17,6 +17,7 @@ from veredus.kernel.octets import ALIGNMENT, aligned
 from .index import STAGE_KEY, Summary, add_row, no_rows, row_at
 from .layout import (
     BATCH_IDS_END,
+    CONTINUED,
     GROUP_RECORD_SIZE,
     SEGMENT_HEADER_SIZE,
     GroupHeader,
@@ -52,12 +53,18 @@ def group_at(
     return view, header
 
 
+def is_blank(data: memoryview) -> bool:
+    """Whether there are only zeros."""
+    blocks = range(0, len(data), _BLOCK_SIZE)
+    return not any(data[at : at + _BLOCK_SIZE].tobytes().strip(b"\0") for at in blocks)
+
+
 def _starts(data: memoryview, offset: int, salt: int, mask: int, wanted: int) -> Iterator[int]:
     """Aligned offsets from `offset` on where an envelope with this salt seems to start; nothing is verified."""
     at = aligned(offset)
     while at + 16 <= len(data):
         end = min(len(data), at + _BLOCK_SIZE + ALIGNMENT)
-        if not data[at:end].tobytes().strip(b"\0"):
+        if is_blank(data[at:end]):
             # Behind the end of a fresh segment nothing was ever written.
             at += _BLOCK_SIZE
             continue
@@ -91,6 +98,21 @@ def records_between(data: memoryview, offset: int, end: int, salt: int) -> Itera
         behind = next((start for start in starts if read_envelope(data, start) is not None), end)
         yield Unsound(offset, behind - offset)
         offset = behind
+
+
+def sound_beginning(start: int, pieces: Iterable[RecordView | Unsound]) -> tuple[list[RecordView], int]:
+    """The records of a group up to the first that is unsound, and where they end; requests that are not whole are
+    left out.
+    """
+    records: list[RecordView] = []
+    whole_count, end = 0, start + GROUP_RECORD_SIZE
+    for piece in pieces:
+        if isinstance(piece, Unsound):
+            break
+        records.append(piece)
+        if not piece.envelope.flags & CONTINUED:
+            whole_count, end = len(records), piece.offset + len(piece.memory)
+    return records[:whole_count], (end if whole_count else start)
 
 
 def walk(data: memoryview, start: int, end: int, number: int, salt: int) -> Iterator[RecordView | Unsound]:

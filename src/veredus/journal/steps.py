@@ -36,10 +36,11 @@ class SetAside(msgspec.Struct, frozen=True):
     size: int
 
 
-class CutFile(msgspec.Struct, frozen=True):
-    """Cut a file to `size` bytes, durably."""
+class ClearFile(msgspec.Struct, frozen=True):
+    """Let these bytes of a file be zeros, durably."""
 
     name: str
+    offset: int
     size: int
 
 
@@ -62,6 +63,6 @@ class Replayed(msgspec.Struct, frozen=True):
 
 
 Found: TypeAlias = CheckpointLoaded | Replayed | Note
-RecoveryOrder: TypeAlias = ReadFile | SyncFile | SetAside | CutFile | RemoveFile | Found
+RecoveryOrder: TypeAlias = ReadFile | SyncFile | SetAside | ClearFile | RemoveFile | Found
 Answer: TypeAlias = bytearray | memoryview | None
 Steps: TypeAlias = Generator[RecoveryOrder, Answer, None]

@@ -81,15 +81,6 @@ class Directory:
         finally:
             os.close(descriptor)
 
-    def cut(self, name: str, size: int) -> None:
-        """Cut a file to `size` bytes, durably."""
-        descriptor = os.open(self.path / name, os.O_RDWR)
-        try:
-            os.ftruncate(descriptor, size)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
     def set_aside(self, name: str, data: Octets) -> str:
         """Keep bytes that will be cut off, or are damaged, under a name of their own; returns that."""
         aside = self.path / ASIDE_NAME

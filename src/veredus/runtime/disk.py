@@ -35,11 +35,12 @@ from veredus.journal.exchange import (
     WriteFile,
     WriteGroup,
 )
-from veredus.journal.layout import index_name, segment_name
+from veredus.journal.layout import NEWEST_NAME, index_name, segment_name
 from veredus.journal.recovery import recover
 from veredus.journal.settings import LogSettings, Recovered
-from veredus.journal.steps import Answer, CutFile, Found, ReadFile, RemoveFile, SetAside, SyncFile
+from veredus.journal.steps import Answer, ClearFile, Found, ReadFile, RemoveFile, SetAside, SyncFile
 from veredus.kernel.errors import Unavailable
+from veredus.kernel.octets import Octets
 
 from .directory import Directory, read_at, replace_file, sync_data, sync_directory, write_at
 from .failures import code_of, reason_of
@@ -64,6 +65,7 @@ _SYNCED_AT_ONCE_NS_MAX = 500_000
 _PACE_SHARE = 8
 """A sync that was quicker than those before counts for such a part; a slower one counts alone."""
 _ANSWERS_SIZE_MAX = 4 << 20
+_BLOCK_SIZE = 1 << 20
 
 
 class Disk:
@@ -202,13 +204,8 @@ class Disk:
 
     def _replace(self, order: WriteFile) -> DiskEvent:
         try:
-            try:
-                replace_file(self._path, order.name, order.data)
-            except OSError as error:
-                # Without a checkpoint no segment may go, so a full disk would stay full whatever is trimmed.
-                if code_of(error) != "disk-full" or not _drop_ballast(self._path):
-                    raise
-                replace_file(self._path, order.name, order.data)
+            # Without a checkpoint no segment may go, so a full disk would stay full whatever is trimmed.
+            _with_ballast(self._path, lambda: replace_file(self._path, order.name, order.data))
         except OSError as error:
             return FileFailed(order.token, reason_of(error))
         return FileWritten(order.token)
@@ -297,7 +294,7 @@ def create_segment(path: Path, order: CreateSegment) -> int:
             assert order.recycles is not None
             (path / index_name(order.recycles)).unlink(missing_ok=True)
             source.rename(target)
-        sync_directory(path)
+        _with_ballast(path, lambda: replace_file(path, NEWEST_NAME, (order.header,)))
     except OSError:
         os.close(descriptor)
         if is_new:
@@ -349,24 +346,30 @@ def drive_steps(directory: Directory, steps: Generator[Any, Answer, T], take: Ca
                 directory.sync(name)
             case SetAside(name, offset, size):
                 _keep_aside(directory, name, offset, size)
-            case CutFile(name, size):
-                directory.cut(name, size)
+            case ClearFile(name, offset, size):
+                _clear(directory.path / name, offset, size)
             case RemoveFile(name):
                 directory.remove(name)
             case _:
                 take(order)
 
 
+def _clear(path: Path, offset: int, size: int) -> None:
+    """Write zeros over a part of a file, durably: its size and its space stay."""
+    block: Octets = bytes(min(size, _BLOCK_SIZE))
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        write_at(descriptor, offset, [block] * (size // len(block)) + [block[: size % len(block)]])
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _keep_aside(directory: Directory, name: str, offset: int, size: int) -> None:
     """Copy what will be cut off, or is damaged. Raises `OSError`, and `Unavailable` where there is no room for it."""
     data, kept_as = directory.read(name, offset, size), f"{name}.{offset}"
     try:
-        try:
-            directory.set_aside(kept_as, data)
-        except OSError as error:
-            if code_of(error) != "disk-full" or not _drop_ballast(directory.path):
-                raise
-            directory.set_aside(kept_as, data)
+        _with_ballast(directory.path, lambda: directory.set_aside(kept_as, data))
     except OSError as error:
         if code_of(error) != "disk-full":
             raise
@@ -375,12 +378,16 @@ def _keep_aside(directory: Directory, name: str, offset: int, size: int) -> None
         raise Unavailable("disk-full", f"{message}; make room for that, and start again", path=where) from None
 
 
-def _drop_ballast(path: Path) -> bool:
-    """Let go of the space that is held back; whether there was some."""
-    ballast = path / BALLAST_NAME
-    had_ballast = ballast.exists()
-    ballast.unlink(missing_ok=True)
-    return had_ballast
+def _with_ballast(path: Path, write: Callable[[], object]) -> None:
+    """Write something; where there is no room for it, once more, in the space that is held back. Raises `OSError`."""
+    try:
+        write()
+    except OSError as error:
+        ballast = path / BALLAST_NAME
+        if code_of(error) != "disk-full" or not ballast.exists():
+            raise
+        ballast.unlink()
+        write()
 
 
 def _read_if_possible(directory: Directory, name: str, offset: int, size: int) -> memoryview | None:

@@ -22,8 +22,8 @@ from pathlib import Path
 from veredus.journal import exchange as journal
 from veredus.journal.appending import Phase
 from veredus.journal.log import Log
-from veredus.journal.recovery import CheckpointLoaded, Found, Replayed
 from veredus.journal.settings import Recovered
+from veredus.journal.steps import CheckpointLoaded, Found, Replayed
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused, Unavailable

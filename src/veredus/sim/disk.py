@@ -31,7 +31,7 @@ from veredus.journal.exchange import (
     WriteFile,
     WriteGroup,
 )
-from veredus.journal.layout import CONTINUED, index_name, segment_name
+from veredus.journal.layout import CONTINUED, NEWEST_NAME, index_name, segment_name
 from veredus.kernel.octets import Octets
 
 from .dice import Die
@@ -303,6 +303,11 @@ class SimDisk:
             self._change_names({index_name(order.recycles): None})
             yield self._step_ns()
             self._change_names({source: None, target: file})
+            yield self._step_ns()
+        newest = SimFile()
+        newest.write(0, order.header)
+        newest.sync()
+        self._change_names({NEWEST_NAME: newest})
         yield self._sync_ns()
         self._sync_names()
         post(SegmentCreated(order.token))
@@ -389,12 +394,6 @@ class SimDisk:
     def write(self, name: str, offset: int, data: Octets) -> None:
         """Write into a file that is there; not synced."""
         self.files[name].write(offset, data)
-
-    def cut(self, name: str, size: int) -> None:
-        """Cut a file to `size` bytes, durably."""
-        file = self.files[name]
-        del file.data[size:]
-        file.sync()
 
     def replace(self, name: str, data: Octets) -> None:
         """Give a file new contents at once, durably."""

@@ -35,7 +35,7 @@ from veredus.journal.recovery import recover
 from veredus.journal.settings import LogSettings, Recovered
 from veredus.journal.steps import (
     CheckpointLoaded,
-    CutFile,
+    ClearFile,
     ReadFile,
     RecoveryOrder,
     RemoveFile,
@@ -220,8 +220,9 @@ class Machine:
             case SetAside(name, offset, size):
                 self.world.tell(self.name, f"sets aside {size} bytes of {name} at {offset}")
                 disk.set_aside(name, disk.read(name, offset, size))
-            case CutFile(name, size):
-                disk.cut(name, size)
+            case ClearFile(name, offset, size):
+                disk.write(name, offset, bytes(size))
+                disk.sync(name)
             case RemoveFile(name):
                 disk.remove(name)
             case CheckpointLoaded(state):

@@ -211,8 +211,8 @@ class Oracles(WayIn):
         """What recovery or the journal reported."""
         if event == "lease-over":
             self._see_lapsed(str(fields["sink"]), bool(fields["is_removed"]))
-        if event == "journal-damaged" and not self.is_rotten and not self.may_damage:
-            raise Violation("damage", f"the journal says that it is damaged, and it is not: {fields}")
+        if event in ("journal-damaged", "journal-segment-missing") and not self.is_rotten and not self.may_damage:
+            raise Violation("damage", f"the journal says {event}, and it is not so: {fields}")
 
     def _see_lapsed(self, sink: str, is_removed: bool) -> None:
         """A sink's stages went, since nobody was there for them, and maybe the sink itself."""

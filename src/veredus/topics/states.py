@@ -28,8 +28,8 @@ from veredus.client.loops import closed_in_thread, opened_in_thread
 from veredus.delivery.record import RecordKind
 from veredus.journal import exchange as journal
 from veredus.journal.log import Log
-from veredus.journal.recovery import CheckpointLoaded, Found, Replayed
 from veredus.journal.settings import LogSettings, Recovered
+from veredus.journal.steps import CheckpointLoaded, Found, Replayed
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused, Unavailable

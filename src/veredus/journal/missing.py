@@ -1,0 +1,77 @@
+"""What a journal had at its end, and has no more: segments whose file is gone, or shorter than it was made.
+
+    newest     the header of the segment that was made last, durable before the first record in that segment
+    segments   each one is as long as its header says before a record is written to it, and is never cut
+
+Nothing else would tell: what ends where a segment ends may have been all. Whether a segment that is gone held anything
+is not known; that it was there is.
+Source: guarantee 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+
+from veredus.kernel.effects import Note
+
+from .layout import (
+    NEWEST_NAME,
+    SEGMENT_HEADER_SIZE,
+    Position,
+    SegmentHeader,
+    check_version,
+    decode_segment_header,
+    segment_name,
+)
+from .steps import Answer, ReadFile, RecoveryOrder
+
+
+def load_newest(listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answer, SegmentHeader | None]:
+    """The header of the segment that was made last, None where nothing sound says so.
+
+    Raises `Refused("newer-format")` and `Refused("older-format")`.
+    """
+    if NEWEST_NAME not in listing:
+        return None
+    data = yield ReadFile(NEWEST_NAME, 0, SEGMENT_HEADER_SIZE)
+    header = None if data is None else decode_segment_header(data)
+    if header is not None:
+        check_version(header.version)
+    return header
+
+
+def name_missing(
+    listing: Mapping[str, int], begin: int, end: Position, newest: SegmentHeader | None, sizes: Mapping[int, int]
+) -> Generator[RecoveryOrder, Answer, bool]:
+    """Name what is missing of the segments behind `begin`, where all that is found ends at `end`; whether any is.
+
+    `sizes`, in bytes, are what a checkpoint says of segments.
+    """
+    is_missing = False
+    last = end.segment if newest is None else max(newest.number, end.segment)
+    for number in range(max(begin, 1), last + 1):
+        size = listing.get(segment_name(number))
+        if size is None:
+            # The one in which the checkpoint lies may have gone: it was named by it otherwise.
+            lost: dict[str, object] | None = None if number == begin else {"segment": number}
+        else:
+            lost = (yield from _missing_part(number, size, end, newest, sizes)) if number >= end.segment else None
+        if lost is not None:
+            is_missing = True
+            yield Note("error", "journal-segment-missing", lost)
+    return is_missing
+
+
+def _missing_part(
+    number: int, size: int, end: Position, newest: SegmentHeader | None, sizes: Mapping[int, int]
+) -> Generator[RecoveryOrder, Answer, dict[str, object] | None]:
+    """What a segment behind which nothing is found has no more, None when it is as long as it was made."""
+    head = yield ReadFile(segment_name(number), 0, SEGMENT_HEADER_SIZE)
+    header = None if head is None else decode_segment_header(head)
+    if header is None or header.number != number:
+        header = newest if newest is not None and newest.number == number else None
+        if number > end.segment:
+            # Nothing of it is left, not even its header.
+            size = 0
+    made = sizes.get(number, SEGMENT_HEADER_SIZE if header is None else header.size)
+    return {"segment": number, "offset": size, "size": made - size} if size < made else None

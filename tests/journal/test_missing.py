@@ -1,0 +1,198 @@
+"""Segments that are gone, or shorter than they were made: what a journal lacks at its end is named."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.journal.rig import MemoryDisk, Rig, batch_entry, recover_from
+from tests.journal.test_recovery import damage_checkpoints, filled, group_headers
+from veredus.journal.exchange import fact_entry
+from veredus.journal.layout import NEWEST_NAME, SEGMENT_HEADER_SIZE, encode_segment_header, segment_name
+from veredus.journal.settings import LogSettings
+from veredus.kernel.errors import Refused
+
+SMALL = LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30)
+MISSING = "journal-segment-missing"
+
+
+def remove(disk: MemoryDisk, number: int) -> None:
+    del disk.files[segment_name(number)]
+
+
+def empty(disk: MemoryDisk, number: int) -> None:
+    disk.files[segment_name(number)].clear()
+
+
+def cut_to_header(disk: MemoryDisk, number: int) -> None:
+    del disk.files[segment_name(number)][SEGMENT_HEADER_SIZE:]
+
+
+def cut_between_groups(disk: MemoryDisk, number: int) -> None:
+    file = disk.files[segment_name(number)]
+    del file[group_headers(file, number)[1] :]
+
+
+def blank(disk: MemoryDisk, number: int) -> None:
+    file = disk.files[segment_name(number)]
+    file[:] = bytes(len(file))
+
+
+HARM = [remove, empty, cut_to_header, cut_between_groups]
+
+
+def killed(is_next_made: bool, is_checkpointed: bool) -> Rig:
+    """A journal as a kill leaves it: its last segment was begun behind the checkpoint, and is more than half full or
+    less.
+    """
+    rig = filled(count=60)
+    if is_checkpointed:
+        rig.checkpoint()
+    first = rig.log.position.segment
+    sequence = rig.log.extent(1).last_sequence
+    while (at := rig.log.position).segment < first + 2 or at.offset < (10 << 10 if is_next_made else 6 << 10):
+        sequence += 1
+        rig.append(batch_entry(1, sequence, size=200))
+        rig.settle()
+    assert (segment_name(at.segment + 1) in rig.disk.files) == is_next_made
+    return rig
+
+
+def missing(found: object) -> list[int]:
+    return [note.fields["segment"] for note in found.notes if note.event == MISSING]
+
+
+@pytest.mark.parametrize("harm", HARM)
+@pytest.mark.parametrize("is_next_made", [False, True])
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_the_last_segment_that_was_written_is_missed_after_a_kill(
+    harm: Callable[[MemoryDisk, int], None], is_next_made: bool, is_checkpointed: bool
+) -> None:
+    rig = killed(is_next_made, is_checkpointed)
+    number = rig.log.position.segment
+    harm(rig.disk, number)
+    again, found = rig.reopened()
+    assert missing(found) == [number]
+    assert found.recovered.is_damaged
+    held = [record.first_sequence for record in again.read_all(1)]
+    assert held == list(range(1, len(held) + 1))
+    for sequence in range(len(held) + 1, len(held) + 101):
+        again.append(batch_entry(1, sequence, size=200, fill=1))
+        again.settle()
+    # What was named is over: the journal goes on without it.
+    again, found = again.reopened()
+    assert found.note_events() == []
+    assert [record.first_sequence for record in again.read_all(1)] == list(range(1, len(held) + 101))
+
+
+def test_a_segment_that_was_made_and_held_nothing_is_missed_as_well_for_nobody_knows() -> None:
+    rig = killed(is_next_made=True, is_checkpointed=True)
+    count = rig.log.extent(1).last_sequence
+    remove(rig.disk, rig.log.position.segment + 1)
+    again, found = rig.reopened()
+    assert missing(found) == [rig.log.position.segment + 1]
+    assert len(again.read_all(1)) == count
+
+
+def test_a_segment_of_which_only_its_length_is_left_is_missed() -> None:
+    rig = killed(is_next_made=False, is_checkpointed=True)
+    number = rig.log.position.segment
+    blank(rig.disk, number)
+    _, found = rig.reopened()
+    assert [note.fields for note in found.notes] == [{"segment": number, "offset": 0, "size": SMALL.segment_size}]
+
+
+def test_all_segments_behind_the_checkpoint_are_missed() -> None:
+    rig = killed(is_next_made=False, is_checkpointed=True)
+    last = rig.log.position.segment
+    for number in range(last - 2, last + 1):
+        remove(rig.disk, number)
+    _, found = rig.reopened()
+    assert missing(found) == [last - 2, last - 1, last]
+
+
+def test_a_segment_in_the_middle_that_held_facts_alone_is_missed() -> None:
+    rig = Rig(SMALL)
+    while rig.log.position.segment < 3:
+        rig.append(fact_entry(b"fact".ljust(500), 1))
+        rig.settle()
+    remove(rig.disk, 2)
+    _, found = rig.reopened()
+    assert missing(found) == [2]
+    assert found.recovered.is_damaged
+
+
+@pytest.mark.parametrize("kept_size", [0, 8 << 10])
+def test_the_open_segment_that_was_cut_after_a_clean_stop_is_missed(kept_size: int) -> None:
+    rig = filled(count=60)
+    rig.checkpoint(is_final=True)
+    number = rig.log.position.segment
+    assert rig.log.position.offset > 8 << 10
+    del rig.disk.files[segment_name(number)][kept_size:]
+    again, found = rig.reopened()
+    lost = {"segment": number, "offset": kept_size, "size": SMALL.segment_size - kept_size}
+    assert [note.fields for note in found.notes] == [lost]
+    count = again.log.extent(1).last_sequence
+    for sequence in range(count + 1, count + 31):
+        again.append(batch_entry(1, sequence, size=200))
+        again.settle()
+    assert len(again.disk.files[segment_name(number)]) == kept_size, "what was cut off is not written to"
+    again.checkpoint(is_final=True)
+    _, found = again.reopened()
+    assert found.notes == []
+
+
+def test_an_older_final_checkpoint_from_before_segments_that_are_gone_is_refuted() -> None:
+    rig = filled(count=20)
+    rig.checkpoint(is_final=True)
+    later, _ = rig.reopened()
+    for sequence in range(21, 121):
+        later.append(batch_entry(1, sequence, size=200))
+        later.settle()
+    newest = max(int(name[:16], 16) for name in later.disk.files if name.endswith(".segment"))
+    files = {**rig.disk.files, NEWEST_NAME: later.disk.files[NEWEST_NAME]}
+    later.disk.files = {name: bytearray(data) for name, data in files.items()}
+    _, found = later.reopened()
+    gone = [number for number in range(1, newest + 1) if segment_name(number) not in rig.disk.files]
+    assert missing(found) == gone != []
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_journal_of_which_no_segment_and_no_checkpoint_is_left_is_refused_and_left_as_it_is(is_damaged: bool) -> None:
+    rig = filled(count=100)
+    if is_damaged:
+        rig.checkpoint()
+        damage_checkpoints(rig)
+    rig.disk.files = {name: data for name, data in rig.disk.files.items() if not name.endswith(".segment")}
+    before = {name: bytes(data) for name, data in rig.disk.files.items()}
+    with pytest.raises(Refused) as caught:
+        recover_from(rig.disk, SMALL)
+    assert caught.value.code == "journal-damaged"
+    assert rig.disk.files == before
+    assert not re.search("move|delete|remove|restore", caught.value.message)
+
+
+def test_two_unsound_checkpoints_are_not_made_again_without_the_last_segment() -> None:
+    rig = filled(count=100)
+    rig.checkpoint()
+    damage_checkpoints(rig)
+    remove(rig.disk, max(int(name[:16], 16) for name in rig.disk.files if name.endswith(".segment")))
+    with pytest.raises(Refused) as caught:
+        recover_from(rig.disk, SMALL)
+    assert caught.value.code == "journal-damaged"
+
+
+def test_a_header_of_another_journal_misses_nothing() -> None:
+    rig = filled(count=30)
+    rig.checkpoint()
+    rig.disk.files[NEWEST_NAME] = bytearray(encode_segment_header(9, 16 << 10, b"another journal!", 0))
+    _, found = rig.reopened()
+    assert found.notes == []
+
+
+def test_a_segment_whose_headers_are_all_damaged_is_read_with_the_id_that_the_newest_has() -> None:
+    rig = filled(count=9)
+    rig.disk.files[segment_name(1)][:SEGMENT_HEADER_SIZE] = bytes(SEGMENT_HEADER_SIZE)
+    again, found = rig.reopened()
+    assert found.notes == []
+    assert [record.first_sequence for record in again.read_all(1)] == list(range(1, 10))
