@@ -3,9 +3,11 @@
 import errno
 import os
 import threading
+import time
 
 import pytest
 
+from veredus.runtime import lines
 from veredus.runtime.lines import LineWriter
 
 
@@ -35,8 +37,8 @@ def lost_line(count: int, reason: str) -> bytes:
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), ValueError("closed"), RuntimeError("odd")])
 def test_lines_that_cannot_be_written_are_counted_and_said_once_it_goes_again(error: Exception) -> None:
-    place = Place()
-    writer = LineWriter(place, lost_line, "test")
+    place, told = Place(), list[str]()
+    writer = LineWriter(place, lost_line, "test", tell=told.append)
     place.error = error
     for number in range(3):
         assert writer.put(b"%d" % number)
@@ -50,6 +52,21 @@ def test_lines_that_cannot_be_written_are_counted_and_said_once_it_goes_again(er
     assert [line[:6] for line in place.lines] == [b"lost 3", b"on", b"and on"]
     assert writer.lost_count == 3
     assert not writer.failure
+    assert (len(told), told[-1]) == (2, ""), "once that it fails, once that it goes again"
+
+
+def test_a_line_that_takes_too_long_is_behind_though_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "SLOW_S", 0.05)
+    place = Place()
+    writer = LineWriter(place, lost_line, "test")
+    place.may_go.clear()
+    writer.put(b"on")
+    while not writer.is_behind:
+        time.sleep(0.01)
+    place.may_go.set()
+    assert writer.wait_written(10)
+    assert not writer.is_behind
+    assert writer.lost_count == 0
 
 
 def test_a_place_that_takes_nothing_holds_nobody_and_the_queue_keeps_its_bound() -> None:

@@ -1,5 +1,6 @@
 """A token is known by its salted hash alone; a certificate that cannot be used is named."""
 
+import os
 import re
 import resource
 import ssl
@@ -102,11 +103,18 @@ def test_while_the_file_cannot_be_read_what_was_read_before_holds(tmp_path: Path
         file.unlink()
         file.symlink_to(file)
 
+    def gone_behind_a_link() -> None:
+        file.symlink_to(tmp_path / "nowhere")
+
+    def pipe() -> None:
+        file.unlink()
+        os.mkfifo(file, 0o600)
+
     token, _ = add_token(file, "desk-1")
     text = file.read_text()
     tokens = TokenFile(file)
     assert tokens.principal_of(token) == "desk-1"
-    for spoil in (lambda: file.write_text("no token"), loop):
+    for spoil in (lambda: file.write_text("no token"), file.unlink, gone_behind_a_link, pipe, loop):
         spoil()
         for _ in range(2):
             with pytest.raises(Refused) as caught:

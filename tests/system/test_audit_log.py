@@ -142,6 +142,31 @@ def test_a_full_audit_disk_holds_nobody_and_is_counted(tmp_path: Path) -> None:
             node.streams.create("t")
             publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
         assert served.stop() == 0
+        said = [line for line in served.said().splitlines() if "audit-not-written" in line]
+        assert len(said) == 1
+        assert "/dev/full" in said[0]
+        assert "No space left on device" in said[0]
+    finally:
+        served.kill()
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_an_audit_disk_that_hangs_holds_no_answer_for_ever(tmp_path: Path, required: bool) -> None:
+    pipe = tmp_path / "audit"
+    os.mkfifo(pipe)
+    served = ServedNode(tmp_path / "journal", {"AUDIT_FILE": str(pipe), "AUDIT_REQUIRED": str(required).lower()})
+    try:
+        with served.start() as node:
+            if required:
+                with pytest.raises(veredus.Refused) as caught:
+                    node.streams.create("t")
+                assert caught.value.code == "not-recorded"
+                with pytest.raises(veredus.Refused) as caught:
+                    node.streams.create("u")
+                assert caught.value.code == "not-audited"
+            else:
+                node.streams.create("t")
+            assert [stream["name"] for stream in node.streams.list()] == ["t"]
     finally:
         served.kill()
 

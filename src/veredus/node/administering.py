@@ -74,13 +74,15 @@ class Administering:
         self._held[self._last_token] = said
         return RecordAwaited(self._last_token)
 
-    def release(self, event: RecordWritten) -> AnswerAdmin | Refuse:
-        """The answer to be given now; a refusal where a change was made that had to be recorded, and could not be."""
-        said = self._held.pop(event.token)
-        if not event.why_not or isinstance(said, Refuse):
+    def release(self, event: RecordWritten) -> AnswerAdmin | Refuse | None:
+        """The answer to be given now; a refusal where a change was made that had to be recorded, and is not. None where
+        it was given before.
+        """
+        said = self._held.pop(event.token, None)
+        if not event.why_not or said is None or isinstance(said, Refuse):
             return said
         message = (
-            f"the change was made, and the audit log could not be written ({event.why_not}): it has no record; make "
+            f"the change was made, and its record is not in the audit log ({event.why_not}): make "
             "room for the log, look whether the change is what you want, and do not repeat it"
         )
         return Refuse(said.session, "not-recorded", message, {}, said.request, is_final=False)

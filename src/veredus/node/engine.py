@@ -206,7 +206,9 @@ class NodeEngine:
             self._tell_session(said, now)
 
     def _record_written(self, event: RecordWritten, now: Now) -> None:
-        self._tell_session(self.administering.release(event), now)
+        said = self.administering.release(event)
+        if said is not None:
+            self._tell_session(said, now)
 
     def _count_note(self, note: Note, now: Now) -> None:
         self.fault_count += note.event in PEER_FAULTS

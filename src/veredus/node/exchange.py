@@ -45,7 +45,7 @@ class RecordAwaited:
 
 @dataclass(frozen=True, slots=True)
 class RecordWritten:
-    """What was noted before is in the audit log; or is not, though it must be, and why."""
+    """What was noted before is in the audit log, or was waited for too long; or is not though it must be, and why."""
 
     token: int
     why_not: str = ""

@@ -9,9 +9,10 @@ docs/reference/audit-log.md describes each kind; a test lets a node write each o
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +23,7 @@ import structlog
 
 from veredus.node.settings import AuditSection, NodeSettings
 
-from .lines import LineWriter
+from .lines import SLOW_S, LineWriter
 from .logs import Logger, Throttle
 
 VERSION = 1
@@ -32,6 +33,8 @@ RECORDS_PER_SECOND_MAX = 1000
 VALUE_SIZE_MAX = 1024
 """Characters of one value: what a peer says must not fill the file."""
 LOST = "records-lost"
+PATIENCE_S = SLOW_S + 1
+"""A disk that takes longer for a record may hang: nobody waits for it."""
 
 
 class Kind(NamedTuple):
@@ -108,7 +111,7 @@ class AuditLog:
         self._node = node
         self._throttle = Throttle(peer_lines_max=PEER_RECORDS_MAX, lines_per_second_max=RECORDS_PER_SECOND_MAX)
         file = AuditFile(Path(section.file), section.size_max, section.files_max, section.sync == "group")
-        self.writer = LineWriter(file, self._lost_line, "veredus-audit")
+        self.writer = LineWriter(file, self._lost_line, "veredus-audit", tell=self._tell_failure)
 
     def take(self, note: str, fields: Mapping[str, Any]) -> None:
         """Record the note, if it is one that is recorded."""
@@ -126,10 +129,22 @@ class AuditLog:
             del record["event"]
         self.writer.put(self._line(kind.name, record))
 
+    def await_written(self, then: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
+        """Call `then` once the records so far are written or lost, and once that takes too long; by any thread."""
+        self.writer.after(then)
+        loop.call_later(PATIENCE_S, then)
+
     @property
     def why_not_written(self) -> str:
         """Why records cannot be written now, "" while they can."""
         return self.writer.failure or ("records wait for the disk" if self.writer.is_behind else "")
+
+    def _tell_failure(self, reason: str) -> None:
+        file, lost_count = self._section.file, self.writer.lost_count
+        if reason:
+            Logger().error("audit-not-written", file=file, reason=reason)
+        else:
+            Logger().warning("audit-written-again", file=file, lost_count=lost_count)
 
     def _line(self, kind: str, fields: Mapping[str, Any]) -> bytes:
         time = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
@@ -173,6 +188,8 @@ class AuditFile:
         self._files_max = files_max
         self._is_synced = is_synced
         self._descriptor = -1
+        self._is_file = False
+        """Whether what is open is a file, and no pipe or device: these have no platter, and modes of their own."""
         self._size = 0
 
     def write(self, line: bytes) -> None:
@@ -193,7 +210,7 @@ class AuditFile:
 
     def finish(self) -> None:
         """Bring what was written to the platter, where that is wanted. Raises `OSError`."""
-        if self._is_synced and self._descriptor >= 0:
+        if self._is_synced and self._is_file:
             os.fsync(self._descriptor)
 
     def _open(self) -> None:
@@ -211,13 +228,13 @@ class AuditFile:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self._path, flags, 0o600)
-        if stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+        self._is_file = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+        if self._is_file:
             os.fchmod(self._descriptor, 0o600)
         self._size = os.fstat(self._descriptor).st_size
 
     def _rotate(self) -> None:
-        if self._is_synced:
-            os.fsync(self._descriptor)
+        self.finish()
         self._close()
         for number in range(self._files_max, 0, -1):
             older = self._numbered(number - 1)
@@ -231,7 +248,7 @@ class AuditFile:
 
     def _close(self) -> None:
         os.close(self._descriptor)
-        self._descriptor = -1
+        self._descriptor, self._is_file = -1, False
 
 
 def _shown(value: Any) -> Any:

@@ -9,8 +9,10 @@ aside/                what recovery cut off or found damaged; nothing deletes it
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -188,6 +190,16 @@ def unusable(path: Path, error: OSError) -> VeredusError:
             return Unavailable(code, f"{said}: raise `ulimit -n` or LimitNOFILE, and start again", path=str(path))
         case _:
             return Refused("journal-directory", f"{said}: repair it, or name another directory", path=str(path))
+
+
+def read_regular(path: Path) -> tuple[int, bytes]:
+    """The mode of a file and what it holds. Raises `OSError`, also for what is no file: a pipe could be waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        return stat.S_IMODE(mode), file.read()
 
 
 def sync_directory(path: Path) -> None:

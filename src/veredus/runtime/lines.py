@@ -15,6 +15,7 @@ import os
 import select
 import sys
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from typing import Protocol
 
 QUEUE_SIZE_MAX = 1 << 20
 """Bytes of lines that may wait."""
+SLOW_S = 5.0
+"""A line that takes longer to be written may be on its way for ever, for what anybody knows who waits for it."""
 END_S = 1.0
 """How long an ending process waits for its last lines: a pipe that nobody reads must not hold it."""
 
@@ -43,10 +46,19 @@ class LineWriter:
     """Owns the lines that wait, the thread that writes them, and the count of those that were lost."""
 
     def __init__(
-        self, target: Target, lost_line: Callable[[int, str], bytes], name: str, size_max: int = QUEUE_SIZE_MAX
+        self,
+        target: Target,
+        lost_line: Callable[[int, str], bytes],
+        name: str,
+        size_max: int = QUEUE_SIZE_MAX,
+        tell: Callable[[str], object] = len,
     ) -> None:
-        """Write to `target`; `lost_line` makes the line that says how many were lost, and why."""
+        """Write to `target`; `lost_line` makes the line that says how many were lost, and why.
+
+        `tell` hears why lines cannot be written, once they cannot, and "" once they can; by the thread that writes.
+        """
         self._target = target
+        self._tell = tell
         self._lost_line = lost_line
         self._name = name
         self._size_max = size_max
@@ -63,6 +75,8 @@ class LineWriter:
         """Lines, and what is called behind those before it."""
         self._size = 0
         self._is_writing = False
+        self._writes_since_s = 0.0
+        """When the line that is being written was begun."""
         self._is_closed = False
         self._unsaid_count = 0
         self._unsaid_reason = ""
@@ -70,8 +84,9 @@ class LineWriter:
 
     @property
     def is_behind(self) -> bool:
-        """Whether lines were lost that no line says yet."""
-        return self._unsaid_count > 0
+        """Whether lines were lost that no line says yet, or one takes longer than `SLOW_S`."""
+        is_slow = self._is_writing and time.monotonic() - self._writes_since_s > SLOW_S
+        return self._unsaid_count > 0 or is_slow
 
     def put(self, line: bytes) -> bool:
         """Have a line written; whether there was room for it. Waits for nobody, and raises nothing."""
@@ -125,7 +140,7 @@ class LineWriter:
                 changed.wait_for(lambda: self._waiting or self._is_closed)
                 if not self._waiting:
                     return
-                self._is_writing = True
+                self._is_writing, self._writes_since_s = True, time.monotonic()
                 waiting, self._waiting = self._waiting, deque()
             self._write_some(waiting)
 
@@ -133,10 +148,11 @@ class LineWriter:
         for line in waiting:
             if not isinstance(line, bytes):
                 continue
+            self._writes_since_s = time.monotonic()
             try:
                 self._say_lost()
                 self._target.write(line)
-                self.failure = ""
+                self._note_failure("")
             except Exception as error:  # noqa: BLE001 whatever stands behind the target, nobody hears of it by this way
                 self._fail(error)
             # Only now is its room free: a queue that nobody empties stays within its bound.
@@ -156,8 +172,13 @@ class LineWriter:
     def _fail(self, error: Exception, count: int = 1) -> None:
         reason = str(getattr(error, "strerror", None) or error) or type(error).__name__
         with self._changed:
-            self.failure = reason
             self._lose(reason, count)
+        self._note_failure(reason)
+
+    def _note_failure(self, reason: str) -> None:
+        was_failing, self.failure = bool(self.failure), reason
+        if was_failing != bool(reason):
+            self._tell(reason)
 
     def _say_lost(self) -> None:
         with self._changed:

@@ -16,7 +16,6 @@ import hmac
 import os
 import secrets
 import ssl
-import stat
 import tempfile
 import threading
 import time
@@ -32,7 +31,7 @@ from veredus.node.settings import NodeSettings, TlsSection
 from veredus.protocols.zmtp.z85 import KEY_SIZE, decode_z85, encode_z85
 from veredus.streams.rights import ANONYMOUS, LOCAL, MULTICAST
 
-from .directory import sync_directory
+from .directory import read_regular, sync_directory
 from .listeners import UNIX_USER
 
 PREFIX = "veredus_"
@@ -46,6 +45,8 @@ _COST: Final = (12, 8, 1)
 _COST_MAX: Final = (17, 16, 4)
 _REMEMBERED_MAX = 10_000
 KEY_METHOD = "curve"
+_NO_FILE: Final = (0, 0, 0)
+"""What is seen of a file that is not there."""
 
 
 class TokenLine(NamedTuple):
@@ -75,8 +76,8 @@ class TokenFile:
     """Owns the answers to "whose token is this?"; may be asked from several threads.
 
     A first answer costs about 10 ms: ask `remembered` on the loop, and `principal_of` elsewhere if that does not know.
-    While the file cannot be used, what was read before holds, until `refresh`, which is called now and then, can read
-    it again. Whoever asks before it was ever read gets `Refused("bad-tokens")`.
+    While the file cannot be used, or is gone, what was read before holds, until `refresh`, which is called now and
+    then, can read it again. Whoever asks before it was ever read gets `Refused("bad-tokens")`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -142,7 +143,7 @@ class TokenFile:
         self._is_faulty = self._seen is not None
         seen = self._look()
         if seen != self._seen:
-            lines = {line.id: line for line in read_tokens(self._path)}
+            lines = {line.id: line for line in _lines_of(self._path)} if seen != _NO_FILE else {}
             with self._lock:
                 self._lines, self._seen = lines, seen
                 self._remembered.clear()
@@ -163,8 +164,11 @@ class TokenFile:
     def _look(self) -> tuple[int, int, int]:
         try:
             found = self._path.stat()
-        except FileNotFoundError:
-            return 0, 0, 0
+        except FileNotFoundError as error:
+            if self._seen in (None, _NO_FILE):
+                return _NO_FILE
+            # It was there. Who takes it away may be about to put another in its place: it revokes nobody.
+            raise unreadable_tokens(self._path, error) from None
         except OSError as error:
             raise unreadable_tokens(self._path, error) from None
         return found.st_mtime_ns, found.st_size, found.st_ino
@@ -180,11 +184,13 @@ def read_tokens(path: Path) -> list[TokenLine]:
 
     Raises `Refused("bad-tokens")`, with the line, when it is not a file of tokens or others than its owner may read it.
     """
+    return _lines_of(path) if path.exists() or path.is_symlink() else []
+
+
+def _lines_of(path: Path) -> list[TokenLine]:
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        text = path.read_text(encoding="ascii")
-    except FileNotFoundError:
-        return []
+        mode, content = read_regular(path)
+        text = content.decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable_tokens(path, error) from None
     if mode & 0o077:

@@ -320,9 +320,7 @@ class Node:
                 self._ask_principal(order)
             case RecordAwaited(token):
                 assert self._audit is not None
-                self._audit.writer.after(
-                    lambda: self.host.post_from_thread((RecordWritten(token, self._why_not_audited()),))
-                )
+                self._audit.await_written(partial(self._record_written, token), self._loop)
             case journal.CheckpointDone(is_final):
                 if is_final and self._checkpointed is not None and not self._checkpointed.done():
                     self._checkpointed.set_result(None)
@@ -341,6 +339,9 @@ class Node:
                 )
             case _:
                 raise AssertionError(f"nobody carries out {order!r}")
+
+    def _record_written(self, token: int) -> None:
+        self.host.post_from_thread((RecordWritten(token, self._why_not_audited()),))
 
     def _ask_principal(self, order: AskPrincipal) -> None:
         take = partial(self._take_principal, order)
