@@ -34,7 +34,16 @@ from veredus.journal.layout import NEWEST_NAME, index_name, segment_name
 from veredus.journal.log import Log
 from veredus.journal.recovery import recover
 from veredus.journal.settings import LogSettings, Recovered, empty_journal
-from veredus.journal.steps import CheckpointLoaded, ClearFile, ReadFile, RemoveFile, Replayed, SetAside, SyncFile
+from veredus.journal.steps import (
+    CheckpointLoaded,
+    ClearFile,
+    MoveAside,
+    ReadFile,
+    RemoveFile,
+    Replayed,
+    SetAside,
+    SyncFile,
+)
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached
@@ -105,6 +114,7 @@ class MemoryDisk:
         file = self.files.setdefault(name, bytearray())
         file.extend(bytes(max(0, size - len(file))))
         file[: len(header)] = header
+        del file[size:]
         self.files[NEWEST_NAME] = bytearray(header)
         return SegmentCreated(token)
 
@@ -148,6 +158,8 @@ def recover_from(disk: MemoryDisk, settings: LogSettings, journal_id: bytes = JO
                 found.synced.append(name)
             case SetAside(name, offset, size):
                 found.asides.append((name, offset, disk.read(name, offset, size)))
+            case MoveAside(name):
+                found.asides.append((name, 0, bytes(disk.files.pop(name))))
             case ClearFile(name, offset, size):
                 disk.files[name][offset : offset + size] = bytes(size)
             case RemoveFile(name):

@@ -56,7 +56,9 @@ class Life:
     def __init__(self, path: Path, settings: LogSettings = SMALL) -> None:
         self.directory = open_directory(path)
         self.found: list[object] = []
-        self.log = Log(settings, drive_recovery(self.directory, settings, JOURNAL_ID, self.found.append))
+        recovered = drive_recovery(self.directory, settings, JOURNAL_ID, self.found.append)
+        self.was_clean = recovered.is_clean
+        self.log = Log(settings, recovered)
         self.answers: SimpleQueue[Sequence[DiskEvent]] = SimpleQueue()
         self.disk = Disk(path, self.answers.put, pytest.fail)
         self.said: list[object] = []
@@ -102,10 +104,13 @@ class Life:
             sequences += [record.first_sequence for record in answer.records]
             first = answer.next_sequence
 
+    def checkpoint(self, is_final: bool = False) -> None:
+        self.tell(CheckpointRequested(b"tables", is_final))
+        self.settle()
+
     def end(self, is_final: bool = False) -> None:
         if is_final:
-            self.tell(CheckpointRequested(b"tables", is_final=True))
-            self.settle()
+            self.checkpoint(is_final=True)
         self.disk.close()
         self.directory.close()
 

@@ -363,11 +363,11 @@ def _in_hex(value: object) -> object:
 
 def _names_in_checkpoint(directory: Directory) -> dict[int, str]:
     """The names of a node's streams, by their ids."""
-    from veredus.journal.checkpoint import CHECKPOINT_NAME, decode_checkpoint
+    from veredus.journal.beginning import load_checkpoint
+    from veredus.runtime.disk import drive_steps
     from veredus.topics.facts import is_snapshot
 
-    size = directory.listing().get(CHECKPOINT_NAME)
-    checkpoint = decode_checkpoint(directory.read(CHECKPOINT_NAME, 0, size)) if size else None
+    checkpoint, _ = drive_steps(directory, load_checkpoint(directory.listing()), note_down)
     if checkpoint is None or not checkpoint.state or is_snapshot(checkpoint.state):
         return {}
     floor = _empty_floor()

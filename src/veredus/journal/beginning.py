@@ -1,5 +1,6 @@
-"""Where recovery begins: at a checkpoint, or at the first segment while all of them are there.
+"""Where recovery begins: at a checkpoint, or at the first segment while all of them are there; and how files are read.
 
+Of a file no more is read than it was made with: what is behind that may be anything, and any size.
 Source: the design, section 4, and guarantee 6.
 """
 
@@ -11,16 +12,27 @@ from veredus.delivery.record import read_envelope
 from veredus.kernel.effects import Note
 from veredus.kernel.errors import Refused
 
-from .checkpoint import CHECKPOINT_NAME, COPY_NAME, Checkpoint, crc_of_checkpoint, decode_checkpoint
+from .checkpoint import (
+    CHECKPOINT_HEAD_SIZE,
+    CHECKPOINT_NAME,
+    COPY_NAME,
+    Checkpoint,
+    checkpoint_size,
+    crc_of_checkpoint,
+    decode_checkpoint,
+)
+from .index import INDEX_HEADER_SIZE, Summary, decode_summary, summary_size
 from .layout import (
     GROUP_RECORD_SIZE,
     SEGMENT_HEADER_SIZE,
+    SEGMENT_SIZE_MAX,
     SegmentHeader,
     check_version,
     decode_segment_header,
+    index_name,
     segment_name,
 )
-from .steps import Answer, ReadFile, RecoveryOrder, RemoveFile, SetAside, Steps
+from .steps import Answer, MoveAside, ReadFile, RecoveryOrder, Steps
 
 KEPT = "nothing was changed; this directory may have more data than any copy of it, so keep it as it is"
 """What is said with each refusal to begin."""
@@ -34,18 +46,76 @@ def load_checkpoint(listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answ
     other_format: Refused | None = None
     for name in (CHECKPOINT_NAME, COPY_NAME):
         if name in listing:
-            data = yield ReadFile(name, 0, listing[name])
+            checkpoint, crc = None, b""
             try:
-                checkpoint = None if data is None else decode_checkpoint(data)
+                checkpoint, crc = yield from read_checkpoint(name, listing)
             except Refused as refused:
                 # One flipped bit can say that, too: then the other copy says otherwise.
-                checkpoint, other_format = None, refused
-            if data is not None and checkpoint is not None:
-                return checkpoint, crc_of_checkpoint(data)
+                other_format = refused
+            if checkpoint is not None:
+                return checkpoint, crc
             yield Note("error", "journal-checkpoint-damaged", {"file": name})
     if other_format is not None:
         raise other_format
     return None, b""
+
+
+def read_checkpoint(
+    name: str, listing: Mapping[str, int]
+) -> Generator[RecoveryOrder, Answer, tuple[Checkpoint | None, bytes]]:
+    """The checkpoint in a file, None when it is unsound, and its CRC. What lies behind it in the file is named, and not
+    read.
+
+    Raises `Refused("newer-format")` and `Refused("older-format")`.
+    """
+    head = yield ReadFile(name, 0, CHECKPOINT_HEAD_SIZE)
+    size = None if head is None else checkpoint_size(head)
+    if size is None or size > listing[name]:
+        return None, b""
+    data = yield ReadFile(name, 0, size)
+    checkpoint = None if data is None else decode_checkpoint(data)
+    if data is None or checkpoint is None:
+        return None, b""
+    yield from name_excess(name, listing, size)
+    return checkpoint, crc_of_checkpoint(data)
+
+
+def read_segment(number: int, listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answer, memoryview | None]:
+    """All bytes of a segment, None where it cannot be read. What others put behind its end is named, and not read.
+
+    Raises `Refused("newer-format")` and `Refused("older-format")`.
+    """
+    name = segment_name(number)
+    head = yield ReadFile(name, 0, SEGMENT_HEADER_SIZE)
+    header = None if head is None else decode_segment_header(head)
+    size = SEGMENT_SIZE_MAX
+    if header is not None:
+        check_version(header.version)
+        size = header.size
+    yield from name_excess(name, listing, size)
+    data = yield ReadFile(name, 0, min(size, listing[name]))
+    return None if data is None else memoryview(data)
+
+
+def read_summary(
+    number: int, end: int, journal_id: bytes, listing: Mapping[str, int]
+) -> Generator[RecoveryOrder, Answer, Summary | None]:
+    """The summary in the index of a segment that ends at `end`, None when there is none that is sound."""
+    name = index_name(number)
+    head = (yield ReadFile(name, 0, INDEX_HEADER_SIZE)) if name in listing else None
+    size = None if head is None else summary_size(head)
+    # What tells of a key is smaller than a record.
+    if head is None or size is None or size > min(end, listing[name]):
+        return None
+    columns = yield ReadFile(name, INDEX_HEADER_SIZE, size)
+    summary = None if columns is None else decode_summary(b"".join((head, columns)), journal_id, number)
+    return summary if summary is not None and summary.end == end else None
+
+
+def name_excess(name: str, listing: Mapping[str, int], size: int) -> Steps:
+    """Say so where a file is longer than the `size` with which it was made."""
+    if listing[name] > size:
+        yield Note("warning", "journal-file-too-long", {"file": name, "size": listing[name], "expected": size})
 
 
 def journal_id_of(
@@ -81,9 +151,8 @@ def journal_id_of(
     )
 
 
-def go_without(damaged: list[str], listing: Mapping[str, int], segment_count: int) -> Steps:
+def go_without(damaged: list[str], segment_count: int) -> Steps:
     """All that a checkpoint could say is in the segments: keep the damaged ones aside, as if there were none."""
     yield Note("warning", "journal-recovered-from-segments", {"segments": segment_count})
     for name in damaged:
-        yield SetAside(name, 0, listing[name])
-        yield RemoveFile(name)
+        yield MoveAside(name)

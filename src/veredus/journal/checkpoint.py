@@ -26,6 +26,7 @@ COPY_NAME = "checkpoint.copy"
 CLOSED_NAME = "closed"
 _MAGIC = b"VEREDCKP"
 _HEAD = struct.Struct("<8sIIQ")
+CHECKPOINT_HEAD_SIZE = _HEAD.size
 _SIZE = struct.Struct("<Q")
 
 
@@ -133,18 +134,28 @@ def crc_of_checkpoint(data: Octets) -> bytes:
     return bytes(data[12:16])
 
 
-def decode_checkpoint(data: Octets) -> Checkpoint | None:
-    """What the file holds, None when it is unsound. Raises `Refused("newer-format")`, `Refused("older-format")`."""
-    if len(data) < _HEAD.size:
+def checkpoint_size(head: Octets) -> int | None:
+    """The size of the whole file that begins with `head`, in bytes; None when no checkpoint begins so.
+
+    Raises `Refused("newer-format")`, `Refused("older-format")`.
+    """
+    if len(head) < _HEAD.size:
         return None
-    magic, version, crc, size = _HEAD.unpack_from(data, 0)
+    magic, version, _, size = _HEAD.unpack_from(head, 0)
     if magic != _MAGIC:
         return None
     check_version(version)
-    body = memoryview(data)[16 : _HEAD.size + size]
-    if len(body) != _SIZE.size + size or crc32c(body) != crc:
+    return _HEAD.size + int(size)
+
+
+def decode_checkpoint(data: Octets) -> Checkpoint | None:
+    """What the file holds, None when it is unsound. Raises `Refused("newer-format")`, `Refused("older-format")`."""
+    size = checkpoint_size(data)
+    if size is None or size > len(data):
         return None
-    return _decode(body[_SIZE.size :])
+    body = memoryview(data)[16:size]
+    _, _, crc, _ = _HEAD.unpack_from(data, 0)
+    return _decode(body[_SIZE.size :]) if crc32c(body) == crc else None
 
 
 def tables_of(checkpoint: Checkpoint) -> Catalogue:

@@ -237,7 +237,7 @@ class CreateSegment(msgspec.Struct, frozen=True):
     header into the file `newest`, durably.
 
     `recycles`: take that segment's file, under a new name, instead of a fresh one, and remove its index. An existing
-    file of the new name is taken as it is and grown to `size`.
+    file of the new name is taken as it is and brought to `size`.
     """
 
     token: int

@@ -29,6 +29,8 @@ from veredus.kernel.octets import ALIGNMENT, Octets, aligned, crc32c
 
 FORMAT_VERSION = 2
 SEGMENT_HEADER_SIZE = 4096
+SEGMENT_SIZE_MAX = 1 << 32
+"""In bytes; an index counts with 32 bits."""
 _COPY_OFFSET = 2048
 """Where the header stands once more: without it a journal that has no checkpoint yet could not be read."""
 SEGMENT_MAGIC = b"VEREDSEG"

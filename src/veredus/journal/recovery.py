@@ -31,7 +31,7 @@ from veredus.kernel.effects import Note
 from veredus.kernel.errors import Refused
 from veredus.kernel.octets import ALIGNMENT
 
-from .beginning import KEPT, go_without, journal_id_of, load_checkpoint
+from .beginning import KEPT, go_without, journal_id_of, load_checkpoint, read_segment, read_summary
 from .catalogue import Catalogue, Segment, StagePlaces
 from .checkpoint import (
     CHECKPOINT_NAME,
@@ -43,18 +43,14 @@ from .checkpoint import (
     open_segment_of,
     tables_of,
 )
-from .index import INDEX_HEADER_SIZE, STAGE_KEY, build_index, decode_summary, summary_size
+from .index import STAGE_KEY, build_index
 from .layout import (
-    FORMAT_VERSION,
     GROUP_RECORD_SIZE,
     SEGMENT_HEADER_SIZE,
     GroupHeader,
     Position,
     SegmentHeader,
     batch_ids,
-    check_version,
-    decode_segment_header,
-    index_name,
     number_of,
     ordinal_of,
     salt_of,
@@ -105,7 +101,7 @@ def recover(
             return empty_journal(new_journal_id)
         journal_id = yield from journal_id_of(sorted(numbers), bool(damaged), newest, new_journal_id)
         if damaged:
-            yield from go_without(damaged, listing, len(numbers))
+            yield from go_without(damaged, len(numbers))
         recovery = _Recovery(listing, empty_journal(journal_id), (), newest)
     else:
         yield CheckpointLoaded(checkpoint.state)
@@ -166,14 +162,8 @@ class _Recovery:
             return
         journal_id = self.recovered.journal_id
         segment = Segment(number, salt_of(journal_id, number), row.size, row.end)
-        name = index_name(number)
-        head = (yield ReadFile(name, 0, INDEX_HEADER_SIZE)) if name in self.listing else None
-        size = None if head is None else summary_size(head)
-        if head is not None and size is not None and size <= self.listing[name]:
-            columns = yield ReadFile(name, INDEX_HEADER_SIZE, size)
-            if columns is not None:
-                segment.summary = decode_summary(b"".join((head, columns)), journal_id, number)
-        if segment.summary is None or segment.summary.end != row.end:
+        segment.summary = yield from read_summary(number, row.end, journal_id, self.listing)
+        if segment.summary is None:
             yield from self._reindex(segment)
         self.catalogue.adopt(segment)
 
@@ -198,16 +188,14 @@ class _Recovery:
         """All bytes of a segment."""
         data = self._loaded.get(number)
         if data is None:
-            name = segment_name(number)
-            read = yield ReadFile(name, 0, self.listing[name])
-            if read is None:
+            data = yield from read_segment(number, self.listing)
+            if data is None:
                 message = (
-                    f"{name} cannot be read: {KEPT}; repair the disk, or the permissions of the file, and start again"
+                    f"{segment_name(number)} cannot be read: {KEPT}; repair the disk, or the permissions of the file,"
+                    " and start again"
                 )
                 raise Refused("journal-unreadable", message, segment=number)
-            data = self._loaded[number] = memoryview(read)
-            header = decode_segment_header(data)
-            check_version(FORMAT_VERSION if header is None else header.version)
+            self._loaded[number] = data
         return data
 
     def _following(self, number: int) -> int | None:

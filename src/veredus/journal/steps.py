@@ -36,6 +36,12 @@ class SetAside(msgspec.Struct, frozen=True):
     size: int
 
 
+class MoveAside(msgspec.Struct, frozen=True):
+    """Move a file, whatever its size, to where `SetAside` keeps bytes, durably."""
+
+    name: str
+
+
 class ClearFile(msgspec.Struct, frozen=True):
     """Let these bytes of a file be zeros, durably."""
 
@@ -63,6 +69,6 @@ class Replayed(msgspec.Struct, frozen=True):
 
 
 Found: TypeAlias = CheckpointLoaded | Replayed | Note
-RecoveryOrder: TypeAlias = ReadFile | SyncFile | SetAside | ClearFile | RemoveFile | Found
+RecoveryOrder: TypeAlias = ReadFile | SyncFile | SetAside | MoveAside | ClearFile | RemoveFile | Found
 Answer: TypeAlias = bytearray | memoryview | None
 Steps: TypeAlias = Generator[RecoveryOrder, Answer, None]

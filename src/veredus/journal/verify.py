@@ -9,16 +9,18 @@ Source: the design, section 4.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar, cast
 
 from veredus.delivery.record import RecordKind, RecordView
 from veredus.kernel.effects import Note
+from veredus.kernel.errors import Refused
 
+from .beginning import read_checkpoint, read_segment, read_summary
 from .catalogue import Extent, Segment
-from .checkpoint import CHECKPOINT_NAME, COPY_NAME, decode_checkpoint
-from .index import decode_summary, summary_size
+from .checkpoint import CHECKPOINT_NAME, COPY_NAME
 from .layout import (
     CONTINUED,
     FORMAT_VERSION,
@@ -35,7 +37,9 @@ from .layout import (
 from .recovery import recover
 from .scan import Unsound, description, last_trace, walk
 from .settings import LogSettings, Recovered
-from .steps import Answer, CheckpointLoaded, ReadFile, Replayed
+from .steps import Answer, CheckpointLoaded, ReadFile, RecoveryOrder, Replayed, Steps
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -94,18 +98,16 @@ class DumpedRecord:
 
 
 Verifying: TypeAlias = Generator[ReadFile | CheckpointLoaded | Replayed, Answer, Report]
-Dumping: TypeAlias = Generator["ReadFile | DumpedRecord | Note", Answer, None]
+Dumping: TypeAlias = Generator["RecoveryOrder | DumpedRecord", Answer, None]
 
 
 def verify(listing: Mapping[str, int], settings: LogSettings) -> Verifying:
     """Look through the files in `listing`. Raises what recovery raises when it cannot go on at all."""
-    recovered, notes = yield from _recover_without_hands(listing, settings)
-    for name in (CHECKPOINT_NAME, COPY_NAME):
-        if name in listing:
-            data = yield ReadFile(name, 0, listing[name])
-            known = any(note.fields.get("file") == name for note in notes)
-            if not known and (data is None or decode_checkpoint(data) is None):
-                notes.append(Note("error", "journal-checkpoint-damaged", {"file": name}))
+    notes: list[Note] = []
+    recovered = yield from _without_hands(recover(listing, settings, bytes(16)), notes)
+    if CHECKPOINT_NAME in listing and COPY_NAME in listing and not _is_named(notes, "journal-checkpoint-damaged"):
+        # The first was sound, so recovery left the other alone.
+        yield from _without_hands(_verify_copy(listing), notes)
     segments = sorted(recovered.catalogue.segments.values(), key=lambda segment: ordinal_of(segment.number))
     reports: list[SegmentReport] = []
     for segment in segments:
@@ -121,17 +123,29 @@ def verify(listing: Mapping[str, int], settings: LogSettings) -> Verifying:
     )
 
 
-def _recover_without_hands(
-    listing: Mapping[str, int], settings: LogSettings
-) -> Generator[ReadFile | CheckpointLoaded | Replayed, Answer, tuple[Recovered, list[Note]]]:
-    steps = recover(listing, settings, bytes(16))
-    notes: list[Note] = []
+def _is_named(notes: Sequence[Note], event: str) -> bool:
+    return any(note.event == event for note in notes)
+
+
+def _verify_copy(listing: Mapping[str, int]) -> Steps:
+    checkpoint = None
+    with suppress(Refused):
+        # Another version is damage where the first copy has ours.
+        checkpoint, _ = yield from read_checkpoint(COPY_NAME, listing)
+    if checkpoint is None:
+        yield Note("error", "journal-checkpoint-damaged", {"file": COPY_NAME})
+
+
+def _without_hands(
+    steps: Generator[RecoveryOrder, Answer, T], notes: list[Note]
+) -> Generator[ReadFile | CheckpointLoaded | Replayed, Answer, T]:
+    """Go the way of recovery, and change nothing; what it says goes to `notes`."""
     answer: Answer = None
     while True:
         try:
             order = steps.send(answer)
         except StopIteration as end:
-            return end.value, notes
+            return cast(T, end.value)
         answer = None
         if isinstance(order, ReadFile):
             answer = yield order
@@ -174,22 +188,21 @@ def _verify_segment(
 
 def _verify_index(
     segment: Segment, listing: Mapping[str, int], journal_id: bytes
-) -> Generator[ReadFile, Answer, list[Note]]:
+) -> Generator[ReadFile | CheckpointLoaded | Replayed, Answer, list[Note]]:
     """What is wrong with a sealed segment's index: never more than a warning, for it is made again from the segment."""
     name = index_name(segment.number)
     if not segment.is_sealed or name not in listing:
         return []
-    data = yield ReadFile(name, 0, listing[name])
-    if data is not None and summary_size(data) is not None:
-        summary = decode_summary(data, journal_id, segment.number)
-        if summary is not None:
-            places = [summary.rows_place(place) for place in range(len(summary.keys))]
-            view = memoryview(data)
-            if all(
-                summary.checked_rows(place, view[offset : offset + size]) is not None
-                for place, (offset, size) in enumerate(places)
-            ):
-                return []
+    summary = yield from _without_hands(read_summary(segment.number, segment.end, journal_id, listing), [])
+    if summary is not None:
+        places = [summary.rows_place(place) for place in range(len(summary.keys))]
+        data = yield ReadFile(name, 0, max((offset + size for offset, size in places), default=0))
+        view = memoryview(b"" if data is None else data)
+        if all(
+            summary.checked_rows(place, view[offset : offset + size]) is not None
+            for place, (offset, size) in enumerate(places)
+        ):
+            return []
     return [Note("warning", "journal-index-damaged", {"segment": segment.number})]
 
 
@@ -208,13 +221,12 @@ def dump(listing: Mapping[str, int], numbers: list[int] | None = None) -> Dumpin
     for number in wanted:
         if numbers is not None and number not in numbers:
             continue
-        name = segment_name(number)
-        data = yield ReadFile(name, 0, listing[name])
+        data = yield from read_segment(number, listing)
         header = None if data is None else decode_segment_header(data)
         if data is None or header is None or header.number != number:
             yield Note("error", "journal-segment-unreadable", {"segment": number})
             continue
-        yield from _dump_segment(memoryview(data), number, header.salt)
+        yield from _dump_segment(data, number, header.salt)
 
 
 def _dump_segment(data: memoryview, number: int, salt: int) -> Dumping:

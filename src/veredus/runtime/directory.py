@@ -84,14 +84,24 @@ class Directory:
             os.close(descriptor)
 
     def set_aside(self, name: str, data: Octets) -> str:
-        """Keep bytes that will be cut off, or are damaged, under a name of their own; returns that."""
+        """Keep bytes that will be cleared, or are damaged, under a name of their own; returns that."""
+        kept_as = self._free_aside(name)
+        replace_file(self.path / ASIDE_NAME, kept_as, (data,))
+        sync_directory(self.path)
+        return f"{ASIDE_NAME}/{kept_as}"
+
+    def move_aside(self, name: str) -> None:
+        """Keep a file that is damaged under a name of its own, and no more under this one, durably."""
+        aside = self.path / ASIDE_NAME
+        (self.path / name).rename(aside / self._free_aside(name))
+        sync_directory(aside)
+        sync_directory(self.path)
+
+    def _free_aside(self, name: str) -> str:
         aside = self.path / ASIDE_NAME
         aside.mkdir(exist_ok=True)
         taken = {path.name for path in aside.iterdir()}
-        kept_as = next(free for free in _numbered(name) if free not in taken)
-        replace_file(aside, kept_as, (data,))
-        sync_directory(self.path)
-        return f"{ASIDE_NAME}/{kept_as}"
+        return next(free for free in _numbered(name) if free not in taken)
 
     def is_in_place(self) -> bool:
         """Whether the directory is still the one that was opened, under its name."""

@@ -38,7 +38,7 @@ from veredus.journal.exchange import (
 from veredus.journal.layout import NEWEST_NAME, index_name, segment_name
 from veredus.journal.recovery import recover
 from veredus.journal.settings import LogSettings, Recovered
-from veredus.journal.steps import Answer, ClearFile, Found, ReadFile, RemoveFile, SetAside, SyncFile
+from veredus.journal.steps import Answer, ClearFile, Found, MoveAside, ReadFile, RemoveFile, SetAside, SyncFile
 from veredus.kernel.errors import Unavailable
 from veredus.kernel.octets import Octets
 
@@ -290,6 +290,8 @@ def create_segment(path: Path, order: CreateSegment) -> int:
         _allocate(descriptor, order.size)
         write_at(descriptor, 0, [order.header])
         os.fsync(descriptor)
+        # Behind the header's sync, for a file that is shorter than its header says was cut by others.
+        os.ftruncate(descriptor, order.size)
         if is_recycled:
             assert order.recycles is not None
             (path / index_name(order.recycles)).unlink(missing_ok=True)
@@ -346,6 +348,8 @@ def drive_steps(directory: Directory, steps: Generator[Any, Answer, T], take: Ca
                 directory.sync(name)
             case SetAside(name, offset, size):
                 _keep_aside(directory, name, offset, size)
+            case MoveAside(name):
+                directory.move_aside(name)
             case ClearFile(name, offset, size):
                 _clear(directory.path / name, offset, size)
             case RemoveFile(name):
@@ -393,5 +397,5 @@ def _with_ballast(path: Path, write: Callable[[], object]) -> None:
 def _read_if_possible(directory: Directory, name: str, offset: int, size: int) -> memoryview | None:
     try:
         return directory.read(name, offset, size)
-    except OSError:
+    except (OSError, MemoryError):
         return None

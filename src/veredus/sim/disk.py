@@ -299,6 +299,7 @@ class SimDisk:
         file.write(0, order.header)
         yield self._sync_ns()
         file.sync()
+        del file.data[order.size :]
         if is_recycled and order.recycles is not None:
             self._change_names({index_name(order.recycles): None})
             yield self._step_ns()

@@ -36,6 +36,7 @@ from veredus.journal.settings import LogSettings, Recovered
 from veredus.journal.steps import (
     CheckpointLoaded,
     ClearFile,
+    MoveAside,
     ReadFile,
     RecoveryOrder,
     RemoveFile,
@@ -220,6 +221,9 @@ class Machine:
             case SetAside(name, offset, size):
                 self.world.tell(self.name, f"sets aside {size} bytes of {name} at {offset}")
                 disk.set_aside(name, disk.read(name, offset, size))
+            case MoveAside(name):
+                disk.set_aside(name, disk.files[name].data)
+                disk.remove(name)
             case ClearFile(name, offset, size):
                 disk.write(name, offset, bytes(size))
                 disk.sync(name)
