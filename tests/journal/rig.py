@@ -73,11 +73,12 @@ def staged_entry(stage: int, stream_id: int, first_number: int, count: int = 1, 
 
 
 class MemoryDisk:
-    """Files by name; space may be bounded."""
+    """Files by name; space may be bounded, and what is said then be something else."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytearray] = {}
         self.size_max = 1 << 40
+        self.refusal = ("disk-full", "No space left on device")
         self.read_sizes: dict[str, int] = {}
 
     def carry_out(self, order: DiskOrder) -> LogEvent | None:
@@ -106,7 +107,7 @@ class MemoryDisk:
         old = None if recycles is None else self.files.get(segment_name(recycles))
         taken = sum(map(len, self.files.values()))
         if old is None and taken - len(self.files.get(name, b"")) + size > self.size_max:
-            return SegmentFailed(token, "disk-full", "No space left on device")
+            return SegmentFailed(token, *self.refusal)
         if old is not None and recycles is not None:
             del self.files[segment_name(recycles)]
             self.files.pop(index_name(recycles), None)

@@ -26,6 +26,7 @@ from veredus.journal.exchange import (
     fact_entry,
 )
 from veredus.journal.settings import LogSettings
+from veredus.kernel.effects import Note
 
 SMALL = LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30)
 
@@ -234,6 +235,32 @@ def test_a_segment_that_could_not_be_made_ahead_is_no_matter_until_it_is_needed(
     rig.settle()
     assert rig.is_appended(token)
     assert rig.log.has_space
+
+
+def test_why_a_segment_cannot_be_made_is_told_at_once_when_it_changes_and_where_publications_are_refused() -> None:
+    rig = Rig(SMALL)
+    rig.disk.size_max, rig.disk.refusal = 17 << 10, ("io-error", "Permission denied")
+    sequence = 0
+    while rig.log.has_space:
+        sequence += 1
+        rig.append(batch_entry(1, sequence, size=900))
+        rig.settle()
+    for refusal in (("io-error", "Permission denied"), ("disk-full", "No space left on device")):
+        rig.disk.refusal = refusal
+        rig.time_ns += SMALL.retry_ns
+        rig.settle()
+    told = [effect for effect in rig.said if isinstance(effect, Note | SpaceMissing)]
+    assert told == [
+        Note("warning", "journal-segment-failed", {"segment": 2, "code": "io-error", "reason": "Permission denied"}),
+        SpaceMissing("io-error", "Permission denied"),
+        Note("warning", "journal-segment-failed", {"segment": 2, "code": "disk-full", "reason": rig.disk.refusal[1]}),
+    ]
+    assert rig.log.why_full == rig.disk.refusal[1]
+    rig.disk.size_max = 1 << 30
+    rig.time_ns += SMALL.retry_ns
+    rig.settle()
+    assert rig.said[-1] == SpaceReturned()
+    assert rig.log.why_full == ""
 
 
 def test_facts_that_do_not_fit_the_reserve_are_refused_too() -> None:

@@ -89,7 +89,11 @@ class Life:
         self.last_token += 1
         self.tell(AppendRequested(self.last_token, entries))
         self.settle()
-        return self.said[-1]
+        return self.answer()
+
+    def answer(self) -> object:
+        """What was said to the last request."""
+        return next(said for said in reversed(self.said) if getattr(said, "token", 0) == self.last_token)
 
     def read(self, stream_id: int, first: int = 1) -> list[int]:
         sequences: list[int] = []
@@ -97,7 +101,7 @@ class Life:
             self.last_token += 1
             self.tell(ReadRequested(self.last_token, stream_id, first, 10_000))
             self.settle()
-            answer = self.said[-1]
+            answer = self.answer()
             assert isinstance(answer, RecordsRead)
             if not answer.records:
                 return sequences

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import sys
@@ -21,6 +22,15 @@ pytestmark = [
 ]
 
 MIB = 1 << 20
+
+
+def told(served: ServedNode, event: str) -> dict[str, object]:
+    """What the node's log says with this event, once it says it."""
+    deadline = time.monotonic() + 20
+    while not (lines := [line for line in served.said().splitlines() if f'"event":"{event}"' in line]):
+        assert time.monotonic() < deadline, f"the node did not say {event}"
+        time.sleep(0.05)
+    return dict(json.loads(lines[0]))
 
 
 @pytest.mark.parametrize("call", ["write", "sync"])
@@ -67,10 +77,7 @@ def test_a_limit_on_the_size_of_files_is_a_full_disk_until_it_is_lifted(tmp_path
             body = os.urandom(64 << 10)
             for _ in range(300):
                 publisher.publish("k", body)
-            deadline = time.monotonic() + 20
-            while "disk-full" not in served.said():
-                assert time.monotonic() < deadline, "the node did not say that it has no space"
-                time.sleep(0.05)
+            assert told(served, "publications-refused")["code"] == "disk-full"
             taken = publisher.taken_number
             assert taken < 301
             with node.subscribe("s", until=2) as subscription:
@@ -104,6 +111,28 @@ def test_a_limit_on_files_holds_a_publisher_back_until_it_is_lifted(tmp_path: Pa
             publisher.flush(timeout_s=30)
             with node.subscribe("s", until=42) as subscription:
                 assert [publication.number for publication in subscription] == list(range(1, 42))
+    finally:
+        served.kill()
+
+
+def test_why_no_segment_can_be_made_is_told_as_it_is_and_publications_are_taken_again_without_it(
+    tmp_path: Path,
+) -> None:
+    served = ServedNode(tmp_path / "journal", {"JOURNAL_SEGMENT_SIZE": "64KiB"})
+    try:
+        with served.start() as node, node.publisher("s", source="p") as publisher:
+            in_its_place = served.directory / f"{2:016x}.segment"
+            in_its_place.mkdir()
+            for _ in range(80):
+                publisher.publish("k", bytes(1000))
+            ahead, refused = told(served, "journal-segment-failed"), told(served, "publications-refused")
+            reason = f"Is a directory ({in_its_place.name})"
+            assert (ahead["segment"], ahead["code"], ahead["reason"]) == (2, "io-error", reason)
+            assert (refused["code"], refused["reason"]) == ("io-error", reason)
+            assert refused["directory"] == str(served.directory)
+            in_its_place.rmdir()
+            told(served, "publications-taken-again")
+            publisher.flush(timeout_s=30)
     finally:
         served.kill()
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 from veredus.delivery.record import Envelope, RecordKind, write_envelope
 from veredus.kernel.deadlines import Deadlines
+from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.octets import Octets
 from veredus.kernel.symbol import Symbol
@@ -177,6 +178,11 @@ class Appending:
     def dropped_keys(self) -> list[int]:
         """Streams and stages that were dropped while records of theirs may still have been on their way."""
         return list(self._dropped)
+
+    @property
+    def why_full(self) -> str:
+        """Why no segment could be made, "" where nothing is known to hinder it."""
+        return self._failure[1]
 
     @property
     def open_segment(self) -> Segment | None:
@@ -416,6 +422,7 @@ class Appending:
         if upcoming is None or upcoming.token != event.token:
             return
         self._next = _NextSegment(upcoming.number, upcoming.size, None, 0)
+        self._failure = ("", "")
         if self.phase is Phase.FULL:
             self.phase = Phase.RUNNING
             self._orders.say(SpaceReturned())
@@ -428,7 +435,11 @@ class Appending:
             return
         upcoming.token = 0
         upcoming.has_failed = True
-        self._failure = (event.code, event.reason)
+        if self._failure != (event.code, event.reason):
+            # Long before the segment is needed, it may be.
+            self._failure = (event.code, event.reason)
+            fields: dict[str, object] = {"segment": upcoming.number, "code": event.code, "reason": event.reason}
+            self._orders.say(Note("warning", "journal-segment-failed", fields))
         self._timers.set(Timer.SPACE, now.monotonic_ns + self._settings.retry_ns)
         self.submit(now)
 
@@ -442,7 +453,7 @@ class Appending:
     def _become_full(self) -> None:
         if self.phase is Phase.RUNNING:
             self.phase = Phase.FULL
-            self._orders.say(SpaceMissing(self._failure[1]))
+            self._orders.say(SpaceMissing(*self._failure))
         self._refuse_queue(*self._failure)
 
     # ── small things ─────────────────────────────────────────────────────────────────────────────────────────────────

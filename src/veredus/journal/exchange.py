@@ -333,8 +333,12 @@ class CheckpointFailed(msgspec.Struct, frozen=True):
 
 
 class SpaceMissing(msgspec.Struct, frozen=True):
-    """No segment can be made: what carries publications is refused until `SpaceReturned`; reading goes on."""
+    """No segment can be made: what carries publications is refused until `SpaceReturned`; reading goes on.
 
+    Codes as in `SegmentFailed`.
+    """
+
+    code: str
     reason: str
 
 

@@ -99,6 +99,11 @@ class Log:
         return self._appending.phase is Phase.RUNNING
 
     @property
+    def why_full(self) -> str:
+        """Why no segment could be made, "" where nothing is known to hinder it."""
+        return self._appending.why_full
+
+    @property
     def phase(self) -> Phase:
         """What the log can do."""
         return self._appending.phase

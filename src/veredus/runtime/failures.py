@@ -19,8 +19,9 @@ def code_of(error: OSError) -> str:
 
 
 def reason_of(error: OSError) -> str:
-    """What happened, and to which file."""
-    where = f" ({Path(os.fsdecode(error.filename)).name})" if isinstance(error.filename, str | bytes) else ""
+    """What happened, and to which file: where one was to take the place of another, to that."""
+    file = error.filename2 or error.filename
+    where = f" ({Path(os.fsdecode(file)).name})" if isinstance(file, str | bytes) else ""
     if error.errno == errno.EFBIG:
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
         return f"a limit lets this process write files of at most {limit} bytes{where}: raise `ulimit -f` or LimitFSIZE"

@@ -329,10 +329,11 @@ class Node:
                 if is_final and self._checkpointed is not None and not self._checkpointed.done():
                     self._checkpointed.set_exception(self._not_closed(reason))
                 self._log.error("checkpoint-failed", reason=reason)
-            case journal.SpaceMissing(reason):
-                self._log.error("disk-full", reason=reason, directory=self.settings.node.directory)
+            case journal.SpaceMissing(code, reason):
+                directory = self.settings.node.directory
+                self._log.error("publications-refused", code=code, reason=reason, directory=directory)
             case journal.SpaceReturned():
-                self._log.warning("disk-has-space-again", directory=self.settings.node.directory)
+                self._log.warning("publications-taken-again", directory=self.settings.node.directory)
             case journal.LogFailed(reason):
                 raise Unavailable(
                     "journal-failed", f"the journal failed ({reason}): the node stops, and recovers when started"
@@ -480,7 +481,7 @@ class Node:
         if self._is_draining:
             return "the node is stopping"
         if not self.engine.log.has_space:
-            return "the journal has no space: publications are refused"
+            return f"publications are refused: {self.engine.log.why_full or 'the journal has failed'}"
         return ""
 
     def _why_not_alive(self) -> str:
