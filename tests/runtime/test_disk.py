@@ -18,6 +18,7 @@ from veredus.journal.exchange import (
     AppendRequested,
     BytesFailed,
     BytesRead,
+    CheckpointFailed,
     CheckpointRequested,
     CreateSegment,
     DiskEvent,
@@ -40,6 +41,7 @@ from veredus.journal.layout import NEWEST_NAME, index_name, segment_name
 from veredus.journal.log import Log
 from veredus.journal.settings import LogSettings
 from veredus.journal.steps import CheckpointLoaded, Replayed
+from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused, Unavailable
 from veredus.kernel.events import DeadlineReached
@@ -380,6 +382,52 @@ def test_a_torn_tail_on_a_real_disk_is_kept_aside_and_cut(tmp_path: Path) -> Non
     (aside,) = (tmp_path / "aside").iterdir()
     assert b"1:5:0" in aside.read_bytes()
     life.end()
+
+
+@pytest.fixture
+def untouchable() -> Iterator[Callable[[Path], None]]:
+    """Makes a file one that nobody may change, replace or remove, until the test is over."""
+    made: list[Path] = []
+
+    def make(path: Path) -> None:
+        if subprocess.run(["chattr", "+i", path], capture_output=True, check=False).returncode:
+            pytest.skip("no file may be made immutable here")
+        made.append(path)
+
+    yield make
+    for path in made:
+        subprocess.run(["chattr", "-i", path], check=True)
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "checkpoint.copy", "."])
+def test_a_checkpoint_that_could_not_be_replaced_is_told_at_the_start(
+    tmp_path: Path, name: str, untouchable: Callable[[Path], None]
+) -> None:
+    life = Life(tmp_path)
+    life.append(batch_entry(1, 1))
+    life.end(is_final=True)
+    (tmp_path / "closed").unlink()
+    untouchable(tmp_path / name)
+    life = Life(tmp_path)
+    told = [found.fields for found in life.found if isinstance(found, Note)]
+    is_file = name != "."
+    reason = f"Operation not permitted ({name})" if is_file else f"no file may be made or replaced in '{tmp_path}'"
+    assert told == [{"reason": reason}]
+    assert life.read(1) == [1]
+    life.checkpoint(is_final=True)
+    (failed,) = (said for said in life.said if isinstance(said, CheckpointFailed))
+    assert failed.reason.startswith("Operation not permitted (checkpoint")
+    life.end()
+
+
+def test_a_checkpoint_that_may_be_replaced_though_not_written_is_nothing_to_tell(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.append(batch_entry(1, 1))
+    life.end(is_final=True)
+    (tmp_path / "checkpoint").chmod(0o400)
+    life = Life(tmp_path)
+    life.end(is_final=True)
+    assert [found for found in life.found if isinstance(found, Note)] == []
 
 
 def test_a_disk_failure_of_any_kind_has_a_stable_code() -> None:

@@ -240,6 +240,28 @@ def test_what_finds_no_room_is_not_remembered_and_what_comes_when_there_is_room_
     assert found["t"].last_put_counter == 4
 
 
+def test_a_checkpoint_that_cannot_be_written_is_told_and_costs_nothing_that_was_saved(tmp_path: Path) -> None:
+    script = (
+        "import asyncio, sys\nfrom pathlib import Path\n"
+        "from veredus.protocols.topics.client_state import *\n"
+        "from veredus.topics.states import States\n"
+        "async def fill():\n"
+        "    states = States(Path(sys.argv[1], 'client_alice'), 'client alice')\n"
+        "    await states.open()\n"
+        "    Path(sys.argv[1], 'client_alice', 'checkpoint.tmp').mkdir()\n"
+        "    for i in range(1, 12):\n"
+        "        await states.save('alice', 't', ClientState('1', i, Putting(i, bytes(100 << 10))))\n"
+        "    await states.close()\n"
+        "asyncio.run(fill())\n"
+    )
+    done = ended([sys.executable, "-c", script, str(tmp_path)])
+    assert done.returncode == 0, done.stderr
+    assert "checkpoint-failed" in done.stderr
+    assert "Is a directory (checkpoint.tmp)" in done.stderr
+    (tmp_path / "client_alice" / "checkpoint.tmp").rmdir()
+    assert remembered(tmp_path)["t"].last_put_counter == 11
+
+
 def test_a_sync_that_fails_ends_the_client_and_the_next_one_has_what_was_saved_before(tmp_path: Path) -> None:
     script = (
         "import asyncio, os, sys\nfrom pathlib import Path\n"

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread, current_thread
 from typing import Any, TypeVar, cast
 
+from veredus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
 from veredus.journal.exchange import (
     BytesFailed,
     BytesRead,
@@ -39,6 +40,7 @@ from veredus.journal.layout import NEWEST_NAME, index_name, segment_name
 from veredus.journal.recovery import recover
 from veredus.journal.settings import LogSettings, Recovered
 from veredus.journal.steps import Answer, ClearFile, Found, MoveAside, ReadFile, RemoveFile, SetAside, SyncFile
+from veredus.kernel.effects import Note
 from veredus.kernel.errors import Unavailable
 from veredus.kernel.octets import Octets
 
@@ -327,7 +329,23 @@ def drive_recovery(
 
     Raises what `veredus.journal.recovery.recover` raises, `OSError`, and `Unavailable("disk-full")`.
     """
-    return drive_steps(directory, recover(directory.listing(), settings, new_journal_id), take)
+    recovered = drive_steps(directory, recover(directory.listing(), settings, new_journal_id), take)
+    for reason in _hindrances(directory.path):
+        take(Note("error", "checkpoint-not-writable", {"reason": reason}))
+    return recovered
+
+
+def _hindrances(path: Path) -> Iterator[str]:
+    """Why the next checkpoint could not be written, as far as that is known without doing so."""
+    if not os.access(path, os.W_OK | os.X_OK):
+        yield f"no file may be made or replaced in {str(path)!r}"
+    for name in (CHECKPOINT_NAME, COPY_NAME):
+        try:
+            os.close(os.open(path / name, os.O_WRONLY))
+        except OSError as error:
+            # One that we may not write is replaced all the same; one that nobody may change is not.
+            if error.errno == errno.EPERM:
+                yield reason_of(error)
 
 
 def drive_steps(directory: Directory, steps: Generator[Any, Answer, T], take: Callable[[Any], None]) -> T:

@@ -328,7 +328,7 @@ class Node:
                 # One that was on its way when the final one was asked for may fail: that follows all the same.
                 if is_final and self._checkpointed is not None and not self._checkpointed.done():
                     self._checkpointed.set_exception(self._not_closed(reason))
-                self._log.error("checkpoint-failed", reason=reason)
+                self._log.error("checkpoint-failed", reason=reason, directory=self.settings.node.directory)
             case journal.SpaceMissing(code, reason):
                 directory = self.settings.node.directory
                 self._log.error("publications-refused", code=code, reason=reason, directory=directory)
@@ -430,7 +430,7 @@ class Node:
         directory = self.settings.node.directory
         return Unavailable(
             "checkpoint-failed",
-            f"the journal in {directory!r} could not be closed ({reason}): repair its disk; the next start"
+            f"the journal in {directory!r} could not be closed ({reason}): put that right; the next start"
             " recovers the acknowledged publications from the segments that are still there",
         )
 

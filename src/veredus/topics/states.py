@@ -250,7 +250,10 @@ class States:
                 self._answer(self._saves.pop(token), self._not_saved(code, reason))
             case journal.LogFailed(reason):
                 self._fail(reason)
-            case journal.CheckpointDone() | journal.CheckpointFailed():
+            case journal.CheckpointDone():
+                self._end_checkpoint()
+            case journal.CheckpointFailed(reason):
+                self._log(Note("error", "checkpoint-failed", {"reason": reason}))
                 self._end_checkpoint()
             case Note():
                 self._log(order)
