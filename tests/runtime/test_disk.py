@@ -2,6 +2,7 @@
 
 import errno
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress

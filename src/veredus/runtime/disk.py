@@ -11,6 +11,7 @@ its orders will never be answered, so whoever gave them must end too.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
