@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from veredus.spark import register
+from veredus.spark import read_to_of, register
 
 FLIGHT = """
     source string, number bigint, sequence bigint, key string, body string, event_time timestamp,
@@ -105,17 +105,6 @@ def start_statistics(spark: SparkSession, arguments: argparse.Namespace) -> Stre
     )
 
 
-def position_of(query: StreamingQuery) -> int:
-    """The last sequence that the query's finished batches have read; 0 before the first."""
-    progress = query.lastProgress
-    if progress is None:
-        return 0
-    end = progress["sources"][0]["endOffset"]
-    if isinstance(end, str):
-        end = json.loads(end)
-    return int(end["sequence"]) - 1 if end else 0
-
-
 def note(what: str) -> None:
     """A line in the driver's log."""
     print(f"{datetime.now(UTC):%H:%M:%S.%f} {what}", flush=True)
@@ -155,6 +144,10 @@ def main() -> int:
     queries = {ARCHIVED: start_archive(spark, arguments), AGGREGATED: start_statistics(spark, arguments)}
     note("queries started")
     finish_at = 0
+
+    def position_of(query: StreamingQuery) -> int:
+        return read_to_of(query.lastProgress).get(arguments.stream, 0)
+
     while not finish_at or any(position_of(query) < finish_at for query in queries.values()):
         for field, query in queries.items():
             check_alive(query)

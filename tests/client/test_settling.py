@@ -12,7 +12,14 @@ from veredus.client.wanting import Wanted
 from veredus.kernel.errors import Unavailable
 from veredus.matching import Filter
 from veredus.protocols.zeps import messages as m
-from veredus.protocols.zeps.client_exchange import SettleRequested, TellClosed, TellMessage, TellOpened, TellSettled
+from veredus.protocols.zeps.client_exchange import (
+    HandedOut,
+    SettleRequested,
+    TellClosed,
+    TellMessage,
+    TellOpened,
+    TellSettled,
+)
 from veredus.streams.exchange import SettleMode
 
 GRANT = m.Subscribed(1, b"i" * 16, 1, 1, 1, 1, 100)
@@ -65,6 +72,30 @@ async def _confirm_once_over_a_new_link() -> None:
 
 def test_a_settlement_that_was_refused_before_its_link_was_lost_is_confirmed_by_its_own_answer_alone() -> None:
     asyncio.run(_confirm_once_over_a_new_link())
+
+
+async def _hand_out_while_an_answer_is_awaited(mode: SettleMode) -> None:
+    line: Any = Line()
+    channel = SubscriptionChannel(line, Wanted("s", "a", "main", mode=mode))
+    channel.begin()
+    channel.take(TellOpened(1, GRANT))
+    for sequence in (1, 2):
+        channel.settle_to = sequence
+        settle(channel, sequence)
+    assert line.said == [SettleRequested(1, ((1, 1),))]
+    for _ in range(2):
+        channel.handed_to = 3
+        channel.add_handed_waiter(3, lambda: None)
+    assert line.said == [SettleRequested(1, ((1, 1),)), SettleRequested(1, ((1, 2),)), HandedOut(1, 3)]
+    channel.take(TellSettled(1, 1, ()))
+    assert [channel.is_settled((1, last)) for last in (1, 2)] == [True, False]
+    channel.take(TellSettled(1, 2, ()))
+    assert channel.is_settled((1, 2))
+
+
+@pytest.mark.parametrize("mode", list(SettleMode))
+def test_what_was_settled_is_sent_before_what_may_end_the_application_is_handed_out(mode: SettleMode) -> None:
+    asyncio.run(_hand_out_while_an_answer_is_awaited(mode))
 
 
 async def _settle_again_over_the_same_link() -> None:

@@ -2,7 +2,7 @@
 
 import json
 
-from veredus.spark import lag_of
+from veredus.spark import lag_of, read_to_of
 from veredus.spark.offsets import StreamOffset, stored_of
 
 
@@ -15,12 +15,19 @@ def test_the_lag_of_each_stream_is_what_lies_between_the_two_offsets() -> None:
     assert lag_of({"sources": [ours]}) == {"trades": 20, "quotes": 3}
 
 
+def test_what_was_read_of_each_stream_ends_before_the_offset_that_comes_next() -> None:
+    first, second = ({"endOffset": offsets(trades=at, quotes=1), "latestOffset": None} for at in (11, 9))
+    assert read_to_of({"sources": [first]}) == {"trades": 10, "quotes": 0}
+    assert read_to_of({"sources": [first, second]}) == {"trades": 8, "quotes": 0}
+
+
 def test_other_sources_and_what_is_not_said_are_passed_over() -> None:
     rate = {"endOffset": "12", "latestOffset": "17"}
     fresh = {"endOffset": None, "latestOffset": None}
     kafka = {"endOffset": {"topic": {"0": 3}}, "latestOffset": '{"topic": {"0": 9}}'}
-    assert lag_of({"sources": [rate, fresh, kafka]}) == {}
-    assert lag_of(None) == {}
+    for shown in (lag_of, read_to_of):
+        assert shown({"sources": [rate, fresh, kafka]}) == {}
+        assert shown(None) == {}
 
 
 def test_what_was_trimmed_before_it_was_read_is_no_lag() -> None:

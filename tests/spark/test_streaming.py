@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from veredus.spark import lag_of, register
+from veredus.spark import lag_of, read_to_of, register
 
 from .conftest import PATIENCE_SECONDS, Rig
 
@@ -57,6 +57,7 @@ def test_several_streams_are_one_source_and_the_progress_says_how_far_it_is_behi
         {names[0]: 150, names[1]: 50},
         {names[0]: 0, names[1]: 0},
     ]
+    assert read_to_of(query.lastProgress) == {names[0]: 300, names[1]: 100}
 
 
 def test_a_token_stands_in_no_plan(rig: Rig) -> None:

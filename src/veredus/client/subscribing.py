@@ -314,7 +314,13 @@ class SubscriptionChannel:
             self._connection.call_later(HANDED_S, self._say_handed_again)
 
     def add_handed_waiter(self, sequence: int, tell: Waiter) -> None:
-        """Call `tell` once the node knows that all up to `sequence` was handed out, or this is over; in the loop."""
+        """Call `tell` once the node knows that all up to `sequence` was handed out, or this is over; in the loop.
+
+        What was settled is sent before, also where an answer is awaited: what is handed out may end the application,
+        and what that was done with must not count as tried once more.
+        """
+        if self._is_granted():
+            self._send_settled()
         self.say_handed()
         if self.failure is not None or self.handed_known >= sequence:
             tell()
@@ -341,15 +347,20 @@ class SubscriptionChannel:
         """Send what was settled since the last settlement, unless one is on its way; in the loop."""
         self.say_handed()
         while not self._sent and self._is_granted():
-            ranges = self._unsent()
-            if ranges:
-                self.is_settle_idle = False
-                self._sent = ranges
-                self._connection.handle(SettleRequested(self._channel, ranges))
-            elif self.is_settle_idle:
-                return
-            else:
+            if not self._send_settled():
+                if self.is_settle_idle:
+                    return
                 self.is_settle_idle = True
+
+    def _send_settled(self) -> bool:
+        """Send what is not confirmed of what was settled; whether there is something new in it."""
+        ranges = self._unsent()
+        if not ranges or ranges == self._sent:
+            return False
+        self.is_settle_idle = False
+        self._sent = ranges
+        self._connection.handle(SettleRequested(self._channel, ranges))
+        return True
 
     def _is_granted(self) -> bool:
         return 0 < self._granted == self._channel and self._connection.is_open

@@ -9,10 +9,10 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from .progress import lag_of
+from .progress import lag_of, read_to_of
 from .source import VeredusDataSource
 
-__all__ = ["VeredusDataSource", "lag_of", "register"]
+__all__ = ["VeredusDataSource", "lag_of", "read_to_of", "register"]
 
 _PUT_BY_SPARK = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
 """What Spark's PythonStreamingSourceRunner puts into its source's environment whenever a query starts."""

@@ -29,6 +29,18 @@ def lag_of(progress: Any) -> dict[str, int]:
     return lags
 
 
+def read_to_of(progress: Any) -> dict[str, int]:
+    """By stream, the last sequence that finished batches have read, 0 for none; {} where Spark says nothing yet.
+
+    `progress` as for `lag_of`; where two sources of a query read one stream, it is the one that is further behind.
+    """
+    places: dict[str, int] = {}
+    for source in (progress or {}).get("sources", ()):
+        for name, end in _offsets(source["endOffset"]).items():
+            places[name] = min(places.get(name, end.sequence - 1), end.sequence - 1)
+    return places
+
+
 def _offsets(text: object) -> Offsets:
     """Our offsets as Spark shows them: as JSON or taken apart; {} for none, and for those of another source."""
     try:

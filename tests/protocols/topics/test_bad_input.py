@@ -113,7 +113,7 @@ OTHERS = {
     "counter-back": (
         b"PUT bob prices 2\r\n\r\nx",
         "REFUSED 3",
-        "counter 2 of bob on prices is below its last one, 3: put under a counter above 3",
+        "counter 2 of bob on prices is below its last one, 3: it may be done; put another body under a counter above 3",
     ),
     "other-body": (
         b"PUT bob prices 3\r\n\r\nother",

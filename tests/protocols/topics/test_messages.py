@@ -95,6 +95,11 @@ BAD = {
         GOLDEN["transfer"][0][:-3],
         "a TRANSFER must end with a line end, and this one has none after 68 bytes",
     ),
+    "a line of its own kind": (b"TRANSFER s t\r\n\r\na b-7\n*b-7\r\n1\r\n", "and this one has no line end: 'a b-7\\n'"),
+    "the last line joined": (
+        b"TRANSFER s t\r\n\r\na b-7\r\nb b-7 *b-7\r\n1\r\n",
+        "and this one has no line end: 'b b-7 '",
+    ),
     "cut off in an id": (b"TRANSFER s t\r\n\r\n*b-7\r\n", "a message of a TRANSFER is an id, a line and its content"),
     "not there": (b"TRANSFER s t\r\n\r\na b-7 \r\n", "a still has to receive b-7, and that message is missing"),
     "twice": (b"TRANSFER s t\r\n\r\n*b-7\r\n1\r\n*b-7\r\n2\r\n", "needs an id of its own other than -1"),

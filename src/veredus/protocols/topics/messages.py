@@ -415,6 +415,9 @@ def _read_transfer(words: Sequence[str], body: bytes) -> Message:
         raise PeerFault(
             "bad-message", f"a TRANSFER must end with a line end, and this one has none after {len(body)} bytes"
         )
+    if lines and not lines.endswith(END_OF_LINE):
+        last = _beginning(lines.rpartition(END_OF_LINE)[2])
+        raise PeerFault("bad-message", f"each subscriber of a TRANSFER is a line, and this one has no line end: {last}")
     subscribers: list[tuple[str, tuple[str, ...]]] = []
     for line in lines.split(END_OF_LINE)[:-1]:
         subscriber, *ids = _words(_original(line))

@@ -299,4 +299,4 @@ def _refusal(putter: _Putter, asked: _Asked, newest: int) -> str:
         return f"counter {last} of {who} was used for another body: put this body {advice}"
     if last > known:
         return f"counters {first} to {last} of {who} begin at or below its last one, {known}: put {advice}"
-    return f"counter {last} of {who} is below its last one, {known}: put {advice}"
+    return f"counter {last} of {who} is below its last one, {known}: it may be done; put another body {advice}"
