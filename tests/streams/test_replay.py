@@ -22,6 +22,7 @@ numbers = st.integers(1, 6)
 STEPS = st.one_of(
     st.tuples(st.just("attach"), st.sampled_from(NAMES), st.integers(1, 3)),
     st.tuples(st.just("publish"), st.sampled_from(NAMES), numbers),
+    st.tuples(st.just("store"), st.sampled_from(NAMES), numbers),
     st.tuples(st.just("repeat"), st.sampled_from(NAMES), numbers),
     st.tuples(st.just("subscribe"), st.sampled_from(NAMES), st.integers(1, 3), st.booleans(), st.booleans()),
     st.tuples(st.just("settle"), st.sampled_from(NAMES), numbers, numbers),
@@ -95,6 +96,13 @@ class Story:
             answer = self.rig.publish(grant, first, count, token, name)
             if isinstance(answer, x.ConfirmTaken):
                 self.last[name] = answer.last_number
+
+    def store(self, name: str, back: int) -> None:
+        """Store a token by itself: up to the last number, to one below, or to one that is not there."""
+        grant = self.sources.get(name)
+        if grant is not None:
+            number = max(0, self.last[name] + 2 - back)
+            self.rig.do(x.TokenStoreRequested(grant.session, back, number, b"alone-%d" % number))
 
     def repeat(self, name: str, count: int) -> None:
         grant = self.sources.get(name)

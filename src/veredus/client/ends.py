@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from itertools import chain, islice
-from math import inf
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -31,14 +30,10 @@ from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching
 from .subscribing import Settleable, SubscriptionChannel
 from .tables import tables_of
+from .times import end_of, left_until
 from .wanting import Wanted
 
 T = TypeVar("T")
-
-
-def end_of(timeout_s: float | None) -> float:
-    """When such a time is over that begins now, by the monotonic clock."""
-    return inf if timeout_s is None else time.monotonic() + timeout_s
 
 
 class Signal:
@@ -196,18 +191,33 @@ class Publisher(Intake, Blocking):
     def flush(self, resume_token: bytes = b"", wait: bool = True, timeout_s: float | None = None) -> Receipt | None:
         """Send everything and wait until it is in the stream; the receipt of the last publication, or None.
 
-        `resume_token` is stored together with the last publication, and comes back when the source attaches again. It
-        needs `resume="token"`, and something published since the last one.
+        `resume_token` is stored together with the last publication, or by itself where nothing was published since the
+        last one, and comes back when the source attaches again. It needs `resume="token"`.
         """
         check_seconds("timeout_s", timeout_s)
         end_s = end_of(timeout_s)
         try:
-            self.close_run(resume_token, end_s)
+            last = self.close_run(resume_token, end_s)
         except TimeoutError:
             raise self._channel.not_taken(self.number) from None
-        if not wait or self.number <= self.first_number:
+        if resume_token:
+            self._thread.call(lambda: self._channel.want_token(last, resume_token))
+        if not wait:
             return None
-        return self.wait(self.number, None if timeout_s is None else max(0.0, end_s - time.monotonic()))
+        receipt = self.wait(self.number, left_until(end_s)) if self.number > self.first_number else None
+        if self.keeps_last:
+            self._wait_token(end_s)
+        return receipt
+
+    def _wait_token(self, end_s: float) -> None:
+        """Wait until the node has the last resume token. Raises as `wait`."""
+        if self._thread.is_forked:
+            raise forked()
+        signal = Signal()
+        self._thread.call(lambda: self._channel.add_token_waiter(signal.tell))
+        if not signal.wait(left_until(end_s)):
+            raise self._channel.token_in_doubt()
+        self._channel.check_token()
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises."""

@@ -333,30 +333,22 @@ class Intake(Turns):
         if self.keeps_last and (self._bodies or self._delayed is not None):
             self.close_run(b"", end_s)
 
-    def close_run(self, token: bytes, end_s: float = inf) -> bool:
-        """Let the loop take all there is, closed by a resume token if one is given; whether there was anything."""
+    def close_run(self, token: bytes, end_s: float = inf) -> int:
+        """Let the loop take all there is, closed by a resume token if one is given; the number given last by then."""
         check_octets("resume_token", token)
         if len(token) > self._limits.token_size_max:
             message = f"a resume token may have {self._limits.token_size_max} bytes, this one has {len(token)}"
             raise Misuse("too-large", message, size=len(token))
         return self._in_turn(lambda: self._close_run_in_turn(token), end_s)
 
-    def _close_run_in_turn(self, token: bytes) -> bool:
-        if not token:
-            is_anything = bool(self._bodies) or self._delayed is not None
-            self._seal()
-            self._release(b"")
-        elif not self.keeps_last:
+    def _close_run_in_turn(self, token: bytes) -> int:
+        if token and not self.keeps_last:
             raise Misuse("no-tokens", 'this publisher does not use resume tokens: open it with resume="token"')
-        elif not self._bodies and self._delayed is None:
-            raise Misuse("nothing-to-close", "nothing was published since the last resume token")
-        else:
-            is_anything = True
-            self._seal()
-            self._release(token)
+        self._seal()
+        self._release(token)
         self._open_run((), is_loose=False)
         self.wake()
-        return is_anything
+        return self.number
 
     def _seal(self) -> None:
         """Let the loop take the open run. It is not open any more before it can be taken as a sealed one."""

@@ -23,6 +23,7 @@ from .intake import Intake
 from .loops import refuse_pickling
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching, new_incarnation
 from .tables import tables_of
+from .times import end_of, left_until
 
 CLOSE_TIMEOUT_S = 30.0
 ABORT_TIMEOUT_S = 2.0
@@ -265,13 +266,30 @@ class AsyncPublisher(Intake):
     ) -> Receipt | None:
         """Send everything and wait until it is in the stream; the receipt of the last publication, or None.
 
-        `resume_token` is stored together with the last publication, and comes back when the source attaches again. It
-        needs `resume="token"`, and something published since the last one.
+        `resume_token` is stored together with the last publication, or by itself where nothing was published since the
+        last one, and comes back when the source attaches again. It needs `resume="token"`.
         """
         check_seconds("timeout_s", timeout_s)
         self._check_loop()
-        self.close_run(resume_token)
-        return await self.wait(self.number, timeout_s) if wait and self.number > self.first_number else None
+        last = self.close_run(resume_token)
+        if resume_token:
+            self._channel.want_token(last, resume_token)
+        if not wait:
+            return None
+        end_s = end_of(timeout_s)
+        receipt = await self.wait(self.number, timeout_s) if self.number > self.first_number else None
+        if self.keeps_last:
+            await self._wait_token(end_s)
+        return receipt
+
+    async def _wait_token(self, end_s: float) -> None:
+        """Wait until the node has the last resume token. Raises as `wait`."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._channel.add_token_waiter(teller_of(done))
+        await asyncio.wait((done,), timeout=left_until(end_s))
+        if not done.done():
+            raise self._channel.token_in_doubt()
+        self._channel.check_token()
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises."""

@@ -46,6 +46,7 @@ from veredus.kernel.events import DeadlineReached
 from veredus.kernel.names import INCARNATION_SIZE
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps.client_exchange import (
+    MessageRequested,
     OfferRequested,
     Opening,
     TellClosed,
@@ -59,6 +60,7 @@ from .causes import TRANSIENT, error_of
 from .connection import Connection, Told
 from .granting import wait_granted
 from .intake import Intake
+from .tokens import Tokens
 
 RECEIPTS_MAX = 4096
 """Receipts of so many batches are kept; older ones are answered without a sequence."""
@@ -150,6 +152,7 @@ class SourceChannel:
         self._waiters: list[tuple[int, int, Waiter]] = []
         self._room_waiters: list[Waiter] = []
         self._ties = count()
+        self._tokens = Tokens()
         self._spoiled_number = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -181,6 +184,11 @@ class SourceChannel:
                 self._become_attached(grant)
             case TellOpened(_, m.StageOpened() as grant):
                 self._become_stage(grant)
+            case TellMessage(_, m.Reply(request)):
+                self._tokens.take_answer(request)
+                self.pump()
+            case TellMessage(_, m.Refusal() as refusal):
+                self._be_refused_token(error_of(refusal))
             case TellMessage(_, m.BatchRefused() as refused):
                 self._handle(BatchRejected(refused.first_number, refused.code, refused.message, refused.last_number))
                 self.pump()
@@ -200,6 +208,7 @@ class SourceChannel:
             self.last_number = grant.last_number
             self.resume_token = grant.token
             self.resume_number = grant.token_number
+        self._tokens.learn(grant.token_number, grant.token)
         resume = grant.token_number if self.intake.keeps_last and grant.token else grant.last_number
         self._start(
             Granted(
@@ -232,6 +241,17 @@ class SourceChannel:
         else:
             self.fail(error)
 
+    def _be_refused_token(self, error: VeredusError) -> None:
+        if error.code in TRANSIENT:
+            self.delay = Delay(error.code, error.message)
+            self._connection.call_later(RETRY_S, self._ask_again)
+        else:
+            self.fail(error)
+
+    def _ask_again(self) -> None:
+        self._tokens.ask_again()
+        self.pump()
+
     def _begin_again(self) -> None:
         if not self._channel:
             self._connection.begin(self)
@@ -256,6 +276,7 @@ class SourceChannel:
             self._attached.set_exception(error)
             self._attached.exception()
         self._tell_waiters(lambda _: True)
+        self._tokens.tell_all()
         self._tell_room()
 
     def forbid(self, error: VeredusError) -> None:
@@ -269,15 +290,18 @@ class SourceChannel:
         is_spoiled = self._spoiled_number > 0 and self._outbox.phase is not Phase.STOPPED
         last = self._spoiled_number - 1 if is_spoiled else intake.number
         count = last - self.taken_number
-        if not count or not words or (intake.failure is not None and not is_spoiled):
+        if not words or (intake.failure is not None and not is_spoiled):
             return ""
+        if not count:
+            return f"a resume token ({words})" if self._tokens.is_wanted and not is_spoiled else ""
         if intake.is_free and not is_spoiled:
             intake.release(last)
         return f"{count} publications ({words}, the last number is {last})"
 
     def leave(self) -> None:
-        """The publisher is closed: hang on the connection no more, and let nobody wait for room."""
+        """The publisher is closed: hang on the connection no more, and let nobody wait for room or for a token."""
         self.detach()
+        self._tokens.tell_all()
         self._tell_room()
 
     def detach(self) -> None:
@@ -311,7 +335,14 @@ class SourceChannel:
         intake.tell_cut(outbox.last_number, outbox.size)
         if self._room_waiters and intake.has_much_room:
             self._tell_room()
+        self._ask_token()
         self._arm(now)
+
+    def _ask_token(self) -> None:
+        is_attached = self._channel > 0 and self._outbox.phase is not Phase.DETACHED
+        asked = self._tokens.to_ask(self.taken_number, is_attached)
+        if asked is not None:
+            self._connection.handle(MessageRequested(self._channel, asked))
 
     def _publish(self, taken: tuple[Publications, bytes], now: Now) -> None:
         publications, token = taken
@@ -320,6 +351,8 @@ class SourceChannel:
         except Exception as error:
             self.fail(Misuse("bad-publication", f"a publication cannot be encoded: {error}"))
             raise
+        if token:
+            self._tokens.carry(self._outbox.last_number, token)
         for effect in effects:
             self._do(effect)
 
@@ -365,6 +398,7 @@ class SourceChannel:
         self.delay = None
         self._receipts.append(settled)
         self.taken_number = taken = settled.last_number
+        self._tokens.settle(taken, settled.is_duplicate)
         waiters = self._waiters
         while waiters and waiters[0][0] <= taken:
             heappop(waiters)[2]()
@@ -392,6 +426,23 @@ class SourceChannel:
         else:
             heappush(self._waiters, (number, next(self._ties), tell))
 
+    def want_token(self, number: int, token: bytes) -> None:
+        """Let the node have `token`, which speaks up to `number`, once it has that; in the loop."""
+        self._tokens.want(number, token)
+        self.pump()
+
+    def add_token_waiter(self, tell: Waiter) -> None:
+        """Call `tell` once the node has the last token that it is to have, or cannot have it any more; in the loop."""
+        if self._tokens.is_wanted and self.intake.failure is None:
+            self._tokens.add_waiter(tell)
+        else:
+            tell()
+
+    def check_token(self) -> None:
+        """Raise why the node does not have the token that was waited for, if it does not."""
+        if self.intake.failure is not None and self._tokens.is_wanted:
+            raise self.token_in_doubt()
+
     def add_room_waiter(self, tell: Waiter) -> None:
         """Call `tell` once there is room or the source is over; in the loop."""
         self._room_waiters.append(tell)
@@ -418,15 +469,22 @@ class SourceChannel:
 
     def not_taken(self, number: int) -> VeredusError:
         """Why `number` is in doubt still."""
+        message = f"number {number} is in doubt; the last acknowledged number is {self.taken_number}"
+        return self._in_doubt(message, number=number, taken_number=self.taken_number)
+
+    def token_in_doubt(self) -> VeredusError:
+        """Why the node may not have the resume token yet."""
+        return self._in_doubt("the resume token is in doubt: flush again to wait for it")
+
+    def _in_doubt(self, message: str, **details: object) -> VeredusError:
         failure = self.intake.failure
         if isinstance(failure, Fenced):
             return Fenced(failure.code, failure.message, **failure.details)
         if failure is not None:
             return type(failure)(failure.code, failure.message, **failure.details)
         reason = f": {self.delay.message}" if self.delay is not None else ""
-        message = f"number {number} is in doubt; the last acknowledged number is {self.taken_number}{reason}"
         code = self.delay.code if self.delay is not None else "in-doubt"
-        return Unavailable(code, message, number=number, taken_number=self.taken_number)
+        return Unavailable(code, message + reason, **details)
 
 
 def _last_number_of(settled: Settle) -> int:

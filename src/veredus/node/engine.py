@@ -436,6 +436,7 @@ _TO_LOG = (
 _TO_FLOOR = (
     streams.SourceAttachRequested,
     streams.BatchOffered,
+    streams.TokenStoreRequested,
     streams.SessionClosed,
     streams.SubscribeRequested,
     streams.CreditGranted,

@@ -9,7 +9,7 @@ from typing import Any
 
 from veredus.delivery.payload import read_rows
 from veredus.delivery.record import ENVELOPE_SIZE
-from veredus.streams.exchange import BatchOffered, ConfirmTaken, GrantSource, SourceAttachRequested
+from veredus.streams.exchange import BatchOffered, ConfirmTaken, GrantSource, SourceAttachRequested, TokenStoreRequested
 
 from .audit import Audit
 from .content import identity_in
@@ -32,6 +32,8 @@ class WayIn(Audit):
         self._epochs: dict[int, int] = {}
         self._tokens: dict[int, dict[int, None]] = {}
         """By session: the numbers with which offered batches end that have a resume token."""
+        self._storing: dict[tuple[int, int], int] = {}
+        """By session and request: the numbers of tokens that are to be stored with no publication."""
         self._deleting: dict[tuple[int, int], StreamView] = {}
         self._deleting_unseen: dict[tuple[int, int], str] = {}
         """Names whose deletion was asked for when nobody had been granted anything of them."""
@@ -39,7 +41,7 @@ class WayIn(Audit):
         """Who publishes without a name, by session."""
         self.sessions_in: tuple[dict[Any, Any], ...] = (
             self._sources, self.asking_sources, self._epochs, self._tokens, self._nameless, self._deleting,
-            self._deleting_unseen,
+            self._deleting_unseen, self._storing,
         )  # fmt: skip
         """What is over with the node's process."""
 
@@ -52,8 +54,12 @@ class WayIn(Audit):
         view.floor = max(view.floor, view.floor_asked)
         return view.floor_asked
 
-    def hear_offer(self, session: int, offered: BatchOffered) -> None:
-        """A batch is offered."""
+    def hear_offer(self, session: int, offered: BatchOffered | TokenStoreRequested) -> None:
+        """A batch is offered, or a source's place that no batch carries."""
+        if isinstance(offered, TokenStoreRequested):
+            self._world.counts["tokens alone"] += 1
+            self._storing[session, offered.request] = offered.number
+            return
         self._world.counts["offers"] += 1
         if offered.header.token_size:
             self._tokens.setdefault(session, {})[offered.header.last_number] = None
@@ -80,6 +86,16 @@ class WayIn(Audit):
         if deleted is not None:
             deleted.is_gone = True
         self._deleting_unseen.pop((session, request), None)
+        number = self._storing.pop((session, request), None)
+        if number is not None and session in self._sources:
+            self._see_stored(*self._sources[session], self._epochs[session], number)
+
+    def _see_stored(self, asked: SourceAttachRequested, stream: StreamView, epoch: int, number: int) -> None:
+        if epoch < stream.epochs.get(asked.source, 0):
+            raise Violation(
+                "fenced", f"{asked.source} of an older epoch was told that its token for {number} is stored"
+            )
+        stream.tokens[asked.source] = max(number, stream.tokens.get(asked.source, 0))
 
     def stream_of(self, name: str, incarnation: bytes, stream_id: int) -> StreamView:
         """What is known of the stream that somebody was granted."""

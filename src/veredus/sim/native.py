@@ -196,6 +196,7 @@ _ASKED: dict[type, Callable[[Any], object]] = {
         f.session, m.AttachSource(f.stream, f.source, f.incarnation, f.epoch, f.is_sparse)
     ),
     x.BatchOffered: lambda f: c.OfferRequested(f.session, f.record),
+    x.TokenStoreRequested: lambda f: c.MessageRequested(f.session, m.StoreToken(f.request, f.number, f.token)),
     x.SessionClosed: lambda f: c.CloseRequested(f.session),
     x.SubscribeRequested: _subscribe,
     x.CreditGranted: lambda f: c.CreditRequested(f.session, f.size),

@@ -24,8 +24,7 @@ the audit that ends each world: a reading of every stream from its floor to its 
 
 Two things make a node forget without breaking its word, and then the oracles forget with it (`recovered`): the power
 was cut under weak durability, which takes a suffix of the journal and no more; or the disk damaged what the journal
-remembers, and recovery named that.
-Source: the design, section 1.
+remembers, and recovery named that. Source: the design, section 1.
 """
 
 from __future__ import annotations
@@ -61,6 +60,7 @@ from veredus.streams.exchange import (
     SettleRequested,
     SourceAttachRequested,
     SubscribeRequested,
+    TokenStoreRequested,
 )
 from veredus.streams.stream import Stream
 
@@ -123,7 +123,7 @@ class Oracles(WayIn):
         self._wards.hear(fact)
         self._takeovers.hear(fact)
         match fact:
-            case BatchOffered(session):
+            case BatchOffered(session) | TokenStoreRequested(session):
                 self.hear_offer(session, fact)
             case SessionClosed(session):
                 self.hear_closed(session)

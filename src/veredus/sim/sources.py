@@ -27,12 +27,14 @@ from veredus.delivery.outbox import (
 )
 from veredus.kernel.events import DeadlineReached
 from veredus.streams.exchange import (
+    AnswerAdmin,
     ConfirmTaken,
     Fence,
     GrantSource,
     Refuse,
     RefuseBatch,
     SourceAttachRequested,
+    TokenStoreRequested,
 )
 
 from .content import Identity, attributes_of, body_of, key_of
@@ -94,6 +96,8 @@ class SourceProcess(Peer):
         """Whether it publishes nothing more until its window has room."""
         self._wake_ns: int | None = None
         self._outbox = Outbox(source.temper.outbox_settings)
+        self._places: Die = world.dice.die(f"places/{name}")
+        self._request = 0
 
     def attach(self) -> None:
         """Ask to be the source, under the epoch that this process was granted."""
@@ -117,6 +121,9 @@ class SourceProcess(Peer):
                 self._tell(Stopped())
                 self.source.fenced(self)
                 self.stop(f"fenced by epoch {epoch}")
+            case AnswerAdmin() | Refuse(is_final=False):
+                # Of its token, which it may store another time.
+                pass
             case Refuse(code="forbidden"):
                 self.source.disowned(self)
             case Refuse(_, code, message):
@@ -162,6 +169,8 @@ class SourceProcess(Peer):
         outbox, source, temper = self._outbox, self.source, self.source.temper
         if not self.is_alive or outbox.last_number >= temper.total:
             return
+        if temper.uses_tokens and self._is_attached and self._places.chance(0.2):
+            self._store_place()
         self._is_held = outbox.size >= temper.outbox_settings.window_size
         if self._is_held:
             return
@@ -176,6 +185,13 @@ class SourceProcess(Peer):
         has_token = temper.uses_tokens and last == source.next_token(first)
         self._tell(Published(listed, str(last).encode() if has_token else b""))
         self._publish_later()
+
+    def _store_place(self) -> None:
+        """What it has read since is nothing to be published: it stores how far it is all the same."""
+        self._request += 1
+        number = self._outbox.taken_number
+        self.source.places[number] = None
+        self.ask(TokenStoreRequested(CHANNEL, self._request, number, str(number).encode()))
 
     def _publish_later(self) -> None:
         self.later(self.die.spread(10 * MICROSECOND, self.source.temper.pause_max_ns), self._publish)
@@ -232,6 +248,8 @@ class Source(Player[SourceProcess]):
         self.temper = temper
         self.acknowledged = 0
         """Up to which number its processes were told that it is taken."""
+        self.places: dict[int, None] = {}
+        """Up to which numbers tokens speak that it stored, or wanted to, with no publication."""
         self._tokens = [0]
         """Up to which numbers its tokens speak: the places in its input that it can go on from."""
         if temper.uses_tokens:
@@ -246,7 +264,8 @@ class Source(Player[SourceProcess]):
     def judge_token(self, process: str, grant: GrantSource) -> None:
         """A process was told how far its token speaks. Raises `Violation`."""
         spoken = grant.token_number if grant.token else 0
-        if spoken != self.last_token(grant.last_number) and self.is_sure:
+        last = self.last_token(grant.last_number)
+        if not (spoken == last or (spoken > last and spoken in self.places)) and self.is_sure:
             said = f"{grant.last_number} are taken, and its token speaks up to {spoken}"
             raise Violation("taken", f"{process} is told that {said}, though one more lies between")
 

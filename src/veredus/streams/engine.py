@@ -42,6 +42,7 @@ from .exchange import (
     StageOpenRequested,
     StagesDropRequested,
     SubscribeRequested,
+    TokenStoreRequested,
 )
 from .facts import StreamConfig, StreamConfigured, StreamTrimmed
 from .flow import Flow
@@ -55,6 +56,7 @@ from .replay import Replay, snapshot
 from .returning import Returning
 from .rights import PUBLISH, SUBSCRIBE, May, Rights, on_sink, on_stream
 from .runs import Runs
+from .storing import Storing
 from .stream import Stream
 from .subscribing import Subscribing
 from .tables import StreamsLimits, Tables
@@ -83,6 +85,7 @@ class StreamsEngine:
         self.tables = Tables(limits, ids, self._rights, size_of)
         self._creating = Creating(self.tables, self._orders)
         self._publishing = Publishing(self.tables, self._orders, durability)
+        self._storing = Storing(self.tables, self._orders, self._publishing)
         self._cursors = Cursors(self._orders, limits)
         parking = Parking(self.tables, self._orders, self._publishing)
         self._subscribing = Subscribing(self.tables, self._orders, self._cursors, parking)
@@ -231,6 +234,9 @@ class StreamsEngine:
     def _offer(self, event: BatchOffered, now: Now) -> None:
         self._publishing.offer(event, now)
 
+    def _store_token(self, event: TokenStoreRequested, now: Now) -> None:
+        self._storing.store(event, now)
+
     def _subscribe(self, event: SubscribeRequested, now: Now) -> None:
         as_subscriber = on_stream(event.stream, subscriber=event.subscriber)
         self._rights.hold(event.session, event.principal, SUBSCRIBE, as_subscriber)
@@ -336,6 +342,7 @@ def _go_on(stream: Stream, now: Now) -> None:  # noqa: ARG001  # nobody waits fo
 _HANDLERS: dict[type, Callable[[StreamsEngine, Any, Now], None]] = {
     SourceAttachRequested: StreamsEngine._attach_source,
     BatchOffered: StreamsEngine._offer,
+    TokenStoreRequested: StreamsEngine._store_token,
     SessionClosed: StreamsEngine._close,
     SubscribeRequested: StreamsEngine._subscribe,
     CreditGranted: StreamsEngine._credit,

@@ -5,10 +5,9 @@ Way out:  subscribe → push → settle → settled.
 Sink:     open run → stage → commit | drop.
 Admin:    one request, one answer.
 
-A **session** is one attachment of one peer, as source, subscriber or sink: an integer that the node gives, unique for
-its life. Facts (past tense) go down to the streams; orders (imperative) come up and are turned into frames by the
-dialect that owns the session. Every request gets exactly one answer or a `Refuse`; `is_final` says that the session is
-over with it. Source: the design, section 2.
+A **session** is one attachment of one peer, as source, subscriber or sink: an integer, unique for the node's life.
+Facts (past tense) go down to the streams; orders (imperative) come up and are turned into frames by its dialect. Every
+request gets one answer or a `Refuse`; `is_final` says that the session is over with it. Source: the design, section 2.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from .attempts import ConfirmHanded as ConfirmHanded
 from .attempts import ConfirmReturned as ConfirmReturned
 from .attempts import HandedOut as HandedOut
 from .attempts import ReturnRequested as ReturnRequested
+from .tokens import TokenStoreRequested as TokenStoreRequested
 
 EVERYTHING = Filter(keys=(), where=None)
 

@@ -85,6 +85,15 @@ class SourceOpened(msgspec.Struct, frozen=True, tag="source"):
     """The principal whose name it is, "" for nobody in particular."""
 
 
+class TokenStored(msgspec.Struct, frozen=True, tag="token"):
+    """A source's resume token, which no publication carries, speaks up to `number`."""
+
+    stream_id: int
+    source_id: int
+    number: int
+    token: bytes
+
+
 class RaisedSource(msgspec.Struct, frozen=True, array_like=True):
     """Up to `number` a source has published, if elsewhere; the last of it closed with `token`. Where nobody owns it
     here, it is its `owner`'s.
@@ -329,6 +338,7 @@ Fact: TypeAlias = (
     | StreamDeleted
     | TermRaised
     | SourceOpened
+    | TokenStored
     | SourcesRaised
     | SubscriptionOpened
     | SubscriptionSettled

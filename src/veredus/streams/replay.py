@@ -36,6 +36,7 @@ from .facts import (
     SubscriptionRemoved,
     SubscriptionRenewed,
     SubscriptionSettled,
+    TokenStored,
     decode_fact,
 )
 from .moving import apply_move
@@ -335,6 +336,13 @@ class Replay:
                         stream.add_source(source)
                     source.open(epoch, incarnation, owner)
                     source.become_granted(epoch, incarnation, owner)
+            case TokenStored(stream_id, source_id, number, token):
+                stream = self._tables.streams_by_id.get(stream_id)
+                if stream is not None:
+                    stream.next_source_id = max(stream.next_source_id, source_id + 1)
+                    source = stream.source_at(source_id)
+                    if source is not None:
+                        source.store_token(number, token)
             case SubscriptionOpened() | SubscriptionSettled() | SubscriptionRenewed() | SubscriptionRemoved():
                 stream = self._tables.streams_by_id.get(fact.stream_id)
                 if stream is not None:

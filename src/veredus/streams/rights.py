@@ -188,5 +188,5 @@ RIGHTS = (
     Right("stage.drop", TAKE_OVER, "the sink", _OWNED),
 )
 """What each request asks before anything else is said about what it names."""
-UNASKED = ("OFFER", "CREDIT", "HANDED", "RETURN", "SETTLE", "CHANGE_FILTER", "CLOSE_CHANNEL")
+UNASKED = ("OFFER", "STORE_TOKEN", "CREDIT", "HANDED", "RETURN", "SETTLE", "CHANGE_FILTER", "CLOSE_CHANNEL")
 """What is said on a channel that a request above has opened, and reaches nothing but what was granted to it."""

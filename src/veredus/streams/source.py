@@ -149,6 +149,13 @@ class SourceState:
         if len(self._recent) > INDEX_COUNT_MAX:
             del self._recent[0]
 
+    def store_token(self, number: int, token: bytes) -> None:
+        """A token that no publication carries is in the journal. One that speaks further stays, and so does the one
+        before where damage took publications that this one speaks of.
+        """
+        if self.token_number <= number <= self.last_durable:
+            self.token, self.token_number = token, number
+
     def sequence_of(self, number: int) -> int:
         """The sequence of a durable publication, 0 when it has left the index."""
         for first, last, first_sequence in reversed(self._recent):

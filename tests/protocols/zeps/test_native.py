@@ -107,6 +107,7 @@ MESSAGES = [
     m.Commit(1, "sink", 2, 3, (4, 5)),
     m.Committed(1, 2, True, (("s", 3, 4),)),
     m.DropStages(1, "sink", 2, (3,)),
+    m.StoreToken(1, 2, b"offset=2"),
     m.Request(1, "stream.show", {"name": "s"}),
     m.Reply(1, {"a": [1, None, b"x"]}),
     m.Refusal("code", "message", {"floor": 3}, 4, False),
@@ -357,7 +358,7 @@ def test_a_header_that_is_signed_anew_is_still_an_offer() -> None:
     "kind",
     [
         Kind.HELLO, Kind.ATTACH_SOURCE, Kind.SUBSCRIBE, Kind.SETTLE, Kind.CHANGE_FILTER, Kind.RETURN, Kind.OPEN_RUN,
-        Kind.OPEN_STAGE, Kind.COMMIT, Kind.DROP_STAGES, Kind.REQUEST,
+        Kind.OPEN_STAGE, Kind.COMMIT, Kind.DROP_STAGES, Kind.REQUEST, Kind.STORE_TOKEN,
     ],
 )  # fmt: skip
 def test_what_a_client_says_beside_its_offers_is_too_large_from_its_head_on(kind: Kind) -> None:

@@ -75,6 +75,7 @@ def test_a_channel_that_is_opened_with_a_bad_argument_is_refused_alone(
 
 USES: list[tuple[Kind, int, object]] = [
     (Kind.CHANGE_FILTER, SUBSCRIPTION, {"filter": "key = 1"}),
+    (Kind.STORE_TOKEN, SOURCE, {"request": 1, "number": -1, "token": b"t"}),
     (Kind.SETTLE, SUBSCRIPTION, (5).to_bytes(8, "little") + (1).to_bytes(8, "little")),
     (Kind.COMMIT, RUN, {"request": 1, "sink": "sink", "run_epoch": 1, "commit_id": "first", "stages": []}),
     (Kind.DROP_STAGES, RUN, {"request": 1, "sink": "sink", "run_epoch": 1, "stages": [-1]}),

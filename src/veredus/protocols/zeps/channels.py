@@ -191,6 +191,12 @@ class Channels:
             record = memoryview(bytearray(record))
         self._effects.append(x.BatchOffered(session_of(self.link, frame.channel), record, header))
 
+    def _store_token(self, frame: Frame) -> None:
+        said: Any = native.decode_message(frame)
+        if self._used(frame, _Role.SOURCE) is not None:
+            session = session_of(self.link, frame.channel)
+            self._effects.append(x.TokenStoreRequested(session, said.request, said.number, said.token))
+
     def _subscribe(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
         session = self._opened(frame, _Role.SUBSCRIPTION)
@@ -417,6 +423,7 @@ _FRAMES: dict[int, _FrameHandler] = {
     Kind.RETURN: Channels._take_back,
     Kind.SETTLE: Channels._settle,
     Kind.ATTACH_SOURCE: Channels._attach_source,
+    Kind.STORE_TOKEN: Channels._store_token,
     Kind.SUBSCRIBE: Channels._subscribe,
     Kind.CHANGE_FILTER: Channels._change_filter,
     Kind.OPEN_RUN: Channels._open_run,

@@ -69,10 +69,10 @@ class SettleRequested:
 
 @dataclass(frozen=True, slots=True)
 class MessageRequested:
-    """Send `ChangeFilter`, `Commit` or `DropStages` on their channel, `Request` on channel 0."""
+    """Send `StoreToken`, `ChangeFilter`, `Return`, `Commit` or `DropStages` on their channel; `Request` on 0."""
 
     channel: int
-    message: m.ChangeFilter | m.Return | m.Commit | m.DropStages | m.Request
+    message: m.StoreToken | m.ChangeFilter | m.Return | m.Commit | m.DropStages | m.Request
 
 
 @dataclass(frozen=True, slots=True)

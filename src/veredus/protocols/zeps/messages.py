@@ -115,6 +115,14 @@ class BatchRefused(Message, frozen=True, omit_defaults=False):
     last_number: Whole
 
 
+class StoreToken(Message, frozen=True):
+    """Store `token`, which no publication carries; answered by a `Reply`; see `TokenStoreRequested`."""
+
+    request: Whole
+    number: Whole
+    token: bytes
+
+
 # ── the way out ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

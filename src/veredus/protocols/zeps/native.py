@@ -88,6 +88,7 @@ class Kind(IntEnum):
     OFFER = 0x12
     RECEIPT = 0x13
     BATCH_REFUSED = 0x14
+    STORE_TOKEN = 0x15
     SUBSCRIBE = 0x20
     SUBSCRIBED = 0x21
     CREDIT = 0x22
@@ -118,6 +119,7 @@ KNOWN_KINDS = frozenset(int(kind) for kind in Kind)
 SIZES_MAX: dict[int, int] = {
     Kind.HELLO: MESSAGE_SIZE_MAX,
     Kind.ATTACH_SOURCE: MESSAGE_SIZE_MAX,
+    Kind.STORE_TOKEN: MESSAGE_SIZE_MAX,
     Kind.SUBSCRIBE: MESSAGE_SIZE_MAX,
     Kind.SETTLE: SETTLE_SIZE_MAX,
     Kind.CHANGE_FILTER: MESSAGE_SIZE_MAX,
@@ -405,6 +407,7 @@ _MESSAGES: dict[Kind, type[m.Message]] = {
     Kind.ATTACH_SOURCE: m.AttachSource,
     Kind.SOURCE_ATTACHED: m.SourceAttached,
     Kind.BATCH_REFUSED: m.BatchRefused,
+    Kind.STORE_TOKEN: m.StoreToken,
     Kind.SUBSCRIBE: m.Subscribe,
     Kind.SUBSCRIBED: m.Subscribed,
     Kind.SOURCES: m.Sources,

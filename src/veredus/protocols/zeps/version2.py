@@ -62,6 +62,7 @@ _CHARGED_MIN_NS = 100_000
 _COST_NS = 3_000, 0
 _COSTS_NS: dict[int, tuple[int, int]] = {
     Kind.ATTACH_SOURCE: (30_000, 100),
+    Kind.STORE_TOKEN: (30_000, 100),
     Kind.SUBSCRIBE: (50_000, 1_000),
     Kind.CHANGE_FILTER: (50_000, 1_000),
     Kind.OPEN_RUN: (30_000, 100),
