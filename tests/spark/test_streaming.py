@@ -105,6 +105,26 @@ def test_a_live_query_takes_what_comes(rig: Rig) -> None:
         query.stop()
 
 
+def test_a_live_query_waits_for_as_many_rows_as_it_is_told_and_one_that_ends_takes_the_rest(rig: Rig) -> None:
+    rig.publish(3)
+    rows = rig.read_stream(minRowsPerTrigger=5, maxTriggerDelaySeconds=600)
+    writer = rows.writeStream.option("checkpointLocation", str(rig.directory / "checkpoint")).format("parquet")
+    query = writer.start(str(rig.directory / "parquet"))
+    try:
+        query.processAllAvailable()
+        assert query.recentProgress == [] or query.recentProgress[-1]["numInputRows"] == 0
+        rig.publish(2, source="later")
+        query.processAllAvailable()
+        assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [5]
+        rig.publish(1, source="last")
+        query.processAllAvailable()
+        assert rows_of(rig) == list(range(1, 6))
+    finally:
+        query.stop()
+    rig.run(rows)
+    assert rows_of(rig) == list(range(1, 7))
+
+
 def test_an_idle_query_asks_the_node_few_times_a_second(rig: Rig) -> None:
     rig.publish(10)
     writer = rig.read_stream().writeStream.option("checkpointLocation", str(rig.directory / "checkpoint"))
