@@ -24,7 +24,8 @@ def flood(address: str, token: str, count: int, size: int, seconds: float, reads
         socket.setsockopt(zmq.PLAIN_PASSWORD, token.encode())
         socket.connect(f"tcp://{address}")
         sockets.append(socket)
-    body, counter, answered, refused = bytes(size), 0, 0, 0
+    # As clients do, so that whoever comes again puts something new.
+    body, counter, answered, refused = bytes(size), time.time_ns() // 1000, 0, 0
     end_s = time.monotonic() + seconds
     print("ready", flush=True)
     while time.monotonic() < end_s:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import zmq
 
-from tests.processes import free_port
+from tests.processes import LIFE_S, free_port
 from tests.system.serving import ServedNode
 from tests.system.serving_topics import ANSWER_MS, QUICK, Said, ServedProxy, said
 from veredus.protocols.zmtp.z85 import decode_z85, encode_z85
@@ -62,7 +62,7 @@ class Shown(NamedTuple):
 class SecuredService:
     """Owns the processes; `mechanism` is by which everybody comes. Nobody may come without."""
 
-    def __init__(self, directory: Path, mechanism: str, answer: str = "50ms") -> None:
+    def __init__(self, directory: Path, mechanism: str, answer: str = "50ms", life_s: float = LIFE_S) -> None:
         """Not started yet; `answer` is how long the proxy waits for one."""
         self.directory, self.mechanism = directory, mechanism
         self.tokens = directory / "tokens"
@@ -75,7 +75,9 @@ class SecuredService:
             f'{topics}[security]\ntokens = "{self.tokens}"\nzeromq_key = "{directory / "node.key"}"\n{RULES}'
         )
         self.proxy = ServedProxy(
-            directory, *QUICK, "--set", f"topics.answer={answer}", "--config", str(self.config), *self._as("proxy")
+            directory,
+            *(*QUICK, "--set", f"topics.answer={answer}", "--config", str(self.config), *self._as("proxy")),
+            life_s=life_s,
         )
         self.nodes = [
             ServedNode(
@@ -89,6 +91,7 @@ class SecuredService:
                         for name, value in self.files(f"server-{number}").items()
                     },
                 },
+                life_s=life_s,
             )
             for number, address in enumerate(self.servers, 1)
         ]
