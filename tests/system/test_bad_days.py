@@ -18,12 +18,30 @@ import veredus
 from tests.processes import free_port
 from tests.system.serving import ServedNode
 from veredus.cli.exits import Exit
-from veredus.client.blocking import connect
+from veredus.client.blocking import Node, connect
 from veredus.kernel.octets import crc32c
 
 pytestmark = [pytest.mark.slow, pytest.mark.attack]
 
 MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedNode]:
+    """One node for all who spoil it for nobody."""
+    shared = ServedNode(tmp_path_factory.mktemp("shared") / "journal", life_s=300)
+    shared.start().close()
+    yield shared
+    shared.kill()
+
+
+@pytest.fixture
+def node(shared: ServedNode) -> Iterator[Node]:
+    """A connection to the shared node, which has no streams."""
+    with connect(shared.address) as node:
+        yield node
+        for stream in node.streams.list():
+            node.streams.delete(stream["name"])
 
 
 @pytest.fixture
@@ -87,9 +105,9 @@ def _wait_until_still(publisher: veredus.Publisher) -> int:
     return taken
 
 
-def test_of_two_publishers_with_one_name_the_older_is_fenced_once_and_stops(served: ServedNode) -> None:
-    with served.start() as first_node, connect(served.address) as second_node:
-        older = first_node.publisher("s", source="p")
+def test_of_two_publishers_with_one_name_the_older_is_fenced_once_and_stops(shared: ServedNode, node: Node) -> None:
+    with connect(shared.address) as second_node:
+        older = node.publisher("s", source="p")
         older.wait(older.publish("k", b"1"))
         with second_node.publisher("s", source="p") as newer:
             newer.wait(newer.publish("k", b"2"))
@@ -102,40 +120,37 @@ def test_of_two_publishers_with_one_name_the_older_is_fenced_once_and_stops(serv
             assert [publication.body for publication in subscription] == [b"1", b"2", b"5"]
 
 
-def test_a_stream_deleted_and_created_again_under_a_reader_is_told_to_it(served: ServedNode) -> None:
-    with served.start() as node:
-        with node.publisher("s", source="p") as publisher:
-            publisher.publish("k", b"1")
-        subscription = node.subscribe("s")
-        assert next(iter(subscription)).body == b"1"
-        node.streams.delete("s")
-        node.streams.create("s")
-        with pytest.raises(veredus.Refused) as refused:
-            subscription.next_batch(timeout_s=10)
-        assert refused.value.code in ("stream-deleted", "stream-replaced")
+def test_a_stream_deleted_and_created_again_under_a_reader_is_told_to_it(node: Node) -> None:
+    with node.publisher("s", source="p") as publisher:
+        publisher.publish("k", b"1")
+    subscription = node.subscribe("s")
+    assert next(iter(subscription)).body == b"1"
+    node.streams.delete("s")
+    node.streams.create("s")
+    with pytest.raises(veredus.Refused) as refused:
+        subscription.next_batch(timeout_s=10)
+    assert refused.value.code in ("stream-deleted", "stream-replaced")
 
 
-def test_a_start_below_the_retained_floor_is_refused_with_the_floor(served: ServedNode) -> None:
-    with served.start() as node:
-        with node.publisher("s", source="p") as publisher:
-            publisher.publish_many([b"k"] * 10, [b"x"] * 10)
-        node.streams.trim("s", 6)
-        with pytest.raises(veredus.Refused) as refused:
-            node.subscribe("s", start=veredus.at(3))
-        assert refused.value.code == "below-floor"
-        assert refused.value.details["floor"] == 6
+def test_a_start_below_the_retained_floor_is_refused_with_the_floor(node: Node) -> None:
+    with node.publisher("s", source="p") as publisher:
+        publisher.publish_many([b"k"] * 10, [b"x"] * 10)
+    node.streams.trim("s", 6)
+    with pytest.raises(veredus.Refused) as refused:
+        node.subscribe("s", start=veredus.at(3))
+    assert refused.value.code == "below-floor"
+    assert refused.value.details["floor"] == 6
 
 
-def test_a_filter_that_does_not_parse_is_refused_with_its_position(served: ServedNode) -> None:
-    with served.start() as node:
-        with pytest.raises(veredus.Refused) as refused:
-            node.subscribe("s", where="quote > ")
-        assert refused.value.code == "bad-predicate"
-        assert "position" in refused.value.details
+def test_a_filter_that_does_not_parse_is_refused_with_its_position(node: Node) -> None:
+    with pytest.raises(veredus.Refused) as refused:
+        node.subscribe("s", where="quote > ")
+    assert refused.value.code == "bad-predicate"
+    assert "position" in refused.value.details
 
 
-def test_a_body_over_the_limit_is_refused_where_it_is_published(served: ServedNode) -> None:
-    with served.start() as node, node.publisher("s", source="p") as publisher:
+def test_a_body_over_the_limit_is_refused_where_it_is_published(node: Node) -> None:
+    with node.publisher("s", source="p") as publisher:
         with pytest.raises((veredus.Misuse, veredus.Refused)) as error:
             publisher.publish("k", bytes(17 * MIB))
         assert error.value.code == "too-large"
@@ -158,13 +173,12 @@ def test_a_slow_loris_is_let_go_and_others_are_served(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "garbage", [b"GET / HTTP/1.1\r\n\r\n", bytes(64), b"\xaa\xa5\x01\x04ZEPS\x00\x02\x00" + b"\xff" * 64]
 )
-def test_garbage_ends_its_own_connection_and_no_other(served: ServedNode, garbage: bytes) -> None:
-    with served.start() as node:
-        hostile = socket.create_connection(("127.0.0.1", served.port))
-        hostile.settimeout(10)
-        hostile.sendall(garbage)
-        assert _closed(hostile)
-        node.streams.create("s")
+def test_garbage_ends_its_own_connection_and_no_other(shared: ServedNode, node: Node, garbage: bytes) -> None:
+    hostile = socket.create_connection(("127.0.0.1", shared.port))
+    hostile.settimeout(10)
+    hostile.sendall(garbage)
+    assert _closed(hostile)
+    node.streams.create("s")
 
 
 def _closed(connection: socket.socket) -> bool:
@@ -177,11 +191,10 @@ def _closed(connection: socket.socket) -> bool:
     return True
 
 
-def test_a_port_in_use_is_named_and_the_exit_code_is_not_zero(served: ServedNode, tmp_path: Path) -> None:
-    served.start().close()
-    second = ServedNode(tmp_path / "other", {"LISTEN_TCP": f"127.0.0.1:{served.port}"})
+def test_a_port_in_use_is_named_and_the_exit_code_is_not_zero(shared: ServedNode, tmp_path: Path) -> None:
+    second = ServedNode(tmp_path / "other", {"LISTEN_TCP": f"127.0.0.1:{shared.port}"})
     assert second.spawn().wait(20) != 0
-    assert str(served.port) in second.said()
+    assert str(shared.port) in second.said()
 
 
 def test_a_file_descriptor_limit_is_survived(tmp_path: Path) -> None:
@@ -225,16 +238,15 @@ def test_a_node_that_may_open_just_enough_files_serves(tmp_path: Path) -> None:
         served.kill()
 
 
-def test_a_stalled_subscriber_holds_back_neither_the_publisher_nor_a_live_one(served: ServedNode) -> None:
-    with served.start() as node:
-        stalled = node.subscribe("s", subscriber="stalled", window_size=1024)
-        with node.subscribe("s", until=20_001) as live, node.publisher("s", source="p") as publisher:
-            publisher.publish_many([b"k"] * 20_000, [bytes(100)] * 20_000)
-            assert sum(1 for _ in live) == 20_000
-        shown = node.subscriptions.show("s", "stalled")
-        assert shown["flow"] == "historical"
-        assert shown["waits_for"] == "credit"
-        assert sum(1 for _ in zip(range(20_000), stalled, strict=False)) == 20_000
+def test_a_stalled_subscriber_holds_back_neither_the_publisher_nor_a_live_one(node: Node) -> None:
+    stalled = node.subscribe("s", subscriber="stalled", window_size=1024)
+    with node.subscribe("s", until=20_001) as live, node.publisher("s", source="p") as publisher:
+        publisher.publish_many([b"k"] * 20_000, [bytes(100)] * 20_000)
+        assert sum(1 for _ in live) == 20_000
+    shown = node.subscriptions.show("s", "stalled")
+    assert shown["flow"] == "historical"
+    assert shown["waits_for"] == "credit"
+    assert sum(1 for _ in zip(range(20_000), stalled, strict=False)) == 20_000
 
 
 def test_a_journal_of_a_newer_format_is_refused_with_words(served: ServedNode) -> None:
@@ -255,22 +267,21 @@ def test_a_journal_of_a_newer_format_is_refused_with_words(served: ServedNode) -
     assert "newer" in served.said()
 
 
-def test_poison_publications_are_parked_after_their_last_attempt(served: ServedNode) -> None:
-    with served.start() as node:
-        node.streams.create("dead")
-        with node.publisher("s", source="p") as publisher:
-            publisher.publish_many([b"a", b"b", b"c"], [b"1", b"2", b"3"], [{"n": 1}, {"n": 2}, {"n": 3}])
-        for pushed in ([b"1", b"2", b"3"], [b"2"]):
-            with node.subscribe("s", subscriber="x", mode="individual", attempts_max=2, parked_to="dead") as one:
-                seen = [publication for _, publication in zip(pushed, one, strict=False)]
-                assert [publication.body for publication in seen] == pushed
-                for publication in seen:
-                    if publication.body != b"2":
-                        one.settle(publication)
-        with node.subscribe("s", subscriber="x", mode="individual", attempts_max=2, parked_to="dead", until=4) as one:
-            assert list(one) == []
-        with node.subscribe("dead", until=2) as dead:
-            parked = list(dead)
-        assert [(publication.key, publication.body) for publication in parked] == [(b"b", b"2")]
-        assert parked[0].attributes["n"] == 2
-        assert parked[0].attributes["veredus.sequence"] == 2
+def test_poison_publications_are_parked_after_their_last_attempt(node: Node) -> None:
+    node.streams.create("dead")
+    with node.publisher("s", source="p") as publisher:
+        publisher.publish_many([b"a", b"b", b"c"], [b"1", b"2", b"3"], [{"n": 1}, {"n": 2}, {"n": 3}])
+    for pushed in ([b"1", b"2", b"3"], [b"2"]):
+        with node.subscribe("s", subscriber="x", mode="individual", attempts_max=2, parked_to="dead") as one:
+            seen = [publication for _, publication in zip(pushed, one, strict=False)]
+            assert [publication.body for publication in seen] == pushed
+            for publication in seen:
+                if publication.body != b"2":
+                    one.settle(publication)
+    with node.subscribe("s", subscriber="x", mode="individual", attempts_max=2, parked_to="dead", until=4) as one:
+        assert list(one) == []
+    with node.subscribe("dead", until=2) as dead:
+        parked = list(dead)
+    assert [(publication.key, publication.body) for publication in parked] == [(b"b", b"2")]
+    assert parked[0].attributes["n"] == 2
+    assert parked[0].attributes["veredus.sequence"] == 2
