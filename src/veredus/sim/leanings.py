@@ -9,6 +9,7 @@ tastes     subscribers change what they want all the time, and count their attem
 rotten     publications are damaged on the disk beside everything else that the journal remembers
 vanish     a stream is deleted again and again, while its subscribers are away
 overtaken  what was sent over links that were given up comes behind what is sent over later ones
+retries    subscribers settle little, and give nearly everything back to be tried again, while the node dies
 Source: swarm testing (Groce et al., ISSTA 2012): worlds that can do less at once do it more often.
 """
 
@@ -21,6 +22,7 @@ from types import MappingProxyType
 from msgspec import structs
 
 from veredus.journal.exchange import SyncMode
+from veredus.streams.exchange import SettleMode, Start
 
 from .dice import Die
 from .disk import DiskTemper
@@ -227,9 +229,31 @@ class Overtaken(Leaning):
         temper.burst_max = 8
 
 
+class Retries(Leaning):
+    """What is pushed is tried again and again."""
+
+    faults = ("kill", "kill", "power", "relapse", "crash", "startle")
+    least = MappingProxyType({"sources": 1, "subscribers": 3})
+    seconds_min = 3.0
+
+    def set_node(self, die: Die, settings: MachineSettings) -> MachineSettings:
+        """Nothing is forgotten, and no checkpoint keeps what a fact says."""
+        log = replace(settings.log, sync=SyncMode.GROUP, checkpoint_interval_size=1 << 20)
+        return replace(settings, log=log)
+
+    def set_subscriber(self, die: Die, temper: SubscriberTemper) -> None:
+        """It always wants the same."""
+        temper.mode, temper.start, temper.changes_taste = SettleMode.INDIVIDUAL, Start(), 0.0
+        temper.attempts_max, temper.gives_back, temper.settles = die.between(2, 4), 0.9, die.uniform(0.0, 0.2)
+        temper.credit, temper.work_max_ns = die.spread(1 << 10, 64 << 10), 20 * MILLISECOND
+
+
 LEANINGS = (Full, Weak, Misread, Tidy, Slow, Tastes, Rotten, Vanish, Overtaken)
 
 
 def drawn_leaning(die: Die) -> Leaning:
     """What a world leans to."""
-    return LEANINGS[die.between(0, len(LEANINGS) - 1)]() if die.chance(0.4) else Leaning()
+    if die.chance(0.4):
+        return LEANINGS[die.between(0, len(LEANINGS) - 1)]()
+    # These came last: what the others lean to stays as it was.
+    return Retries() if die.chance(0.15) else Leaning()

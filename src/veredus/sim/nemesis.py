@@ -33,7 +33,14 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Protocol
 
-from veredus.streams.exchange import ConfirmCommitted, ConfirmFilter, ConfirmSettled, GrantSource, GrantSubscription
+from veredus.streams.exchange import (
+    ConfirmCommitted,
+    ConfirmFilter,
+    ConfirmReturned,
+    ConfirmSettled,
+    GrantSource,
+    GrantSubscription,
+)
 
 from .late import Manner
 from .machine import Machine
@@ -51,7 +58,9 @@ FAULTS = (
 )  # fmt: skip
 RARE = ("restart", "all", "abandon", "startle", "sever")
 """Faults that are drawn by dice of their own, and seldom."""
-CONFIRMATIONS = (ConfirmFilter, ConfirmFilter, GrantSubscription, ConfirmSettled, ConfirmCommitted, GrantSource)
+CONFIRMATIONS = (
+    ConfirmFilter, ConfirmFilter, GrantSubscription, ConfirmSettled, ConfirmCommitted, GrantSource, ConfirmReturned,
+)  # fmt: skip
 """What a node may be startled by: the change of a table, which its journal must have by then. Filters change seldom."""
 COUNTS_MAX = {"rot": 3, "all": 3, "restart": 3}
 """How often in one world; others as often as it comes."""

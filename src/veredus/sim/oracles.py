@@ -7,7 +7,7 @@
     settled         what is durably settled is never pushed again, and nothing else is ever settled      (1)
     marked          what may have been pushed before is marked as redelivered                            (1)
     matching        nothing before the start, nothing that does not match                                (1)
-    parked          what is parked was pushed so often, never settled, and stands there once             (1)
+    parked          what was handed out as often as it may be is parked, once; nothing else is           (1)
     redriven        dead letters that were moved back are there in their order, each once                (2, 4)
     fenced          an older epoch is never acknowledged once a newer one was granted                    (7)
     committed       stages are visible whole, contiguous, once, and only if somebody asked               (8)
@@ -71,6 +71,7 @@ from .incoming import WayIn
 from .owners import Owners
 from .rights import Trespasses, Wards
 from .takeovers import Takeovers
+from .trying import Trying
 from .views import SessionView, StreamView, SubscriptionView, is_within
 from .world import Violation, World
 
@@ -102,6 +103,10 @@ class Oracles(WayIn):
         self._alterations = Alterations()
         self._wards = Wards(world)
         self._takeovers = Takeovers()
+        self._trying = Trying(self._views)
+        self._watchers = (
+            self._trespasses, self._owners, self._alterations, self._wards, self._takeovers, self._trying,
+        )  # fmt: skip
 
     # ── the witness ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -109,19 +114,13 @@ class Oracles(WayIn):
         """Sessions of the process before are over."""
         for sessions in (*self.sessions_in, self._subscribers, self._views, self._runs, self._stages, self._granted):
             sessions.clear()
-        self._trespasses.clear()
-        self._owners.clear()
-        self._alterations.clear()
-        self._wards.clear()
-        self._takeovers.clear()
+        for watcher in self._watchers:
+            watcher.clear()
 
     def hear(self, fact: Any, now: Now) -> None:
         """What the floor was told."""
-        self._trespasses.hear(fact)
-        self._owners.hear(fact)
-        self._alterations.hear(fact)
-        self._wards.hear(fact)
-        self._takeovers.hear(fact)
+        for watcher in self._watchers:
+            watcher.hear(fact)
         match fact:
             case BatchOffered(session) | TokenStoreRequested(session):
                 self.hear_offer(session, fact)
@@ -158,11 +157,8 @@ class Oracles(WayIn):
 
     def see(self, effect: Any, now: Now) -> None:
         """What the floor said."""
-        self._trespasses.see(effect)
-        self._owners.see(effect)
-        self._alterations.see(effect)
-        self._wards.see(effect)
-        self._takeovers.see(effect)
+        for watcher in self._watchers:
+            watcher.see(effect)
         match effect:
             case ConfirmTaken(session, last):
                 self.see_taken(session, last, effect)
@@ -329,6 +325,7 @@ class Oracles(WayIn):
         for sequence in view.settled:
             if sequence > known.floor and view.is_asked(sequence) and not is_within(sequence, ranges):
                 raise Violation("recovered", f"{view.name} forgot that {sequence} is settled")
+        self._trying.recovered(view, known)
         # What was settled and not confirmed before the node died stays settled, and nobody may ask for it again.
         kept = [s for s in view.requested if s <= known.floor or is_within(s, ranges)]
         view.settled.update((s, None) for s in kept if s > view.floor)
@@ -409,7 +406,8 @@ class Oracles(WayIn):
             presented = f"{asked.epoch} was presented, {grant.epoch} granted"
             raise Violation("fenced", f"{view.name} has epoch {view.epoch}: {presented}")
         view.epoch = grant.epoch
-        view.attempts_max, view.parked_to = asked.attempts_max, asked.parked_to
+        view.hand_on_attempts(asked.incarnation, asked.attempts_max)
+        view.parked_to = asked.parked_to
         is_ordered = asked.mode == SettleMode.IN_ORDER
         first = SessionView(grant.position, view.hand_on(asked.incarnation, asked_taste), is_ordered)
         first.excused = dict.fromkeys(view.settled)
@@ -448,6 +446,7 @@ class Oracles(WayIn):
             if not may_want_all and not current.may_want(sequence, row.identity):
                 raise Violation("matching", f"{view.name} was pushed {at_place(stream, sequence, row)}, unwanted")
             if view.is_durable:
+                self._trying.judge(view, sequence, "is pushed")
                 if view.is_settled(sequence):
                     raise Violation(
                         "settled", f"{view.name} was pushed {at_place(stream, sequence, row)}, which was settled"

@@ -113,6 +113,11 @@ class SubscriberProcess(Peer):
         """The incarnation and the term that it knows the stream under."""
         self._request = 0
         self._given_back: dict[int, None] = {}
+        self._tries_die = world.dice.die(f"tries/{name}")
+        self._unanswered: dict[int, bool] = {}
+        """What was said of attempts and not answered: whether that is taken again."""
+        self._is_hasty = self._tries_die.chance(0.2)
+        """Whether it says more of a publication before it has heard the answer."""
 
     def attach(self) -> None:
         """Ask for the cursor, under the epoch that this process was granted."""
@@ -159,21 +164,18 @@ class SubscriberProcess(Peer):
                     self.settle_all()
                 if self._unconfirmed:
                     self.ask(SettleRequested(CHANNEL, tuple(self._unconfirmed)))
+                for sequence, is_taken in self._unanswered.items():
+                    self.ask(ReturnRequested(CHANNEL, sequence, is_retry=True, is_taken=is_taken))
             case Push():
                 self._take(order)
             case ConfirmSettled(_, floor, ranges):
                 self._unconfirmed = [r for r in self._unconfirmed if not _covers(floor, ranges, r)]
             case PushGap(_, first, next_sequence, code):
                 self.world.tell(self.name, f"is told of a gap, {first} to {next_sequence - 1}: {code}")
-            case (
-                PushProgress()
-                | EndSubscription()
-                | ConfirmFilter()
-                | ConfirmHanded()
-                | ConfirmReturned()
-                | AnswerAdmin()
-            ):
+            case PushProgress() | EndSubscription() | ConfirmFilter() | ConfirmHanded() | AnswerAdmin():
                 pass
+            case ConfirmReturned(_, sequence):
+                self._unanswered.pop(sequence, None)
             case Fence(_, epoch):
                 self.world.counts["fenced"] += 1
                 self._subscriber.fenced(self)
@@ -186,8 +188,9 @@ class SubscriberProcess(Peer):
                     self._subscriber.known = None
                     self._subscriber.follow_later()
                     self.stop(f"begins anew: {code}")
-                elif "returned" in order.details:
+                elif isinstance(returned := order.details.get("returned"), int):
                     # It is unsettled as it was; sooner or later it is settled, or tried too often.
+                    self._unanswered.pop(returned, None)
                     self.world.counts["not taken back"] += 1
                 elif code == "too-many-filters":
                     # It goes on with the filter that it has.
@@ -223,6 +226,7 @@ class SubscriberProcess(Peer):
         self._worked = [sequence for sequence in self._worked if sequence < first]
         self._unconfirmed = [(low, min(high, first - 1)) for low, high in self._unconfirmed if low < first]
         self._seen = {sequence: None for sequence in self._seen if sequence < first}
+        self._unanswered = {sequence: said for sequence, said in self._unanswered.items() if sequence < first}
 
     def _take(self, push: Push) -> None:
         sequences = [sequence for sequence, _ in seen_rows(push.buffers)]
@@ -266,7 +270,10 @@ class SubscriberProcess(Peer):
         ):
             sequence = sequences[self.die.between(0, len(sequences) - 1)]
             is_retry = self.die.chance(0.6)
+            if sequence in self._unanswered and not self._is_hasty:
+                return
             self.world.counts["retried" if is_retry else "rejected"] += 1
+            self._unanswered |= {sequence: False} if is_retry else {}
             self.ask(ReturnRequested(CHANNEL, sequence, is_retry, "" if is_retry else "rejected"))
             if is_retry and self.die.chance(0.7):
                 self._given_back[sequence] = None
@@ -274,8 +281,26 @@ class SubscriberProcess(Peer):
 
     def _take_again(self, sequence: int) -> None:
         """It is handed out again, where this process did not get it in another way meanwhile."""
-        if self._is_granted and self._given_back.pop(sequence, 0) is None:
-            self.ask(ReturnRequested(CHANNEL, sequence, is_retry=True, is_taken=True))
+        if sequence in self._unanswered and not self._is_hasty:
+            self.later(self._tries_die.spread(MILLISECOND, SECOND), lambda: self._take_again(sequence))
+        elif self._is_granted and self._given_back.pop(sequence, 0) is None:
+            self._say_again(sequence, is_taken=True)
+            if self._tries_die.chance(0.6):
+                self.later(self._tries_die.spread(MILLISECOND, SECOND), lambda: self._try_again(sequence))
+
+    def _try_again(self, sequence: int) -> None:
+        """It was tried in vain once more."""
+        if sequence in self._unanswered and not self._is_hasty:
+            self.later(self._tries_die.spread(MILLISECOND, SECOND), lambda: self._try_again(sequence))
+        elif self._is_granted and sequence in self._worked and sequence not in self._given_back:
+            self.world.counts["retried"] += 1
+            self._say_again(sequence, is_taken=False)
+            self._given_back[sequence] = None
+            self.later(self._tries_die.spread(MILLISECOND, SECOND), lambda: self._take_again(sequence))
+
+    def _say_again(self, sequence: int, *, is_taken: bool) -> None:
+        self._unanswered[sequence] = is_taken
+        self.ask(ReturnRequested(CHANNEL, sequence, is_retry=True, is_taken=is_taken))
 
     def _settle(self) -> None:
         if not self._worked or not self._is_granted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from .attempts import Attempts
 from .content import Identity, Row, Taste, body_of, key_of
 from .world import Violation
 
@@ -203,6 +204,8 @@ class SubscriptionView:
     attempts_max: int = 0
     parked_to: str = ""
     sessions: list[SessionView] = field(default_factory=list)
+    attempts: Attempts = field(default_factory=Attempts)
+    """What was confirmed of them, while it has one taste: another one makes the node count anew, from somewhere on."""
     taken_again: dict[int, int] = field(default_factory=dict)
     """How often each was handed out once more after it was given back."""
     rejected: dict[int, None] = field(default_factory=dict)
@@ -217,6 +220,17 @@ class SubscriptionView:
     floor: int = 0
     settled: dict[int, None] = field(default_factory=dict)
     """Above the floor, settled durably."""
+
+    def hand_on_attempts(self, incarnation: bytes, attempts_max: int) -> None:
+        """Another session has it, perhaps of another application, or under another limit."""
+        if attempts_max != self.attempts_max:
+            self.attempts.forget()
+        self.attempts.hand_on(is_same=incarnation == self.owner)
+        self.attempts_max = attempts_max
+
+    def tried(self) -> dict[int, int]:
+        """How often each was tried at least."""
+        return self.attempts.ended if self.attempts_max and len(self.tastes) == 1 else {}
 
     def is_settled(self, sequence: int) -> bool:
         """Whether it was confirmed that this is settled durably."""
@@ -307,6 +321,7 @@ class SubscriptionView:
 
     def forget(self, floor: int, settled: Iterable[Span], head: int) -> None:
         """The node went back to this cursor; what it pushed and was asked since then is as if it had not been."""
+        self.attempts.forget()
         self.missing += [gap for session in self.sessions for gap in session.gaps if gap[1] <= head]
         self.sessions.clear()
         self.floor = floor
