@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Ran, ran
+from tests.journal.rig import as_killed
 from tests.processes import Child
 from tests.topics.paper_server import Scene, scene
 from veredus.cli.exits import Exit
@@ -46,13 +47,7 @@ def remembered(around: Scene, tmp_path: Path) -> Path:
         alice.put("prices", b"EWR 12.5")
         alice.put_many("news", [b"one", b"two"])
         assert alice.get("prices", wait_s=5) is not None
-        return killed(tmp_path / "client_alice", tmp_path / "killed")
-
-
-def killed(directory: Path, to: Path) -> Path:
-    """The directory as a process leaves it that is killed now."""
-    shutil.copytree(directory, to, ignore=shutil.ignore_patterns("lock"))
-    return to
+        return as_killed(tmp_path / "client_alice", tmp_path / "killed")
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -122,7 +117,7 @@ def test_a_checkpoint_of_what_a_client_remembers_is_read_too(journal: Journal, a
     with Client("alice", proxies=around.addresses, directory=tmp_path, answer_s=5) as alice:
         for number in range(16):
             alice.put(f"t{number % 3}", BODY)
-        directory = killed(tmp_path / "client_alice", tmp_path / "killed")
+        directory = as_killed(tmp_path / "client_alice", tmp_path / "killed")
     for found in (directory, tmp_path / "client_alice"):
         assert (found / CHECKPOINT_NAME).exists()
         verified = journal("verify", found)
@@ -204,7 +199,7 @@ def test_a_node_will_not_start_on_what_a_client_remembers_and_changes_nothing_of
     with Client("alice", proxies=around.addresses, directory=tmp_path, answer_s=5) as alice:
         for when in ("before a checkpoint", "behind one"):
             alice.put("t", b"1")
-            directory = killed(tmp_path / "client_alice", tmp_path / when)
+            directory = as_killed(tmp_path / "client_alice", tmp_path / when)
             before = contents(directory)
             assert (CHECKPOINT_NAME in before) == (when == "behind one")
             with pytest.raises(Refused, match=r"holds no streams.*clients of topics") as raised:
@@ -221,7 +216,7 @@ def test_a_client_will_not_remember_in_a_nodes_journal(around: Scene, tmp_path: 
     for _ in range(2):
         with embedded(directory) as node:
             node.streams.create("trades")
-            copied = killed(directory, tmp_path / "copied" / "client_alice")
+            copied = as_killed(directory, tmp_path / "copied" / "client_alice")
         for parent in (copied.parent, tmp_path):
             with (
                 pytest.raises(Refused, match="streams of a node") as raised,

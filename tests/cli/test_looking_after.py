@@ -1,13 +1,14 @@
 """Streams, subscriptions and journals are looked after from the command line; people get tables, programs JSON."""
 
 import json
-import shutil
+import os
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Veredus
+from tests.journal.rig import as_killed
 from veredus.cli import veredus
 from veredus.cli.exits import Exit, run
 from veredus.client.embedded import Embedded, embedded
@@ -215,6 +216,15 @@ def test_a_flipped_bit_in_a_journal_is_named_and_has_its_exit_code(tmp_path: Pat
     assert "damage: segment=" in verified.err
 
 
+def test_verify_waits_for_no_lock_that_is_no_file(tmp_path: Path, run_veredus: Veredus) -> None:
+    directory = tmp_path / "journal"
+    with embedded(directory) as node:
+        publish(node, "s", 3)
+    (directory / "lock").unlink()
+    os.mkfifo(directory / "lock")
+    assert run_veredus("journal", "verify", directory).code == Exit.OK
+
+
 def test_a_stream_whose_making_was_damaged_is_named_with_what_is_kept_of_it(
     tmp_path: Path, run_veredus: Veredus
 ) -> None:
@@ -222,8 +232,7 @@ def test_a_stream_whose_making_was_damaged_is_named_with_what_is_kept_of_it(
     with embedded(directory) as node:
         publish(node, "lost", 10)
         publish(node, "kept", 5)
-        copied = tmp_path / "killed"
-        shutil.copytree(directory, copied, ignore=shutil.ignore_patterns("lock"))
+        copied = as_killed(directory, tmp_path / "killed")
     (first, *_) = sorted(copied.glob("*.segment"))
     data = bytearray(first.read_bytes())
     data[data.index(b"\xa4lost")] ^= 1

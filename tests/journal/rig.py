@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from veredus.delivery.batch import BatchHeader, signed_record
 from veredus.delivery.record import RecordKind, RecordView
@@ -70,6 +72,19 @@ def staged_entry(stage: int, stream_id: int, first_number: int, count: int = 1, 
     bodies = [(b"stage %d:%d" % (stage, first_number + i)).ljust(size, b".") for i in range(count)]
     record = batch_record(stream_id, first_number, bodies, source_id=0)
     return Entry(record, RecordKind.STAGED, stream_id, stage, count, 1)
+
+
+def as_killed(directory: Path, to: Path) -> Path:
+    """A copy of a journal's directory as a process leaves it that is killed now.
+
+    A segment may be made meanwhile, so what says that one was made is read before it is seen which there are.
+    """
+    newest = directory / NEWEST_NAME
+    said = newest.read_bytes() if newest.exists() else b""
+    shutil.copytree(directory, to, ignore=shutil.ignore_patterns("lock", "*.tmp", NEWEST_NAME))
+    if said:
+        (to / NEWEST_NAME).write_bytes(said)
+    return to
 
 
 class MemoryDisk:

@@ -59,7 +59,11 @@ class Life:
     def __init__(self, path: Path, settings: LogSettings = SMALL) -> None:
         self.directory = open_directory(path)
         self.found: list[object] = []
-        recovered = drive_recovery(self.directory, settings, JOURNAL_ID, self.found.append)
+        try:
+            recovered = drive_recovery(self.directory, settings, JOURNAL_ID, self.found.append)
+        except BaseException:
+            self.directory.close()
+            raise
         self.was_clean = recovered.is_clean
         self.log = Log(settings, recovered)
         self.answers: SimpleQueue[Sequence[DiskEvent]] = SimpleQueue()

@@ -82,4 +82,7 @@ def test_a_segment_that_memory_cannot_hold_is_refused_in_words(journal: Path) ->
         "Life(Path(sys.argv[1]))\n"
     )
     run = ended([sys.executable, "-c", script, str(journal)])
-    assert f"{segment_name(OPEN)} cannot be read" in run.stderr.splitlines()[-1], run.stderr
+    told = (
+        f"'{journal / segment_name(OPEN)}' cannot be read (there is no memory for {1 << 32} bytes of it): nothing was"
+    )
+    assert told in run.stderr.splitlines()[-1], run.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine
@@ -15,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.journal.rig import as_killed
 from tests.processes import Child, ended
 from veredus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
 from veredus.kernel.errors import Refused
@@ -71,12 +71,6 @@ def known(states: States_) -> States_:
     return {topic: state for topic, state in states.items() if state != ClientState()}
 
 
-def crashed(directory: Path, to: Path) -> Path:
-    """The directory as a process leaves it that is killed now."""
-    shutil.copytree(directory, to)
-    return to
-
-
 def segments(directory: Path) -> list[Path]:
     return sorted((directory / "client_alice").glob("*.segment"))
 
@@ -101,7 +95,7 @@ def test_after_a_crash_with_any_part_of_what_was_written_all_that_was_saved_befo
                 await states.save("alice", topic, state, is_synced)
                 current[topic] = state
                 history.append((written_size(before), known(current)))
-            crashed(before, after)
+            as_killed(before, after)
 
         run(before, save_all)
         assert remembered(before) == (history[-1][1] if history else {}), "a directory that was closed"
@@ -142,7 +136,7 @@ def test_a_body_that_is_larger_than_a_segment_is_kept_and_the_directory_stays_sm
         await states.save("alice", "u", ClientState("1", 1, Putting(1, body)))
 
     run(tmp_path / "before", put_and_get)
-    left = crashed(tmp_path / "before", tmp_path / "after")
+    left = as_killed(tmp_path / "before", tmp_path / "after")
     assert remembered(left) == {"t": ClientState("12", 12), "u": ClientState("1", 1, Putting(1, body))}
     size = sum(file.stat().st_size for file in (left / "client_alice").iterdir())
     assert size < BALLAST_SIZE + 10 * len(body)
@@ -203,7 +197,7 @@ def test_what_was_handed_over_of_messages_that_damage_took_is_passed_over(tmp_pa
         await states.save("alice", "v", ClientState("2"))
 
     run(tmp_path / "before", hand_over)
-    left = crashed(tmp_path / "before", tmp_path / "after")
+    left = as_killed(tmp_path / "before", tmp_path / "after")
     (segment,) = segments(left)
     data = bytearray(segment.read_bytes())
     data[data.index(b"lost")] ^= 1

@@ -255,11 +255,12 @@ def looked_at(path: Path) -> Iterator[Directory]:
         which = f"one of those below it: {', '.join(below)}" if below else _WHICH
         raise Refused("no-journal", f"there is no journal in {path}: name {which}", path=str(path))
     lock_file = path / LOCK_NAME
-    lock = os.open(lock_file if lock_file.exists() else path, os.O_RDONLY)
+    is_there = lock_file.is_file()
+    lock = os.open(lock_file if is_there else path, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        holder = holder_of(lock) if lock_file.exists() else 0
+        holder = holder_of(lock) if is_there else 0
         os.close(lock)
         said = f"process {holder} uses the journal in {path}: stop that process first"
         raise Refused("journal-locked", said, path=str(path), pid=holder) from None

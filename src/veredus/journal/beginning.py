@@ -80,20 +80,23 @@ def read_checkpoint(
     return checkpoint, crc_of_checkpoint(data)
 
 
-def read_segment(number: int, listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answer, memoryview | None]:
-    """All bytes of a segment, None where it cannot be read. What others put behind its end is named, and not read.
+def read_segment(
+    number: int, listing: Mapping[str, int], is_needed: bool = False
+) -> Generator[RecoveryOrder, Answer, memoryview | None]:
+    """All bytes of a segment, None where it cannot be read; `is_needed` as in `ReadFile`.
 
-    Raises `Refused("newer-format")` and `Refused("older-format")`.
+    What others put behind its end is named, and not read. Raises `Refused`: `newer-format`, `older-format`.
     """
     name = segment_name(number)
-    head = yield ReadFile(name, 0, SEGMENT_HEADER_SIZE)
-    header = None if head is None else decode_segment_header(head)
-    size = SEGMENT_SIZE_MAX
+    head = yield ReadFile(name, 0, SEGMENT_HEADER_SIZE, is_needed)
+    if head is None:
+        return None
+    header, size = decode_segment_header(head), SEGMENT_SIZE_MAX
     if header is not None:
         check_version(header.version)
         size = header.size
     yield from name_excess(name, listing, size)
-    data = yield ReadFile(name, 0, min(size, listing[name]))
+    data = yield ReadFile(name, 0, min(size, listing[name]), is_needed)
     return None if data is None else memoryview(data)
 
 

@@ -28,10 +28,9 @@ from collections.abc import Generator, Iterable, Mapping
 
 from veredus.delivery.record import RecordKind, RecordView
 from veredus.kernel.effects import Note
-from veredus.kernel.errors import Refused
 from veredus.kernel.octets import ALIGNMENT
 
-from .beginning import KEPT, go_without, journal_id_of, load_checkpoint, read_segment, read_summary
+from .beginning import go_without, journal_id_of, load_checkpoint, read_segment, read_summary
 from .catalogue import Catalogue, Segment, StagePlaces
 from .checkpoint import (
     CHECKPOINT_NAME,
@@ -188,13 +187,8 @@ class _Recovery:
         """All bytes of a segment."""
         data = self._loaded.get(number)
         if data is None:
-            data = yield from read_segment(number, self.listing)
-            if data is None:
-                message = (
-                    f"{segment_name(number)} cannot be read: {KEPT}; repair the disk, or the permissions of the file,"
-                    " and start again"
-                )
-                raise Refused("journal-unreadable", message, segment=number)
+            data = yield from read_segment(number, self.listing, is_needed=True)
+            assert data is not None
             self._loaded[number] = data
         return data
 

@@ -15,11 +15,15 @@ from veredus.kernel.effects import Note
 
 
 class ReadFile(msgspec.Struct, frozen=True):
-    """Answer with `size` bytes of a file from `offset` on, fewer where it ends, None where it cannot be read."""
+    """Answer with `size` bytes of a file from `offset` on, fewer where it ends, None where it cannot be read.
+
+    `is_needed`: refuse to go on where it cannot be read, with the reason: `Refused("journal-unreadable")`.
+    """
 
     name: str
     offset: int
     size: int
+    is_needed: bool = False
 
 
 class SyncFile(msgspec.Struct, frozen=True):

@@ -16,7 +16,8 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from veredus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
+from veredus.journal.checkpoint import CHECKPOINT_NAME, CLOSED_NAME, COPY_NAME
+from veredus.journal.layout import NEWEST_NAME
 from veredus.kernel.errors import Refused, Unavailable, VeredusError
 from veredus.kernel.octets import Octets
 
@@ -25,8 +26,8 @@ from .failures import code_of, reason_of
 LOCK_NAME = "lock"
 ASIDE_NAME = "aside"
 _TEMPORARY = ".tmp"
-_SEGMENT = ".segment"
-_CHECKPOINTS = (CHECKPOINT_NAME, COPY_NAME)
+_OWN = (CHECKPOINT_NAME, COPY_NAME, CLOSED_NAME, NEWEST_NAME)
+_OWN_SUFFIXES = (".segment", ".index")
 _FILLED_SIZE_MAX = 1 << 20
 """Filling so little with zeros takes no time."""
 
@@ -47,19 +48,23 @@ class Directory:
     def listing(self) -> dict[str, int]:
         """The sizes of the files in the directory, by name, in bytes.
 
-        Raises `Refused("journal-directory")` where a segment or a checkpoint is no file: what it held may be elsewhere.
+        Raises `Refused("journal-directory")` where one of the journal's own is no file: what it held may be elsewhere,
+        and nothing could be put in its place.
         """
         sizes: dict[str, int] = {}
-        with os.scandir(self.path) as entries:
-            for entry in entries:
-                if entry.is_file():
-                    sizes[entry.name] = entry.stat().st_size
-                elif entry.name.endswith(_SEGMENT) or entry.name in _CHECKPOINTS:
-                    message = (
-                        f"{str(self.path / entry.name)!r} is no file, or a link to none: nothing was changed; put the"
-                        " file back, or move what is there away if the file is lost, and start again"
-                    )
-                    raise Refused("journal-directory", message, path=str(self.path))
+        for file in self.path.iterdir():
+            if file.is_file():
+                sizes[file.name] = file.stat().st_size
+            elif _is_own(file.name.removesuffix(_TEMPORARY)):
+                message = (
+                    f"{str(file)!r} is no file, or a link to none: nothing was changed; put the file back, or move what"
+                    " is there away if the file is lost, and start again"
+                )
+                raise Refused("journal-directory", message, path=str(self.path))
+        aside = self.path / ASIDE_NAME
+        if os.path.lexists(aside) and not aside.is_dir():
+            message = f"{str(aside)!r} is no directory: nothing was changed; move it away, and start again"
+            raise Refused("journal-directory", message, path=str(self.path))
         return sizes
 
     def read(self, name: str, offset: int, size: int) -> memoryview:
@@ -117,6 +122,10 @@ class Directory:
     def close(self) -> None:
         """Let go of the directory."""
         os.close(self._lock)
+
+
+def _is_own(name: str) -> bool:
+    return name in _OWN or name.endswith(_OWN_SUFFIXES)
 
 
 def _numbered(name: str) -> Iterable[str]:
@@ -183,7 +192,8 @@ def open_directory(path: Path) -> Directory:
             # A power failure would take one that was given and never written, and the disk may be full by then.
             os.fsync(lock)
         for unfinished in path.glob(f"*{_TEMPORARY}"):
-            unfinished.unlink()
+            if unfinished.is_symlink() or not unfinished.is_dir():
+                unfinished.unlink()
     except OSError as error:
         os.close(lock)
         raise unusable(path, error) from error

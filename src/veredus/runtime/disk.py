@@ -20,6 +20,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread, current_thread
 from typing import Any, TypeVar, cast
 
+from veredus.journal.beginning import KEPT
 from veredus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
 from veredus.journal.exchange import (
     BytesFailed,
@@ -42,7 +43,7 @@ from veredus.journal.recovery import recover
 from veredus.journal.settings import LogSettings, Recovered
 from veredus.journal.steps import Answer, ClearFile, Found, MoveAside, ReadFile, RemoveFile, SetAside, SyncFile
 from veredus.kernel.effects import Note
-from veredus.kernel.errors import Unavailable
+from veredus.kernel.errors import Refused, Unavailable, VeredusError
 from veredus.kernel.octets import Octets
 
 from .directory import Directory, read_at, replace_file, sync_data, sync_directory, write_at
@@ -328,7 +329,7 @@ def drive_recovery(
 ) -> Recovered:
     """Carry out what recovery orders in a directory that is ours; hand what it finds to `take`, in order.
 
-    Raises what `veredus.journal.recovery.recover` raises, `OSError`, and `Unavailable("disk-full")`.
+    Raises what `drive_steps` raises for `veredus.journal.recovery.recover`.
     """
     recovered = drive_steps(directory, recover(directory.listing(), settings, new_journal_id), take)
     for reason in _hindrances(directory.path):
@@ -352,6 +353,9 @@ def _hindrances(path: Path) -> Iterator[str]:
 def drive_steps(directory: Directory, steps: Generator[Any, Answer, T], take: Callable[[Any], None]) -> T:
     """Carry out what a generator of recovery or verification orders; hand the rest to `take`; return what it
     returns.
+
+    Raises what it raises, with the directory's path, and what the disk refuses, in words: `Refused` with
+    `journal-unreadable` or `journal-directory`, `Unavailable("disk-full")`.
     """
     answer: Answer = None
     while True:
@@ -359,22 +363,43 @@ def drive_steps(directory: Directory, steps: Generator[Any, Answer, T], take: Ca
             order = steps.send(answer)
         except StopIteration as end:
             return cast(T, end.value)
+        except Refused as refused:
+            where = str(directory.path)
+            said, details = f"the journal in {where!r}: {refused.message}", {**refused.details, "path": where}
+            raise Refused(refused.code, said, **details) from None
         answer = None
-        match order:
-            case ReadFile(name, offset, size):
-                answer = _read_if_possible(directory, name, offset, size)
-            case SyncFile(name):
-                directory.sync(name)
-            case SetAside(name, offset, size):
-                _keep_aside(directory, name, offset, size)
-            case MoveAside(name):
-                directory.move_aside(name)
-            case ClearFile(name, offset, size):
-                _clear(directory.path / name, offset, size)
-            case RemoveFile(name):
-                directory.remove(name)
-            case _:
-                take(order)
+        if isinstance(order, ReadFile):
+            answer = _read(directory, order)
+        elif isinstance(order, SyncFile | SetAside | MoveAside | ClearFile | RemoveFile):
+            try:
+                _carry_out(directory, order)
+            except OSError as error:
+                raise _in_words(directory, order.name, error) from error
+        else:
+            take(order)
+
+
+def _carry_out(directory: Directory, order: SyncFile | SetAside | MoveAside | ClearFile | RemoveFile) -> None:
+    match order:
+        case SyncFile(name):
+            directory.sync(name)
+        case SetAside(name, offset, size):
+            _keep_aside(directory, name, offset, size)
+        case MoveAside(name):
+            _with_ballast(directory.path, lambda: directory.move_aside(name))
+        case ClearFile(name, offset, size):
+            _clear(directory.path / name, offset, size)
+        case RemoveFile(name):
+            directory.remove(name)
+
+
+def _in_words(directory: Directory, name: str, error: OSError) -> VeredusError:
+    """What kept recovery from repairing a file."""
+    where = str(directory.path)
+    said = f"{str(directory.path / name)!r} cannot be repaired: {reason_of(error)}"
+    if code_of(error) == "disk-full":
+        return Unavailable("disk-full", f"{said}; make room, and start again", path=where)
+    return Refused("journal-directory", f"{said}; nothing is lost by that: put it right, and start again", path=where)
 
 
 def _clear(path: Path, offset: int, size: int) -> None:
@@ -407,14 +432,18 @@ def _with_ballast(path: Path, write: Callable[[], object]) -> None:
         write()
     except OSError as error:
         ballast = path / BALLAST_NAME
-        if code_of(error) != "disk-full" or not ballast.exists():
+        if code_of(error) != "disk-full" or not ballast.is_file():
             raise
         ballast.unlink()
         write()
 
 
-def _read_if_possible(directory: Directory, name: str, offset: int, size: int) -> memoryview | None:
+def _read(directory: Directory, order: ReadFile) -> memoryview | None:
     try:
-        return directory.read(name, offset, size)
-    except (OSError, MemoryError):
-        return None
+        return directory.read(order.name, order.offset, order.size)
+    except (OSError, MemoryError) as error:
+        if not order.is_needed:
+            return None
+        why = error.strerror if isinstance(error, OSError) else f"there is no memory for {order.size} bytes of it"
+        said = f"{str(directory.path / order.name)!r} cannot be read ({why}): {KEPT}; put that right, and start again"
+        raise Refused("journal-unreadable", said, path=str(directory.path)) from error

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import veredus
+from tests.journal.rig import as_killed
 from veredus.client.blocking import Node
 from veredus.client.embedded import Embedded
 
@@ -36,9 +36,7 @@ def crashed(directory: Path, counts: dict[str, int]) -> Path:
                     publisher.publish("k", body_of(stream, number))
                     if number % 10 == 0:
                         publisher.flush(timeout_s=20)
-        copy = directory.with_name(f"{directory.name}-crashed")
-        shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("*.tmp"))
-    return copy
+        return as_killed(directory, directory.with_name(f"{directory.name}-crashed"))
 
 
 def flip_bit(path: Path, offset: int) -> None:
