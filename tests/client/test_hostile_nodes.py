@@ -32,8 +32,11 @@ FLOODS = {
 class HostileNode:
     """Owns a socket that greets whoever connects, grants what is asked, and then says the same for ever."""
 
-    def __init__(self, flood: bytes) -> None:
+    def __init__(self, flood: bytes = b"", *, is_curt: bool = False) -> None:
         self.flood = flood
+        self.is_curt = is_curt
+        """Whether it closes each link that it has greeted."""
+        self.welcome_count = 0
         self.pongs = 0
         self.sent = 0
         self.is_open = True
@@ -60,8 +63,14 @@ class HostileNode:
             while self.is_open and not is_granted:
                 for frame in parser.feed(bytes(link.recv(1 << 16))):
                     if frame.kind == Kind.HELLO:
+                        self.welcome_count += 1
                         welcome = m.Welcome("n", "", 2, 1 << 30, 100, 30_000, 1 << 20, 1 << 20, 1000, 64, 64)
                         link.sendall(native.encode_message(0, welcome))
+                        if self.is_curt:
+                            return
+                    if frame.kind == Kind.REQUEST:
+                        page = {"rows": [{"name": "s"}], "next": ["s"]}
+                        link.sendall(native.encode_message(0, m.Reply(native.decode_message(frame).request, page)))
                     if frame.kind == Kind.SUBSCRIBE:
                         link.sendall(native.encode_message(frame.channel, m.Subscribed(1, b"i" * 16, 1, 1, 1, 1, 100)))
                         is_granted = True
@@ -108,4 +117,19 @@ def test_what_is_refused_of_settlements_is_not_taken_for_the_answer_to_a_filter(
     node = HostileNode(native.encode_message(1, refusal) + native.encode_message(1, m.FilterChanged(7)))
     with veredus.connect(node.address) as far:
         assert far.subscribe("s", subscriber="bob").change_filter("a") == 7
+    node.close()
+
+
+def test_a_list_whose_pages_have_no_end_is_told_and_not_read_for_ever() -> None:
+    node = HostileNode()
+    with veredus.connect(node.address) as far, pytest.raises(veredus.Unavailable, match="pages that have no end"):
+        far.streams.list()
+    node.close()
+
+
+def test_a_node_that_ends_each_link_that_it_greeted_is_gone_back_to_with_growing_pauses() -> None:
+    node = HostileNode(is_curt=True)
+    with veredus.connect(node.address):
+        time.sleep(3)
+        assert 4 <= node.welcome_count < 50
     node.close()

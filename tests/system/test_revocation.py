@@ -128,7 +128,9 @@ def test_the_nodes_own_certificate_is_renewed_and_a_bad_one_changes_nothing(cert
         assert "node.pem" in str(certified.wait_said("certificates-not-taken")["reason"])
         certified.by_certificate(*desk).close()
         authority.sign("node", "/CN=renewed", "IP:127.0.0.1,DNS:renewed.example.org")
-        certified.reload()
+        renewed = reload_by_command(certified)
+        assert renewed.stderr.endswith("applied: tls.certificate, tls.key\n"), renewed.stderr
+        assert reload_by_command(certified).stderr.endswith("applied: no change\n")
         node.streams.create("s")
     assert "renewed.example.org" in shown_names(certified.tls_port, str(authority.certificate))
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any
 
-from veredus.kernel.errors import Misuse
+from veredus.kernel.errors import Misuse, Unavailable
 from veredus.node.quantities import parse_duration, parse_size
 from veredus.streams.facts import StreamConfig
 
@@ -22,12 +22,14 @@ _LIKENESS = 0.85
 
 
 async def _all_rows(connection: Connection, verb: str, **arguments: Any) -> list[Any]:
-    """The rows of all pages of a list."""
+    """The rows of all pages of a list. Raises `Unavailable` where a page is to follow itself."""
     rows: list[Any] = []
     after: Any = ()
     while after is not None:
         page = await connection.ask(verb, **arguments, **({"after": after} if after else {}))
         rows += page["rows"]
+        if page["next"] == after:
+            raise Unavailable("no-answer", f"the node answers {verb} with pages that have no end")
         after = page["next"]
     return rows
 

@@ -56,6 +56,10 @@ _dice = random.Random()
 """The jitter's own: a program that seeds the common one gets the same numbers with this library as without."""
 BACKOFF_S = 0.02
 BACKOFF_S_MAX = 5.0
+WELCOME_BACKOFF_S_MAX = 0.5
+"""How long to wait at most before going back to a node that said WELCOME: it is there, and may have just begun."""
+STEADY_S = 1.0
+"""A link that lived so long was no failure to connect."""
 FAULT_COUNT_MAX = 5
 """So many times in a row a node may find fault with what it is sent before the connection gives up."""
 TICK_S = 0.25
@@ -242,6 +246,7 @@ class Connection:
         refused_since: float | None = None
         while True:
             address = self.settings.addresses[tried % len(self.settings.addresses)]
+            began_s = time.monotonic()
             outcome = await self._live(address)
             error = outcome.error
             is_fault = error is not None and error.code not in TRANSIENT
@@ -251,8 +256,9 @@ class Connection:
                 self._end(error)
                 return
             if outcome.is_welcome and not is_fault:
-                delay_s = BACKOFF_S
+                delay_s = BACKOFF_S if time.monotonic() - began_s >= STEADY_S else min(delay_s, WELCOME_BACKOFF_S_MAX)
                 await asyncio.sleep(delay_s * _dice.random())
+                delay_s *= 2
                 continue
             tried += 1
             refused_since = self._refused_since(refused_since, outcome)

@@ -16,6 +16,7 @@ import hashlib
 import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -33,6 +34,9 @@ from .security import server_context, tokens_of
 
 LOOK_S = 0.25
 _RENEWED = ("security.rules", "security.tokens", "tls")
+_FILES = ("certificate", "key", "client_authorities", "revoked")
+"""Settings of [tls] that name files, whose contents a reload takes up as well."""
+_AUTHORITIES = "tls.client_authorities"
 Reread: TypeAlias = Callable[[], NodeSettings]
 
 
@@ -46,7 +50,7 @@ class Renewal:
         self.tokens = tokens_of(settings)
         self.proofs = Proofs(self.tokens, settings.tls.revoked if settings.listen.tls else "")
         self._reread = reread
-        self._authorities = _digest_of(settings)
+        self._contents = _contents_of(settings)
         self._log = log
         self._host: Host | None = None
         self._use_context: Callable[[ssl.SSLContext], None] = _ignore
@@ -118,8 +122,10 @@ class Renewal:
         except Refused as refused:
             self._log.error(note, code=refused.code, reason=refused.message)
             return Outcome(began_ns=began_ns, code=refused.code, message=refused.message)
-        changed = changed_paths(before, wanted)
-        self.settings = wanted
+        contents = _contents_of(wanted)
+        renewed = {path for path, digest in contents.items() if self._contents.get(path) != digest}
+        changed = sorted({*changed_paths(before, wanted), *renewed})
+        self._contents, self.settings = contents, wanted
         if "security.tokens" in changed:
             self.tokens = tokens_of(wanted)
             self.proofs.use_tokens(self.tokens)
@@ -137,24 +143,23 @@ class Renewal:
         context = server_context(wanted.tls)
         self.proofs.read_revoked(wanted.tls.revoked)
         self._use_context(context)
-        authorities = _digest_of(wanted)
-        if authorities != self._authorities:
+        authorities, before = _contents_of(wanted).get(_AUTHORITIES), self._contents.get(_AUTHORITIES)
+        if authorities != before or wanted.tls.principal_from != self.settings.tls.principal_from:
             # Whom the others signed is proved no more, and only a handshake can tell who that is.
-            self._authorities = authorities
             for link in self.proofs.certified():
                 self._host.post(
                     PrincipalRevoked(link, "draining", "the certificate authorities have changed: connect again")
                 )
 
 
-def _digest_of(settings: NodeSettings) -> bytes:
-    """What tells one set of authorities from another."""
-    tls = settings.tls
-    try:
-        content = Path(tls.client_authorities).read_bytes() if tls.client_authorities else b""
-    except OSError:
-        content = b""
-    return hashlib.sha256(content + tls.principal_from.encode()).digest()
+def _contents_of(settings: NodeSettings) -> dict[str, bytes]:
+    """What tells the contents of the files of [tls] from others, by the path of the setting that names one."""
+    digests: dict[str, bytes] = {}
+    for setting in _FILES if settings.listen.tls else ():
+        file = getattr(settings.tls, setting)
+        with suppress(OSError):
+            digests[f"tls.{setting}"] = hashlib.sha256(Path(file).read_bytes()).digest() if file else b""
+    return digests
 
 
 def say_reloaded(
