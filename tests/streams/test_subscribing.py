@@ -300,6 +300,37 @@ def test_one_principal_has_so_many_durable_subscriptions_and_no_more_whether_or_
     assert [refusal.code for refusal in rig.do(asked(11, "d", "joe"))] == ["too-many-subscriptions"]
 
 
+def test_one_principal_has_so_many_ephemeral_subscriptions_open_and_no_more() -> None:
+    rig = published(3, limits=StreamsLimits(ephemeral_subscriptions_per_principal_max=2))
+    for session in (5, 6):
+        rig.subscribe(session, principal="eve")
+    asks = x.SubscribeRequested(7, "eve", "s")
+    (refusal,) = rig.do(asks)
+    assert (refusal.code, refusal.details) == ("too-many-subscriptions", {"subscriptions_max": 2})
+    assert refusal.is_final
+    assert "limits.ephemeral_subscriptions_per_principal_max" in refusal.message
+    rig.subscribe(8, principal="ann")
+    rig.subscribe(9, "durable", principal="eve")
+    rig.do(x.SessionClosed(9))
+    assert [said.code for said in rig.do(asks)] == ["too-many-subscriptions"], "a durable one leaves the count alone"
+    rig.do(x.SessionClosed(5))
+    rig.subscribe(10, principal="eve")
+
+
+def test_ephemeral_subscriptions_that_begin_at_a_time_are_counted_when_their_places_are_found() -> None:
+    rig = published(3, limits=StreamsLimits(ephemeral_subscriptions_per_principal_max=2))
+    start = x.Start(x.StartKind.TIME, 1)
+    said = rig.do(*(x.SubscribeRequested(session, "eve", "s", start=start) for session in range(5, 10)))
+    assert [type(one) for one in said] == [x.GrantSubscription] * 2 + [x.Refuse] * 3
+
+
+def test_ephemeral_subscriptions_that_have_ended_make_room_for_others() -> None:
+    rig = published(3, limits=StreamsLimits(ephemeral_subscriptions_per_principal_max=1))
+    for session in range(5, 8):
+        rig.subscribe(session, principal="eve", until=3)
+        assert rig.said_to(session, x.EndSubscription)
+
+
 def test_the_filters_that_one_principal_keeps_have_a_size_together() -> None:
     rig = published(3, limits=StreamsLimits(filters_size_per_principal_max=50))
     rig.subscribe(5, "a", principal="joe", filter=Filter(keys=("k" * 40,)))

@@ -193,6 +193,14 @@ class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
             1,
         ),
     ] = 1_000_000
+    ephemeral_subscriptions_per_principal_max: Annotated[
+        int,
+        _count(
+            "Ephemeral subscriptions of one principal that may be open at the same time; all unauthenticated peers"
+            " count as one principal",
+            1,
+        ),
+    ] = 5_000
     unsettled_max: Annotated[
         int, _count("Settled ranges above a cursor's floor. Above this number, the node pushes nothing more", 1)
     ] = 16_384

@@ -152,6 +152,7 @@ def streams_limits_of(settings: NodeSettings) -> StreamsLimits:
         unsettled_max=limits.unsettled_max,
         subscriptions_max=limits.subscriptions_max,
         subscriptions_per_principal_max=limits.subscriptions_per_principal_max,
+        ephemeral_subscriptions_per_principal_max=limits.ephemeral_subscriptions_per_principal_max,
         filters_size_per_principal_max=limits.filters_size_per_principal_max,
         cursor_ranges_per_principal_max=limits.cursor_ranges_per_principal_max,
         stages_max=limits.stages_max,

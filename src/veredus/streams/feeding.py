@@ -41,8 +41,8 @@ class Feeding:
     """Owns the flows of all sessions."""
 
     __slots__ = (
-        "_cursors", "_examiner", "_orders", "_parking", "_size_max", "_term_count_max", "_terms", "flows", "sending",
-        "turns",
+        "_cursors", "_ephemeral", "_ephemeral_max", "_examiner", "_orders", "_parking", "_size_max", "_term_count_max",
+        "_terms", "flows", "sending", "turns",
     )  # fmt: skip
 
     def __init__(self, orders: Orders, cursors: Cursors, parking: Parking, limits: StreamsLimits) -> None:
@@ -54,6 +54,9 @@ class Feeding:
         self._term_count_max = limits.filter_terms_per_principal_max
         self._terms: dict[str, int] = {}
         """By principal the terms of the filters of its flows."""
+        self._ephemeral_max = limits.ephemeral_subscriptions_per_principal_max
+        self._ephemeral: dict[str, int] = {}
+        """By principal how many of its flows have no subscription that stays: nothing else bounds those."""
         self.flows: dict[int, Flow] = {}
         self.turns: Turns[str, int] = Turns()
         """Of the flows that ask for work, by principal: one that asks for much does not keep the others waiting."""
@@ -65,6 +68,7 @@ class Feeding:
         """A session begins; `pump` feeds it."""
         self.flows[flow.session] = flow
         flow.stream.flows[flow.session] = flow
+        self._count_ephemeral(flow, 1)
         self._count_terms(flow, flow.term_count)
 
     def drop(self, session: int) -> Flow | None:
@@ -73,6 +77,7 @@ class Feeding:
         if flow is not None:
             self.turns.forget(session)
             self.sending.forget(session)
+            self._count_ephemeral(flow, -1)
             self._count_terms(flow, 0)
             flow.stream.flows.pop(session, None)
         return flow
@@ -89,6 +94,23 @@ class Feeding:
         """Nobody owns the subscription for now."""
         subscription.is_attached = False
         self._cursors.journal(subscription, now)
+
+    def check_ephemeral(self, principal: str) -> None:
+        """Raise `Refused("too-many-subscriptions")` where a principal has no room for one more ephemeral one."""
+        count, most = self._ephemeral.get(principal, 0), self._ephemeral_max
+        if count >= most:
+            message = (
+                f"{principal or 'this peer'} has {count} ephemeral subscriptions, its limit: close some, or raise"
+                " limits.ephemeral_subscriptions_per_principal_max"
+            )
+            raise Refused("too-many-subscriptions", message, subscriptions_max=most)
+
+    def _count_ephemeral(self, flow: Flow, more: int) -> None:
+        if flow.subscription is None:
+            left = self._ephemeral.get(flow.payer, 0) + more
+            self._ephemeral[flow.payer] = left
+            if not left:
+                del self._ephemeral[flow.payer]
 
     # ── one change at a time ─────────────────────────────────────────────────────────────────────────────────────────
 

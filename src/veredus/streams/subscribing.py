@@ -115,6 +115,7 @@ class Subscribing:
         if position is None:
             position = stream.place_of(event.start, event.term)
         if not event.subscriber:
+            self.feeding.check_ephemeral(event.principal)
             self.feeding.pump(self._start_flow(event, stream, wanted, position, None), now)
             return
         self._check_new(event, stream, now)

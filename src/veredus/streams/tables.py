@@ -35,6 +35,8 @@ class StreamsLimits(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions_max: int = 10_000
     subscriptions_per_principal_max: int = 20_000
     """Durable ones, whether or not anybody is there. All peers that prove nothing count as one."""
+    ephemeral_subscriptions_per_principal_max: int = 5_000
+    """Those that are open. All peers that prove nothing count as one."""
     filters_size_per_principal_max: int = 16 << 20
     """Of their filters, as they are written."""
     cursor_ranges_per_principal_max: int = 1_000_000
