@@ -340,7 +340,7 @@ class Machine:
             raise Violation("committed", f"the lease of {left[0]} is over, and {self.name} keeps it")
 
     def check_at_rest(self) -> None:
-        """Nothing is on its way to the journal, and nobody is fed who is gone.
+        """Nothing is on its way to the journal, nobody waits for nothing, and nobody is fed who is gone.
 
         The disk holds no more segments than the journal knows, keeps for later, and is about to remove or to use.
         """
@@ -354,6 +354,10 @@ class Machine:
             on_their_way += [f"{stream.name}/{s.name}" for s in stream.subscriptions.values() if s.is_changing]
         if on_their_way:
             raise Violation("invariants hold", f"{self.name} has settled down, and these have not: {on_their_way}")
+        asleep = [number for number, flow in flows.items() if flow.is_for_publications != (flow.among is not None)]
+        asleep += [number for number, flow in flows.items() if not flow.waits_for]
+        if asleep:
+            raise Violation("invariants hold", f"{self.name} has settled down, and sessions {asleep} are not fed")
         sessions = [*flows, *(stage.session for stage in tables.stages.values() if stage.session)]
         for stream in tables.streams.values():
             sessions += [source.session for source in stream.sources.values() if source.session]

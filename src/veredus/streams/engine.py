@@ -323,8 +323,7 @@ class StreamsEngine:
         touched = self._publishing.touched
         while touched:
             _, stream = touched.popitem()
-            if stream.flows:
-                self._subscribing.pump_stream(stream, now)
+            self._subscribing.feeding.pump_stream(stream, now)
 
 
 def _keep_term(stream: Stream, now: Now) -> None:  # noqa: ARG001  # as whoever waits for the journal is told

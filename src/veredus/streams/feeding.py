@@ -23,9 +23,11 @@ from .cursors import Cursors
 from .examine import Examiner, Parcel, Wanted
 from .exchange import EndSubscription, PushGap, PushProgress, Refuse
 from .facts import SubscriptionOpened, SubscriptionRemoved, SubscriptionRenewed, SubscriptionSettled
+from .fanout import Fanout
 from .flow import Flow
 from .orders import Orders, Waiter
 from .parking import Parking
+from .stream import Stream
 from .subscription import Subscription
 from .tables import StreamsLimits
 
@@ -41,8 +43,8 @@ class Feeding:
     """Owns the flows of all sessions."""
 
     __slots__ = (
-        "_cursors", "_ephemeral", "_ephemeral_max", "_examiner", "_orders", "_parking", "_size_max", "_term_count_max",
-        "_terms", "flows", "sending", "turns",
+        "_cursors", "_ephemeral", "_ephemeral_max", "_examiner", "_fanout", "_orders", "_parking", "_size_max",
+        "_term_count_max", "_terms", "flows", "sending", "turns",
     )  # fmt: skip
 
     def __init__(self, orders: Orders, cursors: Cursors, parking: Parking, limits: StreamsLimits) -> None:
@@ -58,6 +60,7 @@ class Feeding:
         self._ephemeral: dict[str, int] = {}
         """By principal how many of its flows have no subscription that stays: nothing else bounds those."""
         self.flows: dict[int, Flow] = {}
+        self._fanout = Fanout()
         self.turns: Turns[str, int] = Turns()
         """Of the flows that ask for work, by principal: one that asks for much does not keep the others waiting."""
         self.sending: Turns[str, int] = Turns()
@@ -77,6 +80,7 @@ class Feeding:
         if flow is not None:
             self.turns.forget(session)
             self.sending.forget(session)
+            self._fanout.leave(flow)
             self._count_ephemeral(flow, -1)
             self._count_terms(flow, 0)
             flow.stream.flows.pop(session, None)
@@ -181,7 +185,14 @@ class Feeding:
         """Push what may be pushed now; ask the journal for what is not in memory; end what is at its end."""
         self._pump(flow, now, has_turn=False)
 
+    def pump_stream(self, stream: Stream, now: Now) -> None:
+        """The stream's durable head has moved: feed whoever waited for that."""
+        for payer in self._fanout.reach(stream):
+            while (flow := self._fanout.next_of(payer)) is not None:
+                self._pump(flow, now, has_turn=False)
+
     def _pump(self, flow: Flow, now: Now, *, has_turn: bool) -> None:
+        self._fanout.leave(flow)
         if flow.subscription is not None:
             self._cursors.spread.make_room(flow.subscription)
         while not flow.waits_for:
@@ -205,6 +216,8 @@ class Feeding:
             if is_final:
                 self.drop(flow.session)
             self._orders.say(EndSubscription(flow.session, flow.position, is_final))
+        if flow.is_for_publications:
+            self._fanout.wait(flow)
 
     def _must_wait(self, flow: Flow, now: Now) -> bool:
         """Whether what the flow asks for has to wait for its turn; it does so from now on."""

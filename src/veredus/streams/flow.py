@@ -22,7 +22,7 @@ Source: seed 004, "Overall Design"; the design, section 4 ("Flow").
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -55,6 +55,7 @@ class Flow:
     __slots__ = (
         "_announced",
         "_attempt",
+        "among",
         "credit",
         "is_congested",
         "is_end_told",
@@ -92,6 +93,8 @@ class Flow:
         self.position = position
         self.until = until
         self.credit = credit
+        self.among: OrderedDict[Flow, None] | None = None
+        """With whom it waits to be reached by a publication, or is due."""
         self.subscription: Subscription | None = None
         self.redelivered_to = 0
         self.is_congested = False
@@ -138,6 +141,14 @@ class Flow:
         if self.subscription is not None and self.subscription.ledger.is_full and not self.legs:
             return "settlement"
         return ""
+
+    @property
+    def is_for_publications(self) -> bool:
+        """Whether a publication is to reach it; else it lacks something that wakes it when it comes."""
+        if self.credit <= 0 or self.is_congested or self.is_ended:
+            return False
+        # What its owner's other cursors settle may have made room for it as well.
+        return self.waits_for in ("publications", "settlement")
 
     def go_by(self, way: Sequence[Range]) -> None:
         """Push what lies in these legs first, in their order; its cursor counts all of it as pushed from now on."""

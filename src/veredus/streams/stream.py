@@ -12,6 +12,7 @@ Invariants
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -72,6 +73,7 @@ class Stream:
         "subscriptions",
         "tail",
         "terms",
+        "waiting",
         "weave",
     )
 
@@ -99,6 +101,8 @@ class Stream:
         self.left: dict[tuple[str, str], Left] = {}
         """When durable subscriptions were removed last, of those that were last removed."""
         self.flows: dict[int, Flow] = {}
+        self.waiting: dict[str, OrderedDict[Flow, None]] = {}
+        """Of these, by payer, those that the next publication reaches; see `Fanout`."""
         self.tail = Tail(budget)
         self.weave: tuple[Range, ...] = ()
         """The order in which what its legs name goes to who asks for that; () for that of the sequences."""

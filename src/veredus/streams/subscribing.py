@@ -285,11 +285,6 @@ class Subscribing:
 
     # ── feed ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def pump_stream(self, stream: Stream, now: Now) -> None:
-        """The stream's durable head has moved: feed whoever waited for that."""
-        for flow in list(stream.flows.values()):
-            self.feeding.pump(flow, now)
-
     def settle(self, event: SettleRequested, now: Now) -> None:
         """Settle what a session was pushed; feed it again if it waited for that."""
         flow = self.flows.get(event.session)

@@ -1,0 +1,65 @@
+"""Which flows a publication reaches: those that have examined all that was durable, and could be pushed more.
+
+    waits at its stream ── a publication ──► due ── its payer's share of a turn ──► fed, and waits again
+
+A flow without credit, behind a congested link, or behind the head is at neither place: what it lacks wakes it, and a
+publication costs nothing for it. Of all the others, those of one payer become due in one step, however many they are.
+
+Invariants
+    (1) A flow is at one of both places at most.
+    (2) What became due first is taken first, and what is due is taken before it can become due again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+
+from .flow import Flow
+from .stream import Stream
+
+
+class Fanout:
+    """Owns the flows that are due, by payer; those that wait are with their streams."""
+
+    __slots__ = ("_due",)
+
+    def __init__(self) -> None:
+        """Nobody is due."""
+        self._due: dict[str, deque[OrderedDict[Flow, None]]] = {}
+
+    def wait(self, flow: Flow) -> None:
+        """Let the next publication of its stream reach the flow."""
+        waiting = flow.stream.waiting
+        among = waiting.get(flow.payer)
+        if among is None:
+            among = waiting[flow.payer] = OrderedDict()
+        among[flow] = None
+        flow.among = among
+
+    def leave(self, flow: Flow) -> None:
+        """The flow is fed now, or is gone."""
+        among, waiting = flow.among, flow.stream.waiting
+        if among is not None:
+            flow.among = None
+            del among[flow]
+            if not among and waiting.get(flow.payer) is among:
+                del waiting[flow.payer]
+
+    def reach(self, stream: Stream) -> list[str]:
+        """The stream has a publication: all that wait for one are due. Their payers."""
+        waiting, stream.waiting = stream.waiting, {}
+        for payer, among in waiting.items():
+            self._due.setdefault(payer, deque()).append(among)
+        return list(waiting)
+
+    def next_of(self, payer: str) -> Flow | None:
+        """The flow of a payer that is due next, taken out; None where none is."""
+        due = self._due.get(payer)
+        while due:
+            if due[0]:
+                flow, _ = due[0].popitem(last=False)
+                flow.among = None
+                return flow
+            due.popleft()
+        self._due.pop(payer, None)
+        return None
