@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -26,22 +24,23 @@ from .connection import Connection
 from .loops import LoopThread, closed_in_thread, opened_in_thread, shared_loop
 from .node import TIMEOUT_S, AsyncNode, open_node
 from .opening import Opening
+from .temporary import TemporaryDirectory
 
 SOCKET_NAME = "node.socket"
+JOURNAL_NAME = "journal"
 _ADDRESS_WORDS = ("port", "host", "address", "addresses")
 
 
 class EmbeddedNode:
-    """Owns a node in a thread, and the directory of its journal where none was given."""
+    """Owns a node in a thread, and a temporary directory for its socket, and its journal where no place was given."""
 
     def __init__(self, directory: str | Path | None, settings: NodeSettings | None, options: dict[str, Any]) -> None:
         """A node that is running. `options` change sections of the settings: `journal={"sync": "none"}`."""
         _check_given(directory, settings)
         self._process = os.getpid()
-        self._temporary = tempfile.mkdtemp(prefix="veredus-") if directory is None else None
-        self._socket_directory = tempfile.mkdtemp(prefix="veredus-")
-        self.directory = Path(directory if directory is not None else str(self._temporary))
-        self.address = f"unix://{self._socket_directory}/{SOCKET_NAME}"
+        self._temporary = TemporaryDirectory()
+        self.directory = Path(directory) if directory is not None else self._temporary.path / JOURNAL_NAME
+        self.address = f"unix://{self._temporary.path}/{SOCKET_NAME}"
         self.settings = self._settings_of(settings or NodeSettings(), options)
         self._thread = LoopThread("veredus-node")
         self._is_running = False
@@ -52,7 +51,7 @@ class EmbeddedNode:
             raise
 
     def _settings_of(self, settings: NodeSettings, options: dict[str, Any]) -> NodeSettings:
-        doors = {"tcp": "", "tls": "", "zeromq": "", "metrics": "", "unix": f"{self._socket_directory}/{SOCKET_NAME}"}
+        doors = {"tcp": "", "tls": "", "zeromq": "", "metrics": "", "unix": f"{self._temporary.path}/{SOCKET_NAME}"}
         changes = {name: _checked(settings, name, section) for name, section in options.items()}
         changes["listen"] = doors | changes.get("listen", {})
         changes["node"] = {"directory": str(self.directory)} | changes.get("node", {})
@@ -98,9 +97,7 @@ class EmbeddedNode:
             self.stop()
         finally:
             self._thread.stop()
-            shutil.rmtree(self._socket_directory, ignore_errors=True)
-            if self._temporary is not None:
-                shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary.remove()
 
     def __enter__(self) -> EmbeddedNode:
         return self

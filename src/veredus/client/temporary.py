@@ -1,0 +1,61 @@
+"""Temporary directories of embedded nodes: gone at the end, or, where the process was killed, with the next one's start.
+
+Whoever made one holds its lock for as long as the process lives, so the next one sees which are nobody's any more.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+PREFIX = "veredus-embedded-"
+LOCK_NAME = "lock"
+_YOUNG_S = 60.0
+"""So young, it may be one that is being made, and is not locked yet."""
+
+
+class TemporaryDirectory:
+    """Owns a directory and its lock, until `remove`."""
+
+    def __init__(self) -> None:
+        """Make one, and remove those of processes of this user that are gone. Raises `OSError`."""
+        for left in _left_behind():
+            shutil.rmtree(left, ignore_errors=True)
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self._lock = os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def remove(self) -> None:
+        """Remove it with all that is in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _left_behind() -> Iterator[Path]:
+    place = Path(tempfile.gettempdir())
+    for path in place.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            found = path.lstat()
+            is_ours = found.st_uid == os.geteuid() and path.is_dir() and not path.is_symlink()
+            if is_ours and time.time() - found.st_mtime > _YOUNG_S and not _is_locked(path / LOCK_NAME):
+                yield path
+
+
+def _is_locked(lock: Path) -> bool:
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
