@@ -15,6 +15,7 @@ from veredus.journal.exchange import (
     RangeMissing,
     RecordsRead,
     StagePublished,
+    StreamDropped,
     StreamTrimmed,
     SyncMode,
     WriteGroup,
@@ -31,6 +32,7 @@ from veredus.journal.layout import (
 )
 from veredus.journal.scan import group_at, groups_from, last_trace, walk
 from veredus.journal.settings import LogSettings
+from veredus.kernel.effects import Note
 from veredus.kernel.errors import Refused
 from veredus.kernel.octets import crc32c
 
@@ -507,11 +509,12 @@ def test_damage_behind_the_checkpoint_is_named_with_what_was_lost_and_kept_aside
     place = bytes(file).index(b"1:95:0")
     file[place] ^= 1
     again, found = rig.reopened()
-    damaged, missing = found.notes
+    (damaged,) = found.notes
     assert damaged.event == "journal-damaged"
     assert (damaged.fields["segment"], damaged.fields["first_sequence"]) == (at.segment, 95)
     assert damaged.fields["stream_as_read"] == 1
-    assert missing.fields["stream_first_last"] == [(1, 95, 95)]
+    again.settle()
+    assert missing_sequences(again) == [(1, 95, 95)]
     assert found.asides[0][0] == segment_name(at.segment)
     assert b"0:95:0" in found.asides[0][2]
     assert [s for _, s in places(found.views)] == [*range(91, 95), *range(96, 111)]
@@ -532,6 +535,70 @@ def test_a_file_that_ends_within_a_damaged_batchs_header_is_named_all_the_same(k
     damaged = [note.fields for note in found.notes if note.event == "journal-damaged"]
     assert damaged
     assert ("stream_as_read" in damaged[0]) == (kept_size >= 80)
+
+
+def missing_sequences(rig: Rig) -> list[tuple[int, int, int]]:
+    """What the log said to be missing, once it was told what the floor knows."""
+    notes = [said for said in rig.said if isinstance(said, Note) and said.event == "journal-sequences-missing"]
+    return [place for note in notes for place in note.fields["stream_first_last"]]
+
+
+def damaged_in_the_middle(first: int, last: int) -> Rig:
+    """A journal behind whose checkpoint the batches from `first` to `last` of stream 1 are damaged, opened again."""
+    rig = filled(count=12)
+    rig.checkpoint()
+    for sequence in range(13, 31):
+        rig.append(batch_entry(1, sequence, size=60), batch_entry(2, sequence - 12, size=60))
+        rig.settle()
+    file = rig.disk.files[segment_name(1)]
+    for sequence in range(first, last + 1):
+        file[bytes(file).index(b"1:%d:0" % sequence)] ^= 1
+    return rig.reopened()[0]
+
+
+@pytest.mark.parametrize(
+    ("floor", "missing"),
+    [(1, [(1, 15, 20)]), (15, [(1, 15, 20)]), (18, [(1, 18, 20)]), (20, [(1, 20, 20)]), (21, []), (31, [])],
+)
+def test_what_was_trimmed_later_is_not_called_missing(floor: int, missing: list[tuple[int, int, int]]) -> None:
+    rig = damaged_in_the_middle(15, 20)
+    rig.tell(StreamTrimmed(1, floor))
+    rig.settle()
+    assert missing_sequences(rig) == missing
+
+
+def test_what_a_commit_made_visible_and_what_was_deleted_is_not_called_missing() -> None:
+    rig = filled(count=3)
+    rig.append(staged_entry(9, 1, 1, count=4), staged_entry(8, 2, 1, count=2))
+    rig.checkpoint()
+    rig.append(batch_entry(3, 1, size=60))
+    rig.settle()
+    # Sequences 6 to 9 of stream 1 are the stage's, by a fact that the floor knows.
+    for sequence in (4, 5, 10, 11):
+        rig.append(batch_entry(1, sequence, size=60), batch_entry(2, sequence, size=60))
+        rig.settle()
+    file = rig.disk.files[segment_name(1)]
+    file[bytes(file).index(b"3:1:0")] ^= 1
+    file[bytes(file).index(b"1:5:0")] ^= 1
+    rig, _ = rig.reopened()
+    rig.tell(StagePublished(9, 1, 6, 0))
+    rig.tell(StreamDropped(2))
+    rig.settle()
+    assert missing_sequences(rig) == [(1, 5, 5)]
+
+
+def test_the_beginning_of_a_stream_that_damage_took_is_called_missing() -> None:
+    rig = filled(count=12)
+    rig.checkpoint()
+    for sequence in range(1, 6):
+        rig.append(batch_entry(2, sequence, size=60))
+        rig.settle()
+    file = rig.disk.files[segment_name(1)]
+    for sequence in (1, 2):
+        file[bytes(file).index(b"2:%d:0" % sequence)] ^= 1
+    rig, _ = rig.reopened()
+    rig.settle()
+    assert missing_sequences(rig) == [(2, 1, 2)]
 
 
 def test_a_copy_of_a_group_inside_a_body_never_passes_for_a_group() -> None:

@@ -51,7 +51,7 @@ def verify(directory: Path, output: str) -> None:
     contents = _Contents()
     with looked_at(directory) as opened:
         report = drive_steps(opened, look_through(opened.listing(), LogSettings()), contents.take)
-    report.notes += contents.orphans(report)
+    report.notes += contents.told(report)
     if output == TABLE:
         write_rows(_segments_of(report), output, SEGMENT_COLUMNS)
     else:
@@ -216,9 +216,11 @@ class _Contents:
         topics = "topic" if len(self._states) == 1 else "topics"
         note(f"the journal holds the state of {len(clients)} {clients_of}, for {len(self._states)} {topics}")
 
-    def orphans(self, report: Report) -> Iterator[Note]:
-        """What is kept of streams that no table knows: damage took the facts that made them."""
-        from veredus.journal.exchange import StreamDropped
+    def told(self, report: Report) -> Iterator[Note]:
+        """What the tables say of damage: of what is kept, what no table knows, since the facts that made it are gone,
+        and what is missing that nobody trimmed.
+        """
+        from veredus.journal.exchange import StageDropped, StagePublished, StreamDropped, StreamTrimmed
         from veredus.kernel.effects import Note
 
         if self._floor is None:
@@ -231,6 +233,11 @@ class _Contents:
                 fields: dict[str, object] = {"stream_id": stream_id, "publications": extent.count}
                 fields |= {"first_sequence": extent.first_sequence, "last_sequence": extent.last_sequence}
                 yield Note("error", "stream-orphaned", {**fields, "size": extent.size})
+        for order in orders:
+            if isinstance(order, StageDropped | StagePublished | StreamDropped | StreamTrimmed):
+                report.catalogue.hear(order)
+        if report.missing:
+            yield Note("warning", "journal-sequences-missing", {"stream_first_last": report.missing})
 
 
 def _empty_floor() -> StreamsEngine:

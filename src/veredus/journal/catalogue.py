@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
 from veredus.delivery.record import RecordKind
 
+from .exchange import StageDropped, StagePublished, StreamDropped, StreamTrimmed
 from .index import ROW_WORDS, STAGE_KEY, Summary, add_row, no_rows, row_at, row_count, size_of_rows
 
 PIECES_MAX = 16
@@ -394,6 +396,18 @@ class Catalogue:
             self.dead_size += segment.size
         return size
 
+    def hear(self, event: StagePublished | StageDropped | StreamTrimmed | StreamDropped) -> None:
+        """Take what the floor above knows."""
+        match event:
+            case StagePublished(stage, stream_id, first_sequence, append_time_us):
+                self.publish(stage, stream_id, first_sequence, append_time_us)
+            case StageDropped(stage):
+                self.drop_stage(stage)
+            case StreamTrimmed(stream_id, floor_sequence):
+                self.trim(stream_id, floor_sequence)
+            case StreamDropped(stream_id):
+                self.drop_stream(stream_id)
+
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def find_run(self, stream: StreamPlaces, sequence: int) -> tuple[Run | None, Run | None]:
@@ -411,6 +425,21 @@ class Catalogue:
         segment = self.segments[segments[place - 1]] if place else None
         behind = self.segments[segments[place]] if place < len(segments) else None
         return (segment if segment is not None and sequence <= segment.last_of(key) else None), behind
+
+    def missing(self, gaps: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+        """What of gaps, (stream's id, first sequence, last), is wanted and lies in no stage either."""
+        for stream_id, first, last in gaps:
+            stream = self.streams.get(stream_id)
+            if stream is None:
+                continue
+            first = max(first, stream.floor)
+            for run in stream.published:
+                if first <= run.last_sequence and run.first_sequence <= last:
+                    if first < run.first_sequence:
+                        yield stream_id, first, run.first_sequence - 1
+                    first = run.last_sequence + 1
+            if first <= last:
+                yield stream_id, first, last
 
     def extent(self, stream_id: int) -> Extent:
         """What is kept of the stream; all zero, from sequence 1, for one that is unknown."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from veredus.kernel.deadlines import Deadlines
+from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import InvariantBroken
 from veredus.kernel.events import DeadlineReached
@@ -62,6 +63,7 @@ class Log:
         "_appending",
         "_catalogue",
         "_cleaner",
+        "_gaps",
         "_orders",
         "_reading",
         "_retry_ns",
@@ -75,6 +77,7 @@ class Log:
         self._orders = Orders()
         self._timers: Deadlines[Timer] = Deadlines()
         self._catalogue = recovered.catalogue
+        self._gaps = recovered.gaps
         self._surplus = recovered.surplus
         self._retry_ns = settings.retry_ns
         self._appending = Appending(settings, recovered, self._orders, self._timers, self._seal)
@@ -160,20 +163,20 @@ class Log:
         self._reading.locate(event)
 
     def _publish(self, event: StagePublished, now: Now) -> None:
-        self._catalogue.publish(event.stage, event.stream_id, event.first_sequence, event.append_time_us)
+        self._catalogue.hear(event)
 
     def _drop_stage(self, event: StageDropped, now: Now) -> None:
         self._appending.drop(STAGE_KEY | event.stage)
-        self._catalogue.drop_stage(event.stage)
+        self._catalogue.hear(event)
         self._upkeep.want()
 
     def _trim(self, event: StreamTrimmed, now: Now) -> None:
-        self._catalogue.trim(event.stream_id, event.floor_sequence)
+        self._catalogue.hear(event)
         self._upkeep.want()
 
     def _drop_stream(self, event: StreamDropped, now: Now) -> None:
         self._appending.drop(event.stream_id)
-        self._catalogue.drop_stream(event.stream_id)
+        self._catalogue.hear(event)
         self._upkeep.want()
 
     def _checkpoint(self, event: CheckpointRequested, now: Now) -> None:
@@ -215,6 +218,9 @@ class Log:
             _TIMERS[timer](self, now)
 
     def _start(self, now: Now) -> None:
+        missing = list(self._catalogue.missing(self._gaps))
+        if missing:
+            self._orders.say(Note("warning", "journal-sequences-missing", {"stream_first_last": missing}))
         for number in self._surplus:
             self._orders.say(RemoveSegment(number))
         self._appending.prepare(now)

@@ -147,7 +147,6 @@ class _Recovery:
         self.newest = newest if newest is not None and newest.journal_id == recovered.journal_id else None
         self.catalogue: Catalogue = recovered.catalogue
         self.dropped_keys = frozenset(dropped_keys)
-        self.gaps: list[tuple[int, int, int]] = []
         self._is_behind_damage = False
         self._loaded: dict[int, memoryview] = {}
 
@@ -260,9 +259,6 @@ class _Recovery:
             scanned.remove(opened)
         for segment in scanned:
             yield SyncFile(segment_name(segment.number))
-        if self.gaps:
-            # What lies between may also have become visible by a commit: only the floor above can tell.
-            yield Note("warning", "journal-sequences-missing", {"stream_first_last": self.gaps})
 
     def _open(self, number: int, size: int) -> Segment:
         opened = self.recovered.open_segment
@@ -429,8 +425,9 @@ class _Recovery:
         first = envelope.first_sequence
         if envelope.kind == RecordKind.BATCH:
             stream = self.catalogue.streams.get(stream_id)
-            if self.recovered.is_damaged and stream is not None and first > stream.last_sequence + 1:
-                self.gaps.append((stream_id, stream.last_sequence + 1, first - 1))
+            last = 0 if stream is None else stream.last_sequence
+            if self.recovered.is_damaged and first > last + 1:
+                self.recovered.gaps.append((stream_id, last + 1, first - 1))
         else:
             # A stage's numbers begin at 1, so a lost record, be it the first, does not move those behind it.
             stage = self.catalogue.stages.setdefault(first, StagePlaces(first, stream_id))

@@ -59,6 +59,10 @@ class Recovered:
     """Segments to be removed."""
     unindexed: list[Segment] = field(default_factory=list)
     """Sealed segments whose rows are in memory, since their index is missing or unsound."""
+    gaps: list[tuple[int, int, int]] = field(default_factory=list)
+    """Of streams, by id, the first and last sequence of what was not found between records: it may have been trimmed,
+    or have become visible by a commit, which the floor above can tell.
+    """
     is_clean: bool = True
     """Whether the last log was closed by a final checkpoint, or the journal is new."""
     is_damaged: bool = False

@@ -19,7 +19,7 @@ from veredus.kernel.effects import Note
 from veredus.kernel.errors import Refused
 
 from .beginning import read_checkpoint, read_segment, read_summary
-from .catalogue import Extent, Segment
+from .catalogue import Catalogue, Extent, Segment
 from .checkpoint import CHECKPOINT_NAME, COPY_NAME
 from .layout import (
     CONTINUED,
@@ -74,11 +74,19 @@ class Report:
     """What recovery would say, and what is wrong with index files and checkpoints."""
     extents: dict[int, Extent]
     """What is kept of each stream, by its id."""
+    catalogue: Catalogue
+    """To be told what the floor above knows, before `missing` is asked for."""
+    gaps: list[tuple[int, int, int]]
 
     @property
     def is_sound(self) -> bool:
         """Whether nothing is lost."""
         return not any(segment.damage for segment in self.segments) and not any(n.level == "error" for n in self.notes)
+
+    @property
+    def missing(self) -> list[tuple[int, int, int]]:
+        """The sequences of streams that damage took, as far as later ones are there: (stream's id, first, last)."""
+        return list(self.catalogue.missing(self.gaps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +127,9 @@ def verify(listing: Mapping[str, int], settings: LogSettings) -> Verifying:
     free = sorted(number for number in numbers if number is not None and number not in held)
     extents = {stream_id: recovered.catalogue.extent(stream_id) for stream_id in recovered.catalogue.streams}
     return Report(
-        FORMAT_VERSION, recovered.journal_id, recovered.position, recovered.is_clean, reports, free, notes, extents
-    )
+        FORMAT_VERSION, recovered.journal_id, recovered.position, recovered.is_clean, reports, free, notes, extents,
+        recovered.catalogue, recovered.gaps,
+    )  # fmt: skip
 
 
 def _is_named(notes: Sequence[Note], event: str) -> bool:
