@@ -1,4 +1,4 @@
-"""Temporary directories of embedded nodes: gone at the end, or, where the process was killed, with the next one's start.
+"""Temporary directories of embedded nodes: gone at the end or, where the process was killed, when the next one starts.
 
 Whoever made one holds its lock for as long as the process lives, so the next one sees which are nobody's any more.
 """

@@ -43,17 +43,17 @@ def load_newest(listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answer, 
 def name_missing(
     listing: Mapping[str, int], begin: int, end: Position, newest: SegmentHeader | None, sizes: Mapping[int, int]
 ) -> Generator[RecoveryOrder, Answer, bool]:
-    """Name what is missing of the segments behind `begin`, where all that is found ends at `end`; whether any is.
+    """Name what is missing of the segments from `begin` on, where all that is found ends at `end`; whether any is.
 
-    `sizes`, in bytes, are what a checkpoint says of segments.
+    Those before it are in the checkpoint, or were let go before it. `sizes`, in bytes, is what that says of the segment
+    that it ends in: where this one has gone, it was named before.
     """
     is_missing = False
     last = end.segment if newest is None else max(newest.number, end.segment)
     for number in range(max(begin, 1), last + 1):
         size = listing.get(segment_name(number))
         if size is None:
-            # The one in which the checkpoint lies may have gone: it was named by it otherwise.
-            lost: dict[str, object] | None = None if number == begin else {"segment": number}
+            lost: dict[str, object] | None = None if number in sizes else {"segment": number}
         else:
             lost = (yield from _missing_part(number, size, end, newest, sizes)) if number >= end.segment else None
         if lost is not None:

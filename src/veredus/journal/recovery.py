@@ -235,7 +235,8 @@ class _Recovery:
             self._seal(opened)
             self._is_behind_damage = self.recovered.is_damaged = True
             opened = None
-        number: int | None = recovered.next_ordinal if opened is None else opened.number
+        number: int | None
+        begin = number = recovered.next_ordinal if opened is None else opened.number
         if opened is None and number is not None and segment_name(number) not in self.listing:
             number = self._following(number) if self._is_behind_damage else None
         scanned: list[Segment] = []
@@ -247,8 +248,7 @@ class _Recovery:
             scanned.append(segment)
             number = yield from self._scan_segment(segment, data)
             self._loaded = {kept: self._loaded[kept] for kept in self._loaded if kept > segment.number}
-        begin, end = recovered.checkpoint_position, recovered.position
-        if (yield from name_missing(self.listing, begin.segment, end, self.newest, sizes)):
+        if (yield from name_missing(self.listing, begin, recovered.position, self.newest, sizes)):
             recovered.is_damaged = True
         opened = recovered.open_segment
         if opened is not None and opened.end == SEGMENT_HEADER_SIZE:
