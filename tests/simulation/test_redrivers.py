@@ -7,7 +7,7 @@ from veredus.sim.content import Identity, Row, body_of, key_of
 from veredus.sim.running import Outcome, run_seed
 from veredus.sim.views import StreamView
 
-SEED = 83
+SEED = 107
 """A world in which letters are moved."""
 
 

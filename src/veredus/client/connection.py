@@ -56,10 +56,8 @@ _dice = random.Random()
 """The jitter's own: a program that seeds the common one gets the same numbers with this library as without."""
 BACKOFF_S = 0.02
 BACKOFF_S_MAX = 5.0
-WELCOME_BACKOFF_S_MAX = 0.5
-"""How long to wait at most before going back to a node that said WELCOME: it is there, and may have just begun."""
-STEADY_S = 1.0
-"""A link that lived so long was no failure to connect."""
+WELCOME_BACKOFF_S_MAX, STEADY_S = 0.5, 1.0
+"""The pause is at most the first where a node said WELCOME, and the least where the link then lived for the second."""
 FAULT_COUNT_MAX = 5
 """So many times in a row a node may find fault with what it is sent before the connection gives up."""
 TICK_S = 0.25

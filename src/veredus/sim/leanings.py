@@ -256,4 +256,4 @@ def drawn_leaning(die: Die) -> Leaning:
     if die.chance(0.4):
         return LEANINGS[die.between(0, len(LEANINGS) - 1)]()
     # These came last: what the others lean to stays as it was.
-    return Retries() if die.chance(0.15) else Leaning()
+    return Retries() if die.chance(0.1) else Leaning()

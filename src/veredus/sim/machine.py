@@ -314,9 +314,8 @@ class Machine:
                 stream.check()
                 for subscription in stream.subscriptions.values():
                     subscription.ledger.check()
-            runs = engine.floor.tables.runs
             for stage in engine.floor.tables.stages.values():
-                run = runs[stage.sink]
+                run = engine.floor.tables.runs[stage.sink]
                 assert stage.is_committing or stage.run_epoch == run.epoch, "an older run's stage is open"
                 assert run.is_committing or not stage.is_committing, "a stage is committed by no commit"
             budget = engine.floor.tables.budget
@@ -335,8 +334,7 @@ class Machine:
         assert self.engine is not None
         tables = self.engine.floor.tables
         left = [run.sink for run in tables.runs.values() if run.is_ephemeral]
-        left += [stage.sink for stage in tables.stages.values() if stage.sink not in tables.runs]
-        if left:
+        if left := left + [stage.sink for stage in tables.stages.values() if stage.sink not in tables.runs]:
             raise Violation("committed", f"the lease of {left[0]} is over, and {self.name} keeps it")
 
     def check_at_rest(self) -> None:
@@ -354,9 +352,7 @@ class Machine:
             on_their_way += [f"{stream.name}/{s.name}" for s in stream.subscriptions.values() if s.is_changing]
         if on_their_way:
             raise Violation("invariants hold", f"{self.name} has settled down, and these have not: {on_their_way}")
-        asleep = [number for number, flow in flows.items() if flow.is_for_publications != (flow.among is not None)]
-        asleep += [number for number, flow in flows.items() if not flow.waits_for]
-        if asleep:
+        if asleep := [n for n, f in flows.items() if f.is_for_publications != (f.among is not None) or not f.waits_for]:
             raise Violation("invariants hold", f"{self.name} has settled down, and sessions {asleep} are not fed")
         sessions = [*flows, *(stage.session for stage in tables.stages.values() if stage.session)]
         for stream in tables.streams.values():
