@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.streams.rig import Rig, incarnation
+from veredus.matching import Filter
 from veredus.streams import exchange as x
 from veredus.streams.examine import wanted_by
 from veredus.streams.facts import StreamConfig, StreamCreated
@@ -111,3 +112,34 @@ def test_who_leaves_while_it_is_due_is_not_taken() -> None:
     for flow in (flows[0], flows[0]):
         fanout.leave(flow)
     assert taken(fanout, "eve") == [2]
+
+
+def test_a_publication_is_pushed_to_very_many_of_one_principal_in_turns_and_to_others_at_once() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    many = range(100, 400)
+    for session in many:
+        rig.subscribe(session, principal="eve", start=HEAD)
+    rig.subscribe(5, principal="ann", start=HEAD)
+    rig.publish(grant, 1)
+    assert rig.pushed(5) == [1]
+    assert 0 < sum(bool(rig.pushed(session)) for session in many) <= 60
+    rig.do(x.SessionClosed(399))
+    rig.publish(grant, 2)
+    assert rig.pushed(5) == [1, 2], "whoever waits for nothing is not behind those that wait"
+    assert rig.give_turns() > 3
+    assert all(rig.pushed(session) == [1, 2] for session in many[:-1])
+    assert not rig.pushed(399)
+
+
+def test_many_of_one_principal_with_filters_are_all_reached_by_what_they_want() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    many = range(100, 300)
+    for session in many:
+        rig.subscribe(session, principal="eve", start=HEAD, filter=Filter(where=f"n > {session % 7}"))
+    for first in (1, 5, 9):
+        rig.publish(grant, first, 4)
+    rig.give_turns()
+    for session in many:
+        assert rig.pushed(session) == list(range(session % 7 + 1, 13))

@@ -44,7 +44,9 @@ def test_the_seam_between_journal_and_tail_is_never_seen(tail_size_max: int, fil
             rig.publish(grant, number + 1, burst % 3 + 1)
             number += burst % 3 + 1
         rig.do(x.CreditGranted(5, 40 * burst))
+        rig.give_turns()
     rig.do(x.CreditGranted(5, 1 << 40))
+    rig.give_turns()
     wanted = [n for n in range(1, number + 1) if filter_ is None or n % 2 == 0]
     assert rig.pushed(5) == wanted
 
@@ -67,10 +69,12 @@ def test_a_stalled_subscriber_holds_up_no_other_and_keeps_its_place() -> None:
     grant = rig.attach(1)
     for number in range(2, 200):
         rig.publish(grant, number)
+        rig.give_turns()
     assert rig.pushed(6) == list(range(1, 200))
     assert rig.pushed(5) == []
     assert rig.floor.tables.budget.size <= TINY.tail_size_max
     rig.do(x.CreditGranted(5, 1 << 40))
+    rig.give_turns()
     assert rig.pushed(5) == list(range(1, 200))
 
 

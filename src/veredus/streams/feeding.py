@@ -35,6 +35,10 @@ Change: TypeAlias = SubscriptionOpened | SubscriptionSettled | SubscriptionRenew
 
 READ_COUNT = 2
 """The journal is read for so many pushes at once."""
+PUSH_NS = 40_000
+"""What it costs to push anything, all the way to the link; measured, roughly."""
+VISIT_NS = 4_000
+"""What it costs to look at a flow that is due."""
 PROGRESS_COUNT = 100_000
 """A subscriber is told of this many examined sequences that brought it nothing."""
 
@@ -63,9 +67,10 @@ class Feeding:
         self._fanout = Fanout()
         self.turns: Turns[str, int] = Turns()
         """Of the flows that ask for work, by principal: one that asks for much does not keep the others waiting."""
-        self.sending: Turns[str, int] = Turns()
-        """Of the flows that push, by principal. What is pushed has a price by its bytes, whatever credit there is: only
-        once it was written is it known whether the peer reads, and so no more than a turn's share is pushed before."""
+        self.sending: Turns[str, int | str] = Turns()
+        """Of the flows that push, by principal, and of all those of one that publications have reached, as one item.
+        What is pushed has a price by its frames and bytes, whatever credit there is: only once it was written is it
+        known whether the peer reads, and so no more than a turn's share is pushed before."""
 
     def add(self, flow: Flow) -> None:
         """A session begins; `pump` feeds it."""
@@ -172,13 +177,14 @@ class Feeding:
     def give_turns(self, now: Now) -> None:
         """Feed the flows whose turn it is; where they push little, many of one principal share a turn."""
         self._give(self.turns.due(now), now)
-        while sessions := self.sending.due(now):
-            self._give(sessions, now)
+        while waiting := self.sending.due(now):
+            self._give(waiting, now)
 
-    def _give(self, sessions: Sequence[int], now: Now) -> None:
-        for session in sessions:
-            flow = self.flows.get(session)
-            if flow is not None:
+    def _give(self, waiting: Sequence[int | str], now: Now) -> None:
+        for item in waiting:
+            if isinstance(item, str):
+                self._feed_due(item, now)
+            elif (flow := self.flows.get(item)) is not None:
                 self._pump(flow, now, has_turn=True)
 
     def pump(self, flow: Flow, now: Now) -> None:
@@ -188,8 +194,20 @@ class Feeding:
     def pump_stream(self, stream: Stream, now: Now) -> None:
         """The stream's durable head has moved: feed whoever waited for that."""
         for payer in self._fanout.reach(stream):
-            while (flow := self._fanout.next_of(payer)) is not None:
-                self._pump(flow, now, has_turn=False)
+            if self.sending.may_go(payer, now):
+                self._feed_due(payer, now)
+            else:
+                self.sending.wait(payer, payer)
+
+    def _feed_due(self, payer: str, now: Now) -> None:
+        """Feed those of a payer that a publication has reached, as many as its share allows; the others wait."""
+        while self.sending.has_share(payer, now):
+            flow = self._fanout.next_of(payer)
+            if flow is None:
+                return
+            self.sending.charge(payer, VISIT_NS, now)
+            self._pump(flow, now, has_turn=flow.takes_no_work)
+        self.sending.wait(payer, payer)
 
     def _pump(self, flow: Flow, now: Now, *, has_turn: bool) -> None:
         self._fanout.leave(flow)
@@ -241,7 +259,7 @@ class Feeding:
         if push is not None:
             self._orders.say(push)
             self._orders.counts.pushed_size += push.size
-            self.sending.charge(flow.payer, push.size * flow.octet_ns, now)
+            self.sending.charge(flow.payer, PUSH_NS + push.size * flow.octet_ns, now)
             flow.progress_told = flow.position
         elif flow.position - flow.progress_told >= PROGRESS_COUNT:
             flow.progress_told = flow.position
