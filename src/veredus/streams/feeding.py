@@ -35,7 +35,7 @@ Change: TypeAlias = SubscriptionOpened | SubscriptionSettled | SubscriptionRenew
 
 READ_COUNT = 2
 """The journal is read for so many pushes at once."""
-PUSH_NS = 40_000
+PUSH_NS = 80_000
 """What it costs to push anything, all the way to the link; measured, roughly."""
 VISIT_NS = 4_000
 """What it costs to look at a flow that is due."""
