@@ -8,7 +8,13 @@ import pytest
 from tests.journal.rig import MemoryDisk, Rig, batch_entry, recover_from
 from tests.journal.test_recovery import damage_checkpoints, filled, group_headers
 from veredus.journal.exchange import fact_entry
-from veredus.journal.layout import NEWEST_NAME, SEGMENT_HEADER_SIZE, encode_segment_header, segment_name
+from veredus.journal.layout import (
+    NEWEST_NAME,
+    SEGMENT_HEADER_SIZE,
+    encode_segment_header,
+    index_name,
+    segment_name,
+)
 from veredus.journal.settings import LogSettings
 from veredus.kernel.errors import Refused
 
@@ -170,6 +176,17 @@ def test_a_journal_of_which_no_segment_and_no_checkpoint_is_left_is_refused_and_
     assert caught.value.code == "journal-damaged"
     assert rig.disk.files == before
     assert not re.search("move|delete|remove|restore", caught.value.message)
+
+
+@pytest.mark.parametrize("name", [NEWEST_NAME, index_name(1), "closed"])
+def test_whatever_is_left_of_a_journal_is_no_empty_directory(name: str) -> None:
+    disk = MemoryDisk()
+    disk.files[name] = bytearray()
+    with pytest.raises(Refused) as caught:
+        recover_from(disk, SMALL)
+    assert caught.value.code == "journal-damaged"
+    disk.files = {"ballast": bytearray(), "lock": bytearray(b"1"), "notes.txt": bytearray()}
+    assert recover_from(disk, SMALL).recovered.is_clean
 
 
 def test_two_unsound_checkpoints_are_not_made_again_without_the_last_segment() -> None:

@@ -15,6 +15,7 @@ from veredus.kernel.errors import Refused
 from .checkpoint import (
     CHECKPOINT_HEAD_SIZE,
     CHECKPOINT_NAME,
+    CLOSED_NAME,
     COPY_NAME,
     Checkpoint,
     checkpoint_size,
@@ -24,18 +25,26 @@ from .checkpoint import (
 from .index import INDEX_HEADER_SIZE, Summary, decode_summary, summary_size
 from .layout import (
     GROUP_RECORD_SIZE,
+    NEWEST_NAME,
     SEGMENT_HEADER_SIZE,
     SEGMENT_SIZE_MAX,
     SegmentHeader,
     check_version,
     decode_segment_header,
     index_name,
+    number_of,
     segment_name,
 )
 from .steps import Answer, MoveAside, ReadFile, RecoveryOrder, Steps
 
 KEPT = "nothing was changed; this directory may have more data than any copy of it, so keep it as it is"
 """What is said with each refusal to begin."""
+
+
+def is_own(name: str) -> bool:
+    """Whether a file of this name belongs to a journal that was begun."""
+    is_numbered = number_of(name, ".segment") is not None or number_of(name, ".index") is not None
+    return is_numbered or name in (CHECKPOINT_NAME, COPY_NAME, CLOSED_NAME, NEWEST_NAME)
 
 
 def load_checkpoint(listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answer, tuple[Checkpoint | None, bytes]]:

@@ -30,7 +30,7 @@ from veredus.delivery.record import RecordKind, RecordView
 from veredus.kernel.effects import Note
 from veredus.kernel.octets import ALIGNMENT
 
-from .beginning import go_without, journal_id_of, load_checkpoint, read_segment, read_summary
+from .beginning import go_without, is_own, journal_id_of, load_checkpoint, read_segment, read_summary
 from .catalogue import Catalogue, Segment, StagePlaces
 from .checkpoint import (
     CHECKPOINT_NAME,
@@ -95,9 +95,9 @@ def recover(
     newest = yield from load_newest(listing)
     numbers = [number for name in listing if (number := number_of(name, ".segment")) is not None]
     if checkpoint is None:
-        damaged = [name for name in (CHECKPOINT_NAME, COPY_NAME) if name in listing]
-        if not numbers and not damaged and newest is None:
+        if not any(map(is_own, listing)):
             return empty_journal(new_journal_id)
+        damaged = [name for name in (CHECKPOINT_NAME, COPY_NAME) if name in listing]
         journal_id = yield from journal_id_of(sorted(numbers), bool(damaged), newest, new_journal_id)
         if damaged:
             yield from go_without(damaged, len(numbers))

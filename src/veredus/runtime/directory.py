@@ -16,8 +16,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from veredus.journal.checkpoint import CHECKPOINT_NAME, CLOSED_NAME, COPY_NAME
-from veredus.journal.layout import NEWEST_NAME
+from veredus.journal.beginning import is_own
 from veredus.kernel.errors import Refused, Unavailable, VeredusError
 from veredus.kernel.octets import Octets
 
@@ -26,8 +25,6 @@ from .failures import code_of, reason_of
 LOCK_NAME = "lock"
 ASIDE_NAME = "aside"
 _TEMPORARY = ".tmp"
-_OWN = (CHECKPOINT_NAME, COPY_NAME, CLOSED_NAME, NEWEST_NAME)
-_OWN_SUFFIXES = (".segment", ".index")
 _FILLED_SIZE_MAX = 1 << 20
 """Filling so little with zeros takes no time."""
 
@@ -55,7 +52,7 @@ class Directory:
         for file in self.path.iterdir():
             if file.is_file():
                 sizes[file.name] = file.stat().st_size
-            elif _is_own(file.name.removesuffix(_TEMPORARY)):
+            elif is_own(file.name.removesuffix(_TEMPORARY)):
                 message = (
                     f"{str(file)!r} is no file, or a link to none: nothing was changed; put the file back, or move what"
                     " is there away if the file is lost, and start again"
@@ -122,10 +119,6 @@ class Directory:
     def close(self) -> None:
         """Let go of the directory."""
         os.close(self._lock)
-
-
-def _is_own(name: str) -> bool:
-    return name in _OWN or name.endswith(_OWN_SUFFIXES)
 
 
 def _numbered(name: str) -> Iterable[str]:
