@@ -19,6 +19,9 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export SPARK_LOCAL_IP := 127.0.0.1
 unexport SPARK_HOME
 
+# Images of containers set this, and then each process compiles all of Veredus anew, which takes half of a node's start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help
 help: ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "  %-14s %s\n", $$1, $$2 }'

@@ -18,7 +18,11 @@ if (ROOT / ".java" / "bin" / "java").exists():
     os.environ["JAVA_HOME"] = str(ROOT / ".java")
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+os.environ["SPARK_CONF_DIR"] = str(ROOT / "tests" / "spark" / "conf")
 os.environ.pop("SPARK_HOME", None)
+# Hundreds of processes import Veredus. Where an image forbids it to keep what was compiled, each compiles all of it anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A test says the same each time it runs; `--hypothesis-profile=search` goes looking for what is new.
 settings.register_profile("repeat", derandomize=True, deadline=None, print_blob=True)
