@@ -20,7 +20,7 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 os.environ["SPARK_CONF_DIR"] = str(ROOT / "tests" / "spark" / "conf")
 os.environ.pop("SPARK_HOME", None)
-# Hundreds of processes import Veredus. Where an image forbids it to keep what was compiled, each compiles all of it anew.
+# Hundreds of processes import Veredus. Where an image forbids to keep what was compiled, each compiles all of it.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 

@@ -117,6 +117,21 @@ def test_all_segments_behind_the_checkpoint_are_missed() -> None:
     assert missing(found) == [last - 2, last - 1, last]
 
 
+@pytest.mark.parametrize("harm", [empty, blank, cut_to_header, cut_between_groups])
+@pytest.mark.parametrize("is_next_made", [False, True])
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_a_segment_in_the_middle_of_which_nothing_is_left_is_named(
+    harm: Callable[[MemoryDisk, int], None], is_next_made: bool, is_checkpointed: bool
+) -> None:
+    rig = killed(is_next_made, is_checkpointed)
+    number = rig.log.position.segment - 1
+    harm(rig.disk, number)
+    _, found = rig.reopened()
+    assert found.recovered.is_damaged
+    named = [note for note in found.notes if note.level == "error"]
+    assert {note.fields["segment"] for note in named} == {number}
+
+
 def test_a_segment_in_the_middle_that_held_facts_alone_is_missed() -> None:
     rig = Rig(SMALL)
     while rig.log.position.segment < 3:

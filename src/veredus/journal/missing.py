@@ -10,7 +10,7 @@ Source: guarantee 6.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Container, Generator, Mapping
 
 from veredus.kernel.effects import Note
 
@@ -41,12 +41,18 @@ def load_newest(listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answer, 
 
 
 def name_missing(
-    listing: Mapping[str, int], begin: int, end: Position, newest: SegmentHeader | None, sizes: Mapping[int, int]
+    listing: Mapping[str, int],
+    begin: int,
+    end: Position,
+    newest: SegmentHeader | None,
+    sizes: Mapping[int, int],
+    held: Container[int],
 ) -> Generator[RecoveryOrder, Answer, bool]:
     """Name what is missing of the segments from `begin` on, where all that is found ends at `end`; whether any is.
 
     Those before it are in the checkpoint, or were let go before it. `sizes`, in bytes, is what that says of the segment
-    that it ends in: where this one has gone, it was named before.
+    that it ends in: where this one has gone, it was named before. `held` are those in which anything was found, or
+    of which what is missing was named by what follows them.
     """
     is_missing = False
     last = end.segment if newest is None else max(newest.number, end.segment)
@@ -54,8 +60,10 @@ def name_missing(
         size = listing.get(segment_name(number))
         if size is None:
             lost: dict[str, object] | None = None if number in sizes else {"segment": number}
+        elif number < end.segment and number in held:
+            lost = None
         else:
-            lost = (yield from _missing_part(number, size, end, newest, sizes)) if number >= end.segment else None
+            lost = yield from _missing_part(number, size, end, newest, sizes)
         if lost is not None:
             is_missing = True
             yield Note("error", "journal-segment-missing", lost)
@@ -65,7 +73,7 @@ def name_missing(
 def _missing_part(
     number: int, size: int, end: Position, newest: SegmentHeader | None, sizes: Mapping[int, int]
 ) -> Generator[RecoveryOrder, Answer, dict[str, object] | None]:
-    """What a segment behind which nothing is found has no more, None when it is as long as it was made."""
+    """What a segment has no more, None when it is as long as it was made."""
     head = yield ReadFile(segment_name(number), 0, SEGMENT_HEADER_SIZE)
     header = None if head is None else decode_segment_header(head)
     if header is None or header.number != number:

@@ -148,6 +148,8 @@ class _Recovery:
         self.catalogue: Catalogue = recovered.catalogue
         self.dropped_keys = frozenset(dropped_keys)
         self._is_behind_damage = False
+        self._shortened: set[int] = set()
+        """Segments of which the end is missing, and was named."""
         self._loaded: dict[int, memoryview] = {}
 
     # ── sealed segments ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -248,7 +250,8 @@ class _Recovery:
             scanned.append(segment)
             number = yield from self._scan_segment(segment, data)
             self._loaded = {kept: self._loaded[kept] for kept in self._loaded if kept > segment.number}
-        if (yield from name_missing(self.listing, begin, recovered.position, self.newest, sizes)):
+        held = {segment.number for segment in scanned if segment.end > SEGMENT_HEADER_SIZE} | self._shortened
+        if (yield from name_missing(self.listing, begin, recovered.position, self.newest, sizes, held)):
             recovered.is_damaged = True
         opened = recovered.open_segment
         if opened is not None and opened.end == SEGMENT_HEADER_SIZE:
@@ -357,6 +360,11 @@ class _Recovery:
             end = resume.offset
         elif first.previous_end.segment == segment.number:
             end = min(first.previous_end.offset, len(data))
+            if end < first.previous_end.offset:
+                size = first.previous_end.offset - end
+                where: dict[str, object] = {"segment": segment.number, "offset": end, "size": size}
+                yield Note("error", "journal-segment-missing", where)
+                self._shortened.add(segment.number)
         if end > start:
             yield SetAside(segment_name(segment.number), start, end - start)
         for found in walk(data, segment.end, end, segment.number, segment.salt):
