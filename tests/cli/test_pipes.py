@@ -181,7 +181,7 @@ def test_an_interrupted_reader_says_from_where_to_go_on(run_veredus: Veredus, tm
         assert reading.stdout.readline() + reading.stdout.readline() == b"one\ntwo\n"
         reading.send_signal(signal.SIGINT)
         assert (reading.wait(), reading.stdout.read()) == (Exit.INTERRUPTED, b"")
-        assert b"continue with: veredus sub trades --from 3" in reading.stderr.read()
+        assert b"continue with the same command and --from 3" in reading.stderr.read()
 
 
 def test_a_reader_ends_when_its_own_reader_has_gone_though_nothing_more_comes(

@@ -67,6 +67,7 @@ CALLS: list[tuple[str, str, Call]] = [
     ("bad-argument", "outbox_size_max", publisher(outbox_size_max=1.5)),
     ("bad-argument", "batch_size", publisher(batch_size=0)),
     ("bad-argument", "linger_ms", publisher(linger_ms="1")),
+    ("bad-argument", "linger_ms", publisher(linger_ms=float("inf"))),
     ("bad-argument", "compression", publisher(compression="gzip")),
     ("bad-name", "sink", lambda node, _: node.sink("a b")),
     ("bad-argument", "incarnation must have 16 bytes", lambda node, _: node.sink("k").open_run(b"short")),

@@ -121,6 +121,8 @@ def test_who_cannot_give_back_is_told_why(node: Embedded, jobs: str) -> None:
             job.reject("bad")
         with pytest.raises(Misuse, match="delay_s"):
             job.retry(-1)
+        with pytest.raises(Misuse, match="delay_s"):
+            job.retry(float("inf"))
         with pytest.raises(Misuse, match="bad-argument"):
             alone.reject(5, "bad")  # type: ignore[arg-type]
 

@@ -132,7 +132,7 @@ def subscribe(
         with target.connect() as node:
             opening = node.receive(stream, group, interface=interface, keys=keys or None, start=begin, on_gap=tell_gap)
             with opening as reception:
-                _print_messages(reception, stream, count, form, separator)
+                _print_messages(reception, count, form, separator)
         _end_with(gaps)
         return
     with (
@@ -153,7 +153,7 @@ def subscribe(
         ) as subscription,
     ):
         _note_begin(subscription, stream, follow)
-        _print_publications(subscription, interrupts, stream, subscriber, count, form, separator)
+        _print_publications(subscription, interrupts, subscriber, count, form, separator)
     _end_with(gaps)
 
 
@@ -180,7 +180,6 @@ def _warnings_noted() -> Iterator[None]:
 def _print_publications(
     subscription: Subscription,
     interrupts: Interrupts,
-    stream: str,
     subscriber: str,
     count: int | None,
     form: str,
@@ -193,7 +192,7 @@ def _print_publications(
             with interrupts.waiting():
                 batch = subscription.next_batch()
         except KeyboardInterrupt:
-            _end_interrupted(stream, place, subscriber)
+            _end_interrupted(place, subscriber)
         if batch is None:
             break
         publications = list(batch)[:left]
@@ -204,7 +203,7 @@ def _print_publications(
         left = None if left is None else left - len(publications)
 
 
-def _print_messages(reception: Reception, stream: str, count: int | None, form: str, separator: bytes) -> None:
+def _print_messages(reception: Reception, count: int | None, form: str, separator: bytes) -> None:
     """Write what comes by multicast, all that is there at a time."""
     with Interrupts(watches_output=True) as interrupts:
         left, place = count, str(reception.position)
@@ -213,7 +212,7 @@ def _print_messages(reception: Reception, stream: str, count: int | None, form: 
                 with interrupts.waiting():
                     messages = reception.next_messages(left)
             except KeyboardInterrupt:
-                _end_interrupted(stream, place, "")
+                _end_interrupted(place, "")
             _write_messages(messages, form, separator)
             place = str(reception.position)
             left = None if left is None else left - len(messages)
@@ -267,10 +266,10 @@ def _head_of(node: Node, stream: str) -> int:
     return int(node.streams.show(stream)["head"])
 
 
-def _end_interrupted(stream: str, place: str, subscriber: str) -> NoReturn:
+def _end_interrupted(place: str, subscriber: str) -> NoReturn:
     from veredus.cli.exits import Ended, Exit
 
-    note("continue with the same --subscriber" if subscriber else f"continue with: veredus sub {stream} --from {place}")
+    note(f"continue with the same {'--subscriber' if subscriber else f'command and --from {place}'}")
     raise Ended(Exit.INTERRUPTED)
 
 

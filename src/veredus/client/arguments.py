@@ -5,6 +5,7 @@ The node looks again, and refuses the one request; but a caller learns here whic
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Mapping, Set
 from datetime import date, timedelta
@@ -53,11 +54,12 @@ def check_whole(
         raise Misuse(code, f"{argument} must be {bounds}, not {value}", argument=argument)
 
 
-def check_seconds(argument: str, value: object, *, may_be_none: bool = True) -> None:
+def check_seconds(argument: str, value: object, *, may_be_none: bool = True, may_be_endless: bool = True) -> None:
     """Raise `Misuse` unless this is a time span: a number from 0, or None where that means for ever."""
     if value is None and may_be_none:
         return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    if not is_number or (value == math.inf and not may_be_endless):
         raise Misuse("bad-argument", f"{argument} must be a number from 0, not {shown(value)}", argument=argument)
 
 

@@ -230,7 +230,7 @@ class Feed:
 
     def retry(self, publication: Publication, delay_s: float = 0.0) -> None:
         """Hand this out again after a while; the attempt counts."""
-        check_seconds("delay_s", delay_s, may_be_none=False)
+        check_seconds("delay_s", delay_s, may_be_none=False, may_be_endless=False)
         self._check_returnable(publication)
         channel = self.channel
         if channel.retry_count - channel.returns.retries_over >= RETRIES_MAX:

@@ -67,7 +67,7 @@ class PublisherSettings:
         check_choice("on_gone", self.on_gone, POLICIES)
         check_whole("outbox_size_max", self.outbox_size_max, 1)
         check_whole("batch_size", self.batch_size, 1)
-        check_seconds("linger_ms", self.linger_ms, may_be_none=False)
+        check_seconds("linger_ms", self.linger_ms, may_be_none=False, may_be_endless=False)
         check_choice("compression", self.compression, (None, "zstd", "lz4"))
         if self.resume == "token" and not self.source:
             raise Misuse("no-source", "a resume token needs a source: give the publisher a source name")
