@@ -303,7 +303,6 @@ def narrow(tmp_path: Path) -> Iterator[ServedNode]:
     """A node that allows each principal little."""
     limits = {"CONNECTIONS_PER_PRINCIPAL_MAX": "3", "STREAMS_PER_PRINCIPAL_MAX": "2"}
     limits |= {"SOURCES_PER_PRINCIPAL_MAX": "2", "CHANNELS_MAX": "4"}
-    limits |= {"EPHEMERAL_SUBSCRIPTIONS_PER_PRINCIPAL_MAX": "2"}
     served = ServedNode(tmp_path / "narrow", {f"LIMITS_{name}": value for name, value in limits.items()})
     served.start().close()
     yield served
@@ -327,8 +326,8 @@ def test_a_principal_has_no_more_streams_and_sources_than_it_may(narrow: ServedN
         node.publisher("one", source="c").close()
 
 
-def test_a_principal_has_no_more_open_ephemeral_subscriptions_than_it_may(narrow: ServedNode) -> None:
-    with veredus.connect(narrow.address) as node:
+def test_a_principal_has_no_more_open_ephemeral_subscriptions_than_it_may() -> None:
+    with veredus.embedded(limits={"ephemeral_subscriptions_per_principal_max": 2}) as node:
         held = [node.subscribe("watched") for _ in range(2)]
         with pytest.raises(veredus.Refused, match="ephemeral_subscriptions_per_principal_max") as refused:
             node.subscribe("watched")

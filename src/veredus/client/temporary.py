@@ -32,9 +32,11 @@ class TemporaryDirectory:
         fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def remove(self) -> None:
-        """Remove it with all that is in it."""
+        """Remove it with all that is in it; it may be gone already."""
         shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
 
 def _left_behind() -> Iterator[Path]:

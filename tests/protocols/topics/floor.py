@@ -53,16 +53,18 @@ class Floor(Generic[E]):
 
     def sync(self) -> None:
         """Carry out what was ordered of the disk, and what follows."""
-        effects: list[Any] | None = None
-        while effects is None or effects:
+        is_going_on = True
+        while is_going_on:
             before = len(self.rig.said)
             self.rig.carry_out()
-            if len(self.rig.said) == before and self.rig.floor.deadline() == self.rig.time_ns + 1:
+            is_waiting = len(self.rig.said) == before and self.rig.floor.deadline() == self.rig.time_ns + 1
+            if is_waiting:
                 # Flows wait for their next turn.
                 self.rig.time_ns += 1
                 self.rig.tell(DeadlineReached())
             effects = self.up(before)
             self.follow(effects)
+            is_going_on = is_waiting or bool(effects)
 
     def next_id(self) -> int:
         """A number that nobody has."""
