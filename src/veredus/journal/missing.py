@@ -51,15 +51,15 @@ def name_missing(
     """Name what is missing of the segments from `begin` on, where all that is found ends at `end`; whether any is.
 
     Those before it are in the checkpoint, or were let go before it. `sizes`, in bytes, is what that says of the segment
-    that it ends in: where this one has gone, it was named before. `held` are those in which anything was found, or
-    of which what is missing was named by what follows them.
+    that it ends in: where this one has gone, it was named before. `held` are those in which anything was found, of
+    which what is missing was named by what follows them, or which held nothing, as those around them say.
     """
     is_missing = False
     last = end.segment if newest is None else max(newest.number, end.segment)
     for number in range(max(begin, 1), last + 1):
         size = listing.get(segment_name(number))
         if size is None:
-            lost: dict[str, object] | None = None if number in sizes else {"segment": number}
+            lost: dict[str, object] | None = None if number in sizes or number in held else {"segment": number}
         elif number < end.segment and number in held:
             lost = None
         else:

@@ -148,8 +148,8 @@ class _Recovery:
         self.catalogue: Catalogue = recovered.catalogue
         self.dropped_keys = frozenset(dropped_keys)
         self._is_behind_damage = False
-        self._shortened: set[int] = set()
-        """Segments of which the end is missing, and was named."""
+        self._accounted: set[int] = set()
+        """Segments of which the end is missing, and was named, or that held nothing as those around them say."""
         self._loaded: dict[int, memoryview] = {}
 
     # ── sealed segments ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -250,7 +250,7 @@ class _Recovery:
             scanned.append(segment)
             number = yield from self._scan_segment(segment, data)
             self._loaded = {kept: self._loaded[kept] for kept in self._loaded if kept > segment.number}
-        held = {segment.number for segment in scanned if segment.end > SEGMENT_HEADER_SIZE} | self._shortened
+        held = {segment.number for segment in scanned if segment.end > SEGMENT_HEADER_SIZE} | self._accounted
         if (yield from name_missing(self.listing, begin, recovered.position, self.newest, sizes, held)):
             recovered.is_damaged = True
         opened = recovered.open_segment
@@ -295,6 +295,8 @@ class _Recovery:
             # before.
             last = Position(number, end) if end > SEGMENT_HEADER_SIZE else self.recovered.position
             if (following := (yield from self._continuation(number, last))) is not None:
+                # Those in between held nothing, and may have been let go.
+                self._accounted.update(range(number + 1, following))
                 yield from self._replay(segment, records, end)
                 self._seal(segment)
                 return following
@@ -364,7 +366,7 @@ class _Recovery:
                 size = first.previous_end.offset - end
                 where: dict[str, object] = {"segment": segment.number, "offset": end, "size": size}
                 yield Note("error", "journal-segment-missing", where)
-                self._shortened.add(segment.number)
+                self._accounted.add(segment.number)
         if end > start:
             yield SetAside(segment_name(segment.number), start, end - start)
         for found in walk(data, segment.end, end, segment.number, segment.salt):
