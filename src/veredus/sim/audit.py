@@ -148,7 +148,7 @@ class Audit:
             if row is None or row.identity != identity or sequence in view.rejected:
                 continue
             count = view.taken_again.get(sequence, 0)
-            count += sum(sequence <= session.handed_to and sequence in session.pushed for session in view.sessions)
+            count += sum(session.may_have_tried(sequence) for session in view.sessions)
             if count < view.attempts_max and not self._world.may_forget(view.stream.name):
                 where = f"{view.stream.name}/{sequence} ({identity})"
                 raise Violation("parked", f"{where} was parked for {view.name} after {count} attempts")

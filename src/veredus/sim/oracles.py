@@ -48,12 +48,10 @@ from veredus.streams.exchange import (
     GrantSource,
     GrantStage,
     GrantSubscription,
-    HandedOut,
     Push,
     PushGap,
     Refuse,
     RefuseBatch,
-    ReturnRequested,
     RunOpenRequested,
     SessionClosed,
     SettleMode,
@@ -132,14 +130,6 @@ class Oracles(WayIn):
                 self.asking_sources[session] = fact
             case SubscribeRequested(session):
                 self._hear_subscribe(session, fact)
-            case HandedOut(session, sequence) if session in self._views:
-                self._views[session][1].handed_to = max(self._views[session][1].handed_to, sequence)
-            case ReturnRequested(session, sequence, is_retry, _, is_taken) if session in self._views:
-                view = self._views[session][0]
-                if is_taken:
-                    view.taken_again[sequence] = view.taken_again.get(sequence, 0) + 1
-                elif not is_retry:
-                    view.rejected[sequence] = None
             case SettleRequested(session, ranges):
                 self._hear_settle(session, ranges)
             case FilterChangeRequested(session, wanted, position) if session in self._views:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from veredus.streams.exchange import ConfirmHanded, ConfirmReturned, Refuse, ReturnRequested
+from veredus.streams.exchange import ConfirmHanded, ConfirmReturned, HandedOut, Refuse, ReturnRequested
 from veredus.streams.subscription import Subscription
 
 from .views import SessionView, SubscriptionView, is_within
@@ -28,8 +28,21 @@ class Trying:
 
     def hear(self, fact: Any) -> None:
         """The floor was told something."""
-        if type(fact) is ReturnRequested and fact.session in self._views:
-            self._views[fact.session][0].attempts.hear(fact)
+        if getattr(fact, "session", 0) not in self._views:
+            return
+        view, current = self._views[fact.session]
+        match fact:
+            case HandedOut(_, sequence):
+                current.handed_to = max(current.handed_to, sequence)
+            case ReturnRequested(_, sequence):
+                view.attempts.hear(fact)
+                current.returned[sequence] = None
+                if fact.is_taken:
+                    view.taken_again[sequence] = view.taken_again.get(sequence, 0) + 1
+                elif not fact.is_retry:
+                    view.rejected[sequence] = None
+            case _:
+                pass
 
     def see(self, effect: Any) -> None:
         """The floor said something. Raises `Violation` where it lets somebody try what was tried often enough."""

@@ -151,9 +151,15 @@ class SessionView:
     pushed: list[int] = field(default_factory=list)
     handed_to: int = 0
     """What of that its application was handed, by its client's word."""
+    returned: dict[int, None] = field(default_factory=dict)
+    """What its application gave back or took again, so it was handed that: the client's word of it may be lost."""
     gaps: list[Span] = field(default_factory=list)
     excused: dict[int, None] = field(default_factory=dict)
     """Sequences that it need not have been pushed, since they were settled by then."""
+
+    def may_have_tried(self, sequence: int) -> bool:
+        """Whether its application was handed this, by anything that the node heard."""
+        return sequence in self.returned or (sequence <= self.handed_to and sequence in self.pushed)
 
     def may_want(self, sequence: int, identity: Identity) -> bool:
         """Whether a taste that may count there matches."""
