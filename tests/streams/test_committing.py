@@ -268,3 +268,35 @@ def test_historical_flow_reads_committed_rows_from_the_journal_under_a_tiny_tail
         commit(rig, run.epoch, commit_id, *staged(rig, run.epoch, commit_id, commit_id, session=60 + 10 * commit_id))
     rig.subscribe(5)
     assert rig.pushed(5) == list(range(1, number + 1))
+
+
+def committed_by_a_damaged_run() -> tuple[Rig, x.GrantRun]:
+    """Commit 7 of a run whose opening was damaged since."""
+    rig = Rig()
+    rig.attach(1)
+    (name,) = [name for name in rig.disk.files if name.endswith(".segment")]
+    before = bytes(rig.disk.files[name])
+    run = open_run(rig)
+    written = [at for at, byte in enumerate(rig.disk.files[name]) if byte != before[at]]
+    assert isinstance(run, x.GrantRun)
+    assert isinstance(commit(rig, run.epoch, 7, *staged(rig, run.epoch, 3))[-1], x.ConfirmCommitted)
+    rig.disk.files[name][written[len(written) // 2]] ^= 1
+    rig.restart()
+    return rig, run
+
+
+def test_a_commit_whose_run_was_damaged_is_known_and_its_run_goes_on_also_behind_a_full_disk() -> None:
+    rig, run = committed_by_a_damaged_run()
+    known = rig.floor.tables.runs["sink"]
+    assert (known.epoch, known.commit_id, known.incarnation) == (run.epoch, 7, b"")
+    rig.is_full = True
+    assert rig.do(x.RunOpenRequested(RUN, "local", "sink", incarnation(2)))[-1].code == "disk-full"
+    rig.is_full = False
+    again = open_run(rig, 2)
+    assert (again.epoch > run.epoch, again.commit_id) == (True, 7)
+
+
+def test_a_run_that_was_damaged_is_joined_by_whoever_has_its_epoch() -> None:
+    rig, run = committed_by_a_damaged_run()
+    again = open_run(rig, 1, run.epoch)
+    assert (again.epoch, again.commit_id) == (run.epoch, 7)

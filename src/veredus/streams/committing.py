@@ -261,6 +261,8 @@ class Committing:
             if woven.stream_id in self._tables.streams_by_id:
                 self._tables.streams_by_id[woven.stream_id].weave = woven.legs
         run.is_committing = False
+        # Where what had opened the run was damaged, the commit tells of it.
+        run.epoch, run.is_durable = max(run.epoch, fact.run_epoch), True
         run.commit_id = fact.commit_id
         run.contents = fact.contents
         run.commit_streams = tuple((name, first, count) for name, (first, count) in touched.items())
