@@ -197,6 +197,11 @@ class Oracles(WayIn):
         """What recovery or the journal reported."""
         if event == "lease-over":
             self._see_lapsed(str(fields["sink"]), bool(fields["is_removed"]))
+        if event == "letter-gone" and (stream := self.current.get(str(fields["stream"]))):
+            subscriber, name = str(fields["subscription"]).split("/")
+            sequence = int(str(fields["sequence"]))
+            self._judge_gone(stream, sequence, sequence, str(fields["cause"]))
+            self.subscriptions[stream.incarnation, subscriber, name].missing.append((sequence, sequence))
         if event in ("journal-damaged", "journal-segment-missing") and not self.is_rotten and not self.may_damage:
             raise Violation("damage", f"the journal says {event}, and it is not so: {fields}")
 
@@ -452,15 +457,17 @@ class Oracles(WayIn):
 
     def _see_gap(self, session: int, first: int, next_sequence: int, code: str) -> None:
         view, current = self._views[session]
-        stream, last = view.stream, next_sequence - 1
+        self._judge_gone(view.stream, first, next_sequence - 1, code)
+        self._world.counts[f"gap.{code}"] += 1
+        current.gaps.append((first, next_sequence - 1))
+
+    def _judge_gone(self, stream: StreamView, first: int, last: int, code: str) -> None:
         if code == "damaged" and not self.may_damage and not stream.is_shaken:
             rotten = self.rotten.get(self.ids[stream.incarnation], ())
-            if not all(is_within(sequence, rotten) for sequence in range(first, next_sequence)):
+            if not all(is_within(sequence, rotten) for sequence in range(first, last + 1)):
                 raise Violation("damage", f"{stream.name}: {first} to {last} are said to be damaged, and are not")
-        if code == "trimmed" and next_sequence > stream.floor:
+        if code == "trimmed" and last >= stream.floor:
             raise Violation("damage", f"{stream.name}: {first} to {last} are said to be trimmed")
-        self._world.counts[f"gap.{code}"] += 1
-        current.gaps.append((first, last))
         if code == "damaged":
             (stream.unread if self.may_damage else stream.holes).append((first, last))
 
