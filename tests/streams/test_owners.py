@@ -299,3 +299,18 @@ def test_all_who_wait_for_a_run_that_the_journal_refuses_are_told(is_known: bool
     before = len(rig.said)
     rig.carry_out()
     assert [(said.session, said.code) for said in rig.said[before:]] == [(2, "disk-full"), (3, "disk-full")]
+
+
+def test_a_sink_belongs_to_who_committed_to_it_where_the_opening_of_its_run_was_damaged(rig: Rig) -> None:
+    (file,) = [name for name in rig.disk.files if name.endswith(".segment")]
+    before = bytes(rig.disk.files[file])
+    rig.do(open_run(1, "desk-1", 1))
+    written = [at for at, byte in enumerate(rig.disk.files[file]) if byte != before[at]]
+    (said,) = rig.do(x.CommitRequested(1, 1, "desk-1", "sink", 1, 7, ()))
+    assert isinstance(said, x.ConfirmCommitted)
+    rig.disk.files[file][written[len(written) // 2]] ^= 1
+    rig.restart()
+    assert SINK.owner(rig) == "desk-1"
+    for epoch in (0, 1):
+        assert rig.do(open_run(2, "mallory", 1, epoch))[-1].code == "forbidden"
+    assert rig.do(open_run(3, "desk-1", 1, 1))[-1].commit_id == 7

@@ -176,7 +176,9 @@ class Committing:
             stream.append_time_us = max(stream.append_time_us, wall_us)
         run.is_committing, run.coming_id = True, event.commit_id
         cursors, weaves = tuple(move for _, move in held), _weaves_in(event, placed)
-        fact = Committed(run.sink, run.epoch, event.commit_id, tuple(placed), wall_us, cursors, contents, weaves)
+        fact = Committed(
+            run.sink, run.epoch, event.commit_id, tuple(placed), wall_us, cursors, contents, weaves, run.owner
+        )
         self._orders.append_fact(fact, _Committed(self, event, fact, held), now)
 
     def _contents_asked(self, event: CommitRequested) -> tuple[Contents, ...]:
@@ -261,8 +263,10 @@ class Committing:
             if woven.stream_id in self._tables.streams_by_id:
                 self._tables.streams_by_id[woven.stream_id].weave = woven.legs
         run.is_committing = False
-        # Where what had opened the run was damaged, the commit tells of it.
-        run.epoch, run.is_durable = max(run.epoch, fact.run_epoch), True
+        if fact.run_epoch > run.epoch:
+            # What had opened the run was damaged: the commit tells of it.
+            run.begin(fact.run_epoch, b"", fact.owner)
+        run.is_durable = True
         run.commit_id = fact.commit_id
         run.contents = fact.contents
         run.commit_streams = tuple((name, first, count) for name, (first, count) in touched.items())

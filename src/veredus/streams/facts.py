@@ -329,6 +329,8 @@ class Committed(msgspec.Struct, frozen=True, tag="commit"):
     """By stream, in the order of their names."""
     weaves: tuple[Woven, ...] = ()
     """Each takes the place of the one that the stream had."""
+    owner: str = ""
+    """The principal whose sink it is: the record that opened the run may be damaged since."""
 
 
 Fact: TypeAlias = (
