@@ -12,7 +12,7 @@ The token is the resume token that closes the batch.
 
 An excerpt is a batch with the EXCERPT flag, signed by the node: some rows of a batch that spanned `span` numbers, with
 a column that says which. In a whole batch `span` equals `count`.
-Source: the design, sections 2 and 4.
+Source: docs/internals/DESIGN.md, "Batches".
 """
 
 from __future__ import annotations

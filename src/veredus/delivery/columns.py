@@ -9,7 +9,7 @@
         [validity bitmap] offsets (int32) bytes         text and bytes, plain
         [validity bitmap] codes (int32) offsets bytes   text and bytes, dictionary
 
-Everything little-endian. Source: the design, section 4; the Arrow columnar format for the buffers themselves.
+Everything little-endian. Source: docs/internals/DESIGN.md, "Batches"; the Arrow columnar format.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """From publications as their source holds them to batches: lists and tables, and the records that are made of them.
 
-Source: the design, sections 2 ("batch") and 4.
+Source: docs/internals/DESIGN.md, "Batches".
 """
 
 from __future__ import annotations

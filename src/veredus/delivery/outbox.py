@@ -22,7 +22,7 @@ Invariants
     (5) The size in doubt exceeds the window by at most one batch.
 An anonymous source (source id 0) counts from 1 on each attachment: there the numbers on the wire are shifted, and what
 was in doubt may be doubled.
-Source: the design, section 2 ("source", "batch", "offer → taken"); guarantees 2 to 4 and 7.
+Source: docs/internals/DESIGN.md, "Sources"; guarantees 2 to 4 and 7.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The language between an outbox, its owner and the link: facts in, orders out, and what is asked and set beside them.
 
-Source: the design, section 2 ("offer → taken → forgotten").
+Source: docs/internals/DESIGN.md, "Sources".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A batch's payload, whichever layout it has: verified when it is offered, read as rows or as columns, cut to an
 excerpt.
 
-Source: the design, sections 2 and 4.
+Source: docs/internals/DESIGN.md, "Batches"; docs/decisions/0004 and 0007.
 """
 
 from __future__ import annotations

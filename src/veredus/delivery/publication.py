@@ -1,6 +1,6 @@
 """What is published: a key, a body, typed attributes and an event time; and the columns that many of them make.
 
-Source: the design, section 2.
+Source: docs/internals/DESIGN.md, "Words".
 """
 
 from __future__ import annotations

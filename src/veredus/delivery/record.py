@@ -9,7 +9,7 @@ number and time a batch without touching what its source signed.
 
 `salt` is of a segment and a place in it: a record left over in a recycled segment, or written to another place, carries
 another one and never passes for what should be there.
-Source: the design, section 4.
+Source: docs/internals/DESIGN.md, "Batches" and "Journal".
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ nil]`.
 bool, int, float64, str, bin or msgpack timestamp. A batch of one costs a tenth of a microsecond to encode, where
 columns cost ten. At most `ROWS_COUNT_TAKEN_MAX` rows are laid out like this: an octet of msgpack can become an object
 of a hundred octets, so nothing is built before it is known to be wanted.
-Source: the design, section 4.
+Source: docs/internals/DESIGN.md, "Batches"; docs/decisions/0007.
 """
 
 from __future__ import annotations

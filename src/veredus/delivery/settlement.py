@@ -11,7 +11,7 @@ Invariants
     (3) `floor` is just below the first unsettled range, or `position - 1` when there is none.
     (4) Beyond `ranges_max` unsettled ranges nothing is cut; `is_full` asks the flow to wait.
     (5) In an ordered ledger a range may cover rejected sequences: settling always reaches down to the floor there.
-Source: the design, section 2 ("cursor").
+Source: docs/internals/DESIGN.md, "Cursors".
 """
 
 from __future__ import annotations

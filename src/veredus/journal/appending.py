@@ -15,7 +15,7 @@ Invariants
     (2) Requests are answered in their order; a request is in one group, whole.
     (3) A group never reaches over the end of its segment, and nothing is written to a sealed one.
     (4) durable <= position; the catalogue knows exactly what lies before `position`.
-Source: the design, section 4.
+Source: docs/internals/DESIGN.md, "Journal".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where recovery begins: at a checkpoint, or at the first segment while all of them are there; and how files are read.
 
 Of a file no more is read than it was made with: what is behind that may be anything, and any size.
-Source: the design, section 4, and guarantee 6.
+Source: docs/internals/DESIGN.md, "Recovery"; guarantee 6.
 """
 
 from __future__ import annotations

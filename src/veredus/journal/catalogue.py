@@ -8,7 +8,7 @@ Invariants
     dead.
     (2) A stream's segments ascend by sequence, and so do its published runs.
     (3) What is unknown here is dead: a key in a segment whose stream or stage is not in the tables is not wanted.
-Source: the design, section 4.
+Source: docs/internals/DESIGN.md, "Journal" and "Checkpoints and space".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 `crc` is the CRC-32C of all behind it. The file is there twice (`checkpoint`, `checkpoint.copy`), written one after
 the other. The file `closed` holds the CRC of the checkpoint behind which nothing was appended.
-Source: the design, section 4; docs/reference/journal-format.md.
+Source: docs/internals/DESIGN.md, "Checkpoints and space"; docs/reference/journal-format.md.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Invariants
         at any moment finds either all of the old ones or the new one in the last checkpoint.
     (2) Records are copied only if they are sound; a segment with one that is not is left alone.
     (3) One cleaning is under way at a time.
-Source: the design, section 4.
+Source: docs/internals/DESIGN.md, "Checkpoints and space".
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Every order with an outcome carries a token and comes back as exactly one event 
 after `LogFailed` nothing more is answered for what was on its way to the disk (it is in doubt), and `RemoveSegment`
 has no outcome (what could not be removed is found again at the next start).
 They are Structs: classes of which there are so many are made at every start, and a dataclass costs a millisecond each.
-Source: the design, sections 3 and 4.
+Source: docs/internals/DESIGN.md, "Engines" and "Journal".
 """
 
 from __future__ import annotations

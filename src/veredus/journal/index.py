@@ -12,7 +12,7 @@ when wanted.
     index file:   | header, 64 | columns of the summary, keys ascending | rows, by key, then by first |
 
 The header's CRC covers the summary; the summary has a CRC for each key's rows.
-Source: the design, section 4; docs/reference/journal-format.md.
+Source: docs/internals/DESIGN.md, "Journal"; docs/reference/journal-format.md.
 """
 
 from __future__ import annotations

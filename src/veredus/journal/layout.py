@@ -7,7 +7,7 @@ A segment's number is its ordinal, from 1, plus a generation in the bits above 4
 appended to). Every record's envelope carries its segment's salt and its place. A group never spans segments, is
 written by one order, and says where the group before it ended and what was durable when it was written. All numbers
 are little-endian.
-Source: the design, section 4; docs/reference/journal-format.md.
+Source: docs/internals/DESIGN.md, "Journal"; docs/reference/journal-format.md.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ It routes; what is true when is said by the four parts. The host gives `Deadline
 also when it is due at once: that closes the group of all that came together. `CheckpointRequested` must be told after
 the streams floor was told every
 `Appended` before it, and after what it said in turn (`StagePublished`, `StreamTrimmed`, …) was told here.
-Source: the design, section 4.
+Source: docs/internals/DESIGN.md, "Journal".
 """
 
 from __future__ import annotations

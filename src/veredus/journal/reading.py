@@ -15,7 +15,7 @@ Invariants
     (3) Something that is found damaged is read twice before that is said, for the segment may have been let go between.
     (4) From bytes that could not be read nothing is concluded about others: no index is made without all of its
     segment, and none without a part of it before two readings agreed that this part is unsound.
-Source: the design, sections 1 (guarantee 6) and 4.
+Source: docs/internals/DESIGN.md, "Journal"; guarantee 6.
 """
 
 from __future__ import annotations

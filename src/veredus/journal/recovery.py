@@ -19,7 +19,7 @@ Invariants
     to have been durable.
     (2) Requests that were one append are replayed all or not at all, unless damage took some.
     (3) What is cleared or skipped has been set aside before. No segment that may be missed is removed or cut.
-Source: the design, section 4, and guarantee 6.
+Source: docs/internals/DESIGN.md, "Recovery"; guarantee 6.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A place where a record should be and none is sound is an `Unsound`. Behind it the walk goes on at the next record: a
 record is salted with its place, so a copy of one inside a body, or one that was written elsewhere, never passes for it.
-Source: the design, section 4 ("each group repeats the durable offset").
+Source: docs/internals/DESIGN.md, "Recovery".
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Invariants
     (2) A checkpoint is durable only if everything before its position is.
     (3) A sealed segment's rows stay in memory until its index is on disk.
     (4) `closed` is written only if nothing lies behind the checkpoint's position, and nothing is appended after that.
-Source: the design, section 4.
+Source: docs/internals/DESIGN.md, "Checkpoints and space".
 """
 
 from __future__ import annotations

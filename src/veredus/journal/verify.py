@@ -4,7 +4,7 @@ It first goes the way of recovery, whose cuts and removals are not carried out, 
 holds something wanted. `journal-damaged` names a stretch that was once durable and is unsound; `journal-torn-tail`
 one that recovery would set aside and cut, since nothing says that it ever was. What recovery replays is handed out: who
 knows what facts mean can tell whether all that is kept belongs to something.
-Source: the design, section 4.
+Source: docs/internals/DESIGN.md, "Recovery".
 """
 
 from __future__ import annotations

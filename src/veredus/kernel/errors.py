@@ -7,7 +7,7 @@ The world failed                an event, not an exception (`GroupFailed`, `Link
 We are wrong                    `InvariantBroken`, never caught: the node dies and recovers.
 
 What callers of the library see is a `VeredusError` with a stable code and a sentence that says what to do.
-Source: the design, section 3.
+Source: docs/internals/DESIGN.md, "Faults".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Numbers that must not be mixed up, and the rules for names that people give to things.
 
-Source: the design, section 2; docs/internals/GLOSSARY.md.
+Source: docs/internals/DESIGN.md, "Words"; docs/internals/GLOSSARY.md.
 """
 
 from __future__ import annotations

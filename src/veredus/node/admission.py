@@ -16,7 +16,7 @@ Invariants
     (1) At most `count_max` connections have a place, at most `listener_max` of them by one listener.
     (2) At most `unproven_max` are unproven, and at most `address_max` of those are of one address at one listener.
     (3) The proven are never turned out.
-Source: the design, section 3 ("Every listener has bounds").
+Source: docs/internals/DESIGN.md, "Bounds".
 """
 
 from __future__ import annotations

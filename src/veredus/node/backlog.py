@@ -16,7 +16,7 @@ Invariants
         reading brings, which the host bounds.
     (2) What waits of all is at most the room, and the same for all links.
     (3) A peer that has no principal yet is read from `UNPROVEN_READ_SIZE` at a time.
-Source: the design, section 3 ("Every listener has bounds"); dynamic thresholds (Choudhury and Hahne, 1998).
+Source: docs/internals/DESIGN.md, "Bounds"; dynamic thresholds (Choudhury and Hahne, 1998).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Whom the transport has proved a peer to be counts from the greeting on, as any other: until then the peer has said
 nothing.
-Source: the design, section 3 ("Every listener has bounds").
+Source: docs/internals/DESIGN.md, "Bounds".
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 One event from the host may set off a chain of orders between the parts; `handle` follows it to its end before it
 returns, and what nobody in here understands goes to the host.
-Source: the design, section 3.
+Source: docs/internals/DESIGN.md, "The join".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A listener can authenticate its peers if it is TLS, a Unix socket, or ZeroMQ with CURVE. Plain TCP and other ZeroMQ do
 not encrypt, not even tokens, so on addresses other than loopback they are refused unless `insecure = true`.
-Source: the design, section 5 ("loopback only unless told otherwise").
+Source: docs/internals/DESIGN.md, "Rights".
 """
 
 from __future__ import annotations

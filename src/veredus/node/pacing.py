@@ -9,7 +9,7 @@ Invariants
     (2) A link is not read from while anything of it waits, while it is congested, while there is no room for the frame
         that it has begun, or while the disk is behind; and is read from otherwise. So what waits to be written to a
         peer is bounded, whatever the peer asks for.
-Source: the design, section 3 ("Every listener has bounds").
+Source: docs/internals/DESIGN.md, "Bounds".
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Invariants
     (2) Large frames of one principal are granted at most half of `size_max`, one frame excepted.
     (3) While a link waits, a frame that comes more slowly than whole in `PRESSED_NS` is given up after `GRACE_NS`.
     (4) A large frame that is not whole within `frame_timeout_ns` is given up.
-Source: the design, section 3 ("Every listener has bounds": unfinished frames).
+Source: docs/internals/DESIGN.md, "Bounds".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A cursor pins everything above its floor, up to the stream's `lag_size_max` behind the head; beyond that it is released,
 and its subscriber is told of the gap.
-Source: the design, section 4 ("Retention").
+Source: docs/internals/DESIGN.md, "Retention".
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ tokens, and `>` alone is every name.
 which a rule must give literally: `anonymous`; `local` for peers on the machine: those of the Unix socket, and all while
 no security is set up; and `multicast`, which is everybody who hears the group. Where no rule names `anonymous`, such a
 peer is nobody, and is told to prove who it is.
-Source: the design, section 5.
+Source: docs/internals/DESIGN.md, "Rights".
 """
 
 from __future__ import annotations

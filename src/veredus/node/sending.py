@@ -6,7 +6,7 @@
       ├── the sum above half of `size_max`: congested with `PRESSED_SIZE` waiting
       └── the sum above `size_max`: abandoned, the unproven first, then who has taken nothing for longest
 
-Source: the design, section 3 ("Every listener has bounds": unread answers, silence).
+Source: docs/internals/DESIGN.md, "Bounds".
 """
 
 from __future__ import annotations

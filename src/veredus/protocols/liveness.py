@@ -9,7 +9,7 @@ Invariants
     (2) A peer from which the node does not read is not silent.
     (3) A due deadline, once looked at, is followed by one in the future.
     (4) For how long the node comes late to look is not silence: it has pinged nobody meanwhile.
-Source: the design, section 3 ("Every listener has bounds": silence).
+Source: docs/internals/DESIGN.md, "Bounds".
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 What arrives in one iteration of the loop is handled in one run: so what many sources offered at once becomes one group
 on the disk,
 and what one link is to be sent leaves in one write.
-Source: the design, section 3 ("Host").
+Source: docs/internals/DESIGN.md, "Hosts".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     stop:  listeners closed ─► peers told ─► what is on its way arrives ─► final checkpoint ─► directory free
 
 A failed write or sync, or a broken invariant, ends the node at once: it believes nothing it did not read again, and the
-next start recovers. Source: the design, sections 3 and 4.
+next start recovers. Source: docs/internals/DESIGN.md, "Hosts" and "Faults".
 """
 
 from __future__ import annotations

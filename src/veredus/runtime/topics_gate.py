@@ -4,7 +4,7 @@
 
 A member is a principal of a proxy or a server: it speaks for others, announces topics, and has them merged. Without a
 list of members, those are members who have proved nothing: in a service that nothing was set up for everybody is.
-Source: RFC 24, 26 and 37 of ZeroMQ; the design, section 5.
+Source: RFC 24, 26 and 37 of ZeroMQ; docs/internals/DESIGN.md, "Rights".
 """
 
 from __future__ import annotations

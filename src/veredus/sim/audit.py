@@ -1,6 +1,6 @@
 """The verdict at a world's end: what is in the streams, against what was acknowledged, pushed, settled and committed.
 
-Source: the design, section 1.
+Source: docs/reference/guarantees.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ shows rows.
 
 A staged row says whose it is as `sink/commit id/attempt`, with its index in its stream as number; so what is visible
 tells by itself which attempt it came from.
-Source: the design, section 2 ("stage → commit"); guarantee 8.
+Source: docs/internals/DESIGN.md, "Sinks"; guarantee 8.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 A write is seen by every reader at once and is on the platter only after a sync; a power cut keeps of what is not
 synced any 512-byte sectors, each by itself, and of names that were made, changed or removed a prefix.
-Source: the design, section 7; the order of steps is that of `veredus.runtime.disk`.
+Source: docs/internals/DESIGN.md, "Proof"; the order of steps is that of `veredus.runtime.disk`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The oracles of the way in: which streams there are, and what their sources were granted and told.
 
-Source: the design, section 1, guarantees 1 to 4 and 7.
+Source: guarantees 1 to 4 and 7.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ holds what is on it back until it is healed. Nothing is lost, repeated or reorde
 promises; a careless network (`Carelessness`) does all three to the items that may bear it, until its links are cut.
 Between two links there is no order: what was sent over one that its opener gave up may be late (`Lateness`), and come
 behind what the opener, or who follows it, sends over the next one.
-Source: the design, section 7.
+Source: docs/internals/DESIGN.md, "Proof".
 """
 
 from __future__ import annotations

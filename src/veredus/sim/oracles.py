@@ -24,7 +24,7 @@ the audit that ends each world: a reading of every stream from its floor to its 
 
 Two things make a node forget without breaking its word, and then the oracles forget with it (`recovered`): the power
 was cut under weak durability, which takes a suffix of the journal and no more; or the disk damaged what the journal
-remembers, and recovery named that. Source: the design, section 1.
+remembers, and recovery named that. Source: docs/reference/guarantees.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 There each player is a principal of its own; of some an *heir*, who may take names over, starts the later processes. A
 *usurper* may do all but that, and asks for everybody's names. `Owners` stands at the streams floor: whoever asks for a
 name that somebody else owns must hear `forbidden`, or that the disk is full, and no more; the owner never hears it.
-Source: the design, section 5; docs/how-to/secure.md.
+Source: docs/internals/DESIGN.md, "Rights"; docs/how-to/secure.md.
 """
 
 from __future__ import annotations

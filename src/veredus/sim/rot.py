@@ -8,7 +8,7 @@ truncated    a sealed segment, or an index, ends too early
 Struck is only what was on the platter before the last group: a flip within the very last group cannot be told from a
 torn write, and of two copies of a checkpoint one must be left. What was struck is worked out before the strike, by a
 walk over the segment, so that the oracles know which sequences may be reported as damaged, and take no other.
-Source: the design, section 1, guarantee 6.
+Source: guarantee 6.
 """
 
 from __future__ import annotations

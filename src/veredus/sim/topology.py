@@ -12,7 +12,7 @@
     pause_s = [0.001, 120.0]
 
 A number is taken as it is. What cannot be is refused with the key, and its place in the file.
-Source: the design, section 7.
+Source: docs/internals/DESIGN.md, "Proof".
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 Invariants
     (1) Time never goes back; actions of one time happen in the order in which they were planned.
     (2) Everything that happens follows from the seed.
-Source: the design, section 7.
+Source: docs/internals/DESIGN.md, "Proof".
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Invariants
     (3) `latestOffset` returns its start itself when there is nothing new: Spark compares offsets as text.
     (4) Where a query began is in every offset: what is trimmed or appended before its first batch is committed does
         not move it.
-Source: the design, section 6.
+Source: docs/internals/DESIGN.md, "Spark".
 """
 
 from __future__ import annotations

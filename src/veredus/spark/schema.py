@@ -6,7 +6,7 @@
 Names are Spark's: their case counts only where `spark.sql.caseSensitive` is true.
 Reading, the schema is a projection: what it does not name is not decoded for Spark. `source` and `number` are null
 where the publication came from an anonymous source or through a sink.
-Source: the design, sections 2 and 6; docs/decisions/0008-spark-columns.md.
+Source: docs/internals/DESIGN.md, "Spark"; docs/decisions/0008-spark-columns.md.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Invariants
     (2) A stage belongs to one attempt of one task: what a failed attempt wrote is in no commit.
     (3) A batch that is committed is not written again, and `abort` does nothing to it. If it comes again with other
         rows, or for another stream, it is refused.
-Source: the design, section 6; docs/decisions/0009-spark-sink.md.
+Source: docs/internals/DESIGN.md, "Spark" and "Sinks"; docs/decisions/0009-spark-sink.md.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Invariants
     (1) A commit is one record: after any crash all of its stages are visible, or none.
     (2) (sink, commit id) commits once; asked again it answers what the first one did, and refuses other contents.
     (3) An open stage holds back no reader: it has no sequences.
-Source: the design, sections 2 ("stage → commit") and 6; guarantee 8.
+Source: docs/internals/DESIGN.md, "Sinks"; guarantee 8.
 """
 
 from __future__ import annotations

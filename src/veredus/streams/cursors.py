@@ -3,7 +3,7 @@
 A settlement, or an attempt that has begun or ended, is journaled at once, confirmed when it is durable, and joined with
 others while one is on its way, or while the subscription itself changes: a cursor's facts never speak of an owner that
 may not come to be. What the journal does not take stands in memory, and the next fact carries it.
-Source: the design, sections 2 ("cursor") and 4.
+Source: docs/internals/DESIGN.md, "Cursors".
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ waits.
              ◄──answers───               ◄──durable, records──
 
 It holds no protocol state of its own beside which streams have new durable rows.
-Source: the design, sections 2 and 3.
+Source: docs/internals/DESIGN.md, "Engines" and "Exchange".
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Sink:     open run → stage → commit | drop.
 Admin:    one request, one answer.
 
 A **session** is one attachment of one peer, as source, subscriber or sink: an integer, unique for the node's life.
-Facts (past tense) go down to the streams; orders (imperative) come up and are turned into frames by its dialect. Every
-request gets one answer or a `Refuse`; `is_final` says that the session is over with it. Source: the design, section 2.
+Facts (past tense) go down to the streams; orders (imperative) come up, and its dialect makes frames of them. A request
+gets one answer or a `Refuse`; `is_final` says that this ends the session. Source: docs/internals/DESIGN.md, "Exchange".
 """
 
 from __future__ import annotations

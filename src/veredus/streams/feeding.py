@@ -5,7 +5,7 @@ one append at a time. Until the journal has answered, its flow is held: what is 
 by an owner, is never more than a crash would remember. What is asked meanwhile waits for its turn, and so does its
 cursor: no fact counts on another that may still fail.
 
-Source: the design, section 4 ("Flow"); guarantees 1, 5 and 6.
+Source: docs/internals/DESIGN.md, "Flow" and "Subscriptions"; guarantees 1, 5 and 6.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Invariants
     (3) At most one read is under way.
     (4) A flow holds no records of its own between two events: of rows that it is examining, what terms answered.
     (5) Nothing is examined while another filter, another owner, or a dead letter is on its way to the journal.
-Source: seed 004, "Overall Design"; the design, section 4 ("Flow").
+Source: seed 004, "Overall Design"; docs/internals/DESIGN.md, "Flow".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How much the durable subscriptions of each principal keep: how many there are, and the size of their filters.
 
 They stay when nobody is there, and are read again at each start.
-Source: the design, section 3 ("Every listener has bounds").
+Source: docs/internals/DESIGN.md, "Bounds".
 """
 
 from __future__ import annotations

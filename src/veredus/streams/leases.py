@@ -7,7 +7,7 @@ Invariants
     (1) Nothing goes by its lease while a channel of its run is open, or one that writes one of its stages.
     (2) A commit on its way keeps its stages; what was committed stays.
     (3) What goes is journaled, so that it does not come back; time is the node's, and begins anew with its process.
-Source: the design, section 2 ("stage → commit").
+Source: docs/internals/DESIGN.md, "Sinks".
 """
 
 from __future__ import annotations

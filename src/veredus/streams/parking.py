@@ -4,7 +4,7 @@ The parked rows and the cursor that counts them as done with are one append to t
 Parked rows keep key, body, event time and attributes, and say where they came from: `veredus.stream`,
 `veredus.sequence`, `veredus.source`, `veredus.number` and `veredus.subscription`; why: `veredus.reason`, which is
 "attempts" or what the application said; and how often they were tried: `veredus.attempts`.
-Source: the design, section 4 ("attempts_max").
+Source: docs/internals/DESIGN.md, "Attempts".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The way in: sources attach, offer batches, and hear what became of them.
 
-A batch is sequenced when it is offered and told to nobody before the journal has it. Source: the design, section 2;
-guarantees 2, 3, 4 and 7.
+A batch is sequenced when it is offered and told to nobody before the journal has it.
+Source: docs/internals/DESIGN.md, "Sources"; guarantees 2, 3, 4 and 7.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What `source.raise` says: how far sources have published elsewhere, and whose they are.
 
-Source: the wire reference of version 2, "requests"; docs/decisions/0012 and 0019.
+Source: docs/reference/wire/native.md, "Requests"; docs/decisions/0012 and 0019.
 """
 
 from __future__ import annotations

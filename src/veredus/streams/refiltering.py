@@ -1,7 +1,7 @@
 """Another filter for a subscription: from where on it counts, and what becomes of the one before.
 
 Invariant: a filter that is refused, for whatever reason, leaves the one that counts.
-Source: the design, section 4.
+Source: docs/internals/DESIGN.md, "Subscriptions".
 """
 
 from __future__ import annotations

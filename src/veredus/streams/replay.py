@@ -4,7 +4,7 @@ Invariants
     (1) What damage took from the tables is not given again: no id that a record or a fact names, no sequence that a
     cursor has passed.
     (2) What no table knows, since damage took the fact that made it, is named.
-Source: the design, section 4 ("checkpointed before anything they rest on is trimmed").
+Source: docs/internals/DESIGN.md, "Recovery" and "Checkpoints and space".
 """
 
 from __future__ import annotations

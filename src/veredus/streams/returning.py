@@ -1,7 +1,7 @@
 """Returning: what an application gives back is tried again, or becomes a dead letter when it is its principal's turn.
 
 What a session gives back meanwhile is moved together, as far as it lies in one record: one append for all of it.
-Source: the design, section 4 ("attempts_max").
+Source: docs/internals/DESIGN.md, "Attempts".
 """
 
 from __future__ import annotations

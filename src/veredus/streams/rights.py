@@ -3,7 +3,7 @@
 Every request that names something asks `Rights.check` before it looks at that thing: who lacks the right hears the same
 whether or not it exists. `RIGHTS` below is the list of what each request asks; docs/how-to/secure.md shows it, and
 tests/streams/test_rights.py plays each line of it.
-Source: the design, section 5 ("one question `may` guards every door").
+Source: docs/internals/DESIGN.md, "Rights".
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Invariants
     (3) A sink that no fact has made is in no table once the journal has refused it.
     (4) What a session asks of a run counts from when the journal has the run: until then it may come to nothing.
     (5) Where there is no room, the sinks without a name go first that nobody is there for, the oldest first.
-Source: the design, section 2 ("stage → commit"); guarantees 7 and 8.
+Source: docs/internals/DESIGN.md, "Sinks"; guarantees 7 and 8.
 """
 
 from __future__ import annotations

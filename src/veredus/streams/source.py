@@ -7,7 +7,7 @@ Invariants
     (1) last_durable <= last_assigned; what lies between waits for the journal and is undone if the journal refuses it.
     (2) A dense source's next batch starts at last_assigned + 1; a sparse one's anywhere above.
     (3) `epoch` only grows.
-Source: the design, section 2 ("source", "epoch", "batch").
+Source: docs/internals/DESIGN.md, "Sources".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A cursor has ranges that wait for settlement, ranges that were settled before it examined them, and what was tried. It
 gets no more of them than `unsettled_max`, and no more than its owner has room for; `RANGES_MIN` it may always have, so
 that what is pushed to it can go on being settled.
-Source: the design, section 3 ("Every listener has bounds").
+Source: docs/internals/DESIGN.md, "Bounds".
 """
 
 from __future__ import annotations

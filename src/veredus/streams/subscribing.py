@@ -1,6 +1,6 @@
 """The way out: subscribers attach, are fed by credit, settle, and leave.
 
-Source: the design, sections 2 and 4; guarantees 1, 5 and 7.
+Source: docs/internals/DESIGN.md, "Subscriptions" and "Flow"; guarantees 1, 5 and 7.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Invariants
     (1) A tail holds a gapless run of durable records that ends at its stream's durable head, or nothing.
     (2) All tails together hold at most `size_max` bytes; the oldest records of the node go first, whoever reads them.
-Source: the design, section 4.
+Source: docs/internals/DESIGN.md, "Flow".
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ came to; therefore whoever asks for it again may say when it left last, and is n
 Invariants
     (1) Whoever is answered is answered when the journal has it.
     (2) Of numbered wishes the one with the highest number counts, in whatever order they come.
-Source: docs/decisions/0012; the design, section 2 ("subscription").
+Source: docs/decisions/0012; docs/internals/DESIGN.md, "Subscriptions".
 """
 
 from __future__ import annotations

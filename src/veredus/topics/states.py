@@ -9,7 +9,7 @@ next one that is, or a tenth of a second later.
 Invariants
     (1) `of` gives what is in the journal, and only that, but for what was `held`.
     (2) What could not be saved is not remembered.
-Source: seed 000, section 5.1; the design, section 4.
+Source: seed 000, section 5.1; docs/internals/DESIGN.md, "Topics" and "Journal".
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ that ATTACH.
 What a peer of version 1 says is read a slice at a time, each in a turn of its own: a mebibyte of small commands must
 keep no other link waiting. Version 2 knows by itself what its frames cost.
 
-Source: seed 004, "Protocol Specification"; the design, section 5 ("ZEPS").
+Source: seed 004, "Protocol Specification"; docs/internals/DESIGN.md, "Dialects".
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Invariants
     (2) A batch that is handed down was verified whole.
     (3) What the streams floor says to a session that is over is dropped.
     (4) No two requests that wait for their answers have the same number.
-Source: the design, sections 2 and 5; docs/reference/wire/native.md.
+Source: docs/internals/DESIGN.md, "Exchange" and "Native protocol"; docs/reference/wire/native.md.
 """
 
 from __future__ import annotations

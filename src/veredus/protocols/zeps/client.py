@@ -17,7 +17,7 @@ Invariants
     (2) A channel's opening is answered once: `TellOpened` or `TellClosed`; after `TellClosed` nothing is told of it.
     (3) What is asked on a channel that is over is dropped: its end was told.
     (4) What a node says without end is bounded: deliveries by credit, all else by `bounds`.
-Source: the design, sections 2 and 5; docs/reference/wire/native.md.
+Source: docs/internals/DESIGN.md, "Clients" and "Native protocol"; docs/reference/wire/native.md.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Invariants
     (4) What a client gives credit for is taken in turns of its principal: the streams floor pushes a window, and the
         next one when there is time for it, so that the link can say before that it is congested.
     (5) No DELIVER is said while a SUBSCRIBE-OK is owed, or while the link is congested.
-Source: seed 004, "Detailed Design Notes"; the design, section 5 ("ZEPS").
+Source: seed 004, "Detailed Design Notes"; docs/internals/DESIGN.md, "ZEPS 1".
 """
 
 from __future__ import annotations

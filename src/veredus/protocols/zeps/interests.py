@@ -10,7 +10,7 @@ Invariants
     (1) An interest has delivered, and only then, what it matches above its `latest` and below its `position`.
     (2) On a leg, a row that an interest which does not walk along has delivered is left out.
     (3) Within a leg sequences only grow; they fall only where the client itself asks for what lies behind.
-Source: the design, section 5 ("several SUBSCRIBEs of one client are a union, each sequence delivered once").
+Source: docs/internals/DESIGN.md, "ZEPS 1".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Unknown fields are skipped, so that a newer peer may say more. A field whose name ends in "!" must be understood: one
 that is not known here is refused (`bad-frame`). Fields with a default may be left out, and are when they hold it.
-Source: the design, sections 2 and 5; docs/reference/wire/native.md repeats this table for other languages.
+Source: docs/internals/DESIGN.md, "Native protocol"; docs/reference/wire/native.md, which repeats this table.
 """
 
 from __future__ import annotations

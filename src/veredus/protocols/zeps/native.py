@@ -15,7 +15,7 @@ Bodies are msgpack maps (veredus.protocols.zeps.messages) but for these, whose n
 
 Unknown kinds are refused below 128 and skipped from there on; unknown flags are refused in the low half of the octet
 and skipped in the high one.
-Source: the design, section 5; docs/reference/wire/native.md.
+Source: docs/internals/DESIGN.md, "Native protocol"; docs/reference/wire/native.md.
 """
 
 from __future__ import annotations

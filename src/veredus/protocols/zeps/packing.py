@@ -2,7 +2,7 @@
 
 What version 1 cannot say is left out by nature: attributes, event times, sources, resume tokens. A publication that
 comes in by it has the node's clock as its event time.
-Source: the design, section 5 ("ZEPS").
+Source: docs/internals/DESIGN.md, "ZEPS 1".
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ refused batch, a stream that is gone) ends the attachment with INVALID and the r
 Invariants
     (1) Each session that was opened downward is closed by exactly one `SessionClosed`.
     (2) A command that cannot be obeyed takes nothing from those before it, and nothing behind it is obeyed.
-Source: seed 004, "Protocol Specification"; the design, section 5 ("ZEPS").
+Source: seed 004, "Protocol Specification"; docs/internals/DESIGN.md, "ZEPS 1".
 """
 
 from __future__ import annotations

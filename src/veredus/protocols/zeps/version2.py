@@ -12,7 +12,7 @@ Invariants
     (1) Nothing is handed down before the peer has a principal.
     (2) When the link is over, so are its sessions, and nothing is said any more.
     (3) At one call it takes frames that cost about a quantum; the rest waits for its turn, in order.
-Source: the design, sections 2, 3 and 5; docs/reference/wire/native.md.
+Source: docs/internals/DESIGN.md, "Native protocol" and "Bounds"; docs/reference/wire/native.md.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ so that it can say why: the link is closed when the dialect has had its last wor
 
 A peer that comes with the routing identity of another link, as the same principal, replaces it: the other is over, and
 nothing that was to be sent by it is sent by this one.
-Source: RFC 37 of ZeroMQ; RFC 28, "The ROUTER Socket Type"; the design, section 5 ("ZEPS").
+Source: RFC 37 of ZeroMQ; RFC 28, "The ROUTER Socket Type"; docs/internals/DESIGN.md, "Dialects".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
                                                              silence_max, or the peer's TTL ──► fault
 
 A peer of ZMTP 3.0 knows no PING: its silence says nothing, and its dialect's own heartbeat has to do.
-Source: RFC 37 of ZeroMQ, "Connection Heartbeating"; the design, section 3 (bounds of every listener).
+Source: RFC 37 of ZeroMQ, "Connection Heartbeating"; docs/internals/DESIGN.md, "Bounds".
 """
 
 from __future__ import annotations
