@@ -1,4 +1,4 @@
-"""What code, tests and pages cite is there: pages and their sections, guarantees, and decisions."""
+"""What code, tests and pages cite is there: pages and their sections, guarantees, decisions, and specifications."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ NUMBER, QUOTED = r"\d+", r'"[^"]+"'
 PAGE = re.compile(rf"(?<!\]\()(docs/[\w/-]+\.md)(?:,? \(?{some(QUOTED)})?")
 GUARANTEE = re.compile(rf"\bguarantees? {some(NUMBER)}", re.IGNORECASE)
 DECISION = re.compile(rf"(?:docs/decisions/|\bADR |\bdecision ){some(NUMBER)}", re.IGNORECASE)
+SEED = re.compile(rf"\bseed {some('00[0-9]')}", re.IGNORECASE)
 NOWHERE = re.compile(r"\bthe design\b", re.IGNORECASE)
 """The design is a page, and has sections."""
 BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -50,6 +51,11 @@ def decisions() -> frozenset[int]:
     return frozenset(int(path.name[:4]) for path in DECISIONS.iterdir())
 
 
+@cache
+def seeds() -> frozenset[int]:
+    return frozenset(map(int, re.findall(r"^\| seed (\d+) \|", (ROOT / DESIGN).read_text("utf-8"), re.MULTILINE)))
+
+
 def numbers_in(pattern: re.Pattern[str], text: str) -> list[int]:
     return [int(number) for cited in pattern.findall(text) for number in re.findall(NUMBER, cited)]
 
@@ -67,6 +73,7 @@ def faults_of(text: str) -> Iterator[str]:
             yield from (f"{page}, {name}" for name in re.findall(QUOTED, sections) if name[1:-1] not in known)
     yield from (f"guarantee {number}" for number in numbers_in(GUARANTEE, text) if number not in guarantees())
     yield from (f"decision {number}" for number in numbers_in(DECISION, text) if number not in decisions())
+    yield from (f"seed {number:03}" for number in numbers_in(SEED, text) if number not in seeds())
     yield from (f"{said!r}: cite a section of {DESIGN}" for said in NOWHERE.findall(text))
 
 
@@ -127,6 +134,7 @@ def test_a_citation_that_leads_nowhere_is_found() -> None:
     assert list(faults_of("docs/how-to/nothing.md")) == ["docs/how-to/nothing.md: there is no such page"]
     assert list(faults_of("guarantees 3, 8 and\n# 9")) == ["guarantee 9"]
     assert list(faults_of("docs/decisions/0012 and 9999; ADR 777")) == ["decision 9999", "decision 777"]
+    assert list(faults_of("Source: seed 004, section 2; seed 009, section 1")) == ["seed 009"]
     assert len(list(faults_of("The design, section 4"))) == 1
     links = "[a](docs/nothing.md) [b](SECURITY.md#nothing) [c](LICENSE) [d](docs/proof.md#simulated-worlds)"
     assert broken_links_in(links, ROOT / "README.md") == ["docs/nothing.md", "SECURITY.md#nothing"]
