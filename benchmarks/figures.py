@@ -86,6 +86,12 @@ _TRIALS: Final = (
     _trial("historical replay, unfiltered, examined", 5e6, "/s", "veredus-replay", "examined_hz"),
     _trial("historical replay, key prefix matching 1%", 10e6, "/s", "veredus-replay-filtered", "examined_hz"),
     _trial("fan-out to 100 subscribers, deliveries", 3e6, "/s", "veredus-fanout", "deliveries_hz"),
+    _trial(
+        "1,000 predicates: added to a publication of a batch", 2e-6, "s", "veredus-predicates", "added_1000_s", True
+    ),
+    _trial("10,000 predicates: the same", 10e-6, "s", "veredus-predicates", "added_10000_s", True),
+    _trial("1,000 predicates: lone publication, beside none", 2, "×", "veredus-predicates", "lone_ratio_1000", True),
+    _trial("10,000 predicates: the same", 2, "×", "veredus-predicates", "lone_ratio_10000", True),
     _trial("stalled subscriber: rate kept by the live one", 0.95, "×", "veredus-stalled", "rate_kept"),
     _trial("stalled subscriber: growth of the node", 64 * 2**20, "B", "veredus-stalled", "growth_size", True),
     _trial("at rest, 10 GB journal: resident", 300 * 2**20, "B", "veredus-at-rest", "resident_size", True),

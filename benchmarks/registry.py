@@ -30,6 +30,7 @@ TRIALS: Final = (
     "benchmarks.contenders.replay:whole",
     "benchmarks.contenders.replay:filtered",
     "benchmarks.contenders.fanout:Fanout",
+    "benchmarks.contenders.predicates:Predicates",
     "benchmarks.contenders.stalled:Stalled",
     "benchmarks.contenders.resting:AtRest",
     "benchmarks.contenders.many_streams:ManyStreams",

@@ -16,7 +16,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from fuzz.driver import main
 from veredus.kernel.errors import Refused
-from veredus.matching.patterns import Pattern, compile_pattern
+from veredus.matching.filters import CompiledFilter, union_of
+from veredus.matching.index import FilterIndex
+from veredus.matching.needs import needs_of
+from veredus.matching.patterns import EVERY_KEY, Pattern, compile_pattern
 from veredus.matching.predicate import Predicate, compile_predicate
 
 # More than are judged one by one.
@@ -71,6 +74,20 @@ def target(data: bytes) -> None:
             predicate.select({name: cells[row : row + 1] for name, cells in COLUMNS.items()}, 1)[0] for row in ROWS
         ]
         assert predicate.select(COLUMNS, len(ROWS)).tolist() == alone
+    check_index(pattern, predicate)
+
+
+def check_index(pattern: Pattern | None, predicate: Predicate | None) -> None:
+    """An index names a filter that wants any of the rows."""
+    keys = KEYS[: len(ROWS)]
+    wanted = CompiledFilter(union_of([pattern or EVERY_KEY]), predicate)
+    needs = needs_of(wanted)
+    if needs:
+        index: FilterIndex[str] = FilterIndex()
+        index.add("it", needs)
+        named = index.match({**COLUMNS, "$key": keys}.get, len(ROWS))
+        assert named or not wanted.select(keys, COLUMNS.get, len(ROWS)).any()
+        index.remove("it")
 
 
 if __name__ == "__main__":

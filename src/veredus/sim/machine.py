@@ -352,7 +352,7 @@ class Machine:
             on_their_way += [f"{stream.name}/{s.name}" for s in stream.subscriptions.values() if s.is_changing]
         if on_their_way:
             raise Violation("invariants hold", f"{self.name} has settled down, and these have not: {on_their_way}")
-        if asleep := [n for n, f in flows.items() if f.is_for_publications != (f.among is not None) or not f.waits_for]:
+        if asleep := [n for n, f in flows.items() if f.is_for_publications != f.is_waiting or not f.waits_for]:
             raise Violation("invariants hold", f"{self.name} has settled down, and sessions {asleep} are not fed")
         sessions = [*flows, *(stage.session for stage in tables.stages.values() if stage.session)]
         for stream in tables.streams.values():

@@ -16,6 +16,7 @@ from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.engine import Now
 from veredus.kernel.turns import QUANTUM_NS, Turns
 
+from .audience import Audience
 from .exchange import (
     ConfirmHanded,
     ConfirmReturned,
@@ -45,12 +46,14 @@ Key: TypeAlias = tuple[int, str, str]
 class Cursors:
     """Owns the cursors that have moved since they were last journaled."""
 
-    __slots__ = ("_moved", "_orders", "_waiting", "deadlines", "spread", "turns")
+    __slots__ = ("_moved", "_orders", "_passed", "_waiting", "deadlines", "spread", "turns")
 
     def __init__(self, orders: Orders, limits: StreamsLimits) -> None:
         self._orders = orders
         self.spread = Spread(limits)
         self._moved: dict[Key, Subscription] = {}
+        self._passed: dict[Audience, None] = {}
+        """Whose members' cursors have moved since, those of all together."""
         self._waiting: dict[Key, Subscription] = {}
         self.turns: Turns[str, Key] = Turns()
         """Of the cursors with many ranges, by owner: each is written as a whole."""
@@ -187,13 +190,17 @@ class Cursors:
 
     def journal_moved(self, now: Now) -> None:
         """Journal the cursors that moved over what their filters rejected; due each `CURSOR_INTERVAL_NS`."""
+        for audience in self._passed:
+            for flow in audience.durable:
+                self.note_moved(flow.subscription)
+        self._passed.clear()
         moved, self._moved = self._moved, {}
         for subscription in moved.values():
             self.journal(subscription, now)
 
     def arm(self, now: Now) -> None:
         """See that cursors which moved are journaled in time."""
-        if self._moved and not self.deadlines.is_set("cursors"):
+        if (self._moved or self._passed) and not self.deadlines.is_set("cursors"):
             self.deadlines.set("cursors", now.monotonic_ns + CURSOR_INTERVAL_NS)
 
     def note_moved(self, subscription: Subscription | None) -> None:
@@ -203,6 +210,11 @@ class Cursors:
         self.spread.count(subscription)
         if subscription.floor > subscription.floor_durable:
             self._moved[key_of(subscription)] = subscription
+
+    def note_passed(self, audience: Audience) -> None:
+        """Those that wait together have passed what none of them wanted."""
+        if audience.durable:
+            self._passed[audience] = None
 
     def drop(self, subscription: Subscription) -> None:
         """The subscription is gone."""

@@ -28,6 +28,8 @@ from veredus.kernel.octets import Octets
 from veredus.kernel.turns import QUANTUM_NS
 from veredus.matching import ROW_NS, CompiledFilter, Filter, Trial, compile_filter
 from veredus.matching.evaluation import octets_in
+from veredus.matching.index import FilterIndex
+from veredus.matching.needs import Need, needs_of
 from veredus.matching.selection import has_octets, is_worth_spreading, sizes_of
 
 from .stream import Stream
@@ -36,6 +38,9 @@ _SOURCE_ID = struct.Struct("<I")
 _SOURCE_ID_OFFSET = ENVELOPE_SIZE + 28
 _ATTEMPT_ROWS_MAX = 1024
 """Of so many rows at most what each term answers is kept from turn to turn."""
+_ASKED_COUNT_MAX = 16_384
+_ASKED_SIZE_MAX = 4 << 20
+"""A record of more rows, or bytes when decompressed, is tried filter by filter, in turns."""
 _KEPT_SIZE_MAX = 16 << 20
 _MOVE_NS = 3
 """What it costs to write an octet of a payload anew, and to compress it, roughly."""
@@ -50,11 +55,14 @@ class Wanted(NamedTuple):
 
     filter: Filter
     compiled: CompiledFilter
+    needs: tuple[Need, ...]
+    """What each row that it wants must have; () where an index cannot tell."""
 
 
 def wanted_by(filter_: Filter) -> Wanted:
     """The filter made ready. Raises `Refused` where it does not parse."""
-    return Wanted(filter_, compile_filter(filter_))
+    compiled = compile_filter(filter_)
+    return Wanted(filter_, compiled, needs_of(compiled))
 
 
 class Excerpt(NamedTuple):
@@ -194,6 +202,27 @@ class Examiner:
         reached = min(max(reached, 1), _ATTEMPT_ROWS_MAX) if is_long else reached
         last = min(last, first + reached - 1)
         return last, is_long and (stream.stream_id, first, last, wanted.filter) not in self._outcomes
+
+    def ask(self, index: FilterIndex[Filter], stream: Stream, record: PlacedRecord) -> list[Filter] | None:
+        """The filters of an index that may want a row of the record; None where it is too large to be asked about in
+        one turn.
+        """
+        if record.count > _ASKED_COUNT_MAX or self._raw_size_of(record) > _ASKED_SIZE_MAX:
+            return None
+        opened = self._opened(record)
+
+        def column_of(name: str) -> pa.Array | list[bytes] | None:
+            return opened.keys if name == "$key" else _column(name, stream, record, opened)
+
+        named = index.match(column_of, record.count)
+        self.cost_ns += index.cost_ns
+        return named
+
+    def _raw_size_of(self, record: PlacedRecord) -> int:
+        if self._unpacked_of is record and self._unpacked is not None:
+            return self._unpacked.size
+        batch, header = _batch_in(record)
+        return raw_size_of(batch, header) or header.payload_size
 
     def try_on(self, stream: Stream, record: PlacedRecord, wanted: Wanted, attempt: Attempt) -> bool:
         """Go on with an attempt at rows of a record: whether it has found out which are wanted."""

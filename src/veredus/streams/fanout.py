@@ -5,14 +5,17 @@
 A flow without credit, behind a congested link, or behind the head is at neither place: what it lacks wakes it, and a
 publication costs nothing for it. Of all the others, those of one payer become due in one step, however many they are.
 
+Of those that have a filter an index tells which a publication may be for; the others have examined it (`Audience`).
+
 Invariants
-    (1) A flow is at one of both places at most.
+    (1) A flow is at one of these places at most.
     (2) What became due first is taken first, and what is due is taken before it can become due again.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 
 from .flow import Flow
 from .stream import Stream
@@ -28,7 +31,9 @@ class Fanout:
         self._due: dict[str, deque[OrderedDict[Flow, None]]] = {}
 
     def wait(self, flow: Flow) -> None:
-        """Let the next publication of its stream reach the flow."""
+        """Let the next publication of its stream that its filter may want reach the flow."""
+        if flow.is_live and flow.stream.audience.join(flow, flow.stream.head_durable):
+            return
         waiting = flow.stream.waiting
         among = waiting.get(flow.payer)
         if among is None:
@@ -38,6 +43,8 @@ class Fanout:
 
     def leave(self, flow: Flow) -> None:
         """The flow is fed now, or is gone."""
+        if flow.audience is not None:
+            flow.audience.leave(flow)
         among, waiting = flow.among, flow.stream.waiting
         if among is not None:
             flow.among = None
@@ -45,9 +52,14 @@ class Fanout:
             if not among and waiting.get(flow.payer) is among:
                 del waiting[flow.payer]
 
-    def reach(self, stream: Stream) -> list[str]:
-        """The stream has a publication: all that wait for one are due. Their payers."""
+    def reach(self, stream: Stream, reached: Iterable[Flow] = ()) -> list[str]:
+        """The stream has publications: all that wait for one are due, and those `reached` among its audience. Their
+        payers.
+        """
         waiting, stream.waiting = stream.waiting, {}
+        for flow in reached:
+            flow.among = waiting.setdefault(flow.payer, OrderedDict())
+            flow.among[flow] = None
         for payer, among in waiting.items():
             self._due.setdefault(payer, deque()).append(among)
         return list(waiting)

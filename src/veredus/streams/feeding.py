@@ -19,6 +19,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 from veredus.kernel.turns import Turns
 
+from .audience import Audience
 from .cursors import Cursors
 from .examine import Examiner, Parcel, Wanted
 from .exchange import EndSubscription, PushGap, PushProgress, Refuse
@@ -86,6 +87,7 @@ class Feeding:
             self.turns.forget(session)
             self.sending.forget(session)
             self._fanout.leave(flow)
+            flow.stream.audience.forget(flow)
             self._count_ephemeral(flow, -1)
             self._count_terms(flow, 0)
             flow.stream.flows.pop(session, None)
@@ -149,7 +151,12 @@ class Feeding:
 
     def refilter(self, flow: Flow, sequence: int, wanted: Wanted) -> None:
         """The flow has another filter from `sequence` on."""
+        waits = flow.audience is not None
+        if waits:
+            self._fanout.leave(flow)
         flow.filter_from(sequence, wanted)
+        if waits:
+            self._fanout.wait(flow)
         if self.flows.get(flow.session) is flow:
             self._count_terms(flow, flow.term_count)
 
@@ -193,11 +200,23 @@ class Feeding:
 
     def pump_stream(self, stream: Stream, now: Now) -> None:
         """The stream's durable head has moved: feed whoever waited for that."""
-        for payer in self._fanout.reach(stream):
+        for payer in self._fanout.reach(stream, self._ask(stream.audience, stream, now)):
             if self.sending.may_go(payer, now):
                 self._feed_due(payer, now)
             else:
                 self.sending.wait(payer, payer)
+
+    def _ask(self, audience: Audience, stream: Stream, now: Now) -> list[Flow]:
+        """Whom of those that wait together publications reach; the others have examined them."""
+        shares, reached = audience.shares(), audience.reach(stream, self._examiner, self._size_max)
+        cost_ns = self._examiner.take_cost()
+        for payer, share in shares.items() if cost_ns else ():
+            self.turns.charge(payer, int(cost_ns * share), now)
+        self._cursors.note_passed(audience)
+        for flow in audience.far_behind(PROGRESS_COUNT):
+            flow.progress_told = flow.position
+            self._orders.say(PushProgress(flow.session, flow.position))
+        return reached
 
     def _feed_due(self, payer: str, now: Now) -> None:
         """Feed those of a payer that a publication has reached, as many as its share allows; the others wait."""

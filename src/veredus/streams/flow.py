@@ -32,6 +32,7 @@ from veredus.kernel.octets import Octets
 from veredus.kernel.turns import QUANTUM_NS
 from veredus.matching import Filter
 
+from .audience import Audience
 from .examine import Attempt, Examiner, Parcel, Wanted, source_id_of, wanted_by
 from .exchange import PUSH_OVERHEAD, Push
 from .ranges import between
@@ -55,8 +56,11 @@ class Flow:
     __slots__ = (
         "_announced",
         "_attempt",
+        "_position",
         "among",
+        "audience",
         "credit",
+        "indexed",
         "is_congested",
         "is_end_told",
         "is_reading",
@@ -64,7 +68,6 @@ class Flow:
         "legs",
         "octet_ns",
         "payer",
-        "position",
         "progress_told",
         "redelivered_to",
         "session",
@@ -90,11 +93,15 @@ class Flow:
         """What counts behind it, each from its sequence on."""
         self.terms_counted = 0
         """How many terms of its filters its payer was charged with."""
-        self.position = position
+        self._position = position
         self.until = until
         self.credit = credit
         self.among: OrderedDict[Flow, None] | None = None
         """With whom it waits to be reached by a publication, or is due."""
+        self.audience: Audience | None = None
+        """With whom it waits to be reached by a publication that its filter may want."""
+        self.indexed: Filter | None = None
+        """Its filter, where the stream's audience knows it."""
         self.subscription: Subscription | None = None
         self.redelivered_to = 0
         self.is_congested = False
@@ -105,6 +112,11 @@ class Flow:
         """What is pushed before what comes by its sequence; the position is in the first one."""
         self._announced: dict[int, None] = {0: None}
         self._attempt: Attempt | None = None
+
+    @property
+    def position(self) -> int:
+        """The next sequence to examine."""
+        return self._position if self.audience is None else self.audience.position
 
     @property
     def end(self) -> int:
@@ -143,6 +155,11 @@ class Flow:
         return ""
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether the next publication reaches it, or one has."""
+        return self.among is not None or self.audience is not None
+
+    @property
     def is_for_publications(self) -> bool:
         """Whether a publication is to reach it; else it lacks something that wakes it when it comes."""
         if self.credit <= 0 or self.is_congested or self.is_ended:
@@ -155,7 +172,7 @@ class Flow:
         assert self.subscription is not None
         self.legs.extend(way)
         self.subscription.expect(max(last for _, last in way))
-        self.position = way[0][0]
+        self._position = way[0][0]
 
     @property
     def term_count(self) -> int:
@@ -181,8 +198,14 @@ class Flow:
         self.later.append((sequence, wanted))
         self._pass_to(self.position)
 
+    def stand_at(self, position: int) -> None:
+        """All below `position` was examined, and not wanted, by whoever it waited with."""
+        self._pass_to(position)
+        if self.subscription is not None:
+            self.subscription.pass_to(position)
+
     def _pass_to(self, position: int) -> None:
-        self.position = position
+        self._position = position
         while self.later and position >= self.later[0][0]:
             _, self.wanted = self.later.popleft()
 
@@ -191,7 +214,7 @@ class Flow:
         while self.legs and self.position > self.legs[0][1]:
             self.legs.popleft()
             assert self.subscription is not None
-            self.position = self.legs[0][0] if self.legs else self.subscription.ledger.position
+            self._position = self.legs[0][0] if self.legs else self.subscription.ledger.position
 
     def take(self, records: Sequence[PlacedRecord], examiner: Examiner, size_max: int) -> Taken:
         """Examine records from the position on until there are `size_max` bytes to push, or nothing more may be."""
@@ -245,8 +268,7 @@ class Flow:
             if examiner.cost_ns >= QUANTUM_NS:
                 break
         if self.subscription is not None:
-            self.subscription.ledger.pass_to(self.position)
-            self.subscription.forget_passed()
+            self.subscription.pass_to(self.position)
         self._turn()
         if not buffers:
             return Taken(None, examined, parcels)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from veredus.delivery.settlement import Range
 from veredus.kernel.errors import Refused
 
+from .audience import Audience
 from .exchange import Start, StartKind
 from .facts import RaisedSource, StreamCreated, TermRaised
 from .source import SourceState
@@ -54,6 +55,7 @@ class Stream:
 
     __slots__ = (
         "append_time_us",
+        "audience",
         "config",
         "created_us",
         "creator",
@@ -103,6 +105,8 @@ class Stream:
         self.flows: dict[int, Flow] = {}
         self.waiting: dict[str, OrderedDict[Flow, None]] = {}
         """Of these, by payer, those that the next publication reaches; see `Fanout`."""
+        self.audience = Audience()
+        """Of these those that the next publication reaches where their filters may want it."""
         self.tail = Tail(budget)
         self.weave: tuple[Range, ...] = ()
         """The order in which what its legs name goes to who asks for that; () for that of the sequences."""

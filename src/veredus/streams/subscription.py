@@ -15,7 +15,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -30,6 +30,9 @@ from .ranges import between, cursor_of, is_in, joined, without
 from .source import PAST_MAX
 from .tries import Retold, Tried, Tries
 
+if TYPE_CHECKING:
+    from .flow import Flow
+
 Awaited: TypeAlias = SettleRequested | ReturnRequested | HandedOut
 """What is answered once the cursor is in the journal as it stands then."""
 
@@ -38,6 +41,8 @@ class Subscription:
     """Owns what a node knows of one durable subscription."""
 
     __slots__ = (
+        "_is_changing",
+        "_ledger",
         "attempts_max",
         "before",
         "changes",
@@ -49,12 +54,11 @@ class Subscription:
         "handed_to",
         "incarnation",
         "is_attached",
-        "is_changing",
         "is_journaling",
         "is_removed",
         "is_stale",
         "leaving",
-        "ledger",
+        "member",
         "mode",
         "name",
         "opened_us",
@@ -82,8 +86,9 @@ class Subscription:
         self.subscriber = fact.subscriber
         self.name = fact.name
         self.session = 0
-        self.is_changing = False
-        """Whether another owner or filter, its removal, or a dead letter of it is on its way to the journal."""
+        self._is_changing = False
+        self.member: Flow | None = None
+        """Its flow, while that waits with others for what its filter wants."""
         self.changes: list[Callable[[Now], None]] = []
         """What else it is to become, each in its turn."""
         self.is_removed = False
@@ -134,6 +139,39 @@ class Subscription:
         self.ledger = Ledger(fact.floor, is_ordered=self.mode == 0, ranges_max=unsettled_max)
         self.tries.drop(0, fact.floor)
         self.tries.drop_all(fact.settled)
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether another owner or filter, its removal, or a dead letter of it is on its way to the journal."""
+        return self._is_changing
+
+    @is_changing.setter
+    def is_changing(self, is_changing: bool) -> None:
+        self._is_changing = is_changing
+        if is_changing:
+            self._stand_alone()
+
+    @property
+    def ledger(self) -> Ledger:
+        """Its cursor: what its flow has passed with others is passed."""
+        if self.member is not None:
+            self._ledger.pass_to(self.member.position)
+        return self._ledger
+
+    @ledger.setter
+    def ledger(self, ledger: Ledger) -> None:
+        self._stand_alone()
+        self._ledger = ledger
+
+    def _stand_alone(self) -> None:
+        """Its flow waits with nobody: it goes on by the cursor that this has then."""
+        if self.member is not None and self.member.audience is not None:
+            self.member.audience.leave(self.member)
+
+    def pass_to(self, position: int) -> None:
+        """Its flow has examined all below `position`."""
+        self.ledger.pass_to(position)
+        self.forget_passed()
 
     @property
     def floor(self) -> int:
