@@ -19,12 +19,15 @@ class Scene:
         self.proxy = Proxy(settings)
         self.now_ns = 5 * SECOND
         self.notes: list[str] = []
+        self.fields: dict[str, dict[str, object]] = {}
+        """Of each kind of note, what the last one said."""
         self.met: list[str] = []
 
     def tell(self, event: Asked | Answered | DeadlineReached) -> list[Effect]:
         effects = self.proxy.handle(event, Now(self.now_ns, 1_700_000_000 * SECOND + self.now_ns))
         self.proxy.check()
         self.notes += [effect.event for effect in effects if isinstance(effect, Note)]
+        self.fields |= {effect.event: effect.fields for effect in effects if isinstance(effect, Note)}
         self.met += [effect.address for effect in effects if isinstance(effect, Meet)]
         return [effect for effect in effects if not isinstance(effect, Note | Meet)]
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from veredus.kernel.effects import Note
+from veredus.protocols.topics import transfer as t
 from veredus.protocols.topics.exchange import Answered, Ask
 from veredus.protocols.topics.messages import (
     Get,
@@ -20,7 +21,7 @@ from veredus.protocols.topics.messages import (
     encode_message,
 )
 
-from .floor import LINK, PROXY, SETTINGS, ServerScene
+from .floor import LINK, PROXY, SERVER, SETTINGS, ServerScene
 from .town import SECOND, Node, Town
 
 TOPIC, GIVER = "prices", "127.0.0.1:9002"
@@ -234,3 +235,22 @@ def test_a_topic_stays_where_it_is_if_its_keeper_knows_the_page_alone_and_the_lo
         "127.0.0.1:9000 is a server of another make, which cannot take a topic from this one: give it a higher id"
     )
     assert received(scene, "alice") == [b"here"]
+
+
+def test_a_proxy_that_asks_again_for_what_could_not_be_given_hears_why_until_the_keeper_takes_it() -> None:
+    scene = ServerScene()
+    assert scene.say(Put("bob", TOPIC, 1, b"here")).status == "OK"
+    keeper = "127.0.0.1:9000"
+    why = "127.0.0.1:9000 is a server of another make, which cannot take a topic from this one: give it a higher id"
+    merge = Merge(PROXY, TOPIC, keeper)
+    assert scene.say(merge) == Status(SERVER, "OK", "", b"under way")
+    for _ in range(3):
+        (asked,) = scene.take(Ask)
+        scene.tell(Answered(asked.token, encode_message(Status(keeper, "OK")), LINK))
+        scene.sync()
+        assert scene.say(merge) == Status(SERVER, "TRANSFER_TOPIC_ERROR", "", why.encode()), "and it tries once more"
+    (asked,) = scene.take(Ask)
+    taken = t.encode_beyond(t.Heard(-1, -1, 0))
+    scene.tell(Answered(asked.token, encode_message(Status(keeper, "OK", "", taken)), LINK))
+    scene.sync()
+    assert scene.say(merge) == Status(SERVER, "OK", "", b"under way"), "what was in the way is not any more"

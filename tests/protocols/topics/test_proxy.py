@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from veredus.kernel.errors import PeerFault
 from veredus.protocols.topics import messages as m
+from veredus.protocols.topics.conflicts import MERGES_MAX
 from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked
 from veredus.protocols.topics.mapping import PATIENCE
 from veredus.protocols.topics.messages import decode_message, encode_message
 from veredus.protocols.topics.plain import plainly_asked
-from veredus.protocols.topics.proxy import MERGES_MAX, MILLISECOND, Effect
+from veredus.protocols.topics.proxy import MILLISECOND, Effect
 
 from .proxy_scene import SECOND, SETTINGS, Scene, said
 
@@ -107,6 +108,38 @@ def test_of_two_servers_with_one_topic_the_higher_is_told_to_give_it_away_until_
     assert scene.claim("s2", "u") == []
     assert scene.claim("s1", "t") == []
     assert "topic-conflict" in scene.notes
+
+
+def test_the_log_tells_a_conflict_once_and_why_it_stays_once_in_a_while() -> None:
+    scene = Scene()
+
+    def period(status: str, why: bytes) -> list[str]:
+        scene.notes.clear()
+        for server in ("s1", "s2", "s1"):
+            for merge in scene.claim(server, "t"):
+                assert isinstance(merge, Ask)
+                scene.answer(merge.token, status, why)
+        scene.pass_time(20 * SECOND)
+        return [*scene.notes]
+
+    assert period("OK", b"under way") == ["topic-conflict"]
+    assert period("OK", b"under way") == []
+    reasons = [period("TRANSFER_TOPIC_ERROR", b"give it a higher id") for _ in range(4)]
+    assert reasons == [["topic-not-given"], [], [], ["topic-not-given"]], "once a minute"
+    assert scene.fields["topic-not-given"] == {
+        "topic": "t", "giver": "s2", "keeper": "s1", "status": "TRANSFER_TOPIC_ERROR", "reason": "give it a higher id"
+    }  # fmt: skip
+    scene.claim("s2")
+    assert period("OK", b"under way") == ["topic-conflict"], "it is another one"
+
+
+def test_what_a_giver_says_at_length_is_cut_in_the_log() -> None:
+    scene = Scene()
+    scene.claim("s1", "t")
+    (merge,) = scene.claim("s2", "t")
+    assert isinstance(merge, Ask)
+    scene.answer(merge.token, "REFUSED", b"x" * 1_000_000)
+    assert len(str(scene.fields["topic-not-given"]["reason"])) == 1000
 
 
 @pytest.mark.parametrize(("said_of_it", "goes_to"), [(b"under way", "s2"), (b"", "s1"), (b"Topic transferred", "s1")])

@@ -27,7 +27,7 @@ from veredus.streams.stream import Left
 
 from .desk import Desk
 from .ids import GIVEN, SUBSCRIPTION
-from .messages import Status, StatusWord, Transfer, encode_message
+from .messages import Status, StatusWord, Transfer, encode_message, reason_of
 from .transfer import Begin, End, Heard, Part, Row, Sources, Standing, decode_heard, encode_beyond, part_of, rows_in
 
 PART_SIZE = 256 << 10
@@ -44,6 +44,8 @@ class Giving:
 
     def __init__(self, desk: Desk, topic: str, keeper: str, is_marked: bool, done: Callable[[], None]) -> None:
         """`is_marked`: an earlier process had marked it. `done` is called when it is over, one way or the other."""
+        self.failure = ""
+        """Why the last attempt came to nothing; "" for none, and once the keeper takes of the next one."""
         self.topic = topic
         self.keeper = keeper
         self.sent_count = 0
@@ -272,6 +274,7 @@ class Giving:
     def _fail(self, reason: str, now: Now) -> None:
         """Try again later, if the topic may be the keeper's; otherwise go on serving it, until the next MERGE."""
         self._close()
+        self.failure = reason
         self._desk.note("warning", "topic-not-given", topic=self.topic, keeper=self.keeper, reason=reason)
         if self._is_marked:
             self.retry_at_ns = now.monotonic_ns + RETRY_NS
@@ -329,6 +332,7 @@ class Giving:
                 return
             heard = None if status is None or status.status != StatusWord.OK else decode_heard(status.body)
             if heard is not None:
+                self.failure = ""
                 self._compare_clocks(heard.clock_us - at.wall_us, heard.clock_us - asked_us)
                 then(heard, at)
             elif status is None:
@@ -337,8 +341,7 @@ class Giving:
                 said = "is a server of another make, which cannot take a topic from this one"
                 self._fail(f"{self.keeper} {said}: give it a higher id", at)
             else:
-                text = status.body.decode(errors="backslashreplace")
-                self._fail(f"{self.keeper}: {text} ({status.status})", at)
+                self._fail(f"{self.keeper}: {reason_of(status)} ({status.status})", at)
 
         beyond = encode_beyond(part)
         data = encode_message(Transfer(self._desk.server_id, self.topic, subscribers, messages, beyond))

@@ -103,6 +103,11 @@ class TopicMap:
         self._judge_chosen(server, conflicts)
         return conflicts
 
+    def has(self, conflict: Conflict) -> bool:
+        """Whether both servers still claim the topic."""
+        claims = self._claims.get(conflict.topic, ())
+        return conflict.giver in claims and conflict.keeper in claims
+
     def note_given(self, topic: str, giver: str) -> None:
         """A server says that it has given a topic away."""
         self._given.setdefault(giver, Counter())[topic] += 1

@@ -27,6 +27,8 @@ from .transfer import Begin, decode_part
 GIVINGS_MAX = 16
 """Topics that are copied at once; the proxies ask again for the others."""
 KEEPINGS_MAX = 64
+FAILURES_MAX = 1000
+"""Topics of which is known why they could not be given."""
 
 
 class Merging:
@@ -40,6 +42,8 @@ class Merging:
         self._keepings: dict[str, Keeping] = {}
         self._merged: dict[str, None] = {}
         """The incarnations of streams that were merged into one of this server's, as ids show them."""
+        self._failures: dict[tuple[str, str], str] = {}
+        """By topic and keeper, why the last attempt to give it came to nothing; the latest last."""
         self._pages: dict[str, PageTransfer] = {}
         self._paged: dict[str, None] = {}
 
@@ -99,7 +103,7 @@ class Merging:
     # ── away ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def merge(self, peer: int, message: Merge, now: Now) -> None:
-        """A proxy asks to give a topic away; it is told at once that this is under way."""
+        """A proxy asks to give a topic away; it is told at once that this is under way, or why the last try failed."""
         topic, keeper, own = message.topic, message.other, self._desk.server_id
         if keeper == own:
             self._refuse(peer, f"{own} is asked to give {topic} to itself: name another server")
@@ -112,16 +116,24 @@ class Merging:
         elif topic not in self._givings and len(self._givings) >= GIVINGS_MAX:
             self._wait(peer, f"{len(self._givings)} topics are already moving: try again")
         else:
-            if topic not in self._givings:
-                self._give(topic, keeper, False, now)
-            self._desk.answer(peer, StatusWord.OK, UNDER_WAY)
+            giving = self._givings.get(topic) or self._give(topic, keeper, False, now)
+            if giving.failure:
+                self._desk.answer(peer, StatusWord.TRANSFER_TOPIC_ERROR, giving.failure.encode())
+            else:
+                self._desk.answer(peer, StatusWord.OK, UNDER_WAY)
 
-    def _give(self, topic: str, keeper: str, is_marked: bool, now: Now) -> None:
+    def _give(self, topic: str, keeper: str, is_marked: bool, now: Now) -> Giving:
         def over() -> None:
             del self._givings[topic]
+            if giving.failure:
+                self._failures[topic, keeper] = giving.failure
+                if len(self._failures) > FAILURES_MAX:
+                    del self._failures[next(iter(self._failures))]
 
         giving = self._givings[topic] = Giving(self._desk, topic, keeper, is_marked, over)
+        giving.failure = self._failures.pop((topic, keeper), "")
         giving.begin(now)
+        return giving
 
     # ── here ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -37,6 +37,7 @@ _NOT_IN_A_WORD = re.compile(r"[\x00-\x20\x7f-\x9f]")
 _ESCAPED = re.compile(rb"/(.?)", re.DOTALL)
 _ORIGINALS = {b"/": b"/", b"s": b"*"}
 _LAST_SHOWN = 40
+_REASON_SIZE_MAX = 1000
 
 
 class StatusWord(StrEnum):
@@ -199,19 +200,30 @@ def name_of(message: Message) -> str:
     return _NAMES[type(message)]
 
 
-def status_word_of(data: bytes) -> str:
-    """The word of an answer, "" where it is none."""
+def status_of(data: bytes) -> Status | None:
+    """An answer, None where it is none."""
     try:
         answer = decode_message(data)
     except PeerFault:
-        return ""
-    return answer.status if isinstance(answer, Status) else ""
+        return None
+    return answer if isinstance(answer, Status) else None
+
+
+def reason_of(status: Status) -> str:
+    """What an error says, of which a peer may have written much."""
+    return status.body[:_REASON_SIZE_MAX].decode(errors="backslashreplace")
+
+
+def status_word_of(data: bytes) -> str:
+    """The word of an answer, "" where it is none."""
+    answer = status_of(data)
+    return "" if answer is None else answer.status
 
 
 def says_given(data: bytes) -> bool:
     """Whether an answer to MERGE says that it is done: a server of ours says that it is under way."""
-    answer = decode_message(data) if status_word_of(data) == StatusWord.OK else None
-    return isinstance(answer, Status) and answer.body != UNDER_WAY
+    answer = status_of(data)
+    return answer is not None and answer.status == StatusWord.OK and answer.body != UNDER_WAY
 
 
 # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────

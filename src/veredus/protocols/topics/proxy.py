@@ -22,7 +22,7 @@ known has been asked, and every one that is listed is known. One that is away ma
 Invariants
     (1) Each peer's question is answered exactly once.
     (2) A question is on its way to one server at a time.
-    (3) At most `requests_max` peers wait, and `MERGES_MAX` requests to merge are on their way.
+    (3) At most `requests_max` peers wait; beside them `Conflicts` limits how many requests to merge are on their way.
     (4) Questions stand in the order in which their answers are due: every answer is waited for equally long.
     (5) Of what one sender wishes of one topic, to be subscribed or not, only the newest is asked again.
     (6) What is like the newest question of its kind, sender, topic and principal is not asked beside it.
@@ -41,6 +41,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault, Refused
 from veredus.kernel.events import DeadlineReached
 
+from .conflicts import Conflicts
 from .exchange import Answer, Answered, Ask, Asked, Meet, no_member, note_no_member
 from .mapping import Conflict, TopicMap
 from .messages import (
@@ -64,7 +65,6 @@ from .messages import (
 )
 from .plain import plainly_asked
 
-MERGES_MAX = 16
 _REPLACED_PERIODS = 3
 SERVERS_MAX = 1000
 MILLISECOND = 1_000_000
@@ -155,8 +155,7 @@ class Proxy:
         if another server has the same id (monotonic)."""
         self._unheard = list(settings.servers)
         """Who is listed and has not said yet which topics it has."""
-        self._to_merge: dict[Conflict, None] = {}
-        self._merging: dict[Conflict, None] = {}
+        self._conflicts = Conflicts()
         self._now = Now(0, 0)
         self._effects: list[Effect] = []
 
@@ -239,9 +238,7 @@ class Proxy:
         if is_new:
             self._effects.append(Meet(server))
             self._unheard = [listed for listed in self._unheard if listed != server]
-        for conflict in self.topics.learn(server, message.topics):
-            if conflict not in self._merging:
-                self._to_merge[conflict] = None
+        self._conflicts.hear(self.topics.learn(server, message.topics), self.topics.has)
         self._say(peer, StatusWord.OK)
         self._merge_some()
 
@@ -375,6 +372,7 @@ class Proxy:
         if question.conflict is not None:
             if says_given(data):
                 self.topics.note_given(question.topic, question.server)
+            self._effects += self._conflicts.note_answered(question.conflict, data, self._now.monotonic_ns)
             self._end_merge(question.conflict)
         elif question.rivals or question.done or question.is_beyond or _may_be_elsewhere(question, data):
             self._answered_in_conflict(question, data)
@@ -428,16 +426,13 @@ class Proxy:
     # ── conflicts ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _merge_some(self) -> None:
-        while self._to_merge and len(self._merging) < MERGES_MAX:
-            conflict = next(iter(self._to_merge))
-            del self._to_merge[conflict]
-            self._merging[conflict] = None
-            self._effects.append(Note("warning", "topic-conflict", conflict._asdict()))
+        for conflict in self._conflicts.next_to_merge():
+            self._effects += self._conflicts.note_asked(conflict, self._now.monotonic_ns)
             data = encode_message(Merge(self.settings.proxy_id, conflict.topic, conflict.keeper))
             self._ask(_Question([], "MERGE", "", conflict.topic, data, conflict.giver, conflict=conflict))
 
     def _end_merge(self, conflict: Conflict) -> None:
-        del self._merging[conflict]
+        self._conflicts.end(conflict)
         self._merge_some()
 
     # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -480,8 +475,9 @@ class Proxy:
         questions = list(self._questions.values())
         assert self.peer_count == sum(len(question.peers) for question in questions), "(3)"
         assert self.peer_count <= self.settings.requests_max, "(3)"
-        assert len(self._merging) <= MERGES_MAX, "(3)"
-        assert sorted(one.conflict for one in questions if one.conflict) == sorted(self._merging), "(3)"
+        self._conflicts.check()
+        merging = sorted(self._conflicts.merging)
+        assert sorted(one.conflict for one in questions if one.conflict) == merging, "(3)"
         assert all(any(newest is question for question in questions) for newest in self._newest.values()), "(5), (6)"
         assert all(bool(question.peers) == (question.conflict is None) for question in questions), "(1)"
         due_ns = [question.due_ns for question in questions]

@@ -1,0 +1,71 @@
+"""Topics that several servers claim, as a proxy sees them: whom it asks to give one away, and what its log says of it.
+
+Invariants
+    (1) At most `MERGES_MAX` are asked about at a time, and none of them waits too.
+    (2) The log tells each conflict once while it lasts, and why it stays once in `NOT_GIVEN_NS`.
+Source: seed 000, sections 3.1.5 and 3.1.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from veredus.kernel.effects import Note
+
+from .mapping import Conflict
+from .messages import StatusWord, reason_of, status_of
+
+MERGES_MAX = 16
+NOT_GIVEN_NS = 60_000_000_000
+
+
+class Conflicts:
+    """Owns the conflicts that a proxy has heard of."""
+
+    def __init__(self) -> None:
+        """There are none."""
+        self.merging: dict[Conflict, None] = {}
+        """Whose giver is being asked to give."""
+        self._waiting: dict[Conflict, None] = {}
+        self._logged: dict[Conflict, int] = {}
+        """What the log has told, and when it may tell next why it stays (monotonic)."""
+
+    def hear(self, conflicts: Iterable[Conflict], is_one: Callable[[Conflict], bool]) -> None:
+        """A server has spoken: these are there, and of the others those of which `is_one` says so."""
+        self._logged = {known: due_ns for known, due_ns in self._logged.items() if is_one(known)}
+        for conflict in conflicts:
+            if conflict not in self.merging:
+                self._waiting[conflict] = None
+
+    def next_to_merge(self) -> Iterator[Conflict]:
+        """Take what may be asked about now."""
+        while self._waiting and len(self.merging) < MERGES_MAX:
+            conflict = next(iter(self._waiting))
+            del self._waiting[conflict]
+            self.merging[conflict] = None
+            yield conflict
+
+    def note_asked(self, conflict: Conflict, now_ns: int) -> list[Note]:
+        """A giver is asked: what the log says of it."""
+        if conflict in self._logged:
+            return []
+        self._logged[conflict] = now_ns
+        return [Note("warning", "topic-conflict", conflict._asdict())]
+
+    def note_answered(self, conflict: Conflict, data: bytes, now_ns: int) -> list[Note]:
+        """A giver has answered: what the log says of it, which the log of that server alone would say otherwise."""
+        status = status_of(data)
+        if status is None or status.status == StatusWord.OK or self._logged.get(conflict, now_ns + 1) > now_ns:
+            return []
+        self._logged[conflict] = now_ns + NOT_GIVEN_NS
+        fields = {**conflict._asdict(), "status": status.status, "reason": reason_of(status)}
+        return [Note("warning", "topic-not-given", fields)]
+
+    def end(self, conflict: Conflict) -> None:
+        """Whoever was asked has answered, or does not."""
+        del self.merging[conflict]
+
+    def check(self) -> None:
+        """The invariants of the module hold."""
+        assert len(self.merging) <= MERGES_MAX, "(1)"
+        assert not self.merging.keys() & self._waiting.keys(), "(1)"
