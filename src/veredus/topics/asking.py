@@ -113,6 +113,6 @@ def _no_proxy(reasons: Sequence[tuple[str, str]]) -> Unavailable:
     said = "; ".join(f"{address} {reason}" for address, reason in reasons)
     return Unavailable(
         "no-proxy",
-        f"no proxy could handle the request: {said}. Check that a proxy runs, and try again",
+        f"no proxy could handle the request: {said}. Check this, and try again",
         reasons=dict(reasons),
     )

@@ -21,19 +21,13 @@ from zmq.utils.monitor import parse_monitor_message
 from veredus.runtime.topics_credentials import Credentials
 from veredus.runtime.zeromq_io import SocketReader, receive, send
 
+_CLOSED = "closed the connection"
 _TOKEN_SIZE = 8
 _UNANSWERED_MAX = 3
 _GONE = zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 """Without a detail, a handshake failed since the connection was lost: that says nothing of the client."""
-_WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | _REFUSED | _GONE
-_SAID = {
-    (False, True): "closed the connection",
-    (False, False): "does not accept the connection",
-    (True, True): "does not let this client in any more: check its token or key",
-    (True, False): "does not let this client in: check its token or key",
-}
-"""Why nothing will come: by whether the client was refused, and whether it was connected."""
+_WATCHED = zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | _REFUSED | _GONE
 
 
 @dataclass(slots=True, eq=False)
@@ -45,9 +39,12 @@ class _Link:
     monitor: zmq.Socket[bytes]
     readers: tuple[SocketReader, ...] = ()
     """Of the socket and of its monitor, once it is connecting."""
+    is_accepted: bool = False
+    """Whether somebody listens there, who need not be a proxy."""
     is_connected: bool = False
+    """Whether both ends are content with each other."""
     is_refused: bool = False
-    """Whether the proxy did not take the client for somebody whom it lets in."""
+    """Whether they are not, or not any more."""
     has_answered: bool = False
     counted_token: int = 0
     """The newest question when `unanswered_count` was counted last."""
@@ -214,6 +211,8 @@ class ProxySockets:
         event = parse_monitor_message(parts)["event"]
         if event & _REFUSED:
             link.is_refused = True
+        elif event & zmq.EVENT_CONNECTED:
+            link.is_accepted = True
         elif event & _GONE:
             self._be_gone(link)
             return False
@@ -229,6 +228,20 @@ class ProxySockets:
             self._replace(link)
             return
         self._drop(link)
-        reason = _SAID[link.is_refused, link.is_connected]
+        reason = self._reason(link)
         for token in link.asked:
             self._unreachable(token, reason)
+
+    def _reason(self, link: _Link) -> str:
+        """Why nothing will come. How a handshake failed is not said: often libzmq does not know it, as timing has it."""
+        if link.is_connected:
+            return "does not let this client in any more: check its token or key" if link.is_refused else _CLOSED
+        if not link.is_accepted:
+            return "does not accept the connection: check that a proxy runs there"
+        if self._shown.token:
+            check = "the token"
+        elif self._shown.server_key:
+            check = "the server_key, and that the proxy knows the key of this client"
+        else:
+            check = "whether the proxy wants a token or keys"
+        return f"accepts the connection, but the handshake fails: check {check}, and that this is the port of a proxy"
