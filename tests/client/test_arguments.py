@@ -220,8 +220,11 @@ def test_who_speaks_tls_to_a_plain_port_or_not_to_one_for_tls_is_told_so() -> No
     section = {"certificate": str(certificates / "node.pem"), "key": str(certificates / "node.key")}
     with veredus.embedded(listen={"tcp": "127.0.0.1:0", "tls": "127.0.0.1:0"}, tls=section) as node:
         places = node.served.addresses
-        with pytest.raises(Unavailable, match="does not answer with TLS there"):
-            veredus.connect(f"veredus+tls://{places['tcp']}", timeout_s=0.5)
+        with pytest.raises(
+            Refused, match=f"^veredus\\+tls://{places['tcp']}: .* does not answer with TLS there"
+        ) as told:
+            veredus.connect(f"veredus+tls://{places['tcp']}", timeout_s=60)
+        assert told.value.code == "version-unknown"
         with pytest.raises(Unavailable, match=r"expects TLS there, write veredus\+tls://"):
             veredus.connect(f"veredus://{places['tls']}", timeout_s=0.5)
 

@@ -1,16 +1,23 @@
 """Where nobody listens, the caller hears so soon; where somebody comes in time, all is well."""
 
 import inspect
+import re
 import socket
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import veredus
+from tests.processes import beside
 from veredus.client.embedded import Embedded
-from veredus.kernel.errors import Unavailable
+from veredus.kernel.errors import Refused, Unavailable
+from veredus.protocols.zeps.frames import encode_invalid
+from veredus.runtime.security import client_context
+
+CERTIFICATES = Path(__file__).parents[1] / "runtime" / "certificates"
 
 
 def refusing_port() -> int:
@@ -56,6 +63,57 @@ def test_a_node_is_found_by_a_path_that_is_longer_than_an_address_of_a_socket(no
     place.symlink_to(node.served.address.removeprefix("unix://"))
     with veredus.connect(f"unix://{place}", refused_s=10) as far:
         assert far.name == node.name
+
+
+@pytest.mark.parametrize(("host", "authority"), [("127.0.0.1", ""), ("127.0.0.2", "authority.pem")])
+def test_a_certificate_that_is_not_accepted_is_told_at_once_with_the_address(host: str, authority: str) -> None:
+    section = {"certificate": str(CERTIFICATES / "node.pem"), "key": str(CERTIFICATES / "node.key")}
+    with veredus.embedded(listen={"tls": f"{host}:0"}, tls=section) as node:
+        place = f"veredus+tls://{node.served.addresses['tls']}"
+        tls = client_context(str(CERTIFICATES / authority)) if authority else None
+        with pytest.raises(Refused, match=f"^{re.escape(place)}: the node's certificate is not accepted") as told:
+            veredus.connect(place, tls=tls, timeout_s=60)
+        assert told.value.code == "bad-certificate"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"\xff" + bytes(9), "the server there speaks ZeroMQ, not Veredus' native protocol"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "the server there speaks HTTP, not Veredus' native protocol"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "the server there speaks TLS, not Veredus' native protocol"),
+        (b"220 mail", "the server there does not speak Veredus' native protocol"),
+        (encode_invalid("version 2 is not spoken here"), "the server there does not speak Veredus' native protocol"),
+    ],
+    ids=["ZeroMQ", "HTTP", "TLS", "SMTP", "ZEPS 1 alone"],
+)
+def test_a_port_of_another_protocol_is_named_with_its_address_and_the_listener_that_is_meant(
+    answer: bytes, said: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def speak() -> None:
+            link, _ = listener.accept()
+            with link, suppress(ConnectionResetError):
+                link.recv(100)
+                link.sendall(answer)
+                link.recv(1)
+
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with beside(speak), pytest.raises(Refused, match=f"^{address}: {said}.*listen.tcp, port 7071") as told:
+            veredus.connect("unix:///nowhere/at/all", address, timeout_s=60)
+        assert told.value.code == "version-unknown"
+        assert "ZEPS" not in told.value.message
+
+
+def test_a_request_that_no_node_answers_names_the_addresses_and_the_call(tmp_path: Path) -> None:
+    with veredus.embedded() as node, veredus.connect(node.served.address, timeout_s=0.3) as far:
+        node.close()
+        where = re.escape(node.served.address)
+        said = rf"^no node answered streams\.list\(\) in 0\.3 s, at {where}: "
+        with pytest.raises(Unavailable, match=said) as told:
+            far.streams.list()
+        assert told.value.code == "no-answer"
 
 
 def test_one_address_that_does_not_refuse_keeps_the_attempt_up() -> None:

@@ -19,8 +19,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import msgspec
-
 from veredus.kernel.effects import CloseLink, Note, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Misuse, Refused, Unavailable, VeredusError
@@ -46,8 +44,9 @@ from veredus.protocols.zeps.client_exchange import (
 )
 
 from .addresses import Address
-from .causes import PROVED_NO_MORE, TRANSIENT, error_of
-from .transport import LINK, NOBODY_THERE, NodeSocket, open_socket, said_of
+from .causes import PROVED_NO_MORE, TRANSIENT
+from .requests import Requests
+from .transport import LINK, NOBODY_THERE, NodeSocket, error_of_opening, open_socket
 
 Told = TellOpened | TellReceipts | TellDelivery | TellHanded | TellSettled | TellMessage | TellClosed
 """What a channel may be told."""
@@ -66,8 +65,6 @@ FINISH_TIMEOUT_S = 5.0
 FINISH_STEP_S = 0.01
 REFUSED_S = 2.0
 """So long the first link is tried where every address refuses it at once: no process listens there."""
-ASKED_ONCE = frozenset(("stream.delete", "subscription.remove", "sink.remove"))
-"""Requests that are not repeated when the link is lost before their answer: they may have been done."""
 
 
 class Attachment(Protocol):
@@ -108,16 +105,10 @@ class ConnectionSettings:
 
 
 @dataclass(slots=True)
-class _Asked:
-    request: m.Request
-    answer: asyncio.Future[Any]
-    is_sent: bool = False
-
-
-@dataclass(slots=True)
 class Outcome:
     """How far the link has come; `error` is why it ended."""
 
+    address: Address | None = None
     is_welcome: bool = False
     is_nobody_there: bool = False
     """Whether the address refused the link: no process listens there."""
@@ -146,8 +137,7 @@ class Connection:
         self._outcome = Outcome()
         self._channels: dict[int, Attachment] = {}
         self._attachments: dict[int, Attachment] = {}
-        self._asked: dict[int, _Asked] = {}
-        self._request = 0
+        self._requests = Requests(self._ask_link, self._describe)
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._keeper: asyncio.Task[None] | None = None
         self._reason = "the connection was not accepted in time"
@@ -223,10 +213,7 @@ class Connection:
             attachment.fail(error)
         self._attachments.clear()
         self._channels.clear()
-        for asked in self._asked.values():
-            if not asked.answer.done():
-                asked.answer.set_exception(error)
-        self._asked.clear()
+        self._requests.end(error)
         if not self._opened.done():
             self._opened.set_exception(error)
             self._opened.exception()
@@ -273,14 +260,17 @@ class Connection:
             return None
         return time.monotonic() if since is None else since
 
+    def _where(self) -> str:
+        return ", ".join(map(str, self.settings.addresses))
+
     def _unreachable(self, reason: str) -> Unavailable:
-        where = ", ".join(map(str, self.settings.addresses))
+        where = self._where()
         reason = reason.removeprefix(f"{where}: ")
         return Unavailable("unreachable", f"no node answered at {where}: {reason}", addresses=where)
 
     async def _live(self, address: Address) -> Outcome:
         """One link, from connecting to its end."""
-        outcome = self._outcome = Outcome()
+        outcome = self._outcome = Outcome(address)
         link = self._link = ClientLink(LINK, ClientSettings(self.settings.client, self.settings.token))
         hint = "" if address.path or address.is_tls else "; if the node expects TLS there, write veredus+tls://"
 
@@ -294,11 +284,11 @@ class Connection:
         try:
             opened = await open_socket(address, self.settings.tls, hear)
         except (OSError, TimeoutError) as error:
-            self._reason = f"{address}: {said_of(error)}"
+            outcome.error = error_of_opening(error, address, is_first=self.welcome is None)
+            self._reason = outcome.error.message
             self._link = None
             self._sends.clear()
             outcome.is_nobody_there = isinstance(error, ConnectionRefusedError | FileNotFoundError)
-            outcome.error = Unavailable("link-lost", self._reason)
             return outcome
         if self._link is not link:
             opened.close()
@@ -348,7 +338,7 @@ class Connection:
                 if attachment is not None:
                     attachment.take(effect)  # type: ignore[arg-type]
                 elif kind is TellMessage and effect.channel == 0:  # type: ignore[attr-defined]
-                    self._take_answer(effect)  # type: ignore[arg-type]
+                    self._requests.take(effect.message)  # type: ignore[attr-defined]
             else:
                 self._do(effect)
 
@@ -379,15 +369,15 @@ class Connection:
         self._outcome.is_welcome = True
         for attachment in list(self._attachments.values()):
             self.begin(attachment)
-        for asked in self._asked.values():
-            asked.is_sent = self.is_open
-            self.handle(MessageRequested(0, asked.request))
+        self._requests.begin()
         if not self._opened.done():
             self._opened.set_result(None)
 
     def _lose(self, code: str, message: str) -> None:
-        if self._outcome.is_welcome or code != "link-lost":
+        if self._outcome.is_welcome:
             self._reason = message
+        elif code != "link-lost":
+            self._reason = message = f"{self._outcome.address}: {message}"
         else:
             self._reason += f" ({message})"
         kind = Unavailable if code in TRANSIENT else Refused
@@ -395,11 +385,7 @@ class Connection:
         self._link, self._socket = None, None
         self._sends.clear()
         self._channels.clear()
-        for number in [n for n, a in self._asked.items() if a.is_sent and a.request.verb in ASKED_ONCE]:
-            asked = self._asked.pop(number)
-            if not asked.answer.done():
-                told = f"the connection was lost before the answer to {asked.request.verb}: the node may have done it"
-                asked.answer.set_exception(Unavailable("in-doubt", told))
+        self._requests.lose()
         for attachment in list(self._attachments.values()):
             attachment.lose()
         self._outcome.ended.set()
@@ -450,48 +436,22 @@ class Connection:
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def ask(self, verb: str, **arguments: Any) -> Any:
-        """The answer to one request. Raises `Refused`, or `Unavailable` when no node answers in time.
-
-        Then it is `in-doubt` where the request was sent and may have changed something, else `no-answer`.
-        """
+        """The answer to one request, as `Requests.ask` has it."""
         self.check_loop()
         if self.failure is not None:
             raise self.failure
-        try:
-            msgspec.msgpack.encode(arguments)
-        except UnicodeEncodeError as error:
-            message = f"{error.object!r} cannot be sent: UTF-8 cannot hold what is at position {error.start}"
-            raise Misuse("bad-argument", message) from None
-        except (TypeError, ValueError, OverflowError) as error:
-            raise Misuse("bad-argument", f"an argument of {verb} cannot be sent: {error}") from None
-        self._request += 1
-        asked = _Asked(m.Request(self._request, verb, arguments), self._loop.create_future())
-        self._asked[self._request] = asked
-        if self.is_open:
-            asked.is_sent = True
-            self.handle(MessageRequested(0, asked.request))
-        try:
-            async with asyncio.timeout(self.settings.timeout_s):
-                return await asked.answer
-        except TimeoutError:
-            waited = f"no node answered {verb} in {self.settings.timeout_s:g} s"
-            if asked.is_sent and not verb.endswith((".list", ".show")):
-                raise Unavailable("in-doubt", f"{waited}: the node may have done it") from None
-            raise Unavailable("no-answer", f"{waited}") from None
-        finally:
-            self._asked.pop(asked.request.request, None)
+        return await self._requests.ask(verb, arguments, self.settings.timeout_s)
 
-    def _take_answer(self, told: TellMessage) -> None:
-        message = told.message
-        if not isinstance(message, m.Reply | m.Refusal):
-            return
-        asked = self._asked.get(message.request)
-        if asked is None or asked.answer.done():
-            return
-        if isinstance(message, m.Reply):
-            asked.answer.set_result(message.result)
-        else:
-            asked.answer.set_exception(error_of(message))
+    def _ask_link(self, request: m.Request) -> bool:
+        is_open = self.is_open
+        if is_open:
+            self.handle(MessageRequested(0, request))
+        return is_open
+
+    def _describe(self) -> tuple[str, str]:
+        """Where the node is looked for, and why there is no link, "" where there is one."""
+        where = self._where()
+        return where, "" if self.is_open else self._reason.removeprefix(f"{where}: ")
 
 
 _CHANNEL_TOLD = (TellReceipts, TellDelivery, TellHanded, TellSettled, TellOpened, TellMessage, TellClosed)

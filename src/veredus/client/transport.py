@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from veredus.kernel.errors import Refused, Unavailable, VeredusError
 from veredus.kernel.events import LinkClosed, LinkOpened, Received
 from veredus.kernel.octets import Octets
 from veredus.protocols.zeps import native
@@ -138,15 +139,27 @@ async def open_socket(address: Address, tls: ssl.SSLContext | None, tell: Callab
     return node_socket
 
 
-def said_of(error: OSError | TimeoutError) -> str:
-    """Why an address cannot be connected to, and what to do where that is known."""
+def error_of_opening(error: OSError | TimeoutError, address: Address, *, is_first: bool) -> VeredusError:
+    """Why an address cannot be connected to, and what to do where that is known.
+
+    `is_first`: no node was found yet. Then nothing would become better by trying what only its people can mend; later
+    they may be about to.
+    """
     if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
-        return "the node does not answer with TLS there: use its listener for TLS, or write veredus://"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return (
+        said = "the node does not answer with TLS there: use its listener for TLS, or write veredus://"
+        refusal = Refused("version-unknown", f"{address}: {said}")
+    elif isinstance(error, ssl.SSLCertVerificationError):
+        said = (
             f"the node's certificate is not accepted, certificate verify failed ({error.verify_message}): name the"
             " authority that has signed it (--authorities, or tls=…), and the host as the certificate does"
         )
+        refusal = Refused("bad-certificate", f"{address}: {said}")
+    else:
+        return Unavailable("link-lost", f"{address}: {_said_of(error)}")
+    return refusal if is_first else Unavailable("link-lost", refusal.message)
+
+
+def _said_of(error: OSError | TimeoutError) -> str:
     if isinstance(error, ConnectionRefusedError):
         return NOBODY_THERE
     return (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__

@@ -233,7 +233,7 @@ class ProxySockets:
             self._unreachable(token, reason)
 
     def _reason(self, link: _Link) -> str:
-        """Why nothing will come. How a handshake failed is not said: often libzmq does not know it, as timing has it."""
+        """Why nothing will come. How a handshake failed is not said: libzmq does not always know it."""
         if link.is_connected:
             return "does not let this client in any more: check its token or key" if link.is_refused else _CLOSED
         if not link.is_accepted:

@@ -64,6 +64,12 @@ _LOST = "link-lost"
 SECOND_NS = 1_000_000_000
 DELIVER_SLACK_SIZE = 2 << 20
 """A DELIVER may hold this much beside the largest record."""
+_SPOKEN = {0xFF: "ZeroMQ", ord("H"): "HTTP", 0x15: "TLS"}
+"""What a server speaks that answers like this."""
+_NATIVE = (
+    "write the address of the node's native listener (listen.tcp, port 7071 by default; with veredus+tls:// that of"
+    " listen.tls)"
+)
 
 
 class ClientSettings(NamedTuple):
@@ -189,17 +195,17 @@ class ClientLink:
         try:
             found = frames.first_command(octets)
         except PeerFault as fault:
-            self._close("version-unknown", f"the peer is not a ZEPS server: {fault.message}")
+            spoken = _SPOKEN.get(octets[0])
+            what = f"the server there speaks {spoken}, not" if spoken else "the server there does not speak"
+            why = "" if spoken else f"; {fault.message}"
+            self._close("version-unknown", f"{what} Veredus' native protocol: {_NATIVE}{why}")
             return b""
         if found is None:
             return b""
         answer, end = found
         if not isinstance(answer, frames.AttachOk):
             reason = answer.reason.decode("ascii", "replace") if isinstance(answer, frames.Invalid) else str(answer)
-            message = (
-                f"the peer does not support version {native.VERSION} of ZEPS, which this client needs; its reason:"
-                f" {reason}"
-            )
+            message = f"the server there does not speak Veredus' native protocol: {_NATIVE}; its reason: {reason}"
             self._close("version-unknown", message)
             return b""
         self._phase = _Phase.GREETING
