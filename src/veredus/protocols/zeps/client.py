@@ -59,17 +59,12 @@ from .client_exchange import (
 )
 from .native import Frame, Kind
 from .parsing import FrameParser
+from .strangers import told_of_stranger
 
 _LOST = "link-lost"
 SECOND_NS = 1_000_000_000
 DELIVER_SLACK_SIZE = 2 << 20
 """A DELIVER may hold this much beside the largest record."""
-_SPOKEN = {0xFF: "ZeroMQ", ord("H"): "HTTP", 0x15: "TLS"}
-"""What a server speaks that answers like this."""
-_NATIVE = (
-    "write the address of the node's native listener (listen.tcp, port 7071 by default; with veredus+tls:// that of"
-    " listen.tls)"
-)
 
 
 class ClientSettings(NamedTuple):
@@ -195,18 +190,14 @@ class ClientLink:
         try:
             found = frames.first_command(octets)
         except PeerFault as fault:
-            spoken = _SPOKEN.get(octets[0])
-            what = f"the server there speaks {spoken}, not" if spoken else "the server there does not speak"
-            why = "" if spoken else f"; {fault.message}"
-            self._close("version-unknown", f"{what} Veredus' native protocol: {_NATIVE}{why}")
+            self._close("version-unknown", told_of_stranger(octets, fault.message))
             return b""
         if found is None:
             return b""
         answer, end = found
         if not isinstance(answer, frames.AttachOk):
             reason = answer.reason.decode("ascii", "replace") if isinstance(answer, frames.Invalid) else str(answer)
-            message = f"the server there does not speak Veredus' native protocol: {_NATIVE}; its reason: {reason}"
-            self._close("version-unknown", message)
+            self._close("version-unknown", told_of_stranger(octets, reason))
             return b""
         self._phase = _Phase.GREETING
         self._greeting.clear()
