@@ -106,29 +106,49 @@ def test_a_missing_argument_of_publish_is_told_by_that_name(owner: type) -> None
     assert list(inspect.signature(owner.publish).parameters)[1:] == ["key", "body", "attributes", "event_time"]  # type: ignore[attr-defined]
 
 
+NO_TEXT = [
+    (("k", "x\ud800"), r"^body is 'x\\ud800': UTF-8 cannot hold what is at position 1"),
+    (("\ud800", "x"), r"^key is '\\ud800': UTF-8 cannot hold what is at position 0"),
+    (("k" * 300 + "\ud800", "x"), r"^key is 'kk.*: UTF-8 cannot hold what is at position 300"),
+    (("k", "x", {"b": "y", "a": "\udce9"}), r"^attribute 'a' is '\\udce9': UTF-8 cannot hold what"),
+]
+BEFORE: list[tuple[Any, ...]] = [(), ({"b": "y", "a": "z"},), ({"b": "y", "a": "é"},)]
+"""Attributes of the publication before: what has the same ones as that goes a shorter way."""
+
+
+@pytest.mark.parametrize("before", BEFORE, ids=["plain", "with attributes", "with more than ASCII"])
+@pytest.mark.parametrize(("publication", "said"), NO_TEXT)
+@pytest.mark.parametrize("kind", ["publisher", "stage"])
+def test_text_that_utf8_cannot_hold_is_an_error_of_its_argument_and_of_nothing_else(
+    node: Embedded, stream: str, publication: tuple[Any, ...], said: str, kind: str, before: tuple[Any, ...]
+) -> None:
+    with node.sink("texts").open_run() as run:
+        owner: Any = run.stage(stream) if kind == "stage" else node.publisher(stream, source="a")
+        assert owner.publish("k", "good", *before) == 1
+        with pytest.raises(Misuse, match=said) as told:
+            owner.publish(*publication)
+        assert told.value.code == "bad-publication"
+        assert owner.publish("schlüssel", "gut", *before) == 2
+        owner.flush()
+        owner.close()
+
+
 @pytest.mark.parametrize(
-    ("publication", "what"),
+    ("keys", "bodies", "attributes", "said"),
     [
-        (("k", "x\ud800"), r"its body is 'x\\ud800', and UTF-8 cannot hold what is at position 1"),
-        (("\ud800", "x"), r"its key is '\\ud800', and UTF-8 cannot hold what is at position 0"),
-        (("k", "x", {"b": "y", "a": "\udce9"}), r"its attribute 'a' is '\\udce9', and UTF-8 cannot hold what"),
+        (["k", "\ud800", "l"], ["", b"", ""], None, r"^keys\[1\] is '\\ud800': UTF-8 cannot hold"),
+        (["k", b"k", "é"], ["é", b"", "\ud800"], None, r"^bodies\[2\] is '\\ud800': UTF-8 cannot hold"),
+        (["k"] * 3, [""] * 3, [{"a": "é"}, None, {"b": 1, "a": "\ud800"}], r"^attribute 'a' is '\\ud800': UTF-8"),
     ],
 )
-def test_text_that_utf8_cannot_hold_is_named_by_its_argument(
-    node: Embedded, stream: str, publication: tuple[Any, ...], what: str
+def test_so_is_that_among_many(
+    node: Embedded, stream: str, keys: list[Any], bodies: list[Any], attributes: Any, said: str
 ) -> None:
-    publisher = node.publisher(stream, source="a")
-    publisher.publish("k", "good")
-    publisher.publish(*publication)
-    with pytest.raises(Misuse, match=f"publication 2 cannot be written: {what}"):
-        publisher.close()
-
-
-def test_so_is_that_among_many(node: Embedded, stream: str) -> None:
-    publisher = node.publisher(stream, source="a")
-    publisher.publish_many(["k"] * 1000, [*["x"] * 700, "\ud800", *["x"] * 299], [{"n": n} for n in range(1000)])
-    with pytest.raises(Misuse, match="publication 701 cannot be written: its body is"):
-        publisher.close()
+    with node.publisher(stream, source="a") as publisher:
+        with pytest.raises(Misuse, match=said) as told:
+            publisher.publish_many(keys, bodies, attributes)
+        assert told.value.code == "bad-publication"
+        assert publisher.publish_many(["é", b"k"], ["é", b""], [{"a": "é"}, None]) == 2
 
 
 async def entered(thing: Any) -> None:

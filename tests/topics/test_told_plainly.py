@@ -29,6 +29,7 @@ PROXIES = ["127.0.0.1:9"]
         ({"retries_max": -1}, "retries_max must be a whole number from 0, not -1"),
         ({"proxies": 5}, "proxies must be a list of addresses"),
         ({"directory": 5}, "directory must be a path, not 5"),
+        ({"directory": "\ud800"}, r"directory must be a path, not '\ud800'"),
         ({"token": 5}, "token must be text, not 5"),
         ({"secret_key": b"x"}, "secret_key must be text, not b'x'"),
     ],

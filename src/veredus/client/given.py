@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from operator import itemgetter
 from types import FunctionType
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -21,7 +22,7 @@ from veredus.kernel.errors import Misuse
 from veredus.kernel.names import KEY_SIZE_MAX
 from veredus.kernel.octets import Octets
 
-from .arguments import check_list, check_unit, check_whole, shown
+from .arguments import check_list, check_unit, check_whole, place_of_no_text, shown
 
 Attributes: TypeAlias = Mapping[str, AttributeValue | None]
 EventTime: TypeAlias = datetime | int
@@ -85,12 +86,6 @@ def getter_of(names: tuple[str, ...]) -> Callable[[Any], Row]:
     return lambda attributes: tuple([attributes[name] for name in names])
 
 
-def check_listed_kinds(keys: Iterable[object], bodies: Iterable[object]) -> None:
-    """As `check_kinds`, at once for all where nothing is to be said of them."""
-    if not {*map(type, keys), *map(type, bodies)} <= OCTET_KINDS:
-        check_kinds(keys, bodies)
-
-
 def check_kinds(keys: Iterable[object], bodies: Iterable[object]) -> None:
     """Raise `Misuse("bad-publication")` for a key that is no bytes or text, or a body that is neither."""
     for kind, values in (("key", keys), ("body", bodies)):
@@ -100,6 +95,57 @@ def check_kinds(keys: Iterable[object], bodies: Iterable[object]) -> None:
                 if isinstance(value, dict | list | tuple):
                     hint = "; encode it first, for example with json.dumps"
                 raise Misuse("bad-publication", f"a {kind} must be bytes or text, not {shown(value)}{hint}")
+
+
+def is_no_text(value: object) -> bool:
+    """Whether this is text that UTF-8 cannot hold."""
+    try:
+        if isinstance(value, str) and not value.isascii():
+            value.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def check_one(key: object, body: object, attributes: Attributes | None) -> None:
+    """Raise `Misuse` for a publication of which a part is of a kind that it cannot have, or text that is none."""
+    check_kinds((key,), (body,))
+    if attributes is not None and type(attributes) is not dict:
+        check_mapping(attributes)
+    check_texts(key, body, attributes)
+
+
+def check_texts(key: object, body: object, attributes: Attributes | None) -> None:
+    """Raise `Misuse("bad-publication")` for text that UTF-8 cannot hold."""
+    if is_no_text(key):
+        raise _no_text("key", key)
+    if is_no_text(body):
+        raise _no_text("body", body)
+    for name, value in () if attributes is None else attributes.items():
+        if is_no_text(value):
+            raise _no_text(f"attribute {name!r}", value)
+
+
+def check_listed(keys: Sequence[object], bodies: Sequence[object], mappings: Iterable[dict[str, Any] | None]) -> None:
+    """As `check_kinds` and `check_texts`, at once for all where nothing is to be said of them."""
+    for what, values in (("keys", keys), ("bodies", bodies)):
+        kinds = {*map(type, values)}
+        if not kinds <= OCTET_KINDS:
+            check_kinds(keys, bodies)
+        if str in kinds and not (len(kinds) == 1 and all(map(str.isascii, values))):  # type: ignore[arg-type]
+            for index, value in enumerate(values):
+                if is_no_text(value):
+                    raise _no_text(f"{what}[{index}]", value)
+    values_of_all = chain.from_iterable(map(dict.values, filter(None, mappings)))
+    if not all(value.isascii() for value in values_of_all if isinstance(value, str)):
+        for mapping in mappings:
+            check_texts("", "", mapping)
+
+
+def _no_text(what: str, value: object) -> Misuse:
+    assert isinstance(value, str)
+    message = f"{what} is {shown(value)}: UTF-8 cannot hold what is at position {place_of_no_text(value)}"
+    return Misuse("bad-publication", message)
 
 
 def check_assigned(number: int, first_number: int, last_number: int) -> None:
@@ -138,7 +184,7 @@ def listed_of(
     mappings = None if attributes is None else [None if a is None else dict(a) for a in attributes]
     if len(keys) != count or any(column is not None and len(column) != count for column in (times, mappings)):
         raise Misuse("bad-lengths", "keys, bodies, attributes and event times must have the same length")
-    check_listed_kinds(keys, bodies)
+    check_listed(keys, bodies, mappings or ())
     size = check_sizes(keys, bodies, limits.body_size_max)
     for names in dict.fromkeys(map(tuple, filter(None, mappings or ()))):
         check_names(names, limits.attributes_max)

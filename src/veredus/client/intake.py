@@ -39,12 +39,12 @@ from .given import (
     Policy,
     Row,
     check_assigned,
-    check_kinds,
-    check_mapping,
     check_names,
+    check_one,
     check_sizes,
     event_time_us,
     getter_of,
+    is_no_text,
     listed_of,
 )  # fmt: skip
 from .turns import Turns
@@ -178,6 +178,8 @@ class Intake(Turns):
                 or key.__class__ not in OCTET_KINDS
                 or len(key) > self._key_size
                 or len(body) > self._body_size
+                or (key.__class__ is str and not key.isascii() and is_no_text(key))
+                or (body.__class__ is str and not body.isascii() and is_no_text(body))
             ):
                 values = self._values
                 if (
@@ -187,6 +189,8 @@ class Intake(Turns):
                     or key.__class__ not in OCTET_KINDS
                     or len(key) > self._key_limit
                     or len(body) > self._body_size
+                    or (key.__class__ is str and not key.isascii() and is_no_text(key))
+                    or (body.__class__ is str and not body.isascii() and is_no_text(body))
                 ):
                     return self._put_slowly(key, body, attributes, event_time)
                 try:
@@ -195,6 +199,9 @@ class Intake(Turns):
                     return self._put_slowly(key, body, attributes, event_time)
                 if len(attributes) != len(row):  # type: ignore[arg-type]
                     return self._put_slowly(key, body, attributes, event_time)
+                for value in row:
+                    if value.__class__ is str and not value.isascii() and is_no_text(value):
+                        return self._put_slowly(key, body, attributes, event_time)
                 values += row
             self._keys.append(key)
             self._bodies.append(body)
@@ -209,9 +216,7 @@ class Intake(Turns):
         self, key: bytes | str, body: Octets | str, attributes: Attributes | None, event_time: EventTime | None
     ) -> int:
         """As `put`, whatever it takes."""
-        check_kinds((key,), (body,))
-        if attributes is not None and type(attributes) is not dict:
-            check_mapping(attributes)
+        check_one(key, body, attributes)
         size = len(body)
         if len(key) > PLAIN_KEY_SIZE or size > self._limits.body_size_max >> 2:
             check_sizes((key,), (body,), self._limits.body_size_max)

@@ -5,7 +5,6 @@ Source: docs/internals/DESIGN.md, "Batches".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, TypeAlias
@@ -128,29 +127,9 @@ class Listed:
                 None if filled is None else int64_array(filled),
                 self._attribute_columns(),
             )
-        except UnicodeEncodeError as error:
-            raise PeerFault("bad-publication", f"cannot be written: {self._no_text() or error}") from None
         except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
             raise PeerFault("bad-publication", f"cannot be written: {error}") from None
         return Payload(Layout.COLUMNS, encode_columns(columns), low, high, len(columns.attributes))
-
-    def _no_text(self) -> str:
-        """Where there is text that UTF-8 cannot hold, and which; "" for nowhere."""
-        width = len(self.names)
-        for index in range(len(self)):
-            attributes: Mapping[str, object] = (self.mappings[index] if self.mappings is not None else None) or {}
-            if self.values is not None:
-                attributes = dict(zip(self.names, self.values[index * width :], strict=False))
-            parts = [("key", self.keys[index]), ("body", self.bodies[index])]
-            for part, value in [*parts, *((f"attribute {name!r}", value) for name, value in attributes.items())]:
-                if not isinstance(value, str):
-                    continue
-                try:
-                    value.encode()
-                except UnicodeEncodeError as error:
-                    shown = repr(value if len(value) <= _SHOWN_MAX else f"{value[:_SHOWN_MAX]}…")
-                    return f"its {part} is {shown}, and UTF-8 cannot hold what is at position {error.start}"
-        return ""
 
     def _rows_payload(self, times: list[int] | None) -> bytes:
         mappings = self.mappings
@@ -195,8 +174,6 @@ def _check_values(rows: list[dict[str, AttributeValue] | None]) -> None:
                 raise PeerFault("bad-publication", f"has an attribute {name!r} that does not fit 64 bits: {value!r}")
 
 
-_SHOWN_MAX = 40
-"""Characters of a text that a message shows."""
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _KINDS = frozenset((bool, int, float, str, bytes, datetime))
 

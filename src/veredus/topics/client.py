@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
 from math import inf
 from os import PathLike
@@ -251,8 +252,9 @@ class AsyncClientGroup(Asynchronous):
 
 def _path_of(directory: str | PathLike[str], name: str) -> Path:
     try:
+        os.fsencode(directory)
         return Path(directory) / name
-    except TypeError:
+    except (TypeError, UnicodeEncodeError):
         said = f"directory must be a path, not {directory!r:.60}"
         raise Misuse("bad-argument", said, argument="directory") from None
 
