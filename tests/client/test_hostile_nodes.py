@@ -25,6 +25,12 @@ FLOODS = {
     "gaps": (native.encode_message(1, m.Gap(1, 2, "damaged")) * ROUND, True),
     "names": (native.encode_message(1, m.Sources(tuple((n, "x") for n in range(ROUND)))), True),
     "unknown channel": (native.encode_message(9, m.Progress(5)) * ROUND, True),
+    "a gap that goes back": (native.encode_message(1, m.Gap(100, 50, "damaged")), True),
+    "a long code": (native.encode_message(1, m.Gap(1, 2, "x" * 60_000)), True),
+    "an answer of empty lists": (native.encode_message(0, m.Reply(77, [()] * 2_000_000)), True),
+    "more than was given credit for": (native.HEAD.pack((1 << 30) - 8, Kind.DELIVER, 0, 1) + b"begun", True),
+    "a huge answer": (native.HEAD.pack(1 << 29, Kind.REPLY, 0, 0) + b"begun", True),
+    "huge settlements": (native.HEAD.pack((8 << 20) + 8, Kind.SETTLED, 0, 1) + b"begun", True),
     "a huge name": (native.encode_message(1, m.Sources(((1, "x" * (33 << 20)),))), True),
 }
 

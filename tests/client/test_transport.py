@@ -3,12 +3,19 @@
 import asyncio
 import socket
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from veredus.client.addresses import parse_address
-from veredus.client.transport import NodeSocket, open_socket
+from veredus.client.loops import new_loop
+from veredus.client.transport import TURN_S, NodeSocket, open_socket
+from veredus.protocols.zeps import native
+from veredus.protocols.zeps.client_exchange import FramesReceived
+from veredus.protocols.zeps.frames import ATTACH_OK
+from veredus.protocols.zeps.native import Kind
 
 ATTEMPTS_COUNT = 15_000
 
@@ -46,3 +53,35 @@ def test_a_port_where_nobody_listens_is_refused_however_often_it_is_tried() -> N
 
     asyncio.run(knock())
     assert told == []
+
+
+def test_what_takes_its_time_is_followed_by_a_turn_of_everybody_else() -> None:
+    turns: list[int] = [0]
+    told_at: list[int] = []
+
+    def tell(event: object) -> None:
+        if isinstance(event, FramesReceived):
+            told_at.append(turns[0])
+            time.sleep(2 * TURN_S)
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ping = native.encode_frame(Kind.PING, 0, bytes(8))
+        with suppress(ConnectionError):
+            writer.write(ATTACH_OK + ping * 500_000)
+            await writer.drain()
+
+    async def listen() -> None:
+        async with await asyncio.start_server(serve, "127.0.0.1") as server:
+            host, port = server.sockets[0].getsockname()
+            node_socket = await open_socket(parse_address(f"{host}:{port}"), None, tell)
+            while len(told_at) < 10:
+                await asyncio.sleep(0)
+                turns[0] += 1
+            node_socket.abort()
+
+    loop = new_loop()
+    try:
+        loop.run_until_complete(listen())
+    finally:
+        loop.close()
+    assert len(set(told_at)) == len(told_at), "never twice in one turn"

@@ -250,7 +250,7 @@ ANSWERS = [
     native.encode_message(0, m.Welcome("n", "p", 2, 1 << 20, 10, 0, 1, 1, 1, 1, 1)),
     native.encode_message(1, m.Subscribed(1, ME, 1, 0, 1, 1, 0)),
     native.encode_deliver(1, 0, 0),
-    native.encode_settled(1, 0, ()),
+    *native.encode_settled(1, 0, ()),
     native.encode_receipt(1, 1, 1, False, 0),
     native.encode_message(1, m.Progress(5)),
     native.encode_message(1, m.End(5)),

@@ -25,7 +25,8 @@ from veredus.kernel.errors import Misuse, Refused, Unavailable, VeredusError
 from veredus.kernel.events import DeadlineReached, LinkOpened
 from veredus.kernel.octets import Octets
 from veredus.protocols.zeps import messages as m
-from veredus.protocols.zeps.client import DELIVER_SLACK_SIZE, ClientLink, ClientSettings
+from veredus.protocols.zeps.bounds import DELIVER_SLACK_SIZE
+from veredus.protocols.zeps.client import ClientLink, ClientSettings
 from veredus.protocols.zeps.client_exchange import (
     CloseRequested,
     LeaveRequested,
@@ -366,6 +367,7 @@ class Connection:
         if self._socket is not None:
             size_max = ClientSettings().frame_size_max
             self._socket.parser.size_max = min(welcome.frame_size_max + DELIVER_SLACK_SIZE, size_max)
+            self._socket.parser.check_head = None if self._link is None else self._link.check_head
         self._outcome.is_welcome = True
         for attachment in list(self._attachments.values()):
             self.begin(attachment)

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import socket
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -25,8 +26,8 @@ CONNECT_TIMEOUT_S = 5.0
 WRITE_BUFFER_SIZE_MAX = 16 << 20
 _GREETING_SIZE = 260
 NOBODY_THERE = "no process listens there"
-FRAME_COUNT_MAX = 1_000
-"""Who sends more frames than this in what is read at once sends small ones, each of which takes its time."""
+TURN_S = 0.005
+"""What takes longer than this, all that was read at once together, is followed by a turn of everybody else."""
 
 
 class NodeSocket(asyncio.BufferedProtocol):
@@ -75,9 +76,10 @@ class NodeSocket(asyncio.BufferedProtocol):
         if self._is_agreed:
             frames = self.parser.buffer_updated(nbytes)
             if frames or self.parser.fault is not None:
+                began_s = time.monotonic()
                 self._tell(FramesReceived(LINK, frames, self.parser.fault))
-            if len(frames) > FRAME_COUNT_MAX:
-                self._let_others_go()
+                if time.monotonic() - began_s > TURN_S:
+                    self._let_others_go()
             return
         taken = bytes(self._buffer[:nbytes])
         self._answer += taken

@@ -156,7 +156,7 @@ class Hostile:
         """What only a node says."""
         die = self._die
         return (
-            native.encode_settled(self.channel, 3, ()),
+            *native.encode_settled(self.channel, 3, ()),
             native.encode_receipt(self.channel, 1, 1, False, 0),
             native.encode_message(0, m.Hello(client=self.name)),
         )[die.between(0, 2)]

@@ -3,7 +3,7 @@
 import struct
 import tracemalloc
 from contextlib import suppress
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import msgspec
 import pytest
@@ -78,7 +78,12 @@ def test_several_receipts_share_one_frame() -> None:
 
 
 def test_ranges_and_a_floor_come_back_from_settled() -> None:
-    assert native.decode_settled(one(native.encode_settled(1, 7, ((9, 9), (12, 20))))) == (7, ((9, 9), (12, 20)))
+    (settled,) = native.encode_settled(1, 7, ((9, 9), (12, 20)))
+    assert native.decode_settled(one(settled)) == (7, ((9, 9), (12, 20)))
+    many = tuple((2 * n, 2 * n) for n in range(10, 10 + native.SETTLE_COUNT_MAX + 1))
+    parts = [native.decode_settled(one(part)) for part in native.encode_settled(1, 7, many)]
+    assert [floor for floor, _ in parts] == [7, 7]
+    assert tuple(chain.from_iterable(ranges for _, ranges in parts)) == many
     assert native.decode_settle(one(native.encode_settle(1, ((9, 12),)))) == ((9, 12),)
 
 

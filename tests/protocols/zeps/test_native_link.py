@@ -547,3 +547,34 @@ def test_time_between_heartbeats_costs_nothing_when_the_peer_talks() -> None:
         place.receive(1, native.encode_frame(Kind.PONG, 0))
     assert place.sent[1] == []
     assert pair.client.is_open
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (native.encode_message(1, m.Gap(100, 50, "damaged")), "a gap from 100 to before 50 is none"),
+        (native.encode_message(1, m.Gap(50, 50, "damaged")), "a gap from 50 to before 50 is none"),
+        (native.encode_message(1, m.Gap(1, 2, "x" * 60_000)), "a code may have 255 characters"),
+        (native.encode_message(0, m.Reply(1, [()] * 2_000_000)), "a REPLY frame may have 1048576 values"),
+        (native.HEAD.pack((4 << 20) + 8, Kind.SETTLED, 0, 1), "a SETTLED frame may have 4194304 bytes"),
+    ],
+    ids=["gap backwards", "empty gap", "long code", "many values", "many ranges"],
+)
+def test_what_cannot_be_or_is_too_much_is_refused_before_it_is_believed_or_kept(
+    pair: Pair, said: bytes, why: str
+) -> None:
+    source, grant = attach(pair)
+    channel, _ = pair.open(m.Subscribe("s", credit=1))
+    assert (channel, grant.last_number) == (source + 1, 0)
+    head = bytearray(said)
+    if head[6]:
+        head[6] = channel
+    (told,) = [t for t in pair.client.handle(Received(1, bytes(head)), pair.place.now) if isinstance(t, TellLinkClosed)]
+    assert (told.code, why in told.message) == ("bad-frame", True), told
+
+
+def test_a_delivery_may_exceed_the_credit_by_one_record_of_the_size_that_nodes_take(pair: Pair) -> None:
+    attach(pair)
+    channel, _ = pair.open(m.Subscribe("s", credit=1))
+    head = native.HEAD.pack(17 << 20, Kind.DELIVER, 0, channel)
+    assert pair.client.handle(Received(1, head), pair.place.now) == []

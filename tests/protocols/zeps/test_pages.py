@@ -326,7 +326,7 @@ def control_dumps() -> str:
             framed("SOURCES:", native.encode_message(2, m.Sources(((3, "UA"),))), '{"names": [[3, "UA"]]}'),
             deliver_dump(),
             framed("SETTLE of sequences 1 to 42:", native.encode_settle(2, ((1, 42),)), "first, last"),
-            framed("SETTLED up to 42:", native.encode_settled(2, 42, ()), "floor"),
+            framed("SETTLED up to 42:", native.encode_settled(2, 42, ())[0], "floor"),
             columns_dump(),
         )
     )

@@ -372,7 +372,7 @@ class Channels:
     def _confirm_settled(self, said: x.ConfirmSettled) -> None:
         channel = said.session & CHANNEL_MAX
         if channel in self._channels:
-            self._send(native.encode_settled(channel, said.floor, said.ranges))
+            self._send(*native.encode_settled(channel, said.floor, said.ranges))
 
     def _confirm_filter(self, said: x.ConfirmFilter) -> None:
         self._tell(said.session, m.FilterChanged(said.position))

@@ -36,7 +36,7 @@ from veredus.kernel.symbol import Symbol
 
 from . import frames, native
 from . import messages as m
-from .bounds import PONGS_PER_SILENCE, check_size, unfed_with
+from .bounds import DELIVER_SLACK_SIZE, PONGS_PER_SILENCE, check_head, message_in, unfed_with
 from .client_exchange import (
     CloseRequested,
     CreditRequested,
@@ -63,8 +63,6 @@ from .strangers import told_of_stranger
 
 _LOST = "link-lost"
 SECOND_NS = 1_000_000_000
-DELIVER_SLACK_SIZE = 2 << 20
-"""A DELIVER may hold this much beside the largest record."""
 
 
 class ClientSettings(NamedTuple):
@@ -114,7 +112,7 @@ class ClientLink:
         self._parser = FrameParser(native.GREETING_SIZE_MAX)
         self._channels: dict[int, _Channel] = {}
         self._last_channel = 0
-        self._channel_count_max = 0
+        self._channel_count_max = self._record_size_max = 0
         self._deadlines: Deadlines[str] = Deadlines()
         self._received_ns = 0
         self._sent_ns = 0
@@ -325,13 +323,20 @@ class ClientLink:
         self._phase = _Phase.OPEN
         self._deadlines.clear("greeting")
         self._parser.size_max = min(welcome.frame_size_max + DELIVER_SLACK_SIZE, self._settings.frame_size_max)
+        self._parser.check_head = self.check_head
+        self._record_size_max = welcome.limits.payload_size_max + DELIVER_SLACK_SIZE
         self._channel_count_max = min(welcome.channel_count_max, native.CHANNEL_MAX)
         self._silence_max_ns = max(welcome.silence_max_ms, 1) * 1_000_000
         self._deadlines.set("heartbeat", now.monotonic_ns + self._silence_max_ns // 4)
         self._effects.append(TellWelcome(welcome))
 
+    def check_head(self, kind: int, channel: int, size: int) -> None:
+        """Raise `PeerFault` for a frame that is too large, before there is memory for it."""
+        known = self._channels.get(channel)
+        check_head(kind, size, 0 if known is None else known.credit, self._record_size_max)
+
     def _take_goodbye(self, frame: Frame, now: Now) -> None:
-        goodbye = native.decode_message(frame)
+        goodbye = message_in(frame)
         assert isinstance(goodbye, m.Goodbye)
         self._close(goodbye.code, goodbye.message)
 
@@ -356,7 +361,7 @@ class ClientLink:
             raise PeerFault(
                 "bad-frame", f"a {native.name_of(frame.kind)} frame that was not requested on channel {frame.channel}"
             )
-        grant: Any = native.decode_message(frame)
+        grant: Any = message_in(frame)
         if channel.phase is _ChannelPhase.OPENING:
             channel.phase = _ChannelPhase.OPEN
             channel.is_granted = True
@@ -387,16 +392,14 @@ class ClientLink:
     def _take_message(self, frame: Frame, now: Now) -> None:
         is_answer = frame.channel == 0 and frame.kind == Kind.REPLY
         if is_answer or self._is_told(frame):
-            check_size(frame)
-            message = native.decode_message(frame)
+            message = message_in(frame)
             if not is_answer:
                 channel = self._channels[frame.channel]
                 channel.unfed = unfed_with(channel.unfed, message, frame.channel)
             self._effects.append(TellMessage(frame.channel, message))
 
     def _take_end(self, frame: Frame, now: Now) -> None:
-        check_size(frame)
-        cause: Any = native.decode_message(frame)
+        cause: Any = message_in(frame)
         is_final = isinstance(cause, m.Fencing) or cause.final
         channel = self._channels.get(frame.channel)
         if frame.channel == 0 and isinstance(cause, m.Refusal):

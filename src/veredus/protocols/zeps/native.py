@@ -208,7 +208,7 @@ def encode_handed(channel: int, sequence: int) -> bytes:
 
 def encode_settle(channel: int, ranges: tuple[tuple[int, int], ...]) -> bytes:
     """A SETTLE of these ranges of sequences, both ends inclusive."""
-    return encode_frame(Kind.SETTLE, channel, _pack_ranges(ranges))
+    return encode_frame(Kind.SETTLE, channel, pack_ranges(ranges))
 
 
 def encode_settles(channel: int, ranges: tuple[tuple[int, int], ...]) -> tuple[bytes, ...]:
@@ -217,12 +217,16 @@ def encode_settles(channel: int, ranges: tuple[tuple[int, int], ...]) -> tuple[b
     return tuple(encode_settle(channel, ranges[start : start + SETTLE_COUNT_MAX]) for start in starts)
 
 
-def encode_settled(channel: int, floor: int, ranges: tuple[tuple[int, int], ...]) -> bytes:
-    """A SETTLED: all up to `floor`, and these ranges."""
-    return encode_frame(Kind.SETTLED, channel, _U64.pack(floor) + _pack_ranges(ranges))
+def encode_settled(channel: int, floor: int, ranges: tuple[tuple[int, int], ...]) -> tuple[bytes, ...]:
+    """As many SETTLED as it needs to say: all up to `floor`, and any number of ranges."""
+    starts = range(0, max(1, len(ranges)), SETTLE_COUNT_MAX)
+    head = _U64.pack(floor)
+    parts = [ranges[start : start + SETTLE_COUNT_MAX] for start in starts]
+    return tuple(encode_frame(Kind.SETTLED, channel, head + pack_ranges(part)) for part in parts)
 
 
-def _pack_ranges(ranges: tuple[tuple[int, int], ...]) -> bytes:
+def pack_ranges(ranges: tuple[tuple[int, int], ...]) -> bytes:
+    """The ranges as SETTLE and SETTLED have them."""
     return struct.pack(f"<{2 * len(ranges)}Q", *(end for pair in ranges for end in pair))
 
 
@@ -257,6 +261,30 @@ def decode_message(frame: Frame) -> m.Message:
         if name.endswith("!") and name not in _FIELDS[frame.kind]:
             raise PeerFault("bad-frame", f"field {name!r} of a {name_of(frame.kind)} frame is required and unknown")
     return message
+
+
+def has_more_values(body: memoryview, count_max: int) -> bool:
+    """Whether msgpack has more values in it than this, of whatever depth, without making any of them.
+
+    Source: https://github.com/msgpack/msgpack/blob/master/spec.md
+    """
+    count = at = 0
+    end = len(body)
+    while at < end:
+        count += 1
+        if count > count_max:
+            return True
+        head = body[at]
+        if (
+            head < 0xC0
+        ):  # A small number, map or list: the head is all of it, and what it holds follows. Else short text.
+            at += 1 + (head & 0x1F if head >= 0xA0 else 0)
+        elif head in _LENGTHS:
+            size, more = _LENGTHS[head]
+            at += 1 + size + more + int.from_bytes(body[at + 1 : at + 1 + size], "big")
+        else:
+            at += _FIXED_SIZES.get(head, 1)
+    return False
 
 
 def _field_count(body: memoryview) -> int:
@@ -397,6 +425,16 @@ _MARK = b"!"
 _SMALL_MAP = 0x8
 _MAP_SIZES = {0xDE: 2, 0xDF: 4}
 """By the first octet of a larger map, how many octets its count has."""
+_LENGTHS = {
+    0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1), 0xD9: (1, 0), 0xDA: (2, 0),
+    0xDB: (4, 0),
+}  # fmt: skip
+"""Of bytes, extensions and text: the octets of their length, and how many more stand before what is so long."""
+_FIXED_SIZES = {
+    0xCA: 5, 0xCB: 9, 0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9, 0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9, 0xD4: 3, 0xD5: 4,
+    0xD6: 6, 0xD7: 10, 0xD8: 18, 0xDC: 3, 0xDD: 5, 0xDE: 3, 0xDF: 5,
+}  # fmt: skip
+"""Of numbers, small extensions, and the heads of large lists and maps: their octets."""
 _RANGE = struct.Struct("<QQ")
 _MESSAGES: dict[Kind, type[m.Message]] = {
     Kind.HELLO: m.Hello,

@@ -5,7 +5,8 @@ Source: docs/reference/wire/native.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import numpy as np
 
@@ -31,6 +32,10 @@ GROWTH_SIZE_MAX = 1 << 20
 """A frame gets memory for what has arrived of it, twice, and this much more: a claimed size alone buys nothing."""
 
 
+HeadCheck: TypeAlias = Callable[[int, int, int], None]
+"""Raises `PeerFault` for a frame of this kind on this channel that announces this size, and should not."""
+
+
 class FrameParser:
     """Owns the bytes of a frame that is not whole yet; gives whole frames, uncopied where they lie in one piece.
 
@@ -43,11 +48,13 @@ class FrameParser:
         (3) After a fault nothing more comes out; `fault` says what it was.
     """
 
-    __slots__ = ("_buffer", "_end", "_held", "_needed", "_start", "fault", "size_max")
+    __slots__ = ("_buffer", "_end", "_held", "_needed", "_start", "check_head", "fault", "size_max")
 
     def __init__(self, size_max: int) -> None:
         """A parser that takes bodies of at most `size_max` bytes; it may be set anew at any time."""
         self.size_max = size_max
+        self.check_head: HeadCheck | None = None
+        """Asked about large frames, before there is memory for them."""
         self.fault: PeerFault | None = None
         self._held = bytearray()
         self._needed = HEAD_SIZE
@@ -96,9 +103,9 @@ class FrameParser:
             size > self.size_max
             or flags & REQUIRED_FLAGS
             or kind not in KNOWN_KINDS
-            or (size > SETTLE_SIZE_MAX and size > SIZES_MAX.get(kind, size))
+            or (size > SETTLE_SIZE_MAX and (size > SIZES_MAX.get(kind, size) or self.check_head is not None))
         ):
-            self.fault = _head_fault(size, kind, flags, self.size_max)
+            self.fault = _head_fault(size, kind, flags, self.size_max) or self._fault_of(kind, channel, size)
             if self.fault is not None:
                 return None
         self._needed = HEAD_SIZE + ((size + 7) & -8)
@@ -106,6 +113,15 @@ class FrameParser:
         if stop > end:
             return None
         return Frame(kind, channel, size, view[start + HEAD_SIZE : stop])
+
+    def _fault_of(self, kind: int, channel: int, size: int) -> PeerFault | None:
+        """What whoever owns the link has against a frame of which the head has come."""
+        if self.check_head is not None:
+            try:
+                self.check_head(kind, channel, size)
+            except PeerFault as fault:
+                return fault
+        return None
 
     @property
     def unfinished(self) -> Unfinished:
@@ -161,6 +177,6 @@ def _head_fault(size: int, kind: int, flags: int, size_max: int) -> PeerFault | 
         )
     if flags & REQUIRED_FLAGS:
         return PeerFault("bad-frame", f"frame flags {flags:#04x} have unknown required bits")
-    if kind < OPTIONAL_KIND:
+    if kind < OPTIONAL_KIND and kind not in KNOWN_KINDS:
         return PeerFault("bad-frame", f"unknown frame kind {kind:#04x}")
     return None
