@@ -72,6 +72,8 @@ class AsyncStreams:
     async def alter(self, name: str, **config: Any) -> dict[str, Any]:
         """Change the given settings of the stream, as in `create`; returns its new description."""
         check_name("stream", name)
+        if not config:
+            raise Misuse("bad-config", f"streams.alter needs a setting to change: {', '.join(_SETTINGS)}")
         return dict(await self._connection.ask("stream.alter", name=name, config=_config_of(config)))
 
     async def delete(self, name: str) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import chain
 from operator import itemgetter
 from types import FunctionType
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from veredus.delivery.batch import BatchLimits
 from veredus.delivery.cutting import Listed
@@ -172,7 +172,13 @@ def listed_of(
     """Publications given as lists of one length, and the size of their bodies in bytes. Raises `Misuse`."""
     check_list("keys", keys)
     check_list("bodies", bodies)
-    if attributes is not None and not isinstance(attributes, Mapping):
+    if isinstance(columns := cast(object, attributes), Mapping):
+        message = (
+            f"attributes must be a list with a mapping, or None, for each publication, not {shown(columns)};"
+            " publish_table takes columns"
+        )
+        raise Misuse("bad-attribute", message)
+    if attributes is not None:
         check_list("attributes", attributes)
     if event_times is not None and not isinstance(event_times, Iterator):
         check_list("event_times", event_times)

@@ -56,7 +56,7 @@ def since(when: datetime | timedelta | int) -> Start:
 
 
 def after(source: str) -> Start:
-    """After the last publication of `source` in the stream; from everything kept where it has none."""
+    """After the last publication of `source` in the stream; from everything kept where it has none, or is not known."""
     check_text("source", source, code="bad-start")
     return Start(StartKind.AFTER_MINE, 0, source)
 
