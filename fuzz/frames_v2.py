@@ -28,7 +28,7 @@ FRAMES = (
     native.encode_message(0, m.Refusal("code", "message", {"floor": 3})),
     native.encode_receipt(1, 5, 6, False, 0),
     native.encode_settle(2, ((1, 2), (4, 9))),
-    native.encode_settled(2, 4, ((6, 7),)),
+    *native.encode_settled(2, 4, ((6, 7),)),
     native.encode_credit(2, 1 << 20),
     b"".join(native.encode_offer(1, rows_record())),
     b"".join(native.encode_offer(1, columns_record())),

@@ -292,7 +292,8 @@ def test_a_token_over_tls_is_worth_what_the_rules_say(
         assert "desk-1 may not" in capfd.readouterr().err
         assert [stream["name"] for stream in node.streams.list()] == ["trades.eu"]
         monkeypatch.delenv("VEREDUS_AUTHORITIES")
-        assert run(veredus, ["pub", "trades.eu", "--file", str(file), "--timeout", "300ms"]) == Exit.UNAVAILABLE
+        assert run(veredus, ["pub", "trades.eu", "--file", str(file)]) == Exit.REFUSED
+        assert "[bad-certificate]" in capfd.readouterr().err
 
 
 def test_a_stream_is_altered_by_what_is_named(run_veredus: Veredus, node: Embedded) -> None:
