@@ -1,7 +1,9 @@
 """A node as a process: it says where it listens, drains on SIGTERM, and recovers from SIGKILL."""
 
+import errno
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -75,11 +77,79 @@ def test_two_nodes_on_one_directory_or_one_port_are_told_apart(tmp_path: Path) -
         assert (taken.returncode, "[port-in-use]" in taken.stderr) == (Exit.UNAVAILABLE, True)
 
 
-def test_a_start_that_finds_its_port_taken_leaves_a_journal_that_is_clean(tmp_path: Path) -> None:
-    with served(tmp_path / "one") as first:
-        taken = serve_in_vain("--directory", str(tmp_path / "two"), "--tcp", first.ready["tcp"])
-        assert "[port-in-use]" in taken.stderr
-    with served(tmp_path / "two") as second:
+@pytest.mark.parametrize("setting", ["listen.tcp", "listen.zeromq", "listen.metrics", "topics.listen"])
+def test_a_start_that_finds_its_port_taken_has_begun_no_journal(tmp_path: Path, setting: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        assert_not_begun(tmp_path, setting, f"tcp://{address}" if setting == "listen.zeromq" else address)
+
+
+@pytest.mark.parametrize("setting", ["listen.unix", "listen.zeromq"])
+def test_a_start_that_finds_its_path_taken_has_begun_no_journal(tmp_path: Path, setting: str) -> None:
+    path = tmp_path / "node.sock"
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        assert_not_begun(tmp_path, setting, f"ipc://{path}" if setting == "listen.zeromq" else str(path))
+        assert path.exists()
+
+
+def test_a_start_that_cannot_send_to_its_group_has_begun_no_journal(tmp_path: Path) -> None:
+    elsewhere = ("--set", "multicast.streams=trades", "--set", "multicast.interface=192.0.2.1")
+    elsewhere += ("--set", "security.insecure=true")
+    assert_not_begun(tmp_path, "multicast.group", "239.195.7.8:7074", *elsewhere)
+
+
+def test_two_listeners_of_one_node_on_one_address_are_told_before_a_journal_is_begun(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    said = assert_not_begun(tmp_path, "listen.metrics", address, "--set", f"listen.tcp={address}")
+    assert "listen.tcp has this address too: change listen.metrics" in said
+
+
+def assert_not_begun(place: Path, setting: str, value: str, *others: str) -> str:
+    """Start a node in vain with the setting, and nothing else that could be taken; what it said."""
+    closed = [argument for name in ("tcp", "zeromq", "metrics") for argument in ("--set", f"listen.{name}=")]
+    directory = place / "journal"
+    settings = [*closed, "--set", f"{setting}={value}", *others]
+    if setting != "listen.unix":
+        settings += ["--set", f"listen.unix={place}/own.sock"]
+    vain = serve_in_vain("--directory", str(directory), *settings)
+    assert (vain.returncode, "[port-in-use]" in vain.stderr) == (Exit.UNAVAILABLE, True), vain.stderr
+    assert [file.name for file in directory.iterdir()] == ["lock"]
+    assert not (place / "own.sock").exists()
+    return vain.stderr
+
+
+TAKEN_MEANWHILE = """
+import socket, sys
+import veredus
+
+other = socket.socket()
+other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+other.bind(("127.0.0.1", 0))
+
+def look_on(event, arguments):
+    global told
+    if event == "open" and str(arguments[0]).endswith("checkpoint") and not told:
+        with socket.socket() as early:
+            told = early.connect_ex(other.getsockname())
+        other.listen()
+
+told = 0
+sys.addaudithook(look_on)
+try:
+    veredus.embedded(sys.argv[1], listen={"tcp": "127.0.0.1:%d" % other.getsockname()[1]})
+except veredus.Unavailable as error:
+    print(error.code, told)
+"""
+
+
+def test_nobody_is_let_in_before_the_journal_is_there_and_a_port_taken_meanwhile_leaves_it_clean(
+    tmp_path: Path,
+) -> None:
+    said = ended([sys.executable, "-c", TAKEN_MEANWHILE, str(tmp_path)])
+    assert said.stdout == f"port-in-use {errno.ECONNREFUSED}\n", said.stderr
+    with served(tmp_path) as second:
         assert second.ready["was_clean"] is True
 
 

@@ -18,14 +18,12 @@ from tests.runtime.test_security import NODE, NODE_KEY
 from veredus.kernel.errors import Unavailable
 from veredus.node.admission import AdmissionLimits
 from veredus.node.settings import TlsSection
+from veredus.runtime.binding import UnixPath, bind_tcp, bind_unix
 from veredus.runtime.listeners import (
     Arrivals,
     Listener,
     Peer,
     Place,
-    UnixPath,
-    bind_tcp,
-    bind_unix,
     tcp_peer_of,
     unix_peer_of,
 )
@@ -70,7 +68,7 @@ class House:
 
     async def __aenter__(self) -> House:
         self.arrivals = Arrivals(asyncio.get_running_loop(), self.limits)
-        sockets = await bind_tcp("127.0.0.1:0", "[listen]")
+        sockets = bind_tcp("127.0.0.1:0", "[listen]").listen()
         self.listener = Listener(
             "tcp", sockets, self.arrivals, tcp_peer_of("tcp", ""), lambda peer, place: Echo(self, peer, place), self.tls
         )
@@ -290,7 +288,7 @@ def test_unix_peers_are_told_apart_by_user(tmp_path: Path) -> None:
     with bind_unix(str(path), 0o600) as listening, socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
         with listening.accept()[0] as accepted:
-            own = unix_peer_of()(accepted, "")
+            own = unix_peer_of("unix")(accepted, "")
             assert (own.address, own.principal) == (f"user:{os.geteuid()}", "local")
 
 
@@ -308,5 +306,5 @@ def test_a_unix_peer_of_another_user_is_a_principal_of_its_own(tmp_path: Path) -
             os.seteuid(0)
         listening.setblocking(True)
         with listening.accept()[0] as accepted:
-            peer = unix_peer_of()(accepted, "")
+            peer = unix_peer_of("unix")(accepted, "")
     assert (peer.address, peer.principal) == ("user:65534", "unix:nobody")

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from veredus.kernel.errors import Unavailable
 from veredus.node.figures import FIGURES, Kind, Reading
+from veredus.runtime.binding import bind_tcp
 from veredus.runtime.telemetry import CONNECTIONS_MAX, HEAD_SIZE_MAX, RENDERED_NS, TelemetryServer
 
 READINGS = [
@@ -51,8 +52,10 @@ def with_server(
 ) -> None:
     async def run() -> None:
         ready = Health()
-        server = TelemetryServer("127.0.0.1:0", readings, ready, Health(), clock_ns=clock_ns)
-        await server.start()
+        server = TelemetryServer(
+            bind_tcp("127.0.0.1:0", "listen.metrics"), readings, ready, Health(), clock_ns=clock_ns
+        )
+        server.start()
         try:
             await story(server, ready)
         finally:
@@ -260,9 +263,8 @@ def test_a_figure_that_cannot_be_read_costs_a_scrape_and_nothing_else() -> None:
 
 def test_a_port_in_use_is_named_with_what_to_do() -> None:
     async def story(server: TelemetryServer, _: Health) -> None:
-        second = TelemetryServer(f"127.0.0.1:{server.port}", list, Health(), Health())
         with pytest.raises(Unavailable, match=r"listen\.metrics") as caught:
-            await second.start()
+            bind_tcp(f"127.0.0.1:{server.port}", "listen.metrics")
         assert caught.value.code == "port-in-use"
 
     with_server(story)

@@ -13,6 +13,7 @@ import pytest
 from tests.protocols.zmtp.by_hand import OPENING, frame
 from veredus.node.receiving import ReceiveBudget, ReceiveLimits
 from veredus.protocols.topics.exchange import Answered, Asked
+from veredus.runtime.binding import bind_tcp
 from veredus.runtime.topics_limits import TopicsLimits
 from veredus.runtime.topics_sockets import TopicsSockets
 
@@ -29,7 +30,9 @@ class Scene:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.asked: list[Asked | Answered] = []
-        self.sockets = self.run(lambda: TopicsSockets("127.0.0.1:0", 2 * SIZE, self.asked.append, limits=LIMITS))
+        self.sockets = self.run(
+            lambda: TopicsSockets(bind_tcp("127.0.0.1:0", "topics.listen"), 2 * SIZE, self.asked.append, limits=LIMITS)
+        )
 
     def run(self, do: Callable[[], T]) -> T:
         async def done() -> T:

@@ -15,6 +15,7 @@ import pytest
 from tests.protocols.zmtp.by_hand import OPENING, message
 from veredus.node.sending import SendLimits
 from veredus.protocols.topics.exchange import Answer, Answered, Asked
+from veredus.runtime.binding import bind_tcp
 from veredus.runtime.topics_limits import TopicsLimits
 from veredus.runtime.topics_sockets import TopicsSockets
 from veredus.runtime.zmtp_links import MESSAGES_PER_TURN
@@ -31,7 +32,9 @@ class Scene:
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: TopicsLimits, answer: bytes | None) -> None:
         self.loop, self.answer = loop, answer
         self.asked: list[Asked] = []
-        self.sockets = self.run(lambda: TopicsSockets("127.0.0.1:0", 2 * MIB, self._take, limits=limits))
+        self.sockets = self.run(
+            lambda: TopicsSockets(bind_tcp("127.0.0.1:0", "topics.listen"), 2 * MIB, self._take, limits=limits)
+        )
 
     def _take(self, asked: Asked | Answered) -> None:
         assert isinstance(asked, Asked)

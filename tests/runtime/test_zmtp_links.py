@@ -11,6 +11,7 @@ import pytest
 from tests.protocols.zmtp.by_hand import OPENING, frame
 from veredus.protocols.topics.exchange import Answer, Answered, Asked
 from veredus.protocols.zmtp.link import Timing
+from veredus.runtime.binding import bind_tcp
 from veredus.runtime.topics_limits import TopicsLimits
 from veredus.runtime.topics_sockets import TopicsSockets
 
@@ -31,7 +32,7 @@ def address() -> Iterator[str]:
         sockets.carry_out(Answer(asked.peer, ANSWER))
 
     async def listening() -> TopicsSockets:
-        return TopicsSockets("127.0.0.1:0", 1 << 20, answer, limits=LIMITS)
+        return TopicsSockets(bind_tcp("127.0.0.1:0", "topics.listen"), 1 << 20, answer, limits=LIMITS)
 
     async def close() -> None:
         sockets.close()

@@ -16,24 +16,18 @@ import os
 import pwd
 import socket
 import ssl
-import stat
 import struct
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from veredus.kernel.errors import Unavailable
 from veredus.node.admission import Admission, AdmissionLimits
-from veredus.node.specs import split_address
 from veredus.streams.rights import LOCAL
 
 from .hearing import once_read
 from .logs import Logger
 from .tls_links import Shared, shake_hands
-from .unix_paths import short_enough
 
-BACKLOG = 4096
 ACCEPT_COUNT_MAX = 32
 """Connections accepted in one turn of the loop: those that are there already are heard in between."""
 SWEEP_S = 0.1
@@ -319,72 +313,18 @@ def tcp_peer_of(listener: str, principal: str) -> Callable[[socket.socket, objec
     return peer_of
 
 
-async def bind_tcp(address: str, setting: str) -> list[socket.socket]:
-    """Sockets that listen on `host:port`; `*` is every address. Raises `Unavailable("port-in-use")`."""
-    host, port = _bindable(address)
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-    except OSError as error:
-        raise _unbound(address, error, setting) from None
-    return _bind_all(address, [(family, place) for family, _, _, _, place in found], setting)
-
-
-def bind_tcp_nowait(address: str, setting: str) -> list[socket.socket]:
-    """The same where nobody else waits for the loop yet. Raises `Unavailable("port-in-use")`."""
-    host, port = _bindable(address)
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        raise _unbound(address, error, setting) from None
-    return _bind_all(address, [(family, place) for family, _, _, _, place in found], setting)
-
-
-def _bindable(address: str) -> tuple[str | None, int]:
-    host, port = split_address(address)
-    return None if host == "*" else host, port
-
-
-def _bind_all(address: str, places: list[tuple[int, tuple[Any, ...]]], setting: str) -> list[socket.socket]:
-    sockets: list[socket.socket] = []
-    try:
-        for family, place in dict.fromkeys(places):
-            listening = socket.socket(family, socket.SOCK_STREAM)
-            sockets.append(listening)
-            listening.setblocking(False)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            taken = sockets[0].getsockname()[1] if len(sockets) > 1 else place[1]
-            listening.bind((place[0], taken, *place[2:]))
-            listening.listen(BACKLOG)
-    except OSError as error:
-        for listening in sockets:
-            listening.close()
-        raise _unbound(address, error, setting) from None
-    return sockets
-
-
-def _unbound(address: str, error: OSError, setting: str) -> Unavailable:
-    other = "stop the process that uses it, or " if error.errno == errno.EADDRINUSE else ""
-    return Unavailable(
-        "port-in-use", f"cannot listen on {address} ({error.strerror or error}): {other}change {setting}"
-    )
-
-
 # ── Unix ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def unix_peer_of(own: str = LOCAL) -> Callable[[socket.socket, object], Peer]:
-    """Peers of a Unix listener by their user: the node's own is `own`, others are `unix:<user>`."""
+def unix_peer_of(listener: str) -> Callable[[socket.socket, object], Peer]:
+    """Peers of a Unix listener by their user: the node's own is `local`, others are `unix:<user>`."""
     own_id = os.geteuid()
 
     def peer_of(accepted: socket.socket, _: object) -> Peer:
         credentials = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         process, user, _group = _CREDENTIALS.unpack(credentials)
-        principal = own if user == own_id else UNIX_USER + _name_of(user)
-        return Peer("unix", f"user:{user}", f"process {process} of user {user}", principal)
+        principal = LOCAL if user == own_id else UNIX_USER + _name_of(user)
+        return Peer(listener, f"user:{user}", f"process {process} of user {user}", principal)
 
     return peer_of
 
@@ -394,78 +334,6 @@ def _name_of(user: int) -> str:
         return pwd.getpwuid(user).pw_name
     except KeyError:
         return str(user)
-
-
-def bind_unix(path: str, mode: int) -> socket.socket:
-    """A socket that listens at `path`, which users have access to by `mode`. Raises `Unavailable("port-in-use")`.
-
-    What lies there already is taken away only if it is a socket on which nobody listens any more.
-    """
-    _make_way(path)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listening.setblocking(False)
-    # Between `bind` and `chmod` nobody else may come in.
-    before = os.umask(0o177)
-    try:
-        with short_enough(path) as short:
-            listening.bind(short)
-        Path(path).chmod(mode)
-        listening.listen(BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise Unavailable("port-in-use", f"cannot listen on {path} ({error.strerror or error})") from None
-    finally:
-        os.umask(before)
-    return listening
-
-
-def _make_way(path: str) -> None:
-    try:
-        is_socket = stat.S_ISSOCK(os.lstat(path).st_mode)
-    except FileNotFoundError:
-        return
-    if not is_socket:
-        raise Unavailable(
-            "port-in-use",
-            f"cannot listen on {path}: a file that is not a socket has this path: move the file, or set another path",
-        )
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        try:
-            with short_enough(path) as short:
-                probe.connect(short)
-        except ConnectionRefusedError:
-            Path(path).unlink(missing_ok=True)
-            return
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            reason = error.strerror or str(error)
-        else:
-            reason = "another process listens there"
-    raise Unavailable("port-in-use", f"cannot listen on {path} ({reason}): set another path")
-
-
-class UnixPath:
-    """Owns the path of a listening Unix socket, and takes it away when it is still that socket's."""
-
-    def __init__(self, path: str) -> None:
-        """The socket that lies at `path` now."""
-        self._path = Path(path)
-        self._found = self._identity()
-
-    def remove(self) -> None:
-        """Take the path away, unless something else lies there by now."""
-        if self._found is not None and self._identity() == self._found:
-            self._path.unlink(missing_ok=True)
-        self._found = None
-
-    def _identity(self) -> tuple[int, int] | None:
-        try:
-            found = self._path.lstat()
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
 
 
 def _ignore(_: Peer, __: str) -> None:

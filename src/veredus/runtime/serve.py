@@ -1,6 +1,6 @@
 """A node as a process, or in one: it recovers, listens, serves, drains and closes its journal.
 
-    start: directory locked ─► recovered ─► engines ─► disk threads ─► listeners open ─► ready
+    start: directory locked ─► addresses bound ─► recovered ─► engines ─► disk threads ─► listeners open ─► ready
     stop:  listeners closed ─► peers told ─► what is on its way arrives ─► final checkpoint ─► directory free
 
 A failed write or sync, or a broken invariant, ends the node at once: it believes nothing it did not read again, and the
@@ -48,6 +48,7 @@ from veredus.streams.exchange import Durability
 
 from .askers import Askers, Known
 from .audit import AuditedLogger, audit_log_of
+from .binding import BoundListeners
 from .directory import Directory, open_directory
 from .disk import Disk, drive_recovery
 from .files import check_files
@@ -62,7 +63,7 @@ from .limits import (
     server_settings_of,
     streams_limits_of,
 )
-from .listeners import Arrivals, Listener, UnixPath, note_refused
+from .listeners import Arrivals, Listener, note_refused
 from .logs import log_loop_failures, lost_line_count
 from .multicast import DOOR as MULTICAST_DOOR
 from .multicast import FeedLink, GroupSocket
@@ -100,7 +101,7 @@ class Node:
         self._listeners: list[Listener] = []
         self._arrivals: Arrivals | None = None
         self._doors: StreamDoors | None = None
-        self._unix_path: UnixPath | None = None
+        self._bound = BoundListeners()
         self._zeromq: ZeroMqDoor | None = None
         self._topics: TopicsSockets | None = None
         self._group: GroupSocket | None = None
@@ -113,7 +114,7 @@ class Node:
     # ── start ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Recover, then open the listeners. Raises `Refused` or `Unavailable`, with nothing left open."""
+        """Bind, recover, then open the listeners. Raises `Refused` or `Unavailable`, with nothing left open."""
         loop = asyncio.get_running_loop()
         self._loop = loop
         log_loop_failures(loop)
@@ -125,6 +126,9 @@ class Node:
         self._watching = loop.create_task(self._watch_directory(self._directory))
         try:
             began = time.perf_counter()
+            self._bound.bind(settings)
+            if settings.multicast.group:
+                self._group = GroupSocket(settings.multicast)
             floor, recovered = self._recover(self._directory)
             was_clean = recovered.is_clean
             log = Log(log_settings_of(settings), recovered)
@@ -147,13 +151,13 @@ class Node:
                 self._enter(floor.raise_terms(_now()))
             self._configure_streams()
             self.host.start()
-            await self._open_doors()
+            self._open_doors()
             took_ms = round((time.perf_counter() - began) * 1000)
             streams = len(floor.tables.streams)
             self._log.info("node-ready", **self.addresses, streams=streams, was_clean=was_clean, took_ms=took_ms)
         except BaseException as error:
             self._renewal.stop()
-            await self._close_doors()
+            self._close_doors()
             if isinstance(error, Refused | Unavailable) and hasattr(self, "host"):
                 await self._close_unused()
             self._watching.cancel()
@@ -195,8 +199,8 @@ class Node:
         for name, section in self.settings.stream.items():
             self._enter(self.engine.floor.configure(name, config_of(section), _now()))
 
-    async def _open_doors(self) -> None:
-        settings, listen = self.settings, self.settings.listen
+    def _open_doors(self) -> None:
+        settings, listen, bound = self.settings, self.settings.listen, self._bound
         unproven = self._renewal.access.unproven
         self._arrivals = Arrivals(self._loop, self._admission_limits)
         limits = settings.limits
@@ -205,28 +209,26 @@ class Node:
         self._renewal.start(self.host, self._use_context)
         doors.principal_from = self._renewal.principal_from
         if listen.tcp:
-            self._take_listener(await doors.listen_tcp("tcp", listen.tcp, unproven))
+            self._take_listener(doors.listen("tcp", bound["listen.tcp"], unproven))
         if listen.tls:
-            self._take_listener(await doors.listen_tcp("tls", listen.tls, unproven, server_context(settings.tls)))
+            self._take_listener(doors.listen("tls", bound["listen.tls"], unproven, server_context(settings.tls)))
         if listen.unix:
-            self._take_listener(doors.listen_unix(listen.unix, int(listen.unix_mode, 8)))
-            self._unix_path = UnixPath(listen.unix)
+            self._take_listener(doors.listen("unix", bound["listen.unix"], unproven))
         if listen.zeromq:
             zeromq = ZeroMqDoor(doors, settings)
-            self._take_listener(await zeromq.listen(unproven, int(listen.unix_mode, 8)))
+            self._take_listener(zeromq.listen(bound["listen.zeromq"], unproven))
             self._zeromq = zeromq
             self.addresses["zeromq"] = zeromq.endpoint
         if settings.topics.listen:
             self._open_topics(settings.topics)
-        if settings.multicast.group:
-            self._group = GroupSocket(settings.multicast)
+        if self._group is not None:
             for name in settings.multicast.names:
                 FeedLink(self.host, self._group, name)
         if listen.metrics:
             self._telemetry = TelemetryServer(
-                listen.metrics, self._readings, self._why_not_ready, self._why_not_alive, metrics_places()
+                bound["listen.metrics"], self._readings, self._why_not_ready, self._why_not_alive, metrics_places()
             )
-            await self._telemetry.start()
+            self._telemetry.start()
             self.addresses["metrics"] = self._telemetry.address
 
     def _take_listener(self, listener: Listener) -> None:
@@ -246,7 +248,7 @@ class Node:
         assert self._doors is not None
         accounts = limits.accounts(self.engine.connections, self.engine.quotas)
         sockets = TopicsSockets(
-            topics.listen, size_max, self.host.post, closed, limits, self._arrivals, gate, accounts,
+            self._bound["topics.listen"], size_max, self.host.post, closed, limits, self._arrivals, gate, accounts,
             self._doors.unwritten, self._log, self.host.peers,
         )  # fmt: skip
         self._topics = sockets
@@ -394,7 +396,7 @@ class Node:
             ending.cancel()
             self.host.stop()
             self._close_links()
-            await self._close_doors()
+            self._close_doors()
             await asyncio.to_thread(self._disk.close)
             self._askers.close()
             self._watching.cancel()
@@ -434,7 +436,7 @@ class Node:
             " recovers the acknowledged publications from the segments that are still there",
         )
 
-    async def _close_doors(self) -> None:
+    def _close_doors(self) -> None:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
@@ -442,9 +444,6 @@ class Node:
             self._doors.close()
         if self._arrivals is not None:
             self._arrivals.close()
-        if self._zeromq is not None:
-            self._zeromq.close()
-            self._zeromq = None
         if self._topics is not None:
             self._topics.close()
             self._topics = None
@@ -454,9 +453,7 @@ class Node:
         if self._telemetry is not None:
             self._telemetry.stop()
             self._telemetry = None
-        if self._unix_path is not None:
-            self._unix_path.remove()
-            self._unix_path = None
+        self._bound.close()
 
     # ── health ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -16,9 +16,10 @@ from veredus.kernel.octets import Octets
 from veredus.node.backlog import READ_SIZE_MAX
 from veredus.node.sending import SendLimits, Waiting
 
+from .binding import Bound
 from .certificates import COMMON_NAME, Certificate, certificate_of
 from .host import Host
-from .listeners import Arrivals, Listener, Peer, Place, bind_tcp, bind_unix, tcp_peer_of, unix_peer_of
+from .listeners import Arrivals, Listener, Peer, Place, tcp_peer_of, unix_peer_of
 from .taking import Taking
 from .unwritten import Unwritten
 
@@ -241,23 +242,13 @@ class StreamDoors:
             if not link.look():
                 del self._written[link]
 
-    async def listen_tcp(self, name: str, address: str, principal: str, tls: ssl.SSLContext | None = None) -> Listener:
-        """Listen on `host:port` as `name`; a peer that its transport does not prove is `principal`.
+    def listen(self, name: str, bound: Bound, principal: str, tls: ssl.SSLContext | None = None) -> Listener:
+        """Listen as `name`; a TCP peer that its transport does not prove is `principal`, a Unix one its user.
 
         Raises `Unavailable("port-in-use")`.
         """
-        sockets = await bind_tcp(address, f"listen.{name}")
-        return Listener(name, sockets, self.arrivals, tcp_peer_of(name, principal), self._open_link, tls)
-
-    def listen_unix(self, path: str, mode: int) -> Listener:
-        """Listen on a Unix socket; peers are known by their users. Raises `Unavailable("port-in-use")`."""
-        return self.listen_on("unix", bind_unix(path, mode), unix_peer_of())
-
-    def listen_on(
-        self, name: str, listening: socket.socket, peer_of: Callable[[socket.socket, object], Peer]
-    ) -> Listener:
-        """Listen as `name` on a socket that listens already."""
-        return Listener(name, [listening], self.arrivals, peer_of, self._open_link)
+        peer_of = unix_peer_of(name) if bound.is_unix else tcp_peer_of(name, principal)
+        return Listener(name, bound.listen(), self.arrivals, peer_of, self._open_link, tls)
 
     @property
     def _open_link(self) -> Callable[[Peer, Place], StreamLink]:

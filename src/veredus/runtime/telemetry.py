@@ -28,7 +28,8 @@ from prometheus_client.registry import Collector
 from veredus.node.admission import AdmissionLimits
 from veredus.node.figures import FIGURES, Kind, Reading
 
-from .listeners import Arrivals, Listener, Place, bind_tcp, tcp_peer_of
+from .binding import Bound
+from .listeners import Arrivals, Listener, Place, tcp_peer_of
 from .logs import Logger
 
 CONNECTIONS_MAX = 256
@@ -83,20 +84,20 @@ class TelemetryServer:
 
     def __init__(
         self,
-        address: str,
+        bound: Bound,
         read: Readings,
         why_not_ready: Health,
         why_not_alive: Health,
         connections_max: int = CONNECTIONS_MAX,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """`address` is `host:port`; the callables are called on the loop: `read` at most once in `RENDERED_NS` of the
+        """Listen on what is `bound`; the callables are called on the loop: `read` at most once in `RENDERED_NS` of the
         monotonic `clock_ns`, the others at each request.
         """
         self._limits = AdmissionLimits(
             connections_max, connections_max, connections_max, connections_max, REQUEST_TIMEOUT_NS
         )
-        self._address = address
+        self._bound = bound
         self._read = read
         self._figures = FiguresCollector()
         self._registry = CollectorRegistry(auto_describe=False)
@@ -112,9 +113,9 @@ class TelemetryServer:
         self._arrivals: Arrivals | None = None
         self._listener: Listener | None = None
 
-    async def start(self) -> None:
-        """Listen. Raises `Unavailable("port-in-use")`."""
-        sockets = await bind_tcp(self._address, "listen.metrics")
+    def start(self) -> None:
+        """Listen; on the running loop. Raises `Unavailable("port-in-use")`."""
+        sockets = self._bound.listen()
         self._arrivals = Arrivals(asyncio.get_running_loop(), self._limits)
         self._listener = Listener(
             "metrics", sockets, self._arrivals, tcp_peer_of("metrics", ""), lambda _, place: _Request(self, place)

@@ -19,6 +19,7 @@ from veredus.streams.rights import ANONYMOUS
 
 from .askers import Askers
 from .audit import AuditedLogger, audit_log_of
+from .binding import bind_tcp
 from .files import check_tokens
 from .logs import log_loop_failures, say_held_back
 from .peers import Peers
@@ -70,7 +71,7 @@ class TopicsProxy:
         self._accounts = (limits or TopicsLimits()).accounts()
         self._peers = Peers(self._loop)
         self._sockets = TopicsSockets(
-            address,
+            bind_tcp(address, "topics.listen"),
             size_max,
             self._tell,
             limits=limits,

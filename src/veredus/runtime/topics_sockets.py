@@ -42,8 +42,9 @@ from veredus.protocols.zmtp.mechanisms import Credential, Local, Mechanism, Null
 from veredus.streams.rights import ANONYMOUS
 
 from .askers import Known
+from .binding import Bound
 from .hearing import once_read
-from .listeners import NO_DESCRIPTOR, Arrivals, Listener, Peer, Place, bind_tcp_nowait, note_refused, tcp_peer_of
+from .listeners import NO_DESCRIPTOR, Arrivals, Listener, Peer, Place, note_refused, tcp_peer_of
 from .logs import Logger
 from .peers import Peers
 from .topics_gate import TopicsGate
@@ -110,7 +111,7 @@ class TopicsSockets:
 
     def __init__(
         self,
-        address: str,
+        bound: Bound,
         message_size_max: int,
         tell: Callable[[Asked | Answered], None],
         on_closed: Callable[[], None] = lambda: None,
@@ -122,7 +123,7 @@ class TopicsSockets:
         log: Logger | None = None,
         peers: Peers | None = None,
     ) -> None:
-        """Listen at `address` ("127.0.0.1:5551"; port 0 takes any), and `tell` what comes.
+        """Listen on what is `bound`, and `tell` what comes.
 
         Connections are counted by `arrivals`, what is asked by `accounts`, and what waits to be written by `unwritten`,
         or all by `limits` alone. Without a `gate` nobody proves who he is. What happens on a connection is said to
@@ -139,7 +140,7 @@ class TopicsSockets:
         self._gate = gate
         self._bounds = Bounds(message_size_max, PARTS_MAX, messages_at_once_max=MESSAGES_PER_TURN)
         self._is_closed = False
-        sockets = bind_tcp_nowait(address, "topics.listen")
+        sockets = bound.listen()
         self._own_arrivals = Arrivals(self._loop, limits.admission) if arrivals is None else None
         self._is_alone = unwritten is None
         self.unwritten = Unwritten(self._loop, limits.send) if unwritten is None else unwritten

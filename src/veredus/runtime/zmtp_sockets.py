@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
 from veredus.node.exposure import mechanisms_of
@@ -17,15 +16,14 @@ from veredus.protocols.zmtp.link import Timing, ZmtpLink
 from veredus.protocols.zmtp.mechanisms import Local, Mechanism, Null
 from veredus.protocols.zmtp.plain import PlainServer
 
+from .binding import TCP, Bound
 from .curve_keys import read_server_key
-from .listeners import Listener, Peer, UnixPath, bind_unix, unix_peer_of
+from .listeners import Listener
 from .sockets import StreamDoors
-
-_TCP, _IPC = "tcp://", "ipc://"
 
 
 class ZeroMqDoor:
-    """Owns what the peers of one endpoint share: their routing identities, and the path of an `ipc` endpoint."""
+    """Owns what the peers of one endpoint share: their routing identities, and the keys of the node."""
 
     def __init__(self, doors: StreamDoors, settings: NodeSettings) -> None:
         """For `tcp://host:port` or `ipc://path`; `listen` opens it. Raises `Refused("bad-key")`."""
@@ -33,25 +31,15 @@ class ZeroMqDoor:
         """Where it listens, with the port that was taken."""
         self._doors = doors
         self._identities = Identities()
-        self._path: UnixPath | None = None
         self._names = mechanisms_of(settings)
         self._keys = read_server_key(Path(settings.security.zeromq_key)) if settings.security.zeromq_key else None
 
-    async def listen(self, principal: str, mode: int) -> Listener:
+    def listen(self, bound: Bound, principal: str) -> Listener:
         """Listen; a TCP peer is `principal`, a Unix one its user. Raises `Unavailable("port-in-use")`."""
-        if self.endpoint.startswith(_TCP):
-            listener = await self._doors.listen_tcp(FRAMED_DOOR, self.endpoint.removeprefix(_TCP), principal)
-            self.endpoint = _TCP + listener.address
-            return listener
-        path = self.endpoint.removeprefix(_IPC)
-        listening = bind_unix(path, mode)
-        self._path = UnixPath(path)
-        return self._doors.listen_on(FRAMED_DOOR, listening, _local_peer_of)
-
-    def close(self) -> None:
-        """Take the path of an `ipc` endpoint away."""
-        if self._path is not None:
-            self._path.remove()
+        listener = self._doors.listen(FRAMED_DOOR, bound, principal)
+        if not bound.is_unix:
+            self.endpoint = TCP + listener.address
+        return listener
 
     def link_of(self, link: NodeLink, limits: LinkLimits) -> FramedLink:
         """The engine of a peer's link, who talks to a ROUTER."""
@@ -68,10 +56,3 @@ class ZeroMqDoor:
             return PlainServer(local)
         assert self._keys is not None
         return CurveServer(local, self._keys, os.urandom(SERVER_RANDOM_SIZE))
-
-
-_user_of = unix_peer_of()
-
-
-def _local_peer_of(accepted: socket.socket, address: object) -> Peer:
-    return _user_of(accepted, address)._replace(listener=FRAMED_DOOR)
