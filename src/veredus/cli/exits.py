@@ -8,7 +8,7 @@ from enum import IntEnum
 
 import click
 
-from veredus.kernel.errors import Fenced, Misuse, Refused, Unavailable, VeredusError
+from veredus.kernel.errors import Fenced, Misuse, Refused, Unavailable, VeredusError, ending_of
 
 
 class Exit(IntEnum):
@@ -24,7 +24,7 @@ class Exit(IntEnum):
     FENCED = 4
     """Another process has taken over this source or subscription."""
     UNAVAILABLE = 5
-    """No node could be reached."""
+    """No node could be reached, or a node or proxy could not start or go on."""
     DAMAGED = 6
     """The journal is damaged; the output names the places."""
     GAP = 7
@@ -93,6 +93,9 @@ def run(command: click.Command, arguments: list[str] | None = None) -> int:
     except VeredusError as error:
         _say(f"{error.message} [{error.code}]")
         return exit_of(error)
+    except MemoryError as error:
+        _say(str(ending_of(error)))
+        return Exit.UNAVAILABLE
     except OSError as error:
         _say(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
         try:

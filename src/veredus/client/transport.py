@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from veredus.kernel.errors import Refused, Unavailable, VeredusError
+from veredus.kernel.errors import Refused, Unavailable, VeredusError, words_of
 from veredus.kernel.events import LinkClosed, LinkOpened, Received
 from veredus.kernel.octets import Octets
 from veredus.protocols.zeps import native
@@ -105,7 +105,7 @@ class NodeSocket(asyncio.BufferedProtocol):
         """The connection is gone."""
         if self.is_to_itself:
             return
-        self._tell(LinkClosed(LINK, str(exc) if exc else "closed by the node"))
+        self._tell(LinkClosed(LINK, words_of(exc) if exc else "closed by the node"))
 
     def send(self, buffers: Sequence[Octets]) -> None:
         """Write the buffers in order."""
@@ -164,4 +164,4 @@ def error_of_opening(error: OSError | TimeoutError, address: Address, *, is_firs
 def _said_of(error: OSError | TimeoutError) -> str:
     if isinstance(error, ConnectionRefusedError):
         return NOBODY_THERE
-    return (error.strerror if isinstance(error, OSError) else "") or str(error) or type(error).__name__
+    return (error.strerror if isinstance(error, OSError) else "") or words_of(error)

@@ -71,6 +71,19 @@ class InvariantBroken(Exception):
     """We are wrong. Never caught: the process dies and recovers from its journal."""
 
 
+def words_of(error: BaseException) -> str:
+    """What has happened, as the error says it; the kind of error where it has no words, such as one of asyncio's."""
+    return str(error) or type(error).__name__
+
+
+def ending_of(error: BaseException) -> BaseException:
+    """What a process tells that `error` ends: itself, but for a lack of memory, which has a code and a cure."""
+    if not isinstance(error, MemoryError):
+        return error
+    said = f"this process has no memory left ({words_of(error)}): give it more, or let it hold less, and start it again"
+    return Unavailable("out-of-memory", f"{said}; what was acknowledged is kept")
+
+
 def field_fault(error: Exception) -> str:
     """What a decoder has found wrong, behind the field's name: "key: Expected `str`, got `int`"."""
     fault, _, path = str(error).partition(" - at ")

@@ -20,6 +20,7 @@ from typing import Protocol
 
 from veredus.kernel.effects import Admit, CloseLink, Note, PauseReading, ResumeReading, Send
 from veredus.kernel.engine import Engine, Now
+from veredus.kernel.errors import VeredusError, ending_of
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
 from veredus.kernel.octets import Octets
 
@@ -164,8 +165,11 @@ class Host:
                     self._do(effect, sends)
         except BaseException as error:
             self.stop()
-            self.failure = error
-            self.on_failure(error)
+            self.failure = ending_of(error)
+            self.on_failure(self.failure)
+            if isinstance(self.failure, VeredusError):
+                # It was told: where in the code it came up says nothing more.
+                return
             raise
         # What a run ends with is what subscribers are fed: it leaves first. A receipt that left before it would wake a
         # publisher, which takes the processor away from us where there are few.

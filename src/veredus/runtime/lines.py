@@ -22,6 +22,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
+from veredus.kernel.errors import words_of
+
 QUEUE_SIZE_MAX = 1 << 20
 """Bytes of lines that may wait."""
 SLOW_S = 5.0
@@ -170,7 +172,7 @@ class LineWriter:
                     self._fail(error, 0)
 
     def _fail(self, error: Exception, count: int = 1) -> None:
-        reason = str(getattr(error, "strerror", None) or error) or type(error).__name__
+        reason = getattr(error, "strerror", None) or words_of(error)
         with self._changed:
             self._lose(reason, count)
         self._note_failure(reason)

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from veredus.kernel.errors import words_of
 from veredus.node.admission import Admission, AdmissionLimits
 from veredus.streams.rights import LOCAL
 
@@ -269,7 +270,7 @@ class Listener:
                 assert isinstance(link, asyncio.BufferedProtocol)
                 await shake_hands(link, accepted, self._tls, self._shared, max(place.left_s, 0.001))
         except OSError as error:
-            self.on_refused(peer, str(getattr(error, "reason", None) or error.strerror or error))
+            self.on_refused(peer, str(getattr(error, "reason", None) or error.strerror or words_of(error)))
             # No certificate that we believe, no common version, too late, or gone: the peer's own library says which.
             place.leave()
             accepted.close()

@@ -26,7 +26,7 @@ from veredus.journal.settings import Recovered
 from veredus.journal.steps import CheckpointLoaded, Found, Replayed
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
-from veredus.kernel.errors import Refused, Unavailable
+from veredus.kernel.errors import Refused, Unavailable, words_of
 from veredus.kernel.events import LinkOpened
 from veredus.node.dialects import LinkEngine
 from veredus.node.engine import DrainRequested, FloorOrdered, NodeEngine
@@ -372,7 +372,7 @@ class Node:
     def _fail(self, error: BaseException) -> None:
         if self._failed is not None and not self._failed.done():
             self._failed.set_result(error)
-        self._log.error("node-failed", reason=str(error))
+        self._log.error("node-failed", reason=words_of(error))
 
     # ── stop ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -482,7 +482,7 @@ class Node:
         return ""
 
     def _why_not_alive(self) -> str:
-        return "" if self.host.failure is None else str(self.host.failure)
+        return "" if self.host.failure is None else words_of(self.host.failure)
 
 
 def _random_ids() -> bytes:

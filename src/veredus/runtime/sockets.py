@@ -11,6 +11,7 @@ from typing import cast
 import numpy as np
 
 from veredus.kernel.effects import Note
+from veredus.kernel.errors import words_of
 from veredus.kernel.events import LinkCongested, LinkDrained, LinkTaking
 from veredus.kernel.octets import Octets
 from veredus.node.backlog import READ_SIZE_MAX
@@ -121,7 +122,7 @@ class StreamLink(asyncio.BufferedProtocol):
         # One of TLS knows us, and holds what was not written: by a cycle it would stay until garbage is collected.
         self._transport = self._taking = None
         if self._number:
-            self._host.close_link(self._number, str(exc) if exc else "closed")
+            self._host.close_link(self._number, words_of(exc) if exc else "closed")
 
     def pause_writing(self) -> None:
         """The send buffer is full."""

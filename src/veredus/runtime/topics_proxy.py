@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
-from veredus.kernel.errors import Refused
+from veredus.kernel.errors import Refused, VeredusError, ending_of, words_of
 from veredus.kernel.events import DeadlineReached
 from veredus.node.exposure import access_of
 from veredus.node.settings import NodeSettings
@@ -166,8 +166,11 @@ class TopicsProxy:
                 else:
                     self._sockets.carry_out(effect)
         except BaseException as error:
-            self._failed.set_result(error)
-            self._log.error("proxy-failed", reason=str(error))
+            failure = ending_of(error)
+            self._failed.set_result(failure)
+            self._log.error("proxy-failed", reason=words_of(failure))
+            if isinstance(failure, VeredusError):
+                return
             raise
         # Each answer is waited for equally long: none is due before the one that the timer was set for.
         if self._timer is None:
