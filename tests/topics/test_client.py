@@ -337,6 +337,25 @@ def test_a_put_in_doubt_may_be_tried_again_or_left_and_keeps_nobody_up(
     assert around.server.bodies("t") == [b"1", b"3"]
 
 
+def test_a_put_that_the_server_has_not_stored_is_in_no_doubt(opened: Callable[..., Client], around: Scene) -> None:
+    server = around.server
+    with opened() as alice:
+        for code in ("disk-full", "too-many-files", "io-error", "journal-closed"):
+            said = server.status("INTERNAL_ERROR", f"no room [{code}]".encode())
+            server.answer = lambda _, said=said: said
+            with pytest.raises(Unavailable) as raised:
+                alice.put("t", b"1")
+            assert raised.value.code == "not-stored"
+            assert raised.value.message.endswith(f"no room [{code}]: it was not stored, and may be tried again")
+        # A journal that has failed may hold, and find again at its next start, what it has not acknowledged.
+        server.answer = lambda _: server.status("INTERNAL_ERROR", b"no more [journal-failed]")
+        with pytest.raises(Unavailable, match="it is not known whether the message was put"):
+            alice.put("t", b"1")
+        server.answer = server.answer_well
+        alice.put("t", b"1")
+    assert server.bodies("t") == [b"1"]
+
+
 def test_a_get_that_fails_loses_nothing(opened: Callable[..., Client], around: Scene) -> None:
     server = around.server
     with opened() as alice:

@@ -34,7 +34,7 @@ from itertools import repeat
 from time import monotonic, time_ns
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from veredus.kernel.errors import Misuse, Refused, Unavailable, VeredusError
+from veredus.kernel.errors import UNSTORED, Misuse, Refused, Unavailable, VeredusError
 from veredus.kernel.names import KEY_SIZE_MAX
 from veredus.kernel.octets import Octets
 from veredus.protocols.topics.client_state import (
@@ -72,6 +72,11 @@ from veredus.protocols.topics.messages import (
 )
 
 from .home import Home
+
+_NOT_STORED = tuple(f"[{code}]" for code in UNSTORED - {"journal-failed"})
+"""How the words of a server end that has stored nothing. A journal that has failed may hold what it was given, and find
+it at its next start.
+"""
 
 WORD_SIZE_MAX = 512
 """So that an id, a topic and the id of a message fit into a header."""
@@ -400,6 +405,8 @@ class Operations:
                 return Unavailable("server-unavailable", said, topic=topic)
             case StatusWord.PROXY_DOES_NOT_KNOW_ANY_SERVER:
                 return Unavailable("no-server", said, topic=topic)
+            case StatusWord.INTERNAL_ERROR if text.endswith(_NOT_STORED):
+                return Unavailable("not-stored", f"{said}: it was not stored, and may be tried again", topic=topic)
             case StatusWord.INTERNAL_ERROR:
                 return Unavailable("server-failed", said, topic=topic)
             case StatusWord.REFUSED | StatusWord.BAD_MESSAGE:
@@ -473,7 +480,7 @@ def pauses(wait_s: float) -> Iterator[float]:
 
 def _in_doubt(error: VeredusError) -> VeredusError:
     # A proxy without a server passed nothing on.
-    if isinstance(error, Unavailable) and error.code != "no-server":
+    if isinstance(error, Unavailable) and error.code not in ("no-server", "not-stored"):
         said = f"{error.message} (it is not known whether the message was put; retrying is idempotent)"
         return Unavailable(error.code, said, **error.details)
     return error
