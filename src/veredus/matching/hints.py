@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from veredus.matching.lexer import NO_COMMENT, TokenKind, double_minus_of, tokens_of
+from veredus.matching.lexer import NO_COMMENT, Token, TokenKind, date_at, double_minus_of, tokens_of
 from veredus.matching.operands import NUMBERS, OCTETS, is_comparable
 from veredus.matching.operators import COMPARISONS
 from veredus.matching.parser import parse
@@ -29,6 +30,7 @@ from veredus.matching.syntax import (
 
 _OTHER_PARTS: Final = ("body", "number", "attributes")
 """Parts of a publication that no condition reads."""
+_HYPHENATED: Final = re.compile(r"[^\W\d]\w*(?:-[^\W\d]\w*)+")
 _KINDS: Final = {Kind.TEXT: "text", Kind.KEY: "a key", Kind.BYTES: "bytes", Kind.TIMESTAMP: "a timestamp"}
 
 
@@ -37,12 +39,35 @@ def hints_of(where: str) -> list[str]:
 
     A name in double quotes is meant. Raises `Refused("bad-predicate")` where the condition does not parse.
     """
-    return list(dict.fromkeys([*_hints_on_comments(where), *_hints_on_names(where), *_hints_on_tests(parse(where))]))
+    hints = [*_hints_on_minus(where), *_hints_on_names(where), *_hints_on_tests(parse(where))]
+    return list(dict.fromkeys(hints))
 
 
-def _hints_on_comments(where: str) -> Iterator[str]:
-    if double_minus_of(tokens_of(where)):
+def _hints_on_minus(where: str) -> Iterator[str]:
+    tokens = tokens_of(where)
+    if double_minus_of(tokens):
         yield f"{NO_COMMENT}: take it out, or write - (-x) with parentheses if it is meant"
+    for token in tokens:
+        date = date_at(where, token.position) if token.kind is TokenKind.INTEGER else ""
+        if date:
+            yield f"{date} is a number here, {date.replace('-', ' minus ')}: write TIMESTAMP '{date}'"
+    for name in _hyphenated(where, tokens):
+        parts = name.split("-")
+        yield (
+            f'{name} is {" minus ".join(parts)} here: write "{name}" in double quotes if this is one attribute, or'
+            f" {' - '.join(parts)} with spaces"
+        )
+
+
+def _hyphenated(where: str, tokens: Sequence[Token]) -> Iterator[str]:
+    """Names with nothing but minus signs between them, as they are written."""
+    end = 0
+    for token in tokens:
+        is_bare = token.kind is TokenKind.NAME and not token.is_quoted
+        match = _HYPHENATED.match(where, token.position)
+        if is_bare and match is not None and token.position >= end:
+            end = match.end()
+            yield match.group()
 
 
 def _hints_on_names(where: str) -> Iterator[str]:

@@ -20,6 +20,7 @@ _MOMENT = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?) ?(Z|[+-]\d\d:\d\d)?)?",
     re.ASCII,
 )
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(?!\d)", re.ASCII)
 _YEARS = (np.datetime64("0001-01-01", "us"), np.datetime64("9999-12-31T23:59:59.999999", "us"))
 _SYMBOLS: Final = ("<>", "<=", ">=", "=", "<", ">", "+", "-", "*", "/", "(", ")", ",")
 NO_COMMENT = "-- begins no comment, but is minus twice"
@@ -30,6 +31,7 @@ _HINTS: Final = {
     ";": "a predicate has one condition",
     "&": "write AND",
     "|": "write OR",
+    ":": "a date and time is written TIMESTAMP '2013-07-01 05:15'",
 }
 
 
@@ -80,6 +82,12 @@ def tokens_of(text: str) -> list[Token]:
         tokens.append(token)
 
 
+def date_at(text: str, position: int) -> str:
+    """The date that is written at `position` in `text` without quotes, "" for none."""
+    match = _DATE.match(text, position)
+    return "" if match is None else match.group()
+
+
 def double_minus_of(tokens: Sequence[Token]) -> bool:
     """Whether two minus signs follow one another without a space: what begins a comment elsewhere."""
     return any(
@@ -107,12 +115,23 @@ def _next_token(text: str, start: int) -> tuple[Token, int]:
     for symbol in _SYMBOLS:
         if text.startswith(symbol, start):
             return Token(TokenKind.SYMBOL, symbol, start), start + len(symbol)
-    hint = _HINTS.get(character)
+    hint = _HINTS.get(character) or _hint_on_dots(text, start)
     raise refusal(start, f"{character!r} has no meaning here" + (f"; {hint}" if hint else ""))
 
 
 def _is_name_part(character: str) -> bool:
     return ("_" + character).isidentifier()
+
+
+def _hint_on_dots(text: str, start: int) -> str:
+    """What to write for a name with dots, one of which is at `start`; "" where there is none."""
+    first, end = start, start
+    while first and _is_name_part(text[first - 1]):
+        first -= 1
+    while end < len(text) and (text[end] == "." or _is_name_part(text[end])):
+        end += 1
+    is_name = text[start] == "." and first < start
+    return f'put a name with dots in double quotes: "{text[first:end]}"' if is_name else ""
 
 
 def _quoted(text: str, start: int) -> tuple[str, int]:
@@ -145,7 +164,9 @@ def _number(text: str, start: int) -> tuple[Token, int]:
         raise refusal(start, "expected a number")
     digits, end = match.group(), match.end()
     if end < len(text) and _is_name_part(text[end]):
-        raise refusal(end, f"{text[end]!r} cannot follow a number")
+        date = date_at(text, end - 10) if end >= 10 else ""
+        hint = f"; a date and time is written TIMESTAMP '{date} 05:15'" if date else ""
+        raise refusal(end, f"{text[end]!r} cannot follow a number{hint}")
     if digits.isdigit():
         # One above the greatest may stand after a minus; the parser knows. Many digits are never converted.
         value = int(digits) if len(digits.lstrip("0")) <= 19 else INT64_MAX + 2
