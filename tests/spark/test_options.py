@@ -58,11 +58,11 @@ def test_several_key_patterns_stand_on_lines_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"stream": ""}, "option stream or streams is needed"),
+        ({"stream": ""}, "one of the options `stream` and `streams` is needed"),
         ({"maxRowPerTrigger": "7"}, "did you mean 'maxRowsPerTrigger'"),
         ({"option.stream": "trades"}, "CREATE TEMPORARY VIEW"),
-        ({"colour": "red"}, "option colour is not known here; known options: address"),
-        ({"subscribe": "trades"}, "option subscribe is not known here; did you mean 'stream'?"),
+        ({"colour": "red"}, "the option `colour` is not known here; known options: address"),
+        ({"subscribe": "trades"}, "the option `subscribe` is not known here; did you mean 'stream'?"),
         ({"kafka.bootstrap.servers": "a:1"}, "did you mean 'address'?"),
         ({"startingOffsets": "earliest"}, "did you mean 'startingSequence'?"),
         ({"maxRowsPerTrigger": "0"}, "not a whole number from 1"),
@@ -75,12 +75,13 @@ def test_several_key_patterns_stand_on_lines_of_their_own() -> None:
         ({"endingSequence": "9"}, "for batch reads"),
         ({"startingSequence": "latest"}, "name a `subscriber`"),
         ({"commitId": "3"}, "is not known here"),
-        ({"stream": "", "streams": "a.>.b"}, "option streams has a pattern 'a.>.b'"),
+        ({"stream": "", "streams": "a.>.b"}, "the option `streams` has a pattern 'a.>.b'"),
     ],
 )
 def test_a_bad_option_is_refused_by_its_name(given: dict[str, str], words: str) -> None:
     refused = refusal(**given)
     assert refused.code == "bad-option"
+    assert refused.message.startswith(("the option `", "one of the options `", "the options `", "Spark "))
     assert words in refused.message
 
 
@@ -92,7 +93,7 @@ def test_a_file_of_authorities_that_cannot_be_used_is_refused_by_its_option(
     if content is not None:
         path.write_text(content)
     options = read_options({"stream": "trades", "cafile": str(path)})
-    with pytest.raises(Refused, match=f"option caFile: '{path}'") as caught:
+    with pytest.raises(Refused, match=f"the option `caFile` is '{path}'") as caught:
         node_of(options.node)
     assert caught.value.code == "bad-option"
 
@@ -116,7 +117,7 @@ def test_a_commit_id_needs_its_sink_and_a_sink_its_commit_id() -> None:
 
 
 def test_a_streaming_query_takes_no_commit_id() -> None:
-    with pytest.raises(Refused, match="commitId is for batch writes"):
+    with pytest.raises(Refused, match="the option `commitId` is for batch writes"):
         options.check_stream_write(write_options({"stream": "trades", "sink": "nightly", "commitId": "3"}))
     options.check_stream_write(write_options({"stream": "trades", "sink": "nightly"}))
 

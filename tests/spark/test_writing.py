@@ -159,7 +159,7 @@ def test_a_write_without_a_commit_id_writes_each_time(rig: Rig) -> None:
         ("append", "'b' as Body, 'c' as BODY", {}, "columns Body and BODY differ only in case"),
         ("append", "1L as SEQUENCE", {}, "assigned by the node"),
         ("append", "'b' as body", {"commitId": 3}, "go together"),
-        ("append", "'b' as body", {"colour": "red"}, "option colour"),
+        ("append", "'b' as body", {"colour": "red"}, "the option `colour`"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_a_row_is(

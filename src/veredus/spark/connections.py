@@ -70,7 +70,9 @@ def _authorities_in(path: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=path)
     except OSError as error:
-        raise Refused("bad-option", f"option caFile: {path!r} holds no certificates to use here: {error}") from None
+        raise Refused(
+            "bad-option", f"the option `caFile` is {path!r}, which holds no certificates to use here: {error}"
+        ) from None
 
 
 def _token_in(path: str) -> str:
@@ -78,9 +80,9 @@ def _token_in(path: str) -> str:
     try:
         token = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
-        raise Refused("bad-option", f"option tokenFile: {path!r} cannot be read here: {error}") from None
+        raise Refused("bad-option", f"the option `tokenFile` is {path!r}, which cannot be read here: {error}") from None
     if not token:
-        raise Refused("bad-option", f"option tokenFile: {path!r} is empty")
+        raise Refused("bad-option", f"the option `tokenFile` is {path!r}, which is empty")
     return token
 
 

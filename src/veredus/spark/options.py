@@ -146,9 +146,10 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     options = _known(given, _READ_OPTIONS)
     streams = tuple(re.split(r"[\s,]+", options.text("streams").strip())) if options.text("streams").strip() else ()
     if bool(options.text("stream")) == bool(streams):
-        raise _refused(
-            "stream", "or streams is needed, and not both: name one stream in `stream`, or several in `streams`"
+        said = (
+            "one of the options `stream` and `streams` is needed, and not both: name one stream in `stream`, or several"
         )
+        raise _fault("stream", f"{said} in `streams`")
     for pattern in streams:
         try:
             NamePattern(pattern)
@@ -193,12 +194,11 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
 def check_streaming(options: ReadOptions) -> None:
     """Raise `Refused("bad-option")` for what makes no sense, or would lose rows, in a streaming query."""
     if options.end_sequence is not None or options.end_time_us is not None:
-        raise _refused(
-            "endingSequence and endingTimestamp", "are for batch reads; a streaming query runs until it is stopped"
-        )
+        said = "the options `endingSequence` and `endingTimestamp` are for batch reads"
+        raise _fault("endingSequence", f"{said}: a streaming query runs until it is stopped")
     if options.streams and isinstance(options.start, StartAtSequence) and options.start.sequence:
         raise _refused(
-            "startingSequence", "is a place in one stream, and the query reads several: use startingTimestamp"
+            "startingSequence", "is a place in one stream, and the query reads several: use `startingTimestamp`"
         )
     if isinstance(options.start, StartAtHead) and not options.subscriber:
         raise _refused(
@@ -214,13 +214,13 @@ def check_whole_batch(options: ReadOptions) -> None:
         raise _refused(
             "startingSequence",
             "is 'latest', and a batch read ends there: it would read nothing; use 'earliest', a sequence, or"
-            " startingTimestamp",
+            " `startingTimestamp`",
         )
     if options.streams and (options.end_sequence or getattr(options.start, "sequence", 0)):
-        raise _refused(
-            "startingSequence",
-            "and endingSequence are places in one stream, and the query reads several: use timestamps",
+        said = (
+            "the options `startingSequence` and `endingSequence` are places in one stream, and the query reads several"
         )
+        raise _fault("startingSequence", f"{said}: use timestamps")
     if options.subscriber:
         raise _refused("subscriber", "is for streaming queries: a batch read settles nothing")
 
@@ -228,10 +228,8 @@ def check_whole_batch(options: ReadOptions) -> None:
 def check_batch_write(options: WriteOptions) -> None:
     """Raise `Refused("bad-option")` for what a plain batch write cannot do."""
     if (options.commit_id is None) != (not options.sink):
-        raise _refused(
-            "commitId and sink",
-            "go together: one sink writes each commitId once, and its commitIds must grow",
-        )
+        said = "the options `commitId` and `sink` go together"
+        raise _fault("commitId", f"{said}: one sink writes each `commitId` once, and each must be above the one before")
 
 
 def check_stream_write(options: WriteOptions) -> None:
@@ -243,7 +241,8 @@ def check_stream_write(options: WriteOptions) -> None:
 def check_append(overwrite: bool) -> None:
     """Raise `Refused("bad-option")` for the modes that replace what was written before."""
     if overwrite:
-        raise _refused("mode", "or output mode would replace rows, and rows of a stream cannot be replaced: use append")
+        said = "this mode replaces rows, and rows of a stream cannot be replaced"
+        raise _fault("mode", f'{said}: use append, as mode("append"), or outputMode("append") in a streaming query')
 
 
 @dataclass(frozen=True)
@@ -330,7 +329,7 @@ def _named(column: str) -> str:
 
 def _node_options(options: _Options) -> NodeOptions:
     if options.text("token") and options.text("tokenFile"):
-        raise _refused("token", "and tokenFile exclude each other: use one")
+        raise _fault("token", "the options `token` and `tokenFile` exclude each other: use one")
     return NodeOptions(
         addresses=tuple(address.strip() for address in (options.text("address") or ADDRESS_DEFAULT).split(",")),
         stream=options.name("stream"),
@@ -345,7 +344,8 @@ def _start(options: _Options) -> StartAtSequence | StartAtHead | StartAtTime:
     text = options.text("startingSequence").strip().lower()
     time_us = options.time_us("startingTimestamp")
     if text and time_us is not None:
-        raise _refused("startingSequence", "and startingTimestamp exclude each other: use one")
+        said = "the options `startingSequence` and `startingTimestamp` exclude each other: use one"
+        raise _fault("startingSequence", said)
     if time_us is not None:
         return StartAtTime(time_us)
     if text == "latest":
@@ -358,4 +358,8 @@ def _start(options: _Options) -> StartAtSequence | StartAtHead | StartAtTime:
 
 
 def _refused(name: str, what: str) -> Refused:
-    return Refused("bad-option", f"option {name} {what}", option=name)
+    return _fault(name, f"the option `{name}` {what}")
+
+
+def _fault(name: str, said: str) -> Refused:
+    return Refused("bad-option", said, option=name)

@@ -26,7 +26,8 @@ def start_of(node: veredus.Node, options: ReadOptions, view: StreamView) -> int:
             if sequence > view.head + 1:
                 raise Refused(
                     "bad-option",
-                    f"option startingSequence is {sequence}, the newest row of {options.node.stream!r} is {view.head}",
+                    f"the option `startingSequence` is {sequence}, and the newest row of"
+                    f" {options.node.stream!r} is {view.head}",
                     head=view.head,
                 )
             check_kept(options, sequence, view)
@@ -89,8 +90,8 @@ def check_gone(options: ReadOptions) -> None:
     stream = options.node.stream
     what = f"stream {stream!r}, which this query has read, no longer exists, or a rule does not allow to describe it"
     if options.streams and not selects(options.streams, stream):
-        what = f"option streams does not select {stream!r}, which this query has read"
-    raise Refused("data-loss", f"{what}: to go on without it, set failOnDataLoss = false", stream=stream)
+        what = f"the option `streams` does not select {stream!r}, which this query has read"
+    raise Refused("data-loss", f"{what}: to go on without it, set the option `failOnDataLoss` to false", stream=stream)
 
 
 def check_kept(options: ReadOptions, first: int, view: StreamView) -> None:
@@ -104,7 +105,7 @@ def lost(options: ReadOptions, first: int, kept: int, cause: str) -> Refused:
     return Refused(
         "data-loss",
         f"stream {options.node.stream!r} no longer holds sequences {first} to {kept - 1} ({cause}): pin unread rows"
-        " with option subscriber, or go on without them with failOnDataLoss = false",
+        " with the option `subscriber`, or set the option `failOnDataLoss` to false to go on without them",
         first=first,
         kept=kept,
         cause=cause,

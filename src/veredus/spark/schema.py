@@ -308,7 +308,7 @@ def _mismatched(name: str, found: str, wanted: pa.DataType, taken: Taken) -> Ref
     return Refused(
         "type-mismatch",
         f"column {name}: the batch{source} at sequence {taken.sequences[0]} has {found}, and the schema says"
-        f" {_said([wanted])}; read it as that type, or set option onMismatch to null",
+        f" {_said([wanted])}; read it as that type, or set the option `onMismatch` to null",
         column=name,
         sequence=int(taken.sequences[0]),
     )
@@ -324,12 +324,12 @@ def check_written(schema: StructType, is_stream_named: bool = True) -> None:
     """
     known = known_names(schema.names, _FIXED)
     if is_stream_named and "stream" in known.values():
-        message = "option stream and column stream both name the stream of the rows: use only one"
+        message = "the option `stream` and the column `stream` both name the stream of the rows: use only one"
         raise Refused("bad-option", message, option="stream")
     if not is_stream_named and "stream" not in known.values():
         topics = [name for name in schema.names if _OF_KAFKA.get(name.lower()) == "stream"]
         hint = f"; do you mean column {topics[0]}? Rename it to stream" if topics else ""
-        message = f"the stream of the rows is missing: set option stream, or add a column stream{hint}"
+        message = f"the stream of the rows is missing: set the option `stream`, or add a column `stream`{hint}"
         raise Refused("bad-option", message, option="stream")
     for given in schema:
         field = pa.field(given.name, _arrow_type(given))

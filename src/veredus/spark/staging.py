@@ -230,7 +230,7 @@ def _claim(node: veredus.Node, options: NodeOptions, place: str, query_id: UUID)
     raise Refused(
         "checkpoint-deleted",
         f"another query has written to {where} from {place!r}: was its checkpoint deleted? Then all of its rows would"
-        " be written again. If that is what you want, set option sink to a new name",
+        " be written again. If that is what you want, set the option `sink` to a new name",
         place=place,
     )
 
