@@ -54,6 +54,7 @@ def test_a_node_is_told_from_a_directory_and_wants_streams(tmp_path: Path, monke
         ([], "there is nothing to audit"),
         (["--journal", "veredus://127.0.0.1:7071"], "name the streams of the node"),
         (["."], "there are no recordings"),
+        (["--journal", "hdfs://store/journal", "--claim", "kept/jornal"], "unknown claim kept/jornal"),
     ],
 )
 def test_what_makes_no_sense_ends_before_spark_starts(
@@ -64,6 +65,15 @@ def test_what_makes_no_sense_ends_before_spark_starts(
     assert words in said.err
     assert "starting Spark" not in said.err
     assert said.out == ""
+
+
+def test_a_report_without_a_place_is_told_before_spark_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(veredus, ["audit", "--journal", "hdfs://store/journal", "--into", str(tmp_path)]) == Exit.ERROR
+    said = capsys.readouterr().err
+    assert f"{tmp_path}: exists already: name a new directory" in said
+    assert "starting Spark" not in said
 
 
 def test_a_node_that_is_not_there_or_lacks_the_stream_ends_before_spark_starts(

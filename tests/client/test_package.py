@@ -29,3 +29,12 @@ def test_the_fixture_is_a_fresh_node_for_one_test(veredus_node: Embedded) -> Non
     assert veredus_node.streams.list() == []
     with veredus_node.publisher("s", source="a") as publisher:
         assert publisher.wait(publisher.publish("k", b"x")).sequence == 1
+
+
+@pytest.mark.parametrize("part", ["spark", "audit"])
+def test_a_part_that_needs_spark_says_what_to_install(part: str) -> None:
+    script = f"import sys; sys.modules['pyspark'] = None\nimport veredus.{part}"
+    said = ended([sys.executable, "-c", script]).stderr.strip().splitlines()
+    wanted = f"ModuleNotFoundError: veredus.{part} needs Spark: pip install 'veredus[spark]', and Java 17 or newer"
+    assert said[-1] == wanted
+    assert not any("During handling" in line for line in said)

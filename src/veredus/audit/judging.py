@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shutil
 import tempfile
@@ -57,9 +59,7 @@ def audit(
     Raises `Refused`: `damaged` and `bad-schema` name the file, `bad-option` what of the evidence makes no sense;
     `NotWritten`, which has the verdict, where the report has no place; and `OSError`.
     """
-    unknown = sorted(set(claims) - set(CLAIMS))
-    if unknown or not claims:
-        raise Refused("bad-option", f"unknown claim {', '.join(unknown) or '(none given)'}; known: {', '.join(CLAIMS)}")
+    check_asked(claims, into)
     target = None if into is None else Path(into).absolute()
     with ExitStack() as stack:
         if target is not None:
@@ -71,13 +71,28 @@ def audit(
             raise _named(error) from error
 
 
+def check_asked(claims: Collection[str], into: str | Path | None) -> None:
+    """What can be told without Spark: raises `Refused("bad-option")` for a claim that nobody knows, and
+    `FileExistsError` where the report has no place.
+    """
+    unknown = sorted(set(claims) - set(CLAIMS))
+    if unknown or not claims:
+        raise Refused("bad-option", f"unknown claim {', '.join(unknown) or '(none given)'}; known: {', '.join(CLAIMS)}")
+    if into is not None and os.path.lexists(into):
+        raise _taken(Path(into))
+
+
+def _taken(path: Path) -> FileExistsError:
+    return FileExistsError(errno.EEXIST, "exists already: name a new directory", str(path))
+
+
 @contextmanager
 def _new_directory(path: Path) -> Iterator[None]:
     """Made at once, for that there is no place for it is no news for the end; what fails in here takes it along."""
     try:
         path.mkdir(parents=True)
-    except FileExistsError as error:
-        raise FileExistsError(error.errno, "exists already: name a new directory", str(path)) from None
+    except FileExistsError:
+        raise _taken(path) from None
     try:
         yield
     except BaseException:

@@ -15,12 +15,12 @@ from veredus.cli.interrupts import Interrupts
 from veredus.cli.link import Target
 from veredus.cli.terminal import TABLE, note, output_option, write_one, write_rows
 from veredus.kernel.errors import Refused
+from veredus.kernel.extras import NEEDS_SPARK
 
 if TYPE_CHECKING:
     from veredus.audit import Evidence, Verdict
 
 SIDES = ("offered", "acknowledged", "pushed", "settled", "gaps")
-_SPARK_MISSING = "the audit needs Spark: pip install 'veredus[spark]', and Java 17 or newer"
 _NODES = ("veredus://", "veredus+tls://", "unix://")
 _VARIABLES = {"token": "VEREDUS_TOKEN", "caFile": "VEREDUS_AUTHORITIES"}
 """Options of a node's streams, by the variables that hold them."""
@@ -82,19 +82,21 @@ def audit(
     try:
         import pyspark  # noqa: F401
     except ImportError:
-        raise click.UsageError(_SPARK_MISSING) from None
+        raise click.UsageError(f"the audit {NEEDS_SPARK}") from None
     from veredus.audit import CLAIMS
     from veredus.audit import audit as run
+    from veredus.audit.judging import check_asked
     from veredus.audit.report import NotWritten
     from veredus.audit.session import SPARK_ERRORS, reason_of, session
 
     with Interrupts() as interrupts, interrupts.waiting(), ExitStack() as stack:
         try:
             evidence = _evidence(stack, recordings, journal, streams, covers, {k: v for k, v in sides.items() if v})
+            asked = claims or tuple(CLAIMS)
+            check_asked(asked, into)
             _ask_node(evidence)
             note("starting Spark")
             spark = stack.enter_context(session(master, memory))
-            asked = claims or tuple(CLAIMS)
             verdict = run(spark, evidence, claims=asked, into=into, samples=samples, progress=note)
         except Refused as error:
             note(f"veredus: {error.message} [{error.code}]")

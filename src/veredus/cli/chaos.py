@@ -16,6 +16,7 @@ import click
 from veredus.cli.exits import Ended, Exit
 from veredus.cli.terminal import note, output_option, write_one
 from veredus.kernel.errors import Misuse, Refused
+from veredus.kernel.extras import NEEDS_SPARK
 
 if TYPE_CHECKING:
     from veredus.chaos.campaign import Judged
@@ -91,8 +92,7 @@ def say_plan(plan: Plan, say: Callable[[str], object]) -> None:
 
 def _need_the_audit() -> None:
     if importlib.util.find_spec("pyspark") is None:
-        message = "chaos ends with the audit, which needs Spark: pip install 'veredus[spark]', and Java 17 or newer"
-        raise Refused("no-spark", message)
+        raise Refused("no-spark", f"chaos ends with the audit, which {NEEDS_SPARK}")
 
 
 def _enter_namespaces(faults: tuple[str, ...]) -> None:

@@ -6,6 +6,13 @@ and must have been called before several streaming queries of a session are star
 
 from __future__ import annotations
 
+from veredus.kernel.extras import without_spark
+
+try:
+    import pyspark  # noqa: F401 asked first, so that who lacks it is told what to install
+except ModuleNotFoundError:
+    raise without_spark("veredus.spark") from None
+
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
