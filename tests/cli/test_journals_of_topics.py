@@ -73,6 +73,14 @@ def test_what_a_client_remembers_is_sound_and_called_so(journal: Journal, rememb
     assert sum(segment["facts"] for segment in report["segments"]) > 0
 
 
+def test_a_topic_that_is_not_there_is_called_a_topic_and_the_others_are_named(
+    journal: Journal, remembered: Path
+) -> None:
+    said = journal("dump", remembered, "--stream", "nope")
+    assert said.err == "there are no records of topic 'nope'; topics: news, prices\n"
+    assert journal("dump", remembered, "--stream", "news").err == ""
+
+
 def test_each_fact_of_a_client_is_dumped_with_what_it_says(journal: Journal, remembered: Path) -> None:
     told = facts(journal, remembered)
     assert {(fact["type"], fact["client"], fact["topic"]) for fact in told} == {

@@ -298,10 +298,11 @@ def test_a_line_is_published_without_what_draws_and_what_computes(node: Embedded
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("stream ls >&-", "veredus: Bad file descriptor"),
-        ("sub closed --subscriber risk --no-follow >&-", "veredus: Bad file descriptor"),
-        ("pub closed <&-", "veredus: Bad file descriptor"),
-        ("sub closed --no-follow >/dev/full", "veredus: No space left on device"),
+        ("stream ls >&-", "veredus: standard output: Bad file descriptor"),
+        ("sub closed --subscriber risk --no-follow >&-", "veredus: standard output: Bad file descriptor"),
+        ("pub closed <&-", "veredus: standard input: Bad file descriptor"),
+        ("sub closed --no-follow >/dev/full", "veredus: standard output: No space left on device"),
+        ("stream ls >/dev/full", "veredus: standard output: No space left on device"),
     ],
 )
 def test_a_standard_stream_that_is_closed_or_full_is_an_error_in_one_sentence(

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import click
 
 from veredus.kernel.errors import Fenced, Misuse, Refused, Unavailable, VeredusError, ending_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class Exit(IntEnum):
@@ -97,7 +103,9 @@ def run(command: click.Command, arguments: list[str] | None = None) -> int:
         _say(str(ending_of(error)))
         return Exit.UNAVAILABLE
     except OSError as error:
-        _say(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
+        # Standard output has its name, and nothing else is a descriptor that was closed before we began.
+        file = error.filename or ("standard input" if error.errno == errno.EBADF else "")
+        _say(f"{file}: {error.strerror}" if file else error.strerror or str(error))
         try:
             sys.stdout.flush()
         except OSError:
@@ -106,15 +114,30 @@ def run(command: click.Command, arguments: list[str] | None = None) -> int:
         return Exit.ERROR
 
 
+class _StandardOutput(io.FileIO):
+    """Standard output, whose errors say that it is what could not be written to."""
+
+    def write(self, data: Buffer, /) -> int | None:  # type: ignore[override]
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, "standard output") from None
+
+
 def hold_standard_streams() -> None:
-    """Where a standard stream is closed, let every use of it fail, so that no file or socket gets its number."""
+    """Where a standard stream is closed, let every use of it fail, so that no file or socket gets its number.
+
+    What cannot be written to standard output is said to be that.
+    """
     for number, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, mode)
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
-    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    given = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    named = io.BufferedWriter(_StandardOutput(1, "w", closefd=False))
+    sys.stdout = io.TextIOWrapper(named, given.encoding, given.errors, line_buffering=bool(given.line_buffering))
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 

@@ -69,7 +69,7 @@ def verify(directory: Path, output: str) -> None:
 
 @journal.command("dump", short_help="List the records of a journal.")
 @_directory_argument
-@click.option("--stream", help="Only records of this stream.")
+@click.option("--stream", help="Only records of this stream, or of this topic.")
 @click.option("--segment", "segments", type=int, multiple=True, help="Only records of this segment; repeatable.")
 @click.option("--from", "first", type=click.IntRange(0), default=0, help="Only records from this sequence on.")
 @click.option("--count", type=click.IntRange(1), help="Stop after this many records.")
@@ -86,18 +86,19 @@ def dump(
 
     rows: list[dict[str, object]] = []
     with looked_at(directory) as opened:
-        names = _names_in_checkpoint(opened)
+        names, topics = _names_in_checkpoint(opened)
         listing = list_records(opened.listing(), list(segments) or None)
         write = rows.append if output in (TABLE, JSON) else lambda row: write_rows([row], output)
-        dumping = _Dumping(names, stream, first, count, write)
+        dumping = _Dumping(names, topics, stream, first, count, write)
         try:
             drive_steps(opened, listing, dumping.take)
         except _Enough:
             listing.close()
     if output in (TABLE, JSON):
         write_rows(rows, output, RECORD_COLUMNS)
-    if stream is not None and stream not in dumping.streams:
-        note(f"there are no records of stream {stream!r}; streams: {', '.join(sorted(dumping.streams)) or 'none'}")
+    kind, known = ("topic", topics) if topics else ("stream", set(names.values()))
+    if stream is not None and stream not in known:
+        note(f"there are no records of {kind} {stream!r}; {kind}s: {', '.join(sorted(known)) or 'none'}")
 
 
 class _Enough(Exception):
@@ -105,26 +106,23 @@ class _Enough(Exception):
 
 
 class _Dumping:
-    """Takes what is found, learns the names of streams on the way, and writes what is wanted."""
+    """Takes what is found, learns the names of streams and topics on the way, and writes what is wanted."""
 
     def __init__(
         self,
         names: dict[int, str],
+        topics: set[str],
         stream: str | None,
         first: int,
         count: int | None,
         write: Callable[[dict[str, object]], None],
     ) -> None:
         self._names = names
+        self._topics = topics
         self._stream = stream
         self._first = first
         self._count = count
         self._write = write
-
-    @property
-    def streams(self) -> set[str]:
-        """The names of the streams that were met so far."""
-        return set(self._names.values())
 
     def take(self, found: Any) -> None:
         """A record, or a note about what is not sound."""
@@ -138,6 +136,8 @@ class _Dumping:
         fact = _fact_of(found)
         if fact is not None and fact.get("type") == "stream":
             self._names[int(str(fact["stream_id"]))] = str(fact["name"])
+        elif fact is not None and "topic" in fact:
+            self._topics.add(str(fact["topic"]))
         row = self._row(found, fact)
         if self._stream is not None and row["stream"] != self._stream:
             return
@@ -369,15 +369,17 @@ def _in_hex(value: object) -> object:
             return value
 
 
-def _names_in_checkpoint(directory: Directory) -> dict[int, str]:
-    """The names of a node's streams, by their ids."""
+def _names_in_checkpoint(directory: Directory) -> tuple[dict[int, str], set[str]]:
+    """The names of a node's streams, by their ids, and the topics of clients."""
     from veredus.journal.beginning import load_checkpoint
     from veredus.runtime.disk import drive_steps
-    from veredus.topics.facts import is_snapshot
+    from veredus.topics.facts import decode_snapshot, is_snapshot, names_in
 
     checkpoint, _ = drive_steps(directory, load_checkpoint(directory.listing()), note_down)
-    if checkpoint is None or not checkpoint.state or is_snapshot(checkpoint.state):
-        return {}
+    if checkpoint is None or not checkpoint.state:
+        return {}, set()
+    if is_snapshot(checkpoint.state):
+        return {}, {topic for _, topic in map(names_in, decode_snapshot(checkpoint.state))}
     floor = _empty_floor()
     floor.load(checkpoint.state)
-    return {stream.stream_id: stream.name for stream in floor.tables.streams.values()}
+    return {stream.stream_id: stream.name for stream in floor.tables.streams.values()}, set()
