@@ -129,6 +129,13 @@ def test_a_start_outside_of_the_stream_is_refused(value: int, code: str) -> None
     assert (refusal.code, refusal.details["floor"], refusal.details["head"]) == (code, 5, 20)
 
 
+def test_a_start_above_the_newest_is_told_by_a_sequence_that_is_not_there_and_may_be_the_last_one_known() -> None:
+    rig = published(5)
+    rig.do(x.SubscribeRequested(5, "local", "s", start=x.Start(x.StartKind.SEQUENCE, 7)))
+    (refusal,) = rig.said_to(5, x.Refuse)
+    assert refusal.message == "nothing can begin behind sequence 6 of stream 's' yet: the newest is 5"
+
+
 def test_a_subscription_with_an_end_gets_what_lies_before_it_and_no_more() -> None:
     rig = published(20, per_batch=4)
     rig.subscribe(5, until=7)

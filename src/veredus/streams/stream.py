@@ -171,7 +171,8 @@ class Stream:
             message = f"sequence {first} of stream {self.name!r} is no longer kept: the oldest is {floor}"
             raise Refused("below-floor", message, floor=floor, head=head)
         if first > head + 1:
-            message = f"sequence {first} of stream {self.name!r} does not exist yet: the newest is {head}"
+            # A peer names where it begins, or the last that it knows: this is true for both.
+            message = f"nothing can begin behind sequence {first - 1} of stream {self.name!r} yet: the newest is {head}"
             raise Refused("above-head", message, floor=floor, head=head)
         return first
 

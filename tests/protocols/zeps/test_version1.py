@@ -258,7 +258,7 @@ def test_more_than_a_greeting_before_attach_ok_gets_invalid() -> None:
     flood = frames.encode_attach("s") + frames.encode_publish(b"k", bytes(60)) * 1000
     assert place.receive(1, flood) == b""
     place.release_journal()
-    assert b"bytes_arrived_before_ATTACH-OK:_wait_for_ATTACH-OK" in place.take(1)
+    assert b"bytes_arrived_before_ATTACH-OK_was_sent:_read_ATTACH-OK" in place.take(1)
 
 
 def test_a_large_body_before_attach_ok_gets_the_true_reason() -> None:
@@ -273,7 +273,10 @@ def test_a_large_body_before_attach_ok_gets_the_true_reason() -> None:
         said = CommandParser(100).feed(place.take(1))
         assert said[0] == frames.AttachOk()
         assert isinstance(said[1], frames.Invalid)
-        assert said[1].reason == b"too-large:_more_than_65536_bytes_arrived_before_ATTACH-OK:_wait_for_ATTACH-OK"
+        assert said[1].reason == (
+            b"too-large:_more_than_65536_bytes_arrived_before_ATTACH-OK_was_sent:"
+            b"_read_ATTACH-OK,_then_send_large_commands"
+        )
         assert [len(records) for records in place.journal.values()] == [1], "what came before it counts"
 
 
@@ -304,7 +307,7 @@ def test_a_subscription_that_cannot_be_had_takes_nothing_from_those_before_it() 
     peer.say(frames.encode_publish(b"k", b"4") + frames.PING + frames.encode_subscribe(b"", 0) + frames.PING
              + frames.encode_subscribe(b"", 99) + frames.PING)  # fmt: skip
     assert peer.heard[1:4] == [frames.PingOk(), frames.SubscribeOk(), frames.PingOk()]
-    assert "does_not_exist_yet" in peer.invalid
+    assert "begin_behind_sequence_99_" in peer.invalid
     assert len(peer.heard) == 5
 
 
@@ -525,7 +528,7 @@ def test_the_same_subscription_again_brings_nothing_twice() -> None:
 def test_a_sequence_that_is_not_there_yet_gets_invalid() -> None:
     peer = Peer(filled(3))
     peer.say(frames.encode_subscribe(b"", 9))
-    assert "does_not_exist_yet" in peer.invalid
+    assert "begin_behind_sequence_9_" in peer.invalid
 
 
 def test_a_gap_cannot_be_said_in_version_1_and_ends_the_attachment() -> None:

@@ -42,6 +42,7 @@ from veredus.streams.exchange import SubscribeRequested
 
 from . import frames, native
 from .compiling import compiling_cost_of
+from .holding import TOO_EARLY
 from .orders import LinkLimits
 from .version1 import Phase, Version1
 from .version2 import Version2
@@ -205,7 +206,7 @@ class NodeLink:
     @property
     def frame_size_hint(self) -> str:
         """What is said behind that limit to who goes over it."""
-        return " before ATTACH-OK: wait for ATTACH-OK" if self.is_greeting else ""
+        return f" {TOO_EARLY}" if self.is_greeting else ""
 
     @property
     def is_greeting(self) -> bool:

@@ -13,6 +13,9 @@ from veredus.kernel.octets import Octets
 
 from .frames import Command
 
+TOO_EARLY = "before ATTACH-OK was sent: read ATTACH-OK, then send large commands"
+"""Behind what was too large; its peer may hear it behind the ATTACH-OK that was on its way."""
+
 
 class Held:
     """Owns commands that wait for ATTACH-OK, and the fault behind them."""
@@ -44,4 +47,4 @@ class Held:
     @property
     def overflow(self) -> PeerFault:
         """What is to be said of octets for which there was no room."""
-        return PeerFault("too-large", f"more than {self._size_max} bytes arrived before ATTACH-OK: wait for ATTACH-OK")
+        return PeerFault("too-large", f"more than {self._size_max} bytes arrived {TOO_EARLY}")
