@@ -37,3 +37,19 @@ def test_beyond_the_lag_limit_a_cursor_is_released() -> None:
 
 def test_everything_may_go_when_all_is_too_old() -> None:
     assert floor_of(StreamConfig(retention_age_s=1), PARTS, HEAD, (), 100 * SECOND_US) == 501
+
+
+def test_a_clock_that_was_ahead_keeps_what_lies_with_that_time_and_behind_it_until_it_has_caught_up() -> None:
+    ahead_us = 7200 * SECOND_US
+    stuck = [Part(501 + 100 * n, 600 + 100 * n, 1000, 5 * SECOND_US, ahead_us) for n in range(2)]
+    config = StreamConfig(retention_age_s=60)
+    assert floor_of(config, [*PARTS, *stuck], 700, (), 3600 * SECOND_US) == 501
+    assert floor_of(config, [*PARTS, *stuck], 700, (), ahead_us + 61 * SECOND_US) == 701
+    assert floor_of(StreamConfig(retention_age_s=60, retention_count=50), [*PARTS, *stuck], 700, (), 0) == 651
+
+
+def test_a_step_forward_lets_go_at_once_of_what_is_too_old_by_the_new_time() -> None:
+    config = StreamConfig(retention_age_s=3600)
+    assert floor_of(config, PARTS, HEAD, (), 6 * SECOND_US) == 0
+    assert floor_of(config, PARTS, HEAD, (), 3606 * SECOND_US) == 501
+    assert floor_of(config, PARTS, HEAD, (201,), 3606 * SECOND_US) == 201
