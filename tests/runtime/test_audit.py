@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import stat
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from veredus.node.settings import AuditSection
+from veredus.runtime import audit as audits
 from veredus.runtime.audit import LOST, PEER_RECORDS_MAX, AuditFile, AuditLog
 
 
@@ -104,3 +108,48 @@ def test_a_switch_leaves_its_kinds_out(tmp_path: Path) -> None:
     audit.take("forbidden", {"principal": "p"})
     assert audit.writer.wait_written(10)
     assert [record["kind"] for record in records(tmp_path / "audit.jsonl")] == ["request-refused"]
+
+
+def timers_of(loop: asyncio.AbstractEventLoop) -> int:
+    """How many timers the loop waits for."""
+    return sum(not timer.cancelled() for timer in loop._scheduled)  # type: ignore[attr-defined]
+
+
+def test_a_record_that_is_written_leaves_no_timer_behind_and_is_told_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        loop, told = asyncio.get_running_loop(), list[int]()
+        log = AuditLog(AuditSection(file=str(tmp_path / "audit.jsonl")), "node")
+        before = timers_of(loop)
+        for number in range(100):
+            log.take("administered", {"verb": "stream.create"})
+            log.await_written(partial(told.append, number), loop)
+        while len(told) < 100:
+            await asyncio.sleep(0.001)
+        assert (told, timers_of(loop)) == (list(range(100)), before)
+
+    asyncio.run(asyncio.wait_for(story(), 20))
+
+
+def test_a_record_that_a_disk_holds_up_is_told_when_the_time_is_over_and_not_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audits, "PATIENCE_S", 0.05)
+    path = tmp_path / "audit.jsonl"
+    os.mkfifo(path)
+
+    async def story() -> None:
+        told: list[float] = []
+        loop = asyncio.get_running_loop()
+        log = AuditLog(AuditSection(file=str(path), sync="none"), "node")
+        log.take("administered", {"verb": "stream.create"})
+        log.await_written(lambda: told.append(loop.time()), loop)
+        while not told:
+            await asyncio.sleep(0.01)
+        # The pipe has a reader at last: what was held up is written.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        assert await asyncio.to_thread(log.writer.wait_written, 10)
+        await asyncio.sleep(0)
+        os.close(descriptor)
+        assert len(told) == 1
+
+    asyncio.run(asyncio.wait_for(story(), 20))

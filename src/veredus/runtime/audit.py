@@ -130,9 +130,23 @@ class AuditLog:
         self.writer.put(self._line(kind.name, record))
 
     def await_written(self, then: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
-        """Call `then` once the records so far are written or lost, and once that takes too long; by any thread."""
-        self.writer.after(then)
-        loop.call_later(PATIENCE_S, then)
+        """Call `then` once, on `loop`: when the records so far are written or lost, or when that takes too long.
+
+        To be called on that loop.
+        """
+
+        def tell() -> None:
+            if not late.cancelled():
+                late.cancel()
+                then()
+
+        def tell_from_thread() -> None:
+            # Where the loop is closed, nobody waits for it.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(tell)
+
+        late = loop.call_later(PATIENCE_S, tell)
+        self.writer.after(tell_from_thread)
 
     @property
     def why_not_written(self) -> str:

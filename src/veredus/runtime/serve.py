@@ -344,7 +344,7 @@ class Node:
                 raise AssertionError(f"nobody carries out {order!r}")
 
     def _record_written(self, token: int) -> None:
-        self.host.post_from_thread((RecordWritten(token, self._why_not_audited()),))
+        self.host.post(RecordWritten(token, self._why_not_audited()))
 
     def _ask_principal(self, order: AskPrincipal) -> None:
         take = partial(self._take_principal, order)
