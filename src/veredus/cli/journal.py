@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -255,7 +254,7 @@ def looked_at(path: Path) -> Iterator[Directory]:
     Raises `Refused`: `no-journal`, and `journal-locked` while a process uses it.
     """
     from veredus.kernel.errors import Refused
-    from veredus.runtime.directory import LOCK_NAME, Directory, holder_of
+    from veredus.runtime.directory import LOCK_NAME, Directory, holder_of, is_held
 
     if not _has_journal(path):
         below = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and _has_journal(entry))
@@ -264,13 +263,11 @@ def looked_at(path: Path) -> Iterator[Directory]:
     lock_file = path / LOCK_NAME
     is_there = lock_file.is_file()
     lock = os.open(lock_file if is_there else path, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+    if is_held(lock):
         holder = holder_of(lock) if is_there else 0
         os.close(lock)
         said = f"process {holder} uses the journal in {path}: stop that process first"
-        raise Refused("journal-locked", said, path=str(path), pid=holder) from None
+        raise Refused("journal-locked", said, path=str(path), pid=holder)
     directory = Directory(path, lock)
     try:
         yield directory

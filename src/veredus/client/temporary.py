@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from veredus.runtime.directory import is_held
+
 PREFIX = "veredus-embedded-"
 LOCK_NAME = "lock"
 _YOUNG_S = 60.0
@@ -55,9 +57,6 @@ def _is_locked(lock: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return is_held(descriptor)
     finally:
         os.close(descriptor)
-    return False

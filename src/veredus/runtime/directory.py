@@ -20,7 +20,7 @@ from veredus.journal.beginning import is_own
 from veredus.kernel.errors import Refused, Unavailable, VeredusError
 from veredus.kernel.octets import Octets
 
-from .failures import code_of, reason_of
+from .failures import MORE_FILES, code_of, reason_of
 
 LOCK_NAME = "lock"
 ASIDE_NAME = "aside"
@@ -135,6 +135,18 @@ def holder_of(lock: int) -> int:
     return int(holder) if holder.isdigit() else 0
 
 
+def is_held(lock: int) -> bool:
+    """Whether a process holds a lock file, which is open as descriptor `lock`.
+
+    If none does, none can take it as long as the descriptor is open.
+    """
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
 def running_node(path: Path) -> int:
     """The process that has the journal in the directory. Raises `Refused("no-node")` where none has."""
     said = f"no node uses the directory {str(path)!r}"
@@ -143,14 +155,12 @@ def running_node(path: Path) -> int:
     except OSError:
         raise Refused("no-node", f"{said}: there is no journal", path=str(path)) from None
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        # It is locked: whoever the file names has it.
-        process = holder_of(lock)
-        if process:
-            return process
+        # Where it is held, whoever the file names has it.
+        process = holder_of(lock) if is_held(lock) else 0
     finally:
         os.close(lock)
+    if process:
+        return process
     raise Refused("no-node", f"{said}: start a node, or name the directory of a running node", path=str(path))
 
 
@@ -200,7 +210,7 @@ def unusable(path: Path, error: OSError) -> VeredusError:
         case "disk-full":
             return Unavailable(code, f"{said}: make room there, and start again", path=str(path))
         case "too-many-files":
-            return Unavailable(code, f"{said}: raise `ulimit -n` or LimitNOFILE, and start again", path=str(path))
+            return Unavailable(code, f"{said}: {MORE_FILES}", path=str(path))
         case _:
             return Refused("journal-directory", f"{said}: repair it, or name another directory", path=str(path))
 

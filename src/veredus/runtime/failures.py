@@ -9,6 +9,8 @@ from pathlib import Path
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_DESCRIPTOR = {errno.EMFILE, errno.ENFILE}
+MORE_FILES = "raise `ulimit -n` or LimitNOFILE, and start again"
+"""What to do where a process may not open as many files as it needs."""
 
 
 def code_of(error: OSError) -> str:

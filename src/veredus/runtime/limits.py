@@ -19,6 +19,7 @@ from veredus.streams.facts import StreamConfig
 from veredus.streams.rights import ANONYMOUS, LOCAL
 from veredus.streams.tables import StreamsLimits
 
+from .failures import MORE_FILES
 from .telemetry import CONNECTIONS_MAX as METRICS_CONNECTIONS_MAX
 
 DESCRIPTORS_RESERVED = 40
@@ -41,7 +42,7 @@ def descriptors_free() -> int:
         return 1 << 20
     if soft < DESCRIPTORS_RESERVED + CONNECTIONS_MIN:
         said = f"this process may open {soft} files, and needs at least {DESCRIPTORS_RESERVED + CONNECTIONS_MIN}"
-        raise Unavailable("too-many-files", f"{said}: raise `ulimit -n` or LimitNOFILE, and start again")
+        raise Unavailable("too-many-files", f"{said}: {MORE_FILES}")
     return soft - DESCRIPTORS_RESERVED
 
 
