@@ -1,6 +1,7 @@
 """A process that lacks memory says so, with a code and what to do, wherever it happens."""
 
 import asyncio
+import errno
 import json
 import os
 import sys
@@ -85,5 +86,10 @@ def test_a_proxy_that_lacks_memory_ends_with_the_same_code(monkeypatch: pytest.M
 
 def test_an_error_without_words_is_named_by_its_kind() -> None:
     assert (words_of(TimeoutError()), words_of(ValueError("no"))) == ("TimeoutError", "no")
-    fault = AssertionError()
-    assert ending_of(fault) is fault
+
+
+def test_what_the_system_has_no_memory_for_has_the_same_code_and_anything_else_is_itself() -> None:
+    told = ending_of(OSError(errno.ENOMEM, "Cannot allocate memory"))
+    assert (type(told), getattr(told, "code", "")) == (Unavailable, "out-of-memory")
+    for fault in (AssertionError(), OSError(errno.EIO, "Input/output error")):
+        assert ending_of(fault) is fault

@@ -12,6 +12,7 @@ Source: docs/internals/DESIGN.md, "Faults".
 
 from __future__ import annotations
 
+import errno
 from typing import Final, Self
 
 UNSTORED: Final = frozenset(("disk-full", "too-many-files", "io-error", "journal-failed", "journal-closed"))
@@ -78,7 +79,7 @@ def words_of(error: BaseException) -> str:
 
 def ending_of(error: BaseException) -> BaseException:
     """What a process tells that `error` ends: itself, but for a lack of memory, which has a code and a cure."""
-    if not isinstance(error, MemoryError):
+    if not isinstance(error, MemoryError) and getattr(error, "errno", 0) != errno.ENOMEM:
         return error
     said = f"this process has no memory left ({words_of(error)}): give it more, or let it hold less, and start it again"
     return Unavailable("out-of-memory", f"{said}; what was acknowledged is kept")
