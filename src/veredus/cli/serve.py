@@ -80,9 +80,10 @@ def run_node(settings: NodeSettings, reread: Callable[[], NodeSettings] | None =
     import uvloop
 
     from veredus.runtime.serve import Node
+    from veredus.runtime.service_manager import VARIABLE, ServiceManager
 
     async def live() -> None:
-        node = Node(settings, reread)
+        node = Node(settings, reread, ServiceManager(os.environ.get(VARIABLE, "")))
         # What recovery makes stays, and what comes makes no cycles: to look for garbage would take two thirds of a
         # start with many streams, and later a fifth.
         gc.disable()

@@ -54,6 +54,8 @@ Post = Callable[[Sequence[DiskEvent]], None]
 """Takes answers from any of the threads; hands them to the loop, once for all of them."""
 Fail = Callable[[str], None]
 """Hears from any of the threads why it has ended, and hands that to the loop."""
+Reading = Callable[[str, int], None]
+"""Hears of a read before it begins: the name of the file, and how many bytes."""
 BALLAST_NAME = "ballast"
 BALLAST_SIZE = 4 << 20
 """Space that is held back: for the checkpoint that lets segments go when the disk is full, and for what a start must
@@ -325,13 +327,18 @@ def remove_segment(path: Path, number: int) -> None:
 
 
 def drive_recovery(
-    directory: Directory, settings: LogSettings, new_journal_id: bytes, take: Callable[[Found], None]
+    directory: Directory,
+    settings: LogSettings,
+    new_journal_id: bytes,
+    take: Callable[[Found], None],
+    reading: Reading | None = None,
 ) -> Recovered:
     """Carry out what recovery orders in a directory that is ours; hand what it finds to `take`, in order.
 
-    Raises what `drive_steps` raises for `veredus.journal.recovery.recover`.
+    `reading` hears, before each read, of which file, and of how many bytes. Raises what `drive_steps` raises for
+    `veredus.journal.recovery.recover`.
     """
-    recovered = drive_steps(directory, recover(directory.listing(), settings, new_journal_id), take)
+    recovered = drive_steps(directory, recover(directory.listing(), settings, new_journal_id), take, reading)
     for reason in _hindrances(directory.path):
         take(Note("error", "checkpoint-not-writable", {"reason": reason}))
     return recovered
@@ -350,7 +357,12 @@ def _hindrances(path: Path) -> Iterator[str]:
                 yield reason_of(error)
 
 
-def drive_steps(directory: Directory, steps: Generator[Any, Answer, T], take: Callable[[Any], None]) -> T:
+def drive_steps(
+    directory: Directory,
+    steps: Generator[Any, Answer, T],
+    take: Callable[[Any], None],
+    reading: Reading | None = None,
+) -> T:
     """Carry out what a generator of recovery or verification orders; hand the rest to `take`; return what it
     returns.
 
@@ -369,6 +381,8 @@ def drive_steps(directory: Directory, steps: Generator[Any, Answer, T], take: Ca
             raise Refused(refused.code, said, **details) from None
         answer = None
         if isinstance(order, ReadFile):
+            if reading is not None:
+                reading(order.name, order.size)
             answer = _read(directory, order)
         elif isinstance(order, SyncFile | SetAside | MoveAside | ClearFile | RemoveFile):
             try:

@@ -70,6 +70,7 @@ from .multicast import FeedLink, GroupSocket
 from .reloads import Reloads, write_outcome
 from .renewal import Renewal, Reread
 from .security import server_context
+from .service_manager import ServiceManager
 from .sockets import StreamDoors
 from .stopping import stop_asked
 from .telemetry import TelemetryServer
@@ -87,11 +88,17 @@ DIRECTORY_LOOK_S = 1.0
 class Node:
     """Owns everything of one node in one process; `start` and `stop` are called on the same loop."""
 
-    def __init__(self, settings: NodeSettings, reread: Reread | None = None) -> None:
-        """A node as `settings` say; nothing is opened before `start`. `reread` gives the settings of a reload."""
+    def __init__(
+        self, settings: NodeSettings, reread: Reread | None = None, manager: ServiceManager | None = None
+    ) -> None:
+        """A node as `settings` say; nothing is opened before `start`. `reread` gives the settings of a reload.
+
+        `manager` is told how the node is, by a process that is nothing but a node.
+        """
         self.settings = settings
         self.addresses: dict[str, str] = {}
         """The address of each open listener, by its name in the [listen] section, with the port that was taken."""
+        self._manager = manager or ServiceManager()
         self._audit = audit_log_of(settings)
         self._log = AuditedLogger(self._audit)
         check_files(settings)
@@ -186,7 +193,8 @@ class Node:
                 case Note(level, event, fields):
                     self._log.say(level, event, fields)
 
-        return floor, drive_recovery(directory, log_settings_of(settings), os.urandom(16), take)
+        reading = self._manager.reading
+        return floor, drive_recovery(directory, log_settings_of(settings), os.urandom(16), take, reading)
 
     def _stream_size(self, stream_id: int) -> int:
         return self.engine.log.extent(stream_id).size
@@ -268,6 +276,7 @@ class Node:
 
         asked = stop_asked(self._loop, hurry)
         self._loop.add_signal_handler(signal.SIGHUP, Reloads(self._loop, self.reload).ask)
+        self._manager.serving(self.addresses)
         assert self._failed is not None
         waiting = asyncio.ensure_future(asked.wait())
         await asyncio.wait((waiting, self._failed), return_when=asyncio.FIRST_COMPLETED)
@@ -283,11 +292,13 @@ class Node:
         """
         if self._is_draining:
             return
+        self._manager.reloading()
         outcome = self._renewal.reload()
         try:
             write_outcome(self._directory.path, outcome)
         except OSError as error:
             self._log.error("reload-not-reported", reason=str(error))
+        self._manager.serving(self.addresses, outcome.message)
 
     def _use_context(self, context: ssl.SSLContext) -> None:
         for listener in self._listeners:
@@ -382,6 +393,7 @@ class Node:
         Raises what has ended the node, before or meanwhile: then nothing more is written, and the next start recovers.
         """
         self._is_draining = True
+        self._manager.stopping(self.settings.node.drain_timeout_ns / 1e9 + JOURNAL_TIMEOUT_S)
         self._renewal.stop()
         for listener in self._listeners:
             listener.close()
@@ -440,16 +452,10 @@ class Node:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
-        if self._doors is not None:
-            self._doors.close()
-        if self._arrivals is not None:
-            self._arrivals.close()
-        if self._topics is not None:
-            self._topics.close()
-            self._topics = None
-        if self._group is not None:
-            self._group.close()
-            self._group = None
+        for door in (self._doors, self._arrivals, self._topics, self._group):
+            if door is not None:
+                door.close()
+        self._topics = self._group = None
         if self._telemetry is not None:
             self._telemetry.stop()
             self._telemetry = None
