@@ -1,6 +1,7 @@
 """The threads that carry out a log's orders on real files."""
 
 import errno
+import math
 import os
 import subprocess
 import sys
@@ -318,6 +319,18 @@ def test_a_torn_journal_on_a_disk_without_any_space_says_what_it_needs_and_chang
     directory.close()
     assert caught.value.code == "disk-full"
     assert (small_disk / segment_name(1)).read_bytes() == before
+
+
+def test_the_space_on_the_disk_of_a_journal_shrinks_as_it_fills_and_is_unknown_where_it_has_gone(
+    small_disk: Path,
+) -> None:
+    directory = open_directory(small_disk)
+    before = directory.free_size()
+    fill(small_disk)
+    assert before > 0 == directory.free_size()
+    directory.path = small_disk / "gone"
+    assert math.isnan(directory.free_size())
+    directory.close()
 
 
 def test_a_second_node_is_refused_and_told_who_has_the_journal(tmp_path: Path) -> None:

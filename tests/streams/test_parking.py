@@ -37,10 +37,12 @@ def test_what_the_journal_would_not_park_is_parked_when_it_takes_it() -> None:
     rig.is_full = True
     (refusal,) = rig.do(x.CreditGranted(6, 1 << 40))
     assert (refusal.code, refusal.is_final, parked(rig, 90)) == ("disk-full", True, [])
+    assert rig.floor.counts.dead_letters == 0
     rig.is_full = False
     rig.do(x.SessionClosed(6))
     own(rig, 7)
     assert (rig.pushed(6), rig.pushed(7), parked(rig, 91)) == ([], [], [1, 2, 3])
+    assert rig.floor.counts.dead_letters == 3
 
 
 def test_what_is_parked_is_settled_with_the_same_append() -> None:

@@ -42,6 +42,7 @@ def _sums(engine: NodeEngine) -> Iterator[Reading]:
     yield Reading("veredus_publications", counts.publications)
     yield Reading("veredus_duplicates", counts.duplicate_batches)
     yield Reading("veredus_batches_refused", counts.refused_batches)
+    yield Reading("veredus_dead_letters", counts.dead_letters)
     yield Reading("veredus_pushed_bytes", counts.pushed_size)
     yield Reading("veredus_peer_faults", engine.fault_count)
     yield Reading("veredus_tail_bytes", tables.budget.size)

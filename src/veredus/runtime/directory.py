@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import stat
 from collections.abc import Iterable
@@ -104,6 +105,14 @@ class Directory:
         aside.mkdir(exist_ok=True)
         taken = {path.name for path in aside.iterdir()}
         return next(free for free in _numbered(name) if free not in taken)
+
+    def free_size(self) -> float:
+        """Bytes that this process may still use on the directory's disk; not a number where that cannot be known."""
+        try:
+            disk = os.statvfs(self.path)
+        except OSError:
+            return math.nan
+        return disk.f_bavail * disk.f_frsize
 
     def is_in_place(self) -> bool:
         """Whether the directory is still the one that was opened, under its name."""

@@ -465,6 +465,7 @@ class Node:
 
     def _readings(self) -> Iterator[Reading]:
         yield from readings(self.engine)
+        yield Reading("veredus_journal_free_bytes", self._directory.free_size())
         yield Reading("veredus_log_lines_lost", lost_line_count())
         yield Reading("veredus_audit_records_lost", 0 if self._audit is None else self._audit.writer.lost_count)
         if self._arrivals is not None:

@@ -94,7 +94,14 @@ class Asking(Protocol):
 class Counts:
     """What happened since the process began, for the figures: publications, batches, and bytes of records pushed."""
 
-    __slots__ = ("clock_behind_us", "duplicate_batches", "publications", "pushed_size", "refused_batches")
+    __slots__ = (
+        "clock_behind_us",
+        "dead_letters",
+        "duplicate_batches",
+        "publications",
+        "pushed_size",
+        "refused_batches",
+    )
 
     def __init__(self) -> None:
         self.clock_behind_us = 0
@@ -103,6 +110,7 @@ class Counts:
         self.duplicate_batches = 0
         self.refused_batches = 0
         self.pushed_size = 0
+        self.dead_letters = 0
 
 
 class Orders:

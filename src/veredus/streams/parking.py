@@ -130,6 +130,7 @@ class Parking:
             target.become_durable(entry.first_sequence + entry.count - 1)
             memory = memoryview(entry.record)
             target.tail.add(PlacedRecord(entry.first_sequence, entry.count, entry.append_time_us, memory))
+            self._orders.counts.dead_letters += entry.count
         self._publishing.touched[target.stream_id] = target
 
 
