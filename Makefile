@@ -107,6 +107,10 @@ fuzz: $(SET_UP) ## test the decoders with random input: make fuzz FUZZ_SECONDS=6
 fuzz-campaign: $(SET_UP) ## random input for hours; continues the last campaign: make fuzz-campaign ARGS='--hours 2'
 	$(BIN)/python -m fuzz.campaign $(ARGS)
 
+.PHONY: man
+man: $(SET_UP) ## man pages of all commands, in build/man: man -M build/man veredus
+	$(BIN)/python scripts/man.py build/man/man1
+
 .PHONY: pins
 pins: $(SET_UP) ## resolve the version ranges of pyproject.toml again
 	scripts/pin

@@ -10,9 +10,12 @@ import gc
 import importlib
 import signal
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 VERBS = {
     "serve": ("veredus.cli.serve:serve", "Run a node."),
@@ -40,6 +43,7 @@ VERBS = {
         "Verify that a node causes no loss, duplicates or reordering.",
     ),
     "audit": ("veredus.cli.audit:audit", "Verify delivery from client recordings, with Spark."),
+    "completion": ("veredus.cli.completion:completion", "Print what a shell needs to complete commands."),
 }
 
 
@@ -88,12 +92,21 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in self._verbs.items()])
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The verbs and options that begin so, without importing any verb."""
+        from click.shell_completion import CompletionItem
+
+        verbs = [
+            CompletionItem(name, help=text) for name, (_, text) in self._verbs.items() if name.startswith(incomplete)
+        ]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that `args` name; for an unknown one, the error names the nearest."""
         name = args[0]
-        if name not in self._verbs and not name.startswith("-"):
+        if name not in self._verbs and not name.startswith("-") and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
             near = get_close_matches(name, list(self._verbs), 1)

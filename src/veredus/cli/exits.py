@@ -16,6 +16,9 @@ from veredus.kernel.errors import Fenced, Misuse, Refused, Unavailable, VeredusE
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+COMPLETION_VARIABLE = "_VEREDUS_COMPLETE"
+"""With this variable, `veredus` answers a shell that completes a command, and runs none."""
+
 
 class Exit(IntEnum):
     """Exit codes; docs/reference/cli.md lists them."""
@@ -74,7 +77,7 @@ def run(command: click.Command, arguments: list[str] | None = None) -> int:
     `click.Command.main` would end the process by itself when the pipe behind us is closed: it serves completion alone.
     """
     try:
-        if "_VEREDUS_COMPLETE" in os.environ:
+        if COMPLETION_VARIABLE in os.environ:
             command.main(arguments, prog_name="veredus")
         given = sys.argv[1:] if arguments is None else list(arguments)
         with command.make_context("veredus", given) as context:

@@ -40,7 +40,8 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that `args` name."""
         name = args[0]
-        if self.get_command(ctx, name) is None and not name.startswith("-"):
+        is_known = name.startswith("-") or self.get_command(ctx, name) is not None
+        if not is_known and not ctx.resilient_parsing:
             ctx.fail(f"There is no command {name!r} in {ctx.command_path!r}: use {', '.join(self.list_commands(ctx))}.")
         return super().resolve_command(ctx, args)
 
