@@ -30,9 +30,10 @@ class Way(Protocol):
     def close(self) -> None: ...
 
 
-class TcpWay:
-    def __init__(self, host: str, port: int) -> None:
-        self.socket = socket.create_connection((host, port), TIMEOUT_S)
+class StreamWay:
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        connected.settimeout(TIMEOUT_S)
 
     def send(self, octets: bytes) -> None:
         self.socket.sendall(octets)
@@ -51,7 +52,7 @@ class TcpWay:
 
 
 class ZeroMqWay:
-    def __init__(self, endpoint: str, options: Mapping[str, bytes] | None = None) -> None:
+    def __init__(self, endpoint: str, options: Mapping[str, bytes | int] | None = None) -> None:
         import zmq
 
         self.context = zmq.Context()
@@ -136,9 +137,15 @@ def string(octets: bytes) -> bytes:
 
 
 def over_tcp(host: str, port: int) -> Client:
-    return Client(TcpWay(host, port))
+    return Client(StreamWay(socket.create_connection((host, port), TIMEOUT_S)))
 
 
-def over_zeromq(endpoint: str, options: Mapping[str, bytes] | None = None) -> Client:
+def over_unix(path: str) -> Client:
+    connected = socket.socket(socket.AF_UNIX)
+    connected.connect(path)
+    return Client(StreamWay(connected))
+
+
+def over_zeromq(endpoint: str, options: Mapping[str, bytes | int] | None = None) -> Client:
     """`options` say by which mechanism it comes."""
     return Client(ZeroMqWay(endpoint, options))

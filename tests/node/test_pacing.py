@@ -67,7 +67,7 @@ def test_a_link_that_waits_is_not_read_from_when_the_disk_has_caught_up() -> Non
 
 def test_a_link_whose_peer_does_not_read_is_asked_for_nothing_until_it_does() -> None:
     pacing = Pacing()
-    pacing.congest(1)
+    pacing.congest(1, 0)
     asked = Received(1, b"list")
     assert not pacing.may_tell(asked, MODEST, at(1))
     assert list(pacing.take_changes()) == [PauseReading(1)]
@@ -82,7 +82,7 @@ def test_a_link_whose_peer_does_not_read_is_asked_for_nothing_until_it_does() ->
 def test_a_link_that_has_more_to_do_and_does_not_read_goes_on_when_it_reads() -> None:
     pacing = Pacing()
     pacing.want(1, MODEST)
-    pacing.congest(1)
+    pacing.congest(1, 0)
     assert pacing.due(at(2)) == []
     pacing.end_turn(1, MODEST)
     pacing.drain(1, MODEST)
@@ -91,7 +91,7 @@ def test_a_link_that_has_more_to_do_and_does_not_read_goes_on_when_it_reads() ->
 
 def test_what_a_congested_link_said_before_it_was_gone_is_still_told() -> None:
     pacing = Pacing()
-    pacing.congest(1)
+    pacing.congest(1, 0)
     said, gone = Received(1, b"last words"), LinkClosed(1, "closed")
     assert not pacing.may_tell(said, MODEST, at(1))
     assert not pacing.may_close(gone, MODEST)
@@ -100,3 +100,33 @@ def test_what_a_congested_link_said_before_it_was_gone_is_still_told() -> None:
         told += [pacing.next_of(given) for given in pacing.due(at(turn))]
         pacing.end_turn(1, MODEST)
     assert told == [said, gone]
+
+
+def test_a_link_that_is_pushed_nothing_is_heard_as_long_as_there_is_room_for_its_answers() -> None:
+    pacing = Pacing()
+    pacing.congest(1, 100)
+    pacing.answer(1, 60)
+    assert pacing.may_tell(Received(1, b"first"), MODEST, at(1))
+    pacing.congest(1, 1000)
+    assert not pacing.is_unheard(1)
+    pacing.answer(1, 40)
+    assert list(pacing.take_changes()) == [PauseReading(1)], "that it is told again gives no room"
+    assert not pacing.may_tell(Received(1, b"second"), MODEST, at(1))
+    assert not pacing.is_unheard(1), "it could read"
+    pacing.drain(1, MODEST)
+    assert pacing.next_of(*pacing.due(at(2))) == Received(1, b"second")
+    pacing.end_turn(1, MODEST)
+    pacing.answer(1, 1000)
+    assert list(pacing.take_changes()) == [ResumeReading(1)]
+
+
+def test_a_link_that_is_congested_goes_on_with_what_it_was_told() -> None:
+    pacing = Pacing()
+    pacing.want(1, MODEST)
+    pacing.congest(1, 100)
+    assert pacing.is_unheard(1), "it waits for its turn"
+    assert pacing.next_of(*pacing.due(at(2))) == TurnGiven(1)
+    pacing.end_turn(1, MODEST)
+    assert list(pacing.take_changes()) == [PauseReading(1), ResumeReading(1)]
+    gone = LinkClosed(1, "closed")
+    assert pacing.may_close(gone, MODEST)

@@ -6,8 +6,16 @@ MIB, SECOND = 1 << 20, 10**9
 LIMITS = SendLimits(size_max=100 * MIB, link_size_max=4 * MIB, silence_max_ns=30 * SECOND)
 
 
-def waits(link: int, size: int = MIB, written: int = 0, is_closing: bool = False, is_proven: bool = True) -> Waiting:
-    return Waiting(link, size, written, is_closing, is_proven)
+def waits(
+    link: int,
+    size: int = MIB,
+    written: int = 0,
+    received: int = 0,
+    is_unheard: bool = False,
+    is_closing: bool = False,
+    is_proven: bool = True,
+) -> Waiting:
+    return Waiting(link, size, written, received, is_unheard, is_closing, is_proven)
 
 
 def abandoned(orders: list[Abandon]) -> list[int]:
@@ -36,6 +44,27 @@ def test_a_link_that_is_to_be_closed_has_less_time_for_its_last_words() -> None:
     assert abandoned(budget.look([waits(1, is_closing=True)], CLOSE_NS)) == [1]
 
 
+def test_a_peer_that_takes_nothing_and_sends_is_let_go_when_it_sends_no_more() -> None:
+    budget = SendBudget(LIMITS)
+    for second in range(100):
+        assert budget.look([waits(1, received=second)], second * SECOND) == []
+    assert budget.look([waits(1, received=99)], 128 * SECOND) == []
+    assert abandoned(budget.look([waits(1, received=99)], 129 * SECOND)) == [1]
+
+
+def test_a_peer_that_is_not_read_from_for_the_nodes_own_reasons_is_not_silent() -> None:
+    budget = SendBudget(LIMITS)
+    for second in range(100):
+        assert budget.look([waits(1, is_unheard=True)], second * SECOND) == []
+    assert abandoned(budget.look([waits(1)], 129 * SECOND)) == [1]
+
+
+def test_a_link_that_is_to_be_closed_gains_no_time_by_sending() -> None:
+    budget = SendBudget(LIMITS)
+    budget.look([waits(1, is_closing=True)], 0)
+    assert abandoned(budget.look([waits(1, received=9, is_unheard=True, is_closing=True)], CLOSE_NS)) == [1]
+
+
 def test_links_are_congested_early_while_much_waits_in_all() -> None:
     budget = SendBudget(LIMITS)
     budget.look([waits(link, 4 * MIB) for link in range(13)], 0)
@@ -51,8 +80,8 @@ def test_above_the_bound_the_unproven_go_first_then_who_has_taken_nothing_for_lo
     budget.look([waits(1, 30 * MIB, written=5), *links[1:]], SECOND)
     more = [waits(1, 30 * MIB, written=9), *links[1:], waits(4, 20 * MIB)]
     assert abandoned(budget.look(more, 2 * SECOND)) == [3]
-    again = [waits(1, 60 * MIB, written=12), links[1], waits(4, 20 * MIB)]
-    assert abandoned(budget.look(again, 3 * SECOND)) == [2]
+    again = [waits(1, 60 * MIB, written=12), waits(2, 30 * MIB, received=9), waits(4, 20 * MIB)]
+    assert abandoned(budget.look(again, 3 * SECOND)) == [2], "it does not help to send"
     assert budget.size == 80 * MIB
 
 

@@ -15,7 +15,7 @@ import zmq
 
 import veredus
 from tests.interop.serving_topics_secured import Shown
-from tests.interop.zeps1_by_hand import TIMEOUT_S, Client, TcpWay
+from tests.interop.zeps1_by_hand import TIMEOUT_S, Client, StreamWay, over_tcp
 from tests.processes import free_port
 from tests.runtime.authority import Authority
 from tests.system.serving import ServedNode
@@ -223,9 +223,8 @@ class Zeps1Tls(Visitor):
         pair = place.authority.sign(holder.name, f"/CN={holder.name}") if holder.ids else ("", "")
         context = client_context(str(place.authority.certificate), *pair)
         host, _, port = place.tls.rpartition(":")
-        way = TcpWay(host, int(port))
-        way.socket = context.wrap_socket(way.socket, server_hostname="127.0.0.1")
-        self.client = Client(way)
+        connected = socket.create_connection((host, int(port)))
+        self.client = Client(StreamWay(context.wrap_socket(connected, server_hostname="127.0.0.1")))
         attach(self.client, "payroll")
 
     def publish(self, stream: str) -> None:
@@ -242,7 +241,7 @@ class Zeps1Tcp(Visitor):
     listener, protocol = "tcp", "zeps/1"
 
     def __init__(self, place: AuditedPlace, holder: Holder) -> None:
-        self.client = Client(TcpWay("127.0.0.1", place.node.port))
+        self.client = over_tcp("127.0.0.1", place.node.port)
         attach(self.client, "trades")
 
     def publish(self, stream: str) -> None:

@@ -33,7 +33,7 @@ class Admit(msgspec.Struct, frozen=True):
 
 
 class PauseReading(msgspec.Struct, frozen=True):
-    """Stop reading from the link: too many bytes wait for the disk."""
+    """Stop reading from the link for now."""
 
     link: int
 

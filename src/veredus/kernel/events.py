@@ -52,9 +52,13 @@ class LinkTaking(msgspec.Struct, frozen=True):
 
 
 class LinkCongested(msgspec.Struct, frozen=True):
-    """This link's send buffer passed the high-water mark: push nothing more until `LinkDrained`."""
+    """This link's send buffer passed the high-water mark: push nothing more until `LinkDrained`.
+
+    For what the peer causes by sending there is room still, `room` bytes until then. It may be told again, with less.
+    """
 
     link: int
+    room: int = 0
 
 
 class DeadlineReached(msgspec.Struct, frozen=True):

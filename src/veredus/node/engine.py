@@ -107,7 +107,6 @@ class NodeEngine:
         self._is_full = False
         self._pacing = Pacing()
         self.quotas = Quotas(*rates_max, self._pacing)
-        self._routes = _ROUTES | ({Send: NodeEngine._count_sent} if self.quotas.sent.is_set else {})
         self._wants_checkpoint = False
         self._link_timers: Deadlines[int] = Deadlines()
         self._queue: deque[object] = deque()
@@ -150,7 +149,7 @@ class NodeEngine:
         queue, turns = self._queue, self._turns_given
         while queue or turns:
             event = queue.popleft() if queue else turns.popleft()
-            handler = self._routes.get(type(event))
+            handler = _ROUTES.get(type(event))
             if handler is None:
                 self._out.append(event)
             else:
@@ -266,6 +265,10 @@ class NodeEngine:
         unread_size = self.links[number].unread_size + self._pacing.held_size(number)
         self.backlog.note(number, self.connections.principal_of(number), unread_size)
 
+    def is_unheard(self, number: int) -> bool:
+        """Whether a link is not read from, and its peer can do nothing about it: its silence is not the peer's."""
+        return self._pacing.is_unheard(number)
+
     def read_size_of(self, number: int) -> int:
         """How many bytes are read from a link at a time; see `Backlog`."""
         return self.backlog.read_size(self.connections.principal_of(number))
@@ -293,7 +296,7 @@ class NodeEngine:
 
     def _congest(self, event: LinkCongested, now: Now) -> None:
         if event.link in self.links:
-            self._pacing.congest(event.link)
+            self._pacing.congest(event.link, event.room)
             self._tell_link(event, now)
 
     def _drain_link(self, event: LinkDrained, now: Now) -> None:
@@ -303,7 +306,9 @@ class NodeEngine:
 
     def _count_sent(self, event: Send, now: Now) -> None:
         self._out.append(event)
-        if self.quotas.send(self.connections.principal_of(event.link), event, now):
+        if self._pacing.is_congested(event.link):
+            self._pacing.answer(event.link, sum(map(len, event.buffers)))
+        if self.quotas.sent.is_set and self.quotas.send(self.connections.principal_of(event.link), event, now):
             self._tell_link(LinkCongested(event.link), now)
 
     def _charge(self, event: WorkDone, now: Now) -> None:
@@ -478,6 +483,7 @@ _ROUTES: dict[type, Callable[[NodeEngine, Any, Now], None]] = {
     Note: NodeEngine._count_note,
     LinkOpened: NodeEngine._link_opened,
     Received: NodeEngine._receive,
+    Send: NodeEngine._count_sent,
     WorkDone: NodeEngine._charge,
     TurnWanted: NodeEngine._want_turn,
     TurnGiven: NodeEngine._give_turn,

@@ -1,14 +1,18 @@
-"""Which links are read from: none while the disk is behind, none that does not read, none that has had its share.
+"""Which links are read from: none while the disk is behind, none that reads no answers, none that has had its share.
 
     Received ──► may go ──────────────────────────────► told to the link's engine, which may want a turn for the rest
                     ├─ its payer has had its share ────► held; the link is not read from ── its turn ──► told
                     └─ the peer does not read answers ─► held; the link is not read from ── drained, its turn ──► told
 
+What waits to be written is of two kinds. Pushes are the node's to stop: a link that is congested is pushed nothing. So
+whatever is sent to it meanwhile are answers, which its peer causes by sending: they have a room of their own, and while
+that lasts a peer that reads nothing is heard all the same.
+
 Invariants
     (1) What a link received is told to it in its order, and that it is gone comes last.
-    (2) A link is not read from while anything of it waits, while it is congested, while there is no room for the frame
-        that it has begun, or while the disk is behind; and is read from otherwise. So what waits to be written to a
-        peer is bounded, whatever the peer asks for.
+    (2) A link is not read from while anything of it waits, while its answers have used up their room, while there is no
+        room for the frame that it has begun, or while the disk is behind; and is read from otherwise. So what waits to
+        be written to a peer is bounded, whatever the peer asks for.
 Source: docs/internals/DESIGN.md, "Bounds".
 """
 
@@ -33,7 +37,7 @@ CROWDED, RECEIVED, SENT = 1, 2, 4
 class Pacing:
     """Owns what waits for a turn, by link, and whether each link is read from."""
 
-    __slots__ = ("_changes", "_congested", "_crowded", "_held", "_is_full", "_slowed", "_turns", "_working")
+    __slots__ = ("_changes", "_clogged", "_congested", "_crowded", "_held", "_is_full", "_slowed", "_turns", "_working")
 
     def __init__(self) -> None:
         self._turns: Turns[Payer, int] = Turns()
@@ -41,7 +45,10 @@ class Pacing:
         """By link what it has not been told: what was received, and at last that it is gone."""
         self._working: dict[int, None] = {}
         """Links that have not done all that they were told."""
-        self._congested: dict[int, None] = {}
+        self._congested: dict[int, int] = {}
+        """Links that are pushed nothing, and the room that is left for answers to each, in bytes."""
+        self._clogged: dict[int, None] = {}
+        """Those of them that have no such room left."""
         self._slowed: dict[int, None] = {}
         """Links of which something waits, or may be about to: they are not read from."""
         self._crowded: dict[int, int] = {}
@@ -79,6 +86,7 @@ class Pacing:
         link = event.link
         if not self._turns.is_waiting(link) and link not in self._held and link not in self._working:
             self._congested.pop(link, None)
+            self._clogged.pop(link, None)
             self._slowed.pop(link, None)
             self._crowded.pop(link, None)
             return True
@@ -96,7 +104,7 @@ class Pacing:
         return sum(len(event.data) for event in self._held.get(link, ()) if type(event) is Received)
 
     def _wait(self, link: int, payer: Payer) -> None:
-        if link not in self._congested:
+        if link not in self._clogged:
             self._turns.wait(payer, link)
         self._slow(link)
 
@@ -106,15 +114,24 @@ class Pacing:
                 self._changes.append(PauseReading(link))
             self._slowed[link] = None
 
-    def congest(self, link: int) -> None:
-        """The peer does not read what it is sent: it is asked for no more until it does."""
-        self._congested[link] = None
-        self._turns.forget(link)
-        self._slow(link)
+    def congest(self, link: int, room: int) -> None:
+        """The peer does not read what it is sent: it may cause `room` bytes of answers at most until it does."""
+        self._congested[link] = min(room, self._congested.get(link, room))
+        self.answer(link, 0)
+
+    def answer(self, link: int, size: int) -> None:
+        """So much is sent to the link, which is asked for no more where that leaves no room."""
+        if link in self._congested:
+            self._congested[link] -= size
+            if self._congested[link] <= 0 and link not in self._clogged:
+                self._clogged[link] = None
+                self._turns.forget(link)
+                self._slow(link)
 
     def drain(self, link: int, payer: Payer) -> None:
         """The peer has read what it was sent."""
-        if self._congested.pop(link, _ABSENT) is None:
+        self._congested.pop(link, None)
+        if self._clogged.pop(link, _ABSENT) is None:
             if link in self._working or link in self._held:
                 self._turns.wait(payer, link)
             else:
@@ -140,8 +157,12 @@ class Pacing:
             self._changes.append(ResumeReading(link))
 
     def is_congested(self, link: int) -> bool:
-        """Whether the peer does not read what it is sent."""
+        """Whether the peer does not read what it is sent, and is pushed nothing."""
         return link in self._congested
+
+    def is_unheard(self, link: int) -> bool:
+        """Whether the link is not read from, and its peer can do nothing about it."""
+        return not self._is_read(link) and link not in self._clogged
 
     def _is_read(self, link: int) -> bool:
         return not self._is_full and link not in self._slowed and link not in self._crowded
@@ -162,7 +183,7 @@ class Pacing:
         """The link was told in its turn, and wants no other turn for that: what is held waits for the next."""
         if link in self._held:
             self._wait(link, payer)
-        elif link in self._slowed and link not in self._congested:
+        elif link in self._slowed and link not in self._clogged:
             self._ease(link)
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,10 +1,13 @@
 """The memory of what waits to be written, over all links: who takes nothing of it is let go, and the sum is bounded.
 
     waits ──► taken, all of it
-      ├── some of it taken: slow, and not gone
-      ├── nothing taken for `silence_max_ns`, or for `CLOSE_NS` by a link that is to be closed: abandoned
-      ├── the sum above half of `size_max`: congested with `PRESSED_SIZE` waiting
+      ├── some of it taken, or something received: slow, and not gone
+      ├── neither for `silence_max_ns`, or nothing taken for `CLOSE_NS` by a link that is to be closed: abandoned
+      ├── the sum above half of `size_max`: a link has `PRESSED_SIZE`
       └── the sum above `size_max`: abandoned, the unproven first, then who has taken nothing for longest
+
+A quarter of what may wait for a link is for pushes, whose order a peer feels: an answer comes behind the pushes that
+wait. The rest is for answers.
 
 Source: docs/internals/DESIGN.md, "Bounds".
 """
@@ -28,16 +31,26 @@ class SendLimits(NamedTuple):
     size_max: int = 256 << 20
     """Of all links."""
     link_size_max: int = 4 << 20
-    """Of one link, until it is congested."""
+    """Of one link, until it is not read from."""
     silence_max_ns: int = 30_000_000_000
 
 
+def push_size_of(link_size_max: int) -> int:
+    """With how much waiting a link is congested: pushed nothing more, though it is still read from."""
+    return link_size_max // 4
+
+
 class Waiting(NamedTuple):
-    """What waits on one link now: `taken_size` is what the peer's system has taken."""
+    """What waits on one link now: `taken_size` is what the peer's system has taken, `received_size` what came from it.
+
+    `is_unheard`: the link is not read from, and its peer can do nothing about it.
+    """
 
     link: int
     size: int
     taken_size: int
+    received_size: int
+    is_unheard: bool
     is_closing: bool
     is_proven: bool
 
@@ -53,11 +66,13 @@ class Abandon:
 @dataclass(slots=True)
 class _Pace:
     taken_size: int
-    since_ns: int
+    taken_ns: int
+    received_size: int
+    active_ns: int
 
 
 class SendBudget:
-    """Owns since when each link with something unwritten has taken nothing."""
+    """Owns since when each link with something unwritten has taken nothing, and since when nothing came from it."""
 
     def __init__(self, limits: SendLimits) -> None:
         """Nothing waits."""
@@ -66,12 +81,12 @@ class SendBudget:
         """What waited when it was looked last, in bytes."""
         self.abandoned_count = 0
         self.is_pressed = False
-        """Whether links are congested early: half of what may wait does."""
+        """Whether less may wait for each link: half of what may wait does."""
         self._paces: dict[int, _Pace] = {}
 
     @property
     def link_size_max(self) -> int:
-        """With how much waiting a link is congested, now."""
+        """How much may wait for a link, now."""
         return min(PRESSED_SIZE, self.limits.link_size_max) if self.is_pressed else self.limits.link_size_max
 
     def look(self, waiting: Sequence[Waiting], now_ns: int) -> list[Abandon]:
@@ -80,20 +95,22 @@ class SendBudget:
         orders: list[Abandon] = []
         staying: list[tuple[bool, int, int, int]] = []
         self.size = 0
-        for link, size, taken_size, is_closing, is_proven in waiting:
+        for link, size, taken_size, received_size, is_unheard, is_closing, is_proven in waiting:
             pace = known.get(link)
             if pace is None:
-                pace = _Pace(taken_size, now_ns)
-            elif taken_size > pace.taken_size:
-                pace.taken_size, pace.since_ns = taken_size, now_ns
-            silent_ns = now_ns - pace.since_ns
-            if silent_ns >= (min(CLOSE_NS, self.limits.silence_max_ns) if is_closing else self.limits.silence_max_ns):
-                orders.append(Abandon(link, f"the peer has read nothing for {silent_ns / 1e9:.0f} s"))
+                pace = _Pace(taken_size, now_ns, received_size, now_ns)
+            if taken_size > pace.taken_size:
+                pace.taken_size, pace.taken_ns = taken_size, now_ns
+            if is_unheard or received_size > pace.received_size or pace.taken_ns == now_ns:
+                pace.received_size, pace.active_ns = received_size, now_ns
+            idle_ns = now_ns - (pace.taken_ns if is_closing else pace.active_ns)
+            if idle_ns >= (min(CLOSE_NS, self.limits.silence_max_ns) if is_closing else self.limits.silence_max_ns):
+                orders.append(Abandon(link, f"the peer has read nothing for {(now_ns - pace.taken_ns) / 1e9:.0f} s"))
                 self.abandoned_count += 1
                 continue
             self._paces[link] = pace
             self.size += size
-            staying.append((is_proven, pace.since_ns, -size, link))
+            staying.append((is_proven, pace.taken_ns, -size, link))
         if self.size > self.limits.size_max:
             orders += self._shed(sorted(staying), now_ns)
         self.is_pressed = self.size > self.limits.size_max // 2
@@ -101,10 +118,10 @@ class SendBudget:
 
     def _shed(self, staying: list[tuple[bool, int, int, int]], now_ns: int) -> list[Abandon]:
         orders: list[Abandon] = []
-        for _, since_ns, size_negative, link in staying:
+        for _, taken_ns, size_negative, link in staying:
             if self.size <= self.limits.size_max:
                 break
-            if now_ns - since_ns < GRACE_NS and self.size <= 2 * self.limits.size_max:
+            if now_ns - taken_ns < GRACE_NS and self.size <= 2 * self.limits.size_max:
                 continue
             self.size += size_negative
             del self._paces[link]

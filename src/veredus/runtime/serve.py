@@ -213,7 +213,10 @@ class Node:
         self._arrivals = Arrivals(self._loop, self._admission_limits)
         limits = settings.limits
         send_limits = SendLimits(limits.send_size_max, limits.send_buffer_size_max, limits.silence_max_ns)
-        self._doors = doors = StreamDoors(self.host, self._arrivals, send_limits, self.engine.read_size_of)
+        engine = self.engine
+        self._doors = doors = StreamDoors(
+            self.host, self._arrivals, send_limits, engine.read_size_of, engine.is_unheard
+        )
         self._renewal.start(self.host, self._use_context)
         doors.principal_from = self._renewal.principal_from
         if listen.tcp:

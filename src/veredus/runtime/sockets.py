@@ -15,7 +15,7 @@ from veredus.kernel.errors import words_of
 from veredus.kernel.events import LinkCongested, LinkDrained, LinkTaking
 from veredus.kernel.octets import Octets
 from veredus.node.backlog import READ_SIZE_MAX
-from veredus.node.sending import SendLimits, Waiting
+from veredus.node.sending import SendLimits, Waiting, push_size_of
 
 from .binding import Bound
 from .certificates import COMMON_NAME, Certificate, certificate_of
@@ -76,8 +76,10 @@ class StreamLink(asyncio.BufferedProtocol):
         self._lingering: asyncio.TimerHandle | None = None
         self.certificate: Certificate | None = None
         """What the peer has shown, and the transport has verified."""
-        self.congested_size = 0
+        self.size_max = 0
         self._taking: Taking | None = None
+        self._received_size = 0
+        self._is_congested = False
         self._is_proven = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -92,7 +94,7 @@ class StreamLink(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.set_congested_size(self._doors.unwritten.budget.link_size_max)
+        self.set_size_max(self._doors.unwritten.budget.link_size_max)
         self.certificate = certificate_of(transport.get_extra_info("ssl_object"), self._doors.principal_from())
         principal = (self.certificate.principal if self.certificate else "") or self._peer.principal
         listener, address, name, _ = self._peer
@@ -107,6 +109,7 @@ class StreamLink(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were read."""
+        self._received_size += nbytes
         self._host.receive(self._number, self._doors.memory.take(nbytes))
 
     def eof_received(self) -> bool:
@@ -125,11 +128,16 @@ class StreamLink(asyncio.BufferedProtocol):
             self._host.close_link(self._number, words_of(exc) if exc else "closed")
 
     def pause_writing(self) -> None:
-        """The send buffer is full."""
-        self._host.post(LinkCongested(self._number))
+        """The send buffer has no room left for pushes."""
+        self._is_congested = True
+        self._tell_congested()
+
+    def _tell_congested(self) -> None:
+        self._host.post(LinkCongested(self._number, self.size_max - push_size_of(self.size_max)))
 
     def resume_writing(self) -> None:
         """The send buffer has room again."""
+        self._is_congested = False
         self._host.post(LinkDrained(self._number))
 
     def send(self, buffers: Sequence[Octets]) -> None:
@@ -167,8 +175,15 @@ class StreamLink(asyncio.BufferedProtocol):
         """What waits to be written."""
         assert self._transport is not None
         assert self._taking is not None
-        size, is_closing = self._transport.get_write_buffer_size(), self._transport.is_closing()
-        return Waiting(self._number, size, self._taking.taken_size, is_closing, self._is_proven)
+        return Waiting(
+            self._number,
+            self._transport.get_write_buffer_size(),
+            self._taking.taken_size,
+            self._received_size,
+            self._doors.is_unheard(self._number),
+            self._transport.is_closing(),
+            self._is_proven,
+        )
 
     def look(self) -> bool:
         """Tell the engine where the peer is slow, and not gone; whether it is to be looked at again."""
@@ -177,11 +192,13 @@ class StreamLink(asyncio.BufferedProtocol):
             self._host.post(LinkTaking(self._number))
         return bool(self._taking.untaken_size)
 
-    def set_congested_size(self, size: int) -> None:
-        """With how much waiting the link is congested; it is drained at a quarter of that."""
+    def set_size_max(self, size: int) -> None:
+        """How much may wait: with a part of it the link is congested, and it is drained at a quarter of that part."""
         if self._transport is not None and not self._transport.is_closing():
-            self.congested_size = size
-            self._transport.set_write_buffer_limits(high=size, low=size // 4)
+            self.size_max = size
+            self._transport.set_write_buffer_limits(high=push_size_of(size), low=push_size_of(size) // 4)
+            if self._is_congested:
+                self._tell_congested()
 
     def admit(self) -> None:
         """The peer has greeted: it keeps its place."""
@@ -202,13 +219,22 @@ class StreamLink(asyncio.BufferedProtocol):
 class StreamDoors:
     """Opens the listeners of one node whose connections are links of its host, and owns what these share."""
 
-    def __init__(self, host: Host, arrivals: Arrivals, limits: SendLimits, read_size_of: Callable[[int], int]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        arrivals: Arrivals,
+        limits: SendLimits,
+        read_size_of: Callable[[int], int],
+        is_unheard: Callable[[int], bool],
+    ) -> None:
         """Links of `host`, counted by `arrivals`; `limits` bound what waits to be written.
 
-        `read_size_of` says how many bytes are read from a link at a time.
+        `read_size_of` says how many bytes are read from a link at a time, `is_unheard` whether it is not read from, and
+        its peer can do nothing about it.
         """
         self.host = host
         self.read_size_of = read_size_of
+        self.is_unheard = is_unheard
         self.arrivals = arrivals
         self.unwritten = Unwritten(arrivals.loop, limits)
         self.memory = ReadMemory()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Protocol
 
 from veredus.node.sending import SendBudget, SendLimits, Waiting
+
+from .hearing import once_read
 
 LOOK_S = 0.5
 """How often it is looked who has taken what was sent."""
@@ -16,8 +17,8 @@ class Writing(Protocol):
     """A connection to which something is written."""
 
     @property
-    def congested_size(self) -> int:
-        """With how much unwritten the link is congested."""
+    def size_max(self) -> int:
+        """How much may be unwritten."""
         ...
 
     @property
@@ -25,8 +26,8 @@ class Writing(Protocol):
         """What waits to be written; no two connections have one number."""
         ...
 
-    def set_congested_size(self, size: int) -> None:
-        """With how much waiting the link is congested from now on."""
+    def set_size_max(self, size: int) -> None:
+        """How much may be unwritten from now on."""
         ...
 
     def abort(self) -> None:
@@ -53,8 +54,8 @@ class Unwritten:
     def watch(self, link: Writing) -> None:
         """Something waits to be written to the link."""
         self._watched[link] = None
-        if link.congested_size != self.budget.link_size_max:
-            link.set_congested_size(self.budget.link_size_max)
+        if link.size_max != self.budget.link_size_max:
+            link.set_size_max(self.budget.link_size_max)
 
     def forget(self, link: Writing) -> None:
         """The link is gone."""
@@ -62,6 +63,9 @@ class Unwritten:
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(LOOK_S, self._look)
+        once_read(self._loop, self._judge)
+
+    def _judge(self, heard_ns: int) -> None:
         by_number = {}
         found = []
         for link in list(self._watched):
@@ -71,7 +75,7 @@ class Unwritten:
                 found.append(waiting)
             else:
                 del self._watched[link]
-        for order in self.budget.look(found, time.monotonic_ns()):
+        for order in self.budget.look(found, heard_ns):
             by_number[order.link].abort()
         for link in by_number.values():
             self.watch(link)

@@ -187,7 +187,8 @@ class MessageLink(asyncio.BufferedProtocol):
         self._is_asking = False
         self._has_turn = False
         self.number = links.next_number()
-        self.congested_size = 0
+        self.size_max = 0
+        self._received_size = 0
 
     @property
     def is_open(self) -> bool:
@@ -202,12 +203,17 @@ class MessageLink(asyncio.BufferedProtocol):
     @property
     def is_filling(self) -> bool:
         """Whether half of what may be unwritten is."""
-        return self._transport is not None and self._transport.get_write_buffer_size() > self.congested_size // 2
+        return self._transport is not None and self._transport.get_write_buffer_size() > self.size_max // 2
 
     @property
     def unread_size(self) -> int:
         """Bytes that came and wait to be taken."""
         return self.wire.connection.unread_size
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether the link is not read from for a reason of this side's: its peer can do nothing about it."""
+        return self._is_held or self._is_held_back or self._is_reading_on
 
     @property
     def _is_closing(self) -> bool:
@@ -227,7 +233,7 @@ class MessageLink(asyncio.BufferedProtocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.set_congested_size(self._links.unwritten.budget.link_size_max)
+        self.set_size_max(self._links.unwritten.budget.link_size_max)
         self._links.add(self)
         self.wire.open(Now(since_ns or now.monotonic_ns, now.wall_ns))
         self.write()
@@ -240,6 +246,7 @@ class MessageLink(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were read."""
+        self._received_size += nbytes
         self.wire.receive(self._links.memory.take(nbytes), _now())
         self._read()
 
@@ -286,14 +293,20 @@ class MessageLink(asyncio.BufferedProtocol):
         """What waits to be written."""
         assert self._transport is not None
         assert self._taking is not None
-        size, is_closing = self._transport.get_write_buffer_size(), self._transport.is_closing()
-        is_proven = isinstance(self._owner.payer_of(self), str)
-        return Waiting(self.number, size, self._taking.taken_size, is_closing, is_proven)
+        return Waiting(
+            self.number,
+            self._transport.get_write_buffer_size(),
+            self._taking.taken_size,
+            self._received_size,
+            self._is_ours,
+            self._transport.is_closing(),
+            is_proven=isinstance(self._owner.payer_of(self), str),
+        )
 
-    def set_congested_size(self, size: int) -> None:
+    def set_size_max(self, size: int) -> None:
         """With how much unwritten the link is read from no more; it is again at a quarter of that."""
         if self._transport is not None and not self._transport.is_closing():
-            self.congested_size = size
+            self.size_max = size
             self._transport.set_write_buffer_limits(high=size, low=size // 4)
 
     def abort(self) -> None:
@@ -345,12 +358,11 @@ class MessageLink(asyncio.BufferedProtocol):
     def _set_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        is_ours = self._is_held or self._is_held_back or self._is_reading_on
-        if is_ours or self._is_congested:
+        if self._is_ours or self._is_congested:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
-        if is_ours:
+        if self._is_ours:
             self.wire.pause()
         else:
             # Who reads nothing of what waits for it is silent, though we do not read from it.

@@ -432,7 +432,8 @@ class Machine:
 
         def flow(is_congested: bool) -> None:
             if life == self._life:
-                self.post(LinkCongested(link) if is_congested else LinkDrained(link))
+                room = self._network.temper.congested_size
+                self.post(LinkCongested(link, room) if is_congested else LinkDrained(link))
 
         end.on_received, end.on_closed, end.on_flow = received, closed, flow
         self.post(LinkOpened(link, "memory", end.peer, self.world.principals.get(end.peer, LOCAL)))

@@ -58,6 +58,8 @@ class _Role(Symbol):
 class _Channel:
     role: _Role
     is_open: bool = False
+    credit: int = 0
+    """What a subscription is given once it can be told that the link is congested."""
 
 
 class Channels:
@@ -201,10 +203,13 @@ class Channels:
         said: Any = native.decode_message(frame)
         session = self._opened(frame, _Role.SUBSCRIPTION)
         self._cost_ns += compiling_cost_of(said.filter)
+        credit = said.credit
+        if self._is_congested:
+            self._channels[frame.channel].credit, credit = credit, 0
         self._effects.append(
             x.SubscribeRequested(
                 session, self.principal, said.stream, said.subscriber, said.name, said.filter, said.start, said.until,
-                said.mode, said.incarnation, said.epoch, said.credit, said.stream_incarnation,
+                said.mode, said.incarnation, said.epoch, credit, said.stream_incarnation,
                 said.attempts_max, said.parked_to, said.term,
             )
         )  # fmt: skip
@@ -337,8 +342,11 @@ class Channels:
                 said.changed_from,
             ),
         )  # fmt: skip
-        if self._is_congested and said.session & CHANNEL_MAX in self._channels:
+        channel = self._channels.get(said.session & CHANNEL_MAX)
+        if channel is not None and self._is_congested:
             self._effects.append(SessionCongested(said.session))
+        if channel is not None and channel.credit:
+            self._effects.append(x.CreditGranted(said.session, channel.credit))
 
     def _push(self, said: x.Push) -> None:
         channel = said.session & CHANNEL_MAX
