@@ -105,8 +105,8 @@ class NodeEngine:
         self.administering = Administering()
         self.fault_count = 0
         self._is_full = False
-        self._pacing = Pacing()
-        self.quotas = Quotas(*rates_max, self._pacing)
+        self.pacing = Pacing()
+        self.quotas = Quotas(*rates_max, self.pacing)
         self._wants_checkpoint = False
         self._link_timers: Deadlines[int] = Deadlines()
         self._queue: deque[object] = deque()
@@ -131,7 +131,7 @@ class NodeEngine:
         """The earliest deadline of all parts."""
         earliest = self._retention.deadline()
         parts = (self.log.deadline(), self.floor.deadline(), self._link_timers.next_ns())
-        for at in (*parts, self._pacing.deadline(), self.receiving.deadline(), self.quotas.deadline()):
+        for at in (*parts, self.pacing.deadline(), self.receiving.deadline(), self.quotas.deadline()):
             if at is not None and at < earliest:
                 earliest = at
         return earliest
@@ -224,7 +224,7 @@ class NodeEngine:
         event = structs.replace(event, principal="")
         self.links[event.link] = self._open_link(event)
         self._tell_link(event, now)
-        self._pacing.open(event.link)
+        self.pacing.open(event.link)
 
     def _tell_link(self, event: Any, now: Now) -> None:
         link = self.links.get(event.link)
@@ -237,7 +237,7 @@ class NodeEngine:
         self.quotas.receive(self.connections.principal_of(event.link), event, now)
         if event.link not in self.links:
             return
-        if self._pacing.may_tell(event, self.connections.payer_of(event.link), now):
+        if self.pacing.may_tell(event, self.connections.payer_of(event.link), now):
             self._do_next(self._work(event.link, event, now))
             self._set_timer(event.link, self.links[event.link])
         else:
@@ -262,12 +262,8 @@ class NodeEngine:
         return effects
 
     def _count_unread(self, number: int) -> None:
-        unread_size = self.links[number].unread_size + self._pacing.held_size(number)
+        unread_size = self.links[number].unread_size + self.pacing.held_size(number)
         self.backlog.note(number, self.connections.principal_of(number), unread_size)
-
-    def is_unheard(self, number: int) -> bool:
-        """Whether a link is not read from, and its peer can do nothing about it: its silence is not the peer's."""
-        return self._pacing.is_unheard(number)
 
     def read_size_of(self, number: int) -> int:
         """How many bytes are read from a link at a time; see `Backlog`."""
@@ -278,9 +274,9 @@ class NodeEngine:
         for order in orders:
             match order:
                 case receiving.HoldBack(link):
-                    self._pacing.hold_back(link)
+                    self.pacing.hold_back(link)
                 case receiving.ReadOn(link):
-                    self._pacing.let_go(link)
+                    self.pacing.let_go(link)
                 case receiving.GiveUp(link, message):
                     self._give_up(link, message, now)
 
@@ -296,35 +292,33 @@ class NodeEngine:
 
     def _congest(self, event: LinkCongested, now: Now) -> None:
         if event.link in self.links:
-            self._pacing.congest(event.link, event.room)
+            self.pacing.congest(event.link, event.room)
             self._tell_link(event, now)
 
     def _drain_link(self, event: LinkDrained, now: Now) -> None:
-        self._pacing.drain(event.link, self.connections.payer_of(event.link))
+        self.pacing.drain(event.link, self.connections.payer_of(event.link))
         if not self.quotas.sent.is_waiting(self.connections.principal_of(event.link), event.link):
             self._tell_link(event, now)
 
     def _count_sent(self, event: Send, now: Now) -> None:
         self._out.append(event)
-        if self._pacing.is_congested(event.link):
-            self._pacing.answer(event.link, sum(map(len, event.buffers)))
-        if self.quotas.sent.is_set and self.quotas.send(self.connections.principal_of(event.link), event, now):
+        if self.quotas.send(self.connections.principal_of(event.link), event, now):
             self._tell_link(LinkCongested(event.link), now)
 
     def _charge(self, event: WorkDone, now: Now) -> None:
-        self._pacing.charge(self.connections.payer_of(event.link), event.cost_ns, now)
+        self.pacing.charge(self.connections.payer_of(event.link), event.cost_ns, now)
 
     def _want_turn(self, event: TurnWanted, now: Now) -> None:
-        self._pacing.want(event.link, self.connections.payer_of(event.link))
+        self.pacing.want(event.link, self.connections.payer_of(event.link))
 
     def _give_turn(self, turn: TurnGiven, now: Now) -> None:
-        event = self._pacing.next_of(turn)
+        event = self.pacing.next_of(turn)
         if type(event) is LinkClosed:
             self._link_closed(event, now)
             return
         effects = self._work(turn.link, event, now)
         if not (effects and type(effects[-1]) is TurnWanted):
-            self._pacing.end_turn(turn.link, self.connections.payer_of(turn.link))
+            self.pacing.end_turn(turn.link, self.connections.payer_of(turn.link))
         self._do_next(effects)
         self._set_timer(turn.link, self.links[turn.link])
 
@@ -341,7 +335,7 @@ class NodeEngine:
             self._out.append(event)
 
     def _link_closed(self, event: LinkClosed, now: Now) -> None:
-        if not self._pacing.may_close(event, self.connections.payer_of(event.link)):
+        if not self.pacing.may_close(event, self.connections.payer_of(event.link)):
             return
         for note in self.administering.note_lost(event.link):
             self._count_note(note, now)
@@ -378,7 +372,7 @@ class NodeEngine:
             self._tell_floor(event, now)
         for rested in self.quotas.rested(now):
             self._tell_link(LinkDrained(rested), now)
-        self._turns_given.extend(self._pacing.due(now))
+        self._turns_given.extend(self.pacing.due(now))
         heard = now if event.heard_ns is None else now._replace(monotonic_ns=min(now.monotonic_ns, event.heard_ns))
         self._judge_peers(event, now, heard)
         if self.log.phase is not Phase.FAILED:
@@ -404,11 +398,11 @@ class NodeEngine:
         unsynced = self.log.unsynced_size
         if not self._is_full and unsynced > self._unsynced_size_max:
             self._is_full = True
-            self._pacing.set_full(True, self.links)
+            self.pacing.set_full(True, self.links)
         elif self._is_full and unsynced <= self._unsynced_size_max // 2:
             self._is_full = False
-            self._pacing.set_full(False, self.links)
-        for change in self._pacing.take_changes():
+            self.pacing.set_full(False, self.links)
+        for change in self.pacing.take_changes():
             self._out.append(change)
             self._tell_link((ReadingPaused if type(change) is PauseReading else ReadingResumed)(change.link), now)
 

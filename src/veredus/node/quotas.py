@@ -111,10 +111,16 @@ class Quotas:
 
     def send(self, principal: str, event: Send, now: Now) -> bool:
         """A principal is sent something; whether the link is congested by that, and is to be told."""
-        if not self.sent.spend(principal, event.link, sum(map(len, event.buffers)), now):
+        is_congested = self._pacing.is_congested(event.link)
+        if not (is_congested or self.sent.is_set):
+            return False
+        size = sum(map(len, event.buffers))
+        if is_congested:
+            self._pacing.answer(event.link, size)
+        if not (self.sent.is_set and self.sent.spend(principal, event.link, size, now)):
             return False
         self._pacing.hold_back(event.link, SENT)
-        return not self._pacing.is_congested(event.link)
+        return not is_congested
 
     def rested(self, now: Now) -> list[int]:
         """Let go the links that have waited long enough; those that are congested no more, and are to be told."""

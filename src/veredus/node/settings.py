@@ -157,7 +157,8 @@ class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
     send_buffer_size_max: Annotated[
         int,
         _size(
-            "Bytes that wait to be written to one connection. Above this size, the node pushes nothing more to it",
+            "Bytes that wait to be written to one connection. Above a quarter of it, the node pushes nothing more to"
+            " it; above all of it, with answers that its peer does not read, it reads nothing more from it",
             64 * KIB,
         ),
     ] = 4 * MIB

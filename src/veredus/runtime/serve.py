@@ -208,15 +208,12 @@ class Node:
             self._enter(self.engine.floor.configure(name, config_of(section), _now()))
 
     def _open_doors(self) -> None:
-        settings, listen, bound = self.settings, self.settings.listen, self._bound
-        unproven = self._renewal.access.unproven
+        settings, engine, bound = self.settings, self.engine, self._bound
+        listen, limits, unproven = settings.listen, settings.limits, self._renewal.access.unproven
         self._arrivals = Arrivals(self._loop, self._admission_limits)
-        limits = settings.limits
-        send_limits = SendLimits(limits.send_size_max, limits.send_buffer_size_max, limits.silence_max_ns)
-        engine = self.engine
-        self._doors = doors = StreamDoors(
-            self.host, self._arrivals, send_limits, engine.read_size_of, engine.is_unheard
-        )
+        send = SendLimits(limits.send_size_max, limits.send_buffer_size_max, limits.silence_max_ns)
+        is_unheard = engine.pacing.is_unheard
+        self._doors = doors = StreamDoors(self.host, self._arrivals, send, engine.read_size_of, is_unheard)
         self._renewal.start(self.host, self._use_context)
         doors.principal_from = self._renewal.principal_from
         if listen.tcp:

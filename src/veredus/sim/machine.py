@@ -417,7 +417,7 @@ class Machine:
         if self.engine is None or self._is_closing:
             return False
         self._link_count += 1
-        link, life = self._link_count, self._life
+        link, life, room = self._link_count, self._life, self._network.temper.congested_size
         self._ends[link] = end
 
         def received(item: object) -> None:
@@ -432,7 +432,6 @@ class Machine:
 
         def flow(is_congested: bool) -> None:
             if life == self._life:
-                room = self._network.temper.congested_size
                 self.post(LinkCongested(link, room) if is_congested else LinkDrained(link))
 
         end.on_received, end.on_closed, end.on_flow = received, closed, flow
