@@ -51,6 +51,7 @@ def test_detach_ok_waits_until_all_is_on_disk() -> None:
         (b"\xaa\xa5\x01\x04ZEPS\x00\x00\x01s", "version_0"),
         (b"\xaa\xa5\x01\x04ZEPS\x00\x01\x00", "name"),
         (b"\xaa\xa5\x01\x04ZEPS\x00\x01\x02\xff\xff", "not_allowed"),
+        (b"\xaa\xa5\x01\x04ZEPS\x00\x01\x02\xc3\xa9", "'%C3%A9'"),
         (b"\xaa\xa5\x02", "ATTACH"),
         (b"\xaa\xa5\x06\x01k\x00\x00\x00\x00", "ATTACH"),
         (b"GET / HTTP/1.1\r\n", "AA_A5"),

@@ -81,7 +81,7 @@ class Version1:
         self.principal = principal
         self.phase = Phase.ASKING
         self.channel = channel
-        self._stream = stream.decode("latin-1")
+        self._stream = stream.decode(errors="backslashreplace")
         self._is_framed = is_framed
         self._limits = limits
         self.parser = CommandParser(limits.batch.body_size_max)
