@@ -1,15 +1,19 @@
-"""A service manager hears of a node when it serves, reloads, recovers and stops."""
+"""A service manager hears of a node, and of a proxy, when it serves, reloads, recovers and stops."""
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.processes import Child, free_port
 from tests.system.serving import ServedNode
 from veredus.cli.exits import Exit
 from veredus.client.blocking import connect
@@ -90,6 +94,23 @@ def test_a_reload_is_said_to_begin_and_to_end_also_where_it_is_refused(manager: 
         assert process.poll() is None
     finally:
         served.kill()
+
+
+def test_a_proxy_of_topics_says_the_same_of_itself(manager: Manager, tmp_path: Path) -> None:
+    settings = tmp_path / "topics.toml"
+    address = f"127.0.0.1:{free_port()}"
+    settings.write_text(f'[topics]\nproxies = ["{address}"]\n')
+    environment = {**os.environ, "NOTIFY_SOCKET": manager.address, "VEREDUS_SETTINGS": str(settings)}
+    with Child([sys.executable, "-m", "veredus", "proxy"], env=environment, stderr=subprocess.DEVNULL) as process:
+        assert manager.next() == {"READY": "1", "STATUS": f"serving: topics {address}"}
+        settings.write_text("[topics]\nproxis = 1\n")
+        process.send_signal(signal.SIGHUP)
+        assert manager.next()["RELOADING"] == "1"
+        ready = manager.next()
+        assert (ready["READY"], "proxis" in ready["STATUS"]) == ("1", True)
+        process.send_signal(signal.SIGTERM)
+        assert manager.next()["STOPPING"] == "1"
+        assert process.wait(20) == Exit.OK
 
 
 def test_a_recovery_says_what_it_reads_and_asks_for_time_before_the_node_is_ready(tmp_path: Path) -> None:

@@ -96,12 +96,16 @@ def _run(settings: NodeSettings, reread: Callable[[], NodeSettings]) -> None:
     import uvloop
 
     from veredus.runtime.limits import admission_limits_of
+    from veredus.runtime.service_manager import VARIABLE, ServiceManager
     from veredus.runtime.topics_limits import topics_limits_of
     from veredus.runtime.topics_proxy import TopicsProxy
 
     async def live() -> None:
         limits = topics_limits_of(settings, admission_limits_of(settings))
-        running = TopicsProxy(proxy_settings(settings.topics), settings.topics.listen, limits, settings, reread)
+        manager = ServiceManager(os.environ.get(VARIABLE, ""))
+        running = TopicsProxy(
+            proxy_settings(settings.topics), settings.topics.listen, limits, settings, reread, manager
+        )
         # As for a node: what is there now stays, and what comes makes no cycles.
         gc.collect()
         gc.freeze()

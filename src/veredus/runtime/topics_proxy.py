@@ -26,11 +26,14 @@ from .peers import Peers
 from .reloads import Reloads
 from .renewal import Reread, changed_paths, say_reloaded
 from .security import tokens_of
+from .service_manager import ServiceManager
 from .stopping import stop_asked
 from .topics_gate import TopicsGate
 from .topics_limits import TopicsLimits
 from .topics_sockets import TopicsSockets
 
+TOPICS = "topics"
+"""Its listener, as the section of its settings is called."""
 _LOOK_S = 0.01
 _TELL_S = 1.0
 _RENEWED = ("security.rules", "security.tokens")
@@ -46,12 +49,14 @@ class TopicsProxy:
         limits: TopicsLimits | None = None,
         node: NodeSettings | None = None,
         reread: Reread | None = None,
+        manager: ServiceManager | None = None,
     ) -> None:
         """Listen at `address` ("127.0.0.1:5551"; port 0 takes any), which is the proxy's id where it has none.
 
-        Who may come is as the settings `node` say, or everybody; `reread` gives those of a reload. Raises
-        `Unavailable("port-in-use")`, and `Refused`: `bad-key`, `bad-tokens`.
+        Who may come is as the settings `node` say, or everybody; `reread` gives those of a reload. `manager` is told
+        how the proxy is. Raises `Unavailable("port-in-use")`, and `Refused`: `bad-key`, `bad-tokens`.
         """
+        self._manager = manager or ServiceManager()
         self._log = AuditedLogger(audit_log_of(node))
         self._loop = asyncio.get_running_loop()
         log_loop_failures(self._loop)
@@ -95,6 +100,7 @@ class TopicsProxy:
         asked = stop_asked(self._loop, hurry)
         self._loop.add_signal_handler(signal.SIGHUP, Reloads(self._loop, self.reload).ask)
         self._log.info("proxy-ready", address=self.address)
+        self._manager.serving({TOPICS: self.address})
         waiting = asyncio.ensure_future(asked.wait())
         try:
             await asyncio.wait((waiting, self._failed), return_when=asyncio.FIRST_COMPLETED)
@@ -114,7 +120,11 @@ class TopicsProxy:
         """
         if self._node is None or self._is_stopping:
             return
-        before = self._node
+        self._manager.reloading()
+        self._manager.serving({TOPICS: self.address}, self._take_up(self._node))
+
+    def _take_up(self, before: NodeSettings) -> str:
+        """Why nothing was taken up, or ""."""
         try:
             wanted = before if self._reread is None else self._reread()
             if wanted.security.tokens:
@@ -122,16 +132,18 @@ class TopicsProxy:
             unproven = access_of(wanted).unproven
         except Refused as refused:
             self._log.error("settings-not-read", code=refused.code, reason=refused.message)
-            return
+            return refused.message
         changed = changed_paths(before, wanted)
         if "security.tokens" in changed:
             self._tokens = tokens_of(wanted)
         self._node, self._unproven = wanted, unproven
         say_reloaded(self._log, changed, _RENEWED)
+        return ""
 
     async def drain(self) -> None:
         """Take no question any more, and wait until those on their way were answered, which the engine does in time."""
         self._is_stopping = True
+        self._manager.stopping(self.engine.settings.answer_ns * (self.engine.settings.retries_max + 1) / 1e9)
         self._sockets.pause_reading()
         self._log.info("proxy-stopping", waiting=self.engine.peer_count)
         while self.engine.peer_count and not self._is_hurried:
