@@ -160,7 +160,7 @@ def test_an_attribute_of_another_type_fails_by_name_or_is_null(rig: Rig) -> None
         ({"startingSequnce": 3}, "did you mean 'startingSequence'"),
         ({"where": "size >"}, "expected a value"),
         ({"stream": "no-such-stream"}, "there is no stream 'no-such-stream'"),
-        ({"startingSequence": 500}, "startingSequence is 500"),
+        ({"startingSequence": 500}, "`startingSequence` is 500"),
         ({"subscriber": "risk"}, "for streaming queries"),
     ],
 )

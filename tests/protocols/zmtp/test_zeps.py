@@ -80,7 +80,7 @@ def test_a_publication_over_the_greetings_size_behind_an_attach_is_told_to_wait_
     head = frame(0, bytes(LIMITS.greeting_size_max + 1))[:9]
     effects = kit.effects_of(link(), [Received(LINK, OPENING + ATTACH + head), GRANTED])
     said = b"".join(bytes(buffer) for effect in effects if isinstance(effect, Send) for buffer in effect.buffers)
-    assert b"may_have_at_most_65536_bytes_before_ATTACH-OK:_wait_for_ATTACH-OK" in said
+    assert b"may_have_at_most_65536_bytes_before_ATTACH-OK_was_sent:_read_ATTACH-OK" in said
 
 
 def test_large_publications_behind_one_that_is_refused_do_not_cost_the_socket_its_next_attach() -> None:
