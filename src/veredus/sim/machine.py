@@ -376,8 +376,8 @@ class Machine:
                 self._order_disk(effect)
             case Send(link, buffers):
                 if link in self._ends:
-                    items = buffers if self._network.is_plain else (octets_of(buffers),)
-                    self._ends[link].send(items)
+                    plain = self._network.is_plain
+                    self._ends[link].send([item for (item,) in buffers] if plain else (octets_of(buffers),))
             case CloseLink(link, reason):
                 self._close(link, reason)
             case Admit():

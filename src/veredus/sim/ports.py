@@ -55,7 +55,8 @@ class PlainDoor:
             case LinkOpened() | ReadingPaused() | ReadingResumed() | FrameRefused():
                 return ()
             case _:
-                return (Send(self._link, (_frozen(event),)),)  # type: ignore[arg-type]
+                # In a tuple, since whatever is sent has a length.
+                return (Send(self._link, ((_frozen(event),),)),)  # type: ignore[arg-type]
 
     def _receive(self, fact: Any) -> Sequence[object]:
         session = self._link << SESSION_BITS | fact.session
