@@ -28,7 +28,9 @@ def waiting(rig: Rig) -> list[int]:
 
 
 def audience(rig: Rig) -> Audience:
-    return rig.floor.tables.streams["s"].audience
+    found = rig.floor.tables.streams["s"].audience
+    assert found is not None
+    return found
 
 
 def floor_of(rig: Rig, name: str) -> int:
@@ -175,3 +177,13 @@ def test_a_question_for_many_is_paid_by_all_of_their_payers() -> None:
     assert audience(rig).shares() == {"eve": 0.75, "bob": 0.25}
     rig.publish(grant, 1)
     assert audience(rig).shares() == {"eve": 0.75, "bob": 0.25}
+
+
+def test_a_stream_that_nobody_asks_with_a_filter_keeps_no_index() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.subscribe(5)
+    rig.subscribe(6, filter=Filter(where="NOT n > 5"))
+    rig.publish(grant, 1)
+    assert rig.floor.tables.streams["s"].audience is None
+    assert (rig.pushed(5), rig.pushed(6)) == ([1], [1])

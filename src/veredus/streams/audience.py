@@ -50,9 +50,8 @@ class Audience:
         return (flow for among in self._members.values() for flow in among)
 
     def join(self, flow: Flow, head: int) -> bool:
-        """Let the flow wait here behind the stream's `head`; whether it may."""
-        needs = flow.wanted.needs
-        if not needs or flow.position != head + 1 or flow.later or flow.legs or flow.until:
+        """Let the flow, whose filter has needs, wait here behind the stream's `head`; whether it may."""
+        if flow.position != head + 1 or flow.later or flow.legs or flow.until:
             return False
         if not self.count:
             self.position = self._progress_from = flow.position
@@ -63,7 +62,7 @@ class Audience:
         if flow.indexed is not filter_:
             self.forget(flow)
             if filter_ not in self._known:
-                self._index.add(filter_, needs)
+                self._index.add(filter_, flow.wanted.needs)
             self._known[filter_] = self._known.get(filter_, 0) + 1
             flow.indexed = filter_
         self._members.setdefault(filter_, {})[flow] = None

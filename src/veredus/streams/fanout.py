@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 
+from .audience import Audience
 from .flow import Flow
 from .stream import Stream
 
@@ -32,9 +33,13 @@ class Fanout:
 
     def wait(self, flow: Flow) -> None:
         """Let the next publication of its stream that its filter may want reach the flow."""
-        if flow.is_live and flow.stream.audience.join(flow, flow.stream.head_durable):
-            return
-        waiting = flow.stream.waiting
+        stream = flow.stream
+        if flow.is_live and flow.wanted.needs:
+            if stream.audience is None:
+                stream.audience = Audience()
+            if stream.audience.join(flow, stream.head_durable):
+                return
+        waiting = stream.waiting
         among = waiting.get(flow.payer)
         if among is None:
             among = waiting[flow.payer] = OrderedDict()

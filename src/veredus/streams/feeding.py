@@ -87,7 +87,8 @@ class Feeding:
             self.turns.forget(session)
             self.sending.forget(session)
             self._fanout.leave(flow)
-            flow.stream.audience.forget(flow)
+            if flow.stream.audience is not None:
+                flow.stream.audience.forget(flow)
             self._count_ephemeral(flow, -1)
             self._count_terms(flow, 0)
             flow.stream.flows.pop(session, None)
@@ -200,7 +201,8 @@ class Feeding:
 
     def pump_stream(self, stream: Stream, now: Now) -> None:
         """The stream's durable head has moved: feed whoever waited for that."""
-        for payer in self._fanout.reach(stream, self._ask(stream.audience, stream, now)):
+        reached = () if stream.audience is None else self._ask(stream.audience, stream, now)
+        for payer in self._fanout.reach(stream, reached):
             if self.sending.may_go(payer, now):
                 self._feed_due(payer, now)
             else:

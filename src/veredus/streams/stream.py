@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from veredus.delivery.settlement import Range
 from veredus.kernel.errors import Refused
 
-from .audience import Audience
 from .exchange import Start, StartKind
 from .facts import RaisedSource, StreamCreated, TermRaised
 from .source import SourceState
@@ -28,6 +27,7 @@ from .tail import Tail, TailBudget
 from .weave import cut_from
 
 if TYPE_CHECKING:
+    from .audience import Audience
     from .flow import Flow
     from .subscription import Subscription
 
@@ -105,8 +105,8 @@ class Stream:
         self.flows: dict[int, Flow] = {}
         self.waiting: dict[str, OrderedDict[Flow, None]] = {}
         """Of these, by payer, those that the next publication reaches; see `Fanout`."""
-        self.audience = Audience()
-        """Of these those that the next publication reaches where their filters may want it."""
+        self.audience: Audience | None = None
+        """Of these those that the next publication reaches where their filters may want it; None before the first."""
         self.tail = Tail(budget)
         self.weave: tuple[Range, ...] = ()
         """The order in which what its legs name goes to who asks for that; () for that of the sequences."""
