@@ -16,13 +16,15 @@ from veredus.protocols.topics.weaving import Woven, woven
 from .floor import ServerScene
 from .test_merging import INCARNATION, OTHER, TOPIC, begin, end, part
 
-ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), max_size=12)
+ROWS = st.lists(st.tuples(st.sampled_from("abcx"), st.integers(1, 9)), max_size=24)
+"""What `x` published has no counter."""
 
 
 def known(rows: list[tuple[str, int]], first: int) -> KnownPuts:
     puts = KnownPuts()
     for place, (client, counter) in enumerate(rows, first):
-        puts.note(client, counter, b"%16d" % place, place)
+        if client != "x":
+            puts.note(client, counter, b"%16d" % place, place)
     return puts
 
 
@@ -48,6 +50,9 @@ def test_each_place_comes_once_and_the_messages_of_each_client_by_their_counters
     for client in "abc":
         counters = [rows[place - 1][1] for place in order if place > floor and rows[place - 1][0] == client]
         assert counters == sorted(counters)
+    for rows_of in (range(1, head + 1), range(head + 1, len(rows) + 1)):
+        as_they_lie = [place for place in order if place in rows_of and rows[place - 1][0] == "x"]
+        assert as_they_lie == sorted(as_they_lie)
     assert made.is_whole
     assert made.legs or order == sorted(order)
 
@@ -57,6 +62,19 @@ def test_the_givers_rows_come_together_where_one_of_them_is_waited_for() -> None
     giver = [("c", 6), ("b", 3), ("c", 7), ("c", 8), ("d", 1)]
     order = order_of(woven(known(keeper, 1), known(giver, 0), 6, 5, 0), 6, 5)
     assert order == [1, 2, 7, 9, 10, 3, 4, 5, 6, 8, 11], "b's third message waits for its second one"
+
+
+def test_a_merge_of_one_message_keeps_the_order_of_a_merge_of_thousands_in_a_few_legs() -> None:
+    early = [(client, 500 + number) for number in range(5) for client in "abc"]
+    late = [(client, number) for number in range(1, 500) for client in "abc"]
+    keeper, giver = [*early, *late, ("a", 900)], [("b", 800)]
+    made = woven(known(keeper, 1), known(giver, 0), len(keeper), 1, 0)
+    order = order_of(made, len(keeper), 1)
+    for client in "abc":
+        counters = [counter for name, counter in ([*keeper, *giver][place - 1] for place in order) if name == client]
+        assert counters == sorted(counters)
+    assert made.is_whole
+    assert len(made.legs) <= 10
 
 
 def test_what_lies_in_order_or_has_none_goes_as_it_lies() -> None:

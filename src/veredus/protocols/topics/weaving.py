@@ -7,9 +7,11 @@ what they are, and so do ids: the commit of the merge says in which *legs* the s
     keeper's rows   a1 b1 [c9] a2 [c10] b2 | c6 b3 c7 c8 d1   giver's rows
     legs            a1 b1   c6 b3 c7 c8   c9 a2 c10 b2   d1
 
-It is gone through as it lies. Where a message comes that has lower ones of its client behind it, the giver's rows come
-first, up to the last of these: all of them, to keep the legs few, but what would come before a lower one itself. What
-is still missing then, since a client's messages are in no order at one of both servers either, is taken by itself.
+It is gone through as it lies. Where a message comes that has lower ones of its client behind it, the rows from the
+first to the last of these come first: all of them, to keep the legs few, but what would come before a lower one itself.
+Of the giver's rows these are all up to the last; of the keeper's, where an earlier merge has left some behind what they
+come before, those that were not gone through so. What is still missing then, since a client's messages are in no order
+at one of both servers either, is taken by itself.
 
 What was published otherwise has numbers of one stream alone, and what came from a server of the page has none: these go
 as they lie. So does what comes behind `LEGS_MAX` legs, and all but the keeper's last `ROWS_MAX` messages.
@@ -34,6 +36,7 @@ LEGS_MAX = 400
 """So many legs a weave may have; each cursor may have to remember as many ranges."""
 ROWS_MAX = 100_000
 """So many of the keeper's last messages are woven: the topic is held meanwhile."""
+KEEPER, GIVER = "keeper", "giver"
 Legs: TypeAlias = tuple[tuple[Place, int], ...]
 
 
@@ -76,17 +79,20 @@ def woven(keeper: KnownPuts, giver: KnownPuts, head: int, row_count: int, floor:
 
 
 def _clients(keeper: KnownPuts, giver: KnownPuts, head: int, first: int) -> list[_Client]:
-    """Who put to both, or in no order; nobody where all messages lie in order."""
-    both = [name for name in dict.fromkeys((*giver.clients, *keeper.disordered)) if not name.startswith(PAGE_SOURCE)]
-    if all(giver.may_follow(keeper, name) for name in both):
+    """Who put to either; nobody where all messages lie in order."""
+    if all(giver.may_follow(keeper, name) for name in _numbering((*giver.clients, *keeper.disordered))):
         return []
     clients: list[_Client] = []
-    for name in both:
+    for name in _numbering((*giver.clients, *keeper.clients)):
         puts = [(place, counter) for place, counter in keeper.puts_of(name, first) if place <= head]
         puts += [(head + 1 + row, counter) for row, counter in giver.puts_of(name, 0)]
         puts.sort()
         clients.append(_Client([place for place, _ in sorted(puts, key=lambda put: put[1])]))
     return clients
+
+
+def _numbering(clients: Iterable[str]) -> list[str]:
+    return [name for name in dict.fromkeys(clients) if not name.startswith(PAGE_SOURCE)]
 
 
 class _Weaver:
@@ -101,8 +107,8 @@ class _Weaver:
         self._puts = sorted(found, key=lambda put: put.place)
         self._taken: tuple[Range, ...] = ()
         """What was gone through before its turn."""
-        self._reached = head
-        """The giver's rows up to here were gone through, but for what had to wait."""
+        self._reached = {KEEPER: 0, GIVER: head}
+        """By whose rows they are, those up to here were gone through, but for what had to wait."""
         self._position = 0
         """Where it goes on as it lies; 0 as long as it lies in order."""
 
@@ -115,7 +121,9 @@ class _Weaver:
                 if len(self.legs) >= LEGS_MAX:
                     self.is_whole = False
                     break
-                self._position = self._position or put.place
+                if not self._position:
+                    self._position = put.place
+                    self._note_reached(put.place - 1)
                 self._pass_to(put.place)
                 self._go_before(put)
             client.gone_count = put.rank + 1
@@ -126,27 +134,46 @@ class _Weaver:
         """Go on as it lies, up to before a place."""
         if self._position < place:
             self.legs += without(((self._position, place - 1),), self._taken)
-            self._position, self._reached = place, max(self._reached, place - 1)
+            self._position = place
+            self._note_reached(place - 1)
+
+    def _note_reached(self, last: int) -> None:
+        of = self._of(last)
+        self._reached[of] = max(self._reached[of], last)
+
+    def _of(self, place: int) -> str:
+        return KEEPER if place <= self._head else GIVER
 
     def _go_before(self, put: _Put) -> None:
         """Go through all lower ones of its client, which lie behind it."""
         client = put.client
         lower = client.places[client.gone_count : put.rank]
-        self._run_to(max(lower))
+        for of in (KEEPER, GIVER):
+            places = [place for place in lower if self._of(place) == of]
+            if places:
+                is_first = of == KEEPER and self._reached[of] <= put.place
+                self._run(min(places) if is_first else self._reached[of] + 1, max(places))
         for place in client.places[client.gone_count : put.rank]:
             self._take(place, place)
         client.gone_count = put.rank
 
-    def _run_to(self, last: int) -> None:
-        """Go through the giver's rows up to one, but for those that have lower ones which were not gone through."""
-        start = self._reached + 1
+    def _run(self, start: int, last: int) -> None:
+        """Go through rows of one server, but for those that have lower ones which were not gone through.
+
+        What has no counter goes along with the giver's, and as it lies with the keeper's, where it follows others.
+        """
+        expected = start
         for put in self._puts[bisect_left(self._puts, start, key=lambda one: one.place) :]:
             if put.place > last:
                 break
             if len(self.legs) >= LEGS_MAX:
-                last = put.place - 1
+                last = (expected if put.place <= self._head else put.place) - 1
                 break
             client = put.client
+            if expected < put.place <= self._head:
+                self._take(start, expected - 1)
+                start = put.place
+            expected = put.place + 1
             if client.gone_count == put.rank:
                 client.gone_count += 1
             else:
@@ -154,7 +181,7 @@ class _Weaver:
                 self._take(start, put.place - 1)
                 start = put.place + 1
         self._take(start, last)
-        self._reached = max(self._reached, last)
+        self._note_reached(last)
 
     def _take(self, first: int, last: int) -> None:
         if first <= last:
