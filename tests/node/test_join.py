@@ -62,7 +62,7 @@ class Node:
         while queue:
             for effect in self.engine.handle(queue.popleft(), NOW):
                 if isinstance(effect, Send):
-                    said.extend(effect.buffers)
+                    said.extend(item for (item,) in effect.buffers)
                 elif isinstance(effect, Note):
                     self.notes.append(effect)
                 elif isinstance(effect, journal.WriteGroup | journal.CreateSegment | journal.WriteFile):
