@@ -246,7 +246,7 @@ class Node(Host):
             elif isinstance(effect, journal.RemoveSegment):
                 self.disk.carry_out(effect)
             elif isinstance(effect, Send):
-                for said in effect.buffers:
+                for (said,) in effect.buffers:
                     self.town.later(0, self.at_boot(lambda link=effect.link, said=said: self.heard[link](said)))  # type: ignore[misc]
             elif isinstance(effect, journal.CheckpointDone):
                 pass
