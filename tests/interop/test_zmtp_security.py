@@ -59,10 +59,15 @@ def sockets() -> Iterator[Sockets]:
 
 
 def proving(sockets: Sockets, scene: Scene, options: dict[str, bytes]) -> zmq.Socket[bytes]:
+    socket = about_to_prove(sockets, options)
+    socket.connect(scene.endpoint)
+    return socket
+
+
+def about_to_prove(sockets: Sockets, options: dict[str, bytes]) -> zmq.Socket[bytes]:
     socket = sockets.make(zmq.DEALER)
     for name, value in options.items():
         socket.setsockopt(getattr(zmq, name), value)
-    socket.connect(scene.endpoint)
     return socket
 
 
@@ -104,10 +109,12 @@ def test_who_proves_the_wrong_thing_is_not_let_in(scene: Scene, sockets: Sockets
         "another node's key": curve(scene, scene.desk["key"].encode(), scene.desk["secret"].encode(), stranger),
         "a wrong password": {"PLAIN_USERNAME": b"desk", "PLAIN_PASSWORD": scene.token[:-3].encode() + b"abc"},
     }[case]
-    socket = proving(sockets, scene, options)
+    socket = about_to_prove(sockets, options)
+    # It listens before anything can fail: after a failed handshake libzmq does not connect again.
     with socket.get_monitor_socket(
         zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED
     ) as m:
+        socket.connect(scene.endpoint)
         socket.send(ATTACH)
         assert m.poll(10_000)
         assert not socket.poll(50)
