@@ -13,7 +13,7 @@ from tests.matching.strategies import COLUMNS, CONDITIONS, LITERALS, batches, li
 from tests.matching.test_patterns import SCHEMED
 from veredus.matching import Filter, compile_filter
 from veredus.matching.filters import CompiledFilter, union_of
-from veredus.matching.index import Column, FilterIndex
+from veredus.matching.index import REFINED_COUNT_MAX, Column, FilterIndex
 from veredus.matching.needs import Begins, Need, OneOf, Span, needs_of
 from veredus.matching.patterns import EVERY_KEY, compile_pattern
 from veredus.matching.predicate import Predicate
@@ -159,3 +159,14 @@ def test_thousands_of_filters_are_known_and_forgotten() -> None:
     assert found(index) == {f"quote > {place}" for place in range(1, 30, 2)}
     index.add("anew", needs_of(compile_filter(Filter(where="quote = 20"))))
     assert "anew" in found(index)
+
+
+def test_a_word_that_many_rows_have_is_left_to_the_filter_itself() -> None:
+    count = REFINED_COUNT_MAX + 1
+    columns: dict[str, Column] = {
+        "$key": [b"k"] * 2 * count,
+        "kind": pa.array(["bid"] * count + ["ask"] * count),
+        "quote": pa.array([1] * count + [9] * count),
+    }
+    wanted = ("kind = 'bid' AND quote > 5", "kind = 'ask' AND quote > 9")
+    assert found(by_text(*wanted), columns) == {"kind = 'bid' AND quote > 5"}

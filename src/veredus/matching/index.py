@@ -12,12 +12,14 @@ information under the Boolean model", 1994), here a column of a batch at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from veredus.kernel.turns import QUANTUM_NS
 from veredus.matching.needs import Begins, Need, OneOf, Span
 from veredus.matching.selection import binary_of, fixed_width, has_octets, validity_of
 
@@ -32,6 +34,8 @@ COLUMN_NS: Final = 20_000
 ROW_NS: Final = 100
 NEED_NS: Final = 2
 REFINED_NS: Final = 4_000
+REFINED_COUNT_MAX: Final = 64
+"""A word, or the words of one need, that more rows have says little: the filter itself is asked."""
 
 _ROOM_MIN = 64
 
@@ -259,15 +263,17 @@ class FilterIndex(Generic[Item]):
     def _refined(self, slot: int, columns: _Columns) -> Item | None:
         """The item of a slot each of whose needs some row meets, if one row may meet them all."""
         needs = self._needs[slot]
-        if len(needs) > 1:
+        if len(needs) > 1 and self.cost_ns < QUANTUM_NS:
             self.cost_ns += REFINED_NS
             rows: list[int] | None = None
             for need in needs:
-                if isinstance(need, OneOf):
+                if isinstance(need, OneOf) and len(need.words) <= REFINED_COUNT_MAX:
                     words = columns.words(need.name)
                     assert words is not None
-                    having = [row for word in need.words for row in words.get(word, ())]
-                    rows = having if rows is None else sorted(set(rows).intersection(having))
+                    by_word = [words[word] for word in need.words if word in words]
+                    if sum(map(len, by_word)) <= REFINED_COUNT_MAX:
+                        having = list(chain.from_iterable(by_word))
+                        rows = having if rows is None else sorted(set(rows).intersection(having))
             if rows is not None and not self._meets(rows, needs, columns):
                 return None
         return self._items[slot]

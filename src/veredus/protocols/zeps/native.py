@@ -275,9 +275,8 @@ def has_more_values(body: memoryview, count_max: int) -> bool:
         if count > count_max:
             return True
         head = body[at]
-        if (
-            head < 0xC0
-        ):  # A small number, map or list: the head is all of it, and what it holds follows. Else short text.
+        if head < 0xC0:
+            # A small number, map or list: the head is all of it, and what it holds follows. Else short text.
             at += 1 + (head & 0x1F if head >= 0xA0 else 0)
         elif head in _LENGTHS:
             size, more = _LENGTHS[head]
