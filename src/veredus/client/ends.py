@@ -100,11 +100,12 @@ class Publisher(Intake, Blocking):
         return channel
 
     def _wake(self) -> None:
+        call, pump = self._thread.loop.call_soon_threadsafe, self._channel.pump
         if self.is_idle:
             self.is_idle = False
-            self._thread.call(self._channel.pump)
+            call(pump)
         else:
-            self._thread.call(self._channel.pump)
+            call(pump)
             # Let the loop have the interpreter for a moment: it would wait for the end of a time slice otherwise.
             time.sleep(0)
 
@@ -293,6 +294,33 @@ def opened(thread: LoopThread, connection: Connection, wanted: Wanted) -> Subscr
     return subscription
 
 
+class _Handing:
+    """What is about to be handed out: the node is told so once, however often it is asked for."""
+
+    __slots__ = ("_add_waiter", "_is_known", "_signal", "sequence")
+
+    def __init__(self, sequence: int, add_waiter: Callable[[Callable[[], None]], None]) -> None:
+        """All up to `sequence`; `add_waiter` says so, and then calls back."""
+        self.sequence = sequence
+        self._add_waiter: Callable[[Callable[[], None]], None] | None = add_waiter
+        self._is_known = False
+        self._signal = Signal()
+
+    def say(self) -> None:
+        """See that the node is told, in the loop."""
+        add_waiter, self._add_waiter = self._add_waiter, None
+        if add_waiter is not None:
+            add_waiter(self._know)
+
+    def _know(self) -> None:
+        self._is_known = True
+        self._signal.tell()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until the node has heard so; whether it has, in time."""
+        return self._is_known or self._signal.wait(timeout_s)
+
+
 class Subscription(Blocking):
     """Gives what a stream holds and will hold, in order, each publication once; to be used by one thread at a time.
 
@@ -307,10 +335,10 @@ class Subscription(Blocking):
         self._arrived = arrived
         self._waits = threading.RLock()
         """Held by the thread that waits: a second one would never be woken."""
-        self._handing: tuple[int, Signal] | None = None
-        """What is about to be handed out, and what tells that the node has heard so."""
+        self._handing: _Handing | None = None
+        """What is about to be handed out."""
         self.channel = channel
-        self._feed = Feed(self.channel, thread.call)
+        self._feed = Feed(self.channel, thread.loop.call_soon_threadsafe)
         self.settle: Callable[[Settleable], None] = self._feed.settle
         """Settle a publication, a batch or a sequence; in order, everything before it too. Returns at once."""
 
@@ -390,17 +418,16 @@ class Subscription(Blocking):
     def _hand_out(self, sequence: int, batch: Batch, end_s: float | None = None) -> bool:
         """See that the node hears of it before; whether it has, in time. What was said is not said again."""
         handing = self._handing
-        if handing is None or handing[0] != sequence:
+        if handing is None or handing.sequence != sequence:
             add_waiter = self._feed.hand_out(sequence, batch.redelivered_to)
             if add_waiter is None:
                 return True
-            signal = Signal()
-            handing = self._handing = sequence, signal
-            self._thread.call(lambda: add_waiter(signal.tell))
-        if not handing[1].wait(None if end_s is None else end_s - time.monotonic()):
+            handing = self._handing = _Handing(sequence, add_waiter)
+        self._thread.call(handing.say)
+        if not handing.wait(None if end_s is None else end_s - time.monotonic()):
             return False
+        self._feed.check_handed(sequence)
         self._handing = None
-        self._feed.check_handed()
         return True
 
     # ── give back ────────────────────────────────────────────────────────────────────────────────────────────────────

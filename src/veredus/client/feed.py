@@ -9,6 +9,8 @@ Invariants
     (3) After it was fenced or closed it hands out nothing and takes no settlement, also within a batch that was begun.
     (4) What was handed out, and nothing else, may be settled.
     (5) Credit is given back as deliveries are taken, so at most the window is pushed and not yet taken.
+    (6) What a signal's handler raises tears no step in two: something counts as taken by assignments with no call
+        between them, which CPython carries out together, and what was only begun is begun anew.
 """
 
 from __future__ import annotations
@@ -34,14 +36,17 @@ from .wanting import Gap
 class Feed:
     """Owns the subscriber's place in the queue; used from the subscriber's thread alone."""
 
-    def __init__(self, channel: SubscriptionChannel, run: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, channel: SubscriptionChannel, run: Callable[[Callable[[], None]], object]) -> None:
         """A feed of `channel`; `run` lets something be called in the loop."""
         self.channel = channel
         self.is_ended = False
         self._is_end_seen = False
         self._call = run
-        self._batches: Iterator[Batch] | None = None
+        self._item: Arrival | None = None
+        """What was taken out of the queue, and not seen to yet."""
         self._delivery: Delivery | None = None
+        self._batches: Iterator[Batch] | None = None
+        """What is left of the delivery; where it is None, all of the delivery that is not before `channel.position`."""
         self._run: Run | None = None
         """What is handed out one by one, of the batch that was taken last; None where that was handed out at once."""
         self._position_before = channel.position
@@ -82,15 +87,16 @@ class Feed:
         node has heard of it, None where that need not be.
         """
         channel = self.channel
-        again = self._again.pop(sequence, None)
+        again = self._again.get(sequence)
         if again is not None:
             return partial(channel.returns.take_again, again)
         channel.handed_to = max(channel.handed_to, sequence)
         is_awaited = sequence <= redelivered_to and channel.handed_known < channel.handed_to
         return partial(channel.add_handed_waiter, sequence) if is_awaited else None
 
-    def check_handed(self) -> None:
-        """The node has heard what is about to be handed out, or this is over: raise why it is."""
+    def check_handed(self, sequence: int) -> None:
+        """The node has heard that all up to `sequence` is about to be handed out, or this is over: raise why it is."""
+        self._again.pop(sequence, None)
         failure = self.channel.failure
         if failure is not None:
             raise type(failure)(failure.code, failure.message, **failure.details)
@@ -98,13 +104,20 @@ class Feed:
     def take(self) -> Batch | None:
         """The next batch, or None when there is none now, or for ever (`is_ended`). Raises what ended it, and gaps."""
         self._interest.check()
-        run, self._run = self._run, None
+        run = self._run
         if run is not None:
             rest = run.batch.behind(run.position)
+            count = len(rest)
             run.end()
-            if len(rest):
+            self._run = None
+            if count:
                 return rest
-        return self._take()
+        found = self._find()
+        if found is None:
+            return None
+        batch, behind, batches = found
+        self._batches, self._position_before, self.channel.position = batches, self.channel.position, behind
+        return batch
 
     def take_run(self) -> Run | None:
         """The next publications, to be handed out one by one; as `take`."""
@@ -116,104 +129,130 @@ class Feed:
                     return run
                 self._run = run.batch.run_at(run.end_index)
             else:
-                batch = self._take()
-                if batch is None:
+                found = self._find()
+                if found is None:
                     return None
-                self._run = batch.run_at(0)
+                batch, behind, batches = found
+                run = batch.run_at(0)
+                self._batches, self._position_before, self.channel.position = batches, self.channel.position, behind
+                self._run = run
 
     def take_back(self, batch: Batch) -> None:
         """This was taken, and could not be handed out: it comes next."""
         self._run = batch.run_at(0)
 
-    def _take(self) -> Batch | None:
+    def _find(self) -> tuple[Batch, int, Iterator[Batch] | None] | None:
+        """The batch that comes next, the position behind it, and those that follow it; it counts as taken once these
+        are assigned. None as `take`.
+        """
         channel = self.channel
         self._position_before = channel.position
         while not self.is_ended:
-            if self._batches is not None:
-                batch = self._next_batch(self._batches)
+            delivery = self._delivery
+            if delivery is not None:
+                # Whoever is torn out of this has no iterator that goes on, and begins the delivery anew.
+                batches, self._batches = self._batches or self._batches_of(delivery), None
+                batch = self._next_batch(batches)
                 if batch is not None:
-                    return batch
-            if channel.again:
-                publication = channel.again.popleft()
+                    return batch, batch.last_sequence + 1, batches
+                self._owe(delivery)
+            elif channel.again:
+                publication = channel.again[0]
                 if self.counts_attempts:
                     self._again[publication.sequence] = publication
-                return publication.batch.only(publication.sequence)
-            if self.may_end:
+                batch = publication.batch.only(publication.sequence)
+                del channel.again[0]
+                return batch, channel.position, None
+            elif self.may_end:
                 self.is_ended = not channel.again
-                continue
-            try:
-                item = channel.queue.popleft()
-            except IndexError:
+            elif self._item is None and not self._next_item():
                 if channel.failure is not None:
                     raise type(channel.failure)(
                         channel.failure.code, channel.failure.message, **channel.failure.details
-                    ) from None
+                    )
                 return None
-            self._open(item)
+            else:
+                self._open()
         return None
 
+    def _next_item(self) -> bool:
+        """Take the next item out of the queue; whether there was one."""
+        arrivals: Iterator[Arrival] = iter(self.channel.queue.popleft, None)
+        try:
+            # Behind a call a signal would be noticed before what the call gave is assigned; here it is not.
+            for item in arrivals:
+                self._item = item
+                return True
+        except IndexError:
+            pass
+        return False
+
+    def _batches_of(self, delivery: Delivery) -> Iterator[Batch]:
+        return batches_in(
+            self.channel.wanted.stream,
+            delivery.records,
+            delivery.redelivered_to,
+            self.channel.sources,
+            self.settle_batch,
+            self._interest,
+        )
+
     def _next_batch(self, batches: Iterator[Batch]) -> Batch | None:
-        channel = self.channel
+        position = self.channel.position
         try:
             for batch in batches:
-                if batch.first_sequence < channel.position:
-                    batch.skip_to(channel.position)
+                if batch.first_sequence < position:
+                    batch.skip_to(position)
                     if not len(batch):
                         continue
-                self._position_before = channel.position
-                channel.position = batch.last_sequence + 1
                 return batch
         except PeerFault as fault:
             raise Unavailable("damaged", f"the node pushed damaged data: {fault.message}") from None
-        self._batches = None
-        if self._delivery is not None:
-            self._owe(self._delivery)
         return None
 
-    def _open(self, item: Arrival) -> None:
-        channel = self.channel
+    def _open(self) -> None:
+        """See to the item that was taken out of the queue."""
+        channel, item = self.channel, self._item
         match item:
             case Delivery():
-                self._delivery = item
-                self._batches = batches_in(
-                    channel.wanted.stream,
-                    item.records,
-                    item.redelivered_to,
-                    channel.sources,
-                    self.settle_batch,
-                    self._interest,
-                )
+                self._delivery, self._item = item, None
             case m.Progress(position):
-                channel.position = max(channel.position, position)
-            case m.Gap(first, following, code):
-                if code == "trimmed":
-                    # What was handed out meanwhile, of a batch that was begun before, is not missing.
-                    first = max(first, channel.position)
-                    if first >= following:
-                        return
-                channel.position = first if code == "lost" else max(channel.position, following)
-                gap = Gap(first, following, code)
-                if channel.wanted.on_gap != "raise":
-                    channel.wanted.on_gap(gap)
-                    return
-                message = (
-                    f"sequences {first} to {following - 1} are no longer available ({code}); the subscription"
-                    " continues with the next sequence"
-                )
-                raise Unavailable("gap", message, first_sequence=first, next_sequence=following, cause=code)
+                channel.position, self._item = max(channel.position, position), None
+            case m.Gap():
+                self._tell_gap(item)
             case m.End():
-                self._is_end_seen = True
+                self._is_end_seen, self._item = True, None
+
+    def _tell_gap(self, told: m.Gap) -> None:
+        channel = self.channel
+        first, following, code = told.first_sequence, told.next_sequence, told.code
+        if code == "trimmed":
+            # What was handed out meanwhile, of a batch that was begun before, is not missing.
+            first = max(first, channel.position)
+            if first >= following:
+                self._item = None
+                return
+        position = first if code == "lost" else max(channel.position, following)
+        gap, on_gap = Gap(first, following, code), channel.wanted.on_gap
+        message = (
+            f"sequences {first} to {following - 1} are no longer available ({code}); the subscription continues with"
+            " the next sequence"
+        )
+        error = Unavailable("gap", message, first_sequence=first, next_sequence=following, cause=code)
+        channel.position, self._item = position, None
+        if on_gap == "raise":
+            raise error
+        on_gap(gap)
 
     def _owe(self, delivery: Delivery) -> None:
-        """Give credit back, a quarter of the window at a time."""
-        self._delivery = None
+        """Give credit back, a quarter of the window at a time. Whoever is torn out of this gives too much at most."""
         if delivery.link_count != self._owed_link:
             self._owed_link, self._owed_size = delivery.link_count, 0
-        self._owed_size += delivery.size
+        self._owed_size, self._delivery = self._owed_size + delivery.size, None
         if self._owed_size >= self._owed_size_max:
             size, link = self._owed_size, self._owed_link
-            self._owed_size = 0
             self._call(lambda: self.channel.grant_credit(size, link))
+            self._owed_size = 0
 
     async def change_filter(self, filter_: Filter) -> int:
         """Ask for another filter, in the loop, while the subscriber waits; the sequence from which on it counts.
@@ -284,9 +323,7 @@ class Feed:
         sequence = what.sequence
         if sequence > channel.settle_to:
             channel.settle_to = sequence
-            if channel.is_settle_idle:
-                channel.is_settle_idle = False
-                self._call(channel.pump_settlements)
+            self._wake_settling()
 
     def _settle_slowly(self, what: Settleable) -> None:
         self._interest.check()
@@ -318,9 +355,7 @@ class Feed:
             self.settle_range(sequence, sequence)
         elif sequence > channel.settle_to:
             channel.settle_to = sequence
-            if channel.is_settle_idle:
-                channel.is_settle_idle = False
-                self._call(channel.pump_settlements)
+            self._wake_settling()
 
     def _check_handed_out(self, sequence: int) -> None:
         last = self.position - 1
@@ -332,9 +367,14 @@ class Feed:
         """These sequences are done with, individually."""
         channel = self.channel
         channel.to_settle.append((first, last))
+        self._wake_settling()
+
+    def _wake_settling(self) -> None:
+        channel, call = self.channel, self._call
         if channel.is_settle_idle:
+            pump = channel.pump_settlements
             channel.is_settle_idle = False
-            self._call(channel.pump_settlements)
+            call(pump)
 
     def settle_batch(self, batch: Batch) -> None:
         """All of a batch is done with; and, in order, all before it."""

@@ -16,6 +16,10 @@ Invariants
     (4) What needs a closer look (a failure, no link, no room, attributes, a long key, a large body) goes by
         `_put_slowly`. Whoever wants that sets the reason first, and bars the short way after it.
     (5) What it holds exceeds its bound by at most a run and one publication; the bound counts bodies by a sample.
+    (6) What a signal's handler raises tears no step in two. CPython notices a signal as a function begins, as a loop
+        goes back, and behind most calls: so what belongs together (a publication's parts and its number; the open run
+        and what is known of it) is assigned, and added by `+=`, without a call. Only `put` appends, by `list.append`,
+        which CPython specializes: it notices no signal behind that.
 """
 
 from __future__ import annotations
@@ -230,31 +234,35 @@ class Intake(Turns):
             self._large_size += size
             self._run_end -= size // self._row_size
             self._number_end = min(self._number_end, self._run_end)
-        self._put_extras(attributes, when)
-        self._keys.append(key)
-        self._bodies.append(body)
+        run, row, mapping = self._run_for(attributes, when)
+        if run.values is not None:
+            run.values += row
+        elif run.mappings is not None:
+            run.mappings += (mapping,)
+        if run.event_times_us is not None:
+            run.event_times_us += (when,)
+        run.keys += (key,)
+        run.bodies += (body,)
         self.number = number = self.number + 1
         if number > self._number_end:
             self._turn()
         return number
 
-    def _put_extras(self, attributes: Attributes | None, when: int | None) -> None:
-        """Append attributes and event time to the open run, or to a new one that has room for such."""
-        if when is not None and not self._is_timed:
+    def _run_for(
+        self, attributes: Attributes | None, when: int | None
+    ) -> tuple[Listed, Row, dict[str, AttributeValue | None] | None]:
+        """The run that takes attributes and an event time, open now; and the attributes as it holds them."""
+        if when is not None and self._open.event_times_us is None:
             self._is_timed = True
             self._open_run((), is_loose=False)
-        run = self._open
+        run, row = self._open, None
         if attributes is not None or run.values is not None or run.mappings is not None:
             row = self._row_of(run, attributes)
             if row is None:
                 run = self._shaped_run(attributes)
                 row = self._row_of(run, attributes)
-            if row is not None and run.values is not None:
-                run.values += row
-            elif run.mappings is not None:
-                run.mappings.append(None if attributes is None else dict(attributes))
-        if run.event_times_us is not None:
-            run.event_times_us.append(when)
+        mapping = None if run.mappings is None or attributes is None else dict(attributes)
+        return run, row or (), mapping
 
     def _row_of(self, run: Listed, attributes: Attributes | None) -> Row | None:
         """The values in the order of the run's names, if these are the attributes' names."""
@@ -283,12 +291,19 @@ class Intake(Turns):
             run.names = names
             run.values = []
             self._get = getter_of(names)
+        self._become_open(run)
+        return run
+
+    def _become_open(self, run: Listed) -> None:
+        is_plain = run.values is None and run.mappings is None and run.event_times_us is None
         self._open = run
         self._keys = run.keys
         self._bodies = run.bodies
-        self._values = None if self._is_timed else run.values
-        self._allow_short_way()
-        return run
+        self._values = run.values if run.event_times_us is None else None
+        self._key_limit = PLAIN_KEY_SIZE
+        self._key_size = PLAIN_KEY_SIZE if is_plain else -1
+        if self.failure is not None or (self.is_gone and self._on_gone != "wait"):
+            self._key_size = self._key_limit = -1
 
     def put_many(
         self,
@@ -315,9 +330,17 @@ class Intake(Turns):
         self._charge()
         self._open_run((), is_loose=False)
         step = max(1, min(RUN_COUNT_MAX, count * self._run_size // (size + count * ROW_OVERHEAD)))
-        for start in range(0, count, step):
-            end = min(start + step, count)
-            self._push(publications if end - start == count else publications.part(start, end))
+        parts = (
+            [publications]
+            if step == count
+            else [publications.part(start, min(start + step, count)) for start in range(0, count, step)]
+        )
+        if self.keeps_last:
+            self._release(b"")
+        last = parts.pop() if self.keeps_last else None
+        runs, sealed = [(part, b"") for part in parts], self._sealed
+        sealed += runs
+        self._delayed = last
         self.number = self._charged_number = self.number + count
         self._put_size += size + count * PUBLICATION_SIZE
         self._charge()
@@ -359,19 +382,15 @@ class Intake(Turns):
         """Let the loop take the open run. It is not open any more before it can be taken as a sealed one."""
         run = self._open
         if run.bodies:
-            fresh = Listed()
-            self._open = fresh
-            self._keys = fresh.keys
-            self._bodies = fresh.bodies
-            self._values = None
-            self._push(run)
-
-    def _push(self, publications: Publications) -> None:
-        if self.keeps_last:
-            self._release(b"")
-            self._delayed = publications
-        else:
-            self._sealed.append((publications, b""))
+            fresh, seal = Listed(), self._sealed.append
+            if self.keeps_last:
+                self._release(b"")
+                self._open, self._delayed = fresh, run
+                self._keys, self._bodies, self._values = fresh.keys, fresh.bodies, None
+            else:
+                self._open = fresh
+                self._keys, self._bodies, self._values = fresh.keys, fresh.bodies, None
+                seal((run, b""))
 
     def _release(self, token: bytes) -> None:
         if self._delayed is not None:
@@ -390,14 +409,6 @@ class Intake(Turns):
         """Whether it is worth waking someone who waits for room."""
         return self._put_size - self._cut_size + self.held_size < self._size_max * 3 // 4
 
-    def _allow_short_way(self) -> None:
-        run = self._open
-        is_plain = run.values is None and run.mappings is None and run.event_times_us is None
-        self._key_limit = PLAIN_KEY_SIZE
-        self._key_size = PLAIN_KEY_SIZE if is_plain else -1
-        if self.failure is not None or (self.is_gone and self._on_gone != "wait"):
-            self.bar()
-
     def bar(self) -> None:
         """Let the next `put` look at `failure` and `is_gone`, which were set before."""
         self._key_size = self._key_limit = -1
@@ -411,7 +422,7 @@ class Intake(Turns):
         if not self.has_room:
             policy = "drop" if self._on_full == "drop" else "fail"
             return self._turn_away(count, policy, "outbox-full", "the outbox is full: publish again later")
-        self._allow_short_way()
+        self._become_open(self._open)
         return True
 
     def _turn_away(self, count: int, policy: str, code: str, message: str) -> bool:

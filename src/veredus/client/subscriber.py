@@ -170,8 +170,8 @@ class AsyncSubscription:
                 await handing[1].wait()
         except TimeoutError:
             return False
+        self._feed.check_handed(sequence)
         self._handing = None
-        self._feed.check_handed()
         return True
 
     # ── give back ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,134 @@
+"""What a signal's handler raises, as Ctrl-C does in a notebook, tears no call in two: the program that goes on loses
+nothing, and gets nothing twice.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+import pytest
+
+from tests.client.tears import torn
+from veredus.client.embedded import Embedded
+from veredus.client.ends import Publisher, Subscription
+from veredus.client.publication import Batch, Publication
+
+TAKING = frozenset(("loops.py", "ends.py", "feed.py", "publication.py"))
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+PUTTING = frozenset(("loops.py", "ends.py", "intake.py", "given.py", "cutting.py", "turns.py"))
+
+
+Taken = Batch | Publication
+
+
+def by_batches(subscription: Subscription) -> Iterator[Taken]:
+    while (batch := subscription.next_batch(5.0)) is not None:
+        yield batch
+
+
+def by_publications(subscription: Subscription) -> Iterator[Taken]:
+    yield from subscription
+
+
+def by_turns(subscription: Subscription) -> Iterator[Taken]:
+    for publication in subscription:
+        yield publication
+        break
+    yield from by_batches(subscription)
+
+
+def sequences_of(taken: Taken) -> list[int]:
+    return taken.sequences.tolist() if isinstance(taken, Batch) else [taken.sequence]
+
+
+@pytest.mark.parametrize("taking", [by_batches, by_publications, by_turns])
+@pytest.mark.parametrize("attempts_max", [0, 3])
+def test_who_is_torn_out_of_taking_takes_the_same_next(
+    node: Embedded, stream: str, taking: Callable[[Subscription], Iterator[Taken]], attempts_max: int
+) -> None:
+    node.streams.create(stream)
+    node.streams.create(stream + ".letters")
+    with node.publisher(stream) as publisher:
+        for _ in range(3):
+            publisher.publish_many(["key"] * 3, ["body"] * 3)
+            publisher.flush()
+    at, where = 0, "never"
+    while where:
+        at += 1
+        taken: list[Taken] = []
+        counted = {"mode": "individual", "attempts_max": attempts_max, "parked_to": stream + ".letters"}
+        name = {"subscriber": "torn", "name": f"at-{at}", **counted} if attempts_max else {}
+        with node.subscribe(stream, until=10, **name) as subscription:
+            with torn(TAKING, at) as tear:
+                taken.extend(taking(subscription))
+            where = tear.where
+            taken.extend(taking(subscription))
+        sequences = [sequence for one in taken for sequence in sequences_of(one)]
+        assert sequences == list(range(1, 10)), f"torn at place {at}, {where}"
+    assert at > 20
+
+
+def put_plain(publisher: Publisher, index: int) -> None:
+    publisher.publish(str(index), str(index))
+
+
+def put_text_and_whole(publisher: Publisher, index: int) -> None:
+    publisher.publish(str(index), str(index), {"index": index})
+
+
+def put_of_changing_names(publisher: Publisher, index: int) -> None:
+    publisher.publish(str(index), str(index), {"index": index, f"other-{index % 3}": True} if index % 2 else None)
+
+
+def put_timed(publisher: Publisher, index: int) -> None:
+    publisher.publish(str(index), str(index), None if index % 3 else {"index": index}, EPOCH + timedelta(seconds=index))
+
+
+def put_together(publisher: Publisher, index: int) -> None:
+    publisher.publish_many([str(index)] * 1, [str(index)] * 1, [{"index": index}])
+
+
+@pytest.mark.parametrize("put", [put_plain, put_text_and_whole, put_of_changing_names, put_timed, put_together])
+@pytest.mark.parametrize(("resume", "batch_size"), [("number", 100), ("token", 100), ("number", 4096)])
+def test_who_is_torn_out_of_publishing_has_published_it_or_not(
+    node: Embedded,
+    stream: str,
+    put: Callable[[Publisher, int], None],
+    resume: Literal["number", "token"],
+    batch_size: int,
+) -> None:
+    at, where = 0, "never"
+    while where:
+        at += 1
+        own = f"{stream}.{at}"
+        node.streams.create(own)
+        published: list[int] = []
+        with node.publisher(own, source="torn", resume=resume, batch_size=batch_size) as publisher:
+            number = 0
+            for step in range(3):
+                with torn(PUTTING, at if step == 1 else 0) as tear:
+                    for index in range(step * 10, step * 10 + 5):
+                        published.append(index)
+                        put(publisher, index)
+                        number += 1
+                if tear.where:
+                    where = tear.where
+                    if publisher.number == number:
+                        published.pop()
+                    else:
+                        number += 1
+                elif step == 1:
+                    where = ""
+            assert publisher.number == number, f"torn at place {at}, {where}"
+            publisher.flush(b"token" if resume == "token" else b"")
+            assert publisher.taken_number == number
+        with node.subscribe(own, until=number + 1) as subscription:
+            got = list(subscription)
+        assert [int(each.body) for each in got] == published, f"torn at place {at}, {where}"
+        for each in got:
+            index = int(each.body)
+            assert int(each.key) == index, f"torn at place {at}, {where}"
+            assert each.attributes.get("index", index) == index, f"torn at place {at}, {where}"
+            assert put is not put_timed or each.event_time == EPOCH + timedelta(seconds=index)
+        node.streams.delete(own)
+    assert at > 10
