@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import veredus
+from tests.client.tears import torn
 from tests.interop.multicast_by_hand import opened
 from tests.processes import free_port
 from tests.system.serving import ServedNode
@@ -166,6 +167,23 @@ def test_who_hears_no_datagram_gets_everything_from_the_journal(scene: Scene) ->
         scene.publish(120)
         assert taken(reception, 120) == expected(1, 120)
         assert reception.datagram_count == 0
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+def test_who_is_torn_out_of_a_reception_by_a_signal_gets_all_once_and_in_order(scene: Scene) -> None:
+    scene.network.loss = 0.3
+    files = frozenset(("reception.py", "ends.py", "feed.py", "publication.py", "loops.py"))
+    with scene.node.receive("prices", scene.group, silence_s=0.05) as reception:
+        messages: list[Message] = []
+        for place in range(1, 151):
+            scene.publish(3)
+            with torn(files, place):
+                messages += reception.next_messages(1, TIMEOUT_S)
+                while len(messages) < scene.published:
+                    messages += reception.next_messages(None, TIMEOUT_S)
+            messages += taken(reception, scene.published - len(messages))
+        assert messages == expected(1, scene.published)
+        assert reception.datagram_count > 0 < reception.mended_count
 
 
 def test_keys_choose_among_datagrams_as_in_the_journal(scene: Scene) -> None:

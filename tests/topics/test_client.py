@@ -7,6 +7,7 @@ import errno
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import zmq
 
 import veredus.topics
+from tests.client.tears import torn
 from tests.processes import beside
 from tests.topics.paper_server import Scene, scene
 from veredus.kernel.errors import Misuse, Refused, Unavailable, VeredusError
@@ -87,6 +89,31 @@ def test_what_was_put_before_is_not_got_and_subscribing_again_changes_nothing(op
         alice.subscribe("t")
         assert alice.get("t") == Message("t", "alice-3", b"second")
         assert alice.get("t") is None
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("is_many", [False, True])
+def test_who_is_torn_out_of_a_get_by_a_signal_gets_the_same_next(opened: Callable[..., Client], is_many: bool) -> None:
+    def got(client: Client, topic: str) -> Iterator[Message]:
+        if is_many:
+            yield from chain.from_iterable(iter(lambda: client.get_many(topic, 2), []))
+        else:
+            yield from iter(lambda: client.get(topic), None)
+
+    with opened() as alice:
+        at, where = 0, "never"
+        while where:
+            at += 1
+            topic = f"t{at}"
+            messages: list[Message] = []
+            alice.subscribe(topic)
+            alice.put_many(topic, [b"1", b"2", b"3"])
+            with torn(frozenset(("blocking.py", "loops.py")), at) as tear:
+                messages.extend(got(alice, topic))
+            where = tear.where
+            messages.extend(got(alice, topic))
+            assert [message.body for message in messages] == [b"1", b"2", b"3"], f"torn at place {at}, {where}"
+        assert at > 10
 
 
 def test_whoever_is_not_subscribed_any_more_gets_nothing_also_not_what_it_had_in_hands(

@@ -63,6 +63,11 @@ class Interrupts:
         if self._is_waiting and is_abandoned(sys.stdout.fileno()):
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether a signal has come: for a command that has to finish what it has in hands first."""
+        return self._asked_at is not None
+
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Where the command may be interrupted: what is done in here is lost without harm."""

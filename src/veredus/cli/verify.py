@@ -8,7 +8,6 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -170,15 +169,10 @@ def _receive(
     with node.subscribe(stream, subscriber="verify", name="main") as subscription, progress() as bar:
         task = bar.add_task("verifying", total=count, figures="")
         while received_count < (published.count if published.is_over else count):
-            try:
-                with nullcontext() if published.must_stop else interrupts.waiting():
-                    batch = subscription.next_batch(timeout_s=0.5)
-            except KeyboardInterrupt:
-                if published.must_stop:
-                    raise
+            if interrupts.is_asked and not published.must_stop:
                 note("interrupted: receiving and checking what was published so far")
                 published.must_stop = True
-                continue
+            batch = subscription.next_batch(timeout_s=0.5)
             if batch is None:
                 if time.monotonic() - last > patience_s:
                     note(f"no publication arrived for {patience_s} s")

@@ -323,7 +323,8 @@ class Feed:
         sequence = what.sequence
         if sequence > channel.settle_to:
             channel.settle_to = sequence
-            self._wake_settling()
+            if channel.is_settle_idle:
+                self._wake_settling()
 
     def _settle_slowly(self, what: Settleable) -> None:
         self._interest.check()
@@ -355,7 +356,8 @@ class Feed:
             self.settle_range(sequence, sequence)
         elif sequence > channel.settle_to:
             channel.settle_to = sequence
-            self._wake_settling()
+            if channel.is_settle_idle:
+                self._wake_settling()
 
     def _check_handed_out(self, sequence: int) -> None:
         last = self.position - 1
@@ -367,14 +369,13 @@ class Feed:
         """These sequences are done with, individually."""
         channel = self.channel
         channel.to_settle.append((first, last))
-        self._wake_settling()
+        if channel.is_settle_idle:
+            self._wake_settling()
 
     def _wake_settling(self) -> None:
-        channel, call = self.channel, self._call
-        if channel.is_settle_idle:
-            pump = channel.pump_settlements
-            channel.is_settle_idle = False
-            call(pump)
+        call, pump = self._call, self.channel.pump_settlements
+        self.channel.is_settle_idle = False
+        call(pump)
 
     def settle_batch(self, batch: Batch) -> None:
         """All of a batch is done with; and, in order, all before it."""

@@ -17,9 +17,8 @@ Invariants
         `_put_slowly`. Whoever wants that sets the reason first, and bars the short way after it.
     (5) What it holds exceeds its bound by at most a run and one publication; the bound counts bodies by a sample.
     (6) What a signal's handler raises tears no step in two. CPython notices a signal as a function begins, as a loop
-        goes back, and behind most calls: so what belongs together (a publication's parts and its number; the open run
-        and what is known of it) is assigned, and added by `+=`, without a call. Only `put` appends, by `list.append`,
-        which CPython specializes: it notices no signal behind that.
+        goes back, and behind most calls: so what belongs together (a publication's parts and its number) is assigned,
+        and added by `+=`, without a call. Only `put` calls `list.append`, behind which none is noticed: a special case.
 """
 
 from __future__ import annotations
@@ -296,12 +295,9 @@ class Intake(Turns):
 
     def _become_open(self, run: Listed) -> None:
         is_plain = run.values is None and run.mappings is None and run.event_times_us is None
-        self._open = run
-        self._keys = run.keys
-        self._bodies = run.bodies
+        self._open, self._keys, self._bodies = run, run.keys, run.bodies
         self._values = run.values if run.event_times_us is None else None
-        self._key_limit = PLAIN_KEY_SIZE
-        self._key_size = PLAIN_KEY_SIZE if is_plain else -1
+        self._key_limit, self._key_size = PLAIN_KEY_SIZE, PLAIN_KEY_SIZE if is_plain else -1
         if self.failure is not None or (self.is_gone and self._on_gone != "wait"):
             self._key_size = self._key_limit = -1
 
@@ -330,11 +326,7 @@ class Intake(Turns):
         self._charge()
         self._open_run((), is_loose=False)
         step = max(1, min(RUN_COUNT_MAX, count * self._run_size // (size + count * ROW_OVERHEAD)))
-        parts = (
-            [publications]
-            if step == count
-            else [publications.part(start, min(start + step, count)) for start in range(0, count, step)]
-        )
+        parts = [publications.part(start, min(start + step, count)) for start in range(0, count, step)]
         if self.keeps_last:
             self._release(b"")
         last = parts.pop() if self.keeps_last else None
@@ -385,11 +377,10 @@ class Intake(Turns):
             fresh, seal = Listed(), self._sealed.append
             if self.keeps_last:
                 self._release(b"")
-                self._open, self._delayed = fresh, run
-                self._keys, self._bodies, self._values = fresh.keys, fresh.bodies, None
+            self._open, self._keys, self._bodies, self._values = fresh, fresh.keys, fresh.bodies, None
+            if self.keeps_last:
+                self._delayed = run
             else:
-                self._open = fresh
-                self._keys, self._bodies, self._values = fresh.keys, fresh.bodies, None
                 seal((run, b""))
 
     def _release(self, token: bytes) -> None:

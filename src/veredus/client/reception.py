@@ -16,6 +16,8 @@ network may carry no datagram at all.
 Invariants
     (1) Sequences grow, and each is handed out once; they fall only behind a gap of the code `lost`.
     (2) No sequence is passed over but one that the keys leave out, or that was told as a gap.
+    (3) What a signal's handler raises changes nothing of that: what has come, and up to where, is assigned at once,
+        without a call between, as in veredus.client.feed.
 Source: seed 004, "Multicast Output"; docs/reference/wire/zeps-1-multicast.md ("How to receive").
 """
 
@@ -23,7 +25,6 @@ from __future__ import annotations
 
 import socket
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address
 from types import TracebackType
@@ -39,6 +40,7 @@ from veredus.streams.exchange import Start, StartKind
 from .arguments import check_seconds, check_whole
 from .ends import Opened, Subscription
 from .other_library import Blocking
+from .publication import Batch
 from .wanting import Gap, GapPolicy, Wanted
 
 SILENCE_S = 3.0
@@ -93,7 +95,11 @@ class Reception(Blocking):
         """When the node was last asked about another life."""
         self._refuted_s = -silence_s
         """When the node last said that there is less than a datagram had said."""
-        self._ready: deque[Message] = deque()
+        self._ready: list[Message] = []
+        """What has come and was not handed out: what lies before `_ready_index` was."""
+        self._ready_index = 0
+        self._batch: Batch | None = None
+        """What has come out of the journal, and is not ready yet."""
         self._mending: Subscription | None = None
         self._opening: Opened | None = None
         self._opened: Callable[[Subscription], None] = self._hear
@@ -118,20 +124,23 @@ class Reception(Blocking):
         if count_max is not None:
             check_whole("count_max", count_max, 1)
         end_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while not self._ready:
+        while self._ready_index == len(self._ready):
             left_s = None if end_s is None else end_s - time.monotonic()
             if left_s is not None and left_s <= 0:
                 return []
             if self._opening is not None:
                 self._wait_mended(self._opening, left_s)
+            elif self._batch is not None:
+                self._open_mended(self._batch)
             elif self._mending is not None:
                 self._take_mended(self._mending, left_s)
             else:
                 self._listen(left_s)
-        ready = self._ready
-        count = len(ready) if count_max is None else min(count_max, len(ready))
-        messages = [ready.popleft() for _ in range(count)]
-        self.position = messages[-1].sequence + 1
+        start, end = self._ready_index, len(self._ready)
+        if count_max is not None:
+            end = min(start + count_max, end)
+        messages = self._ready[start:end]
+        self.position, self._ready_index = messages[-1].sequence + 1, end
         return messages
 
     def __iter__(self) -> Iterator[Message]:
@@ -163,13 +172,15 @@ class Reception(Blocking):
                 self._doubted_s, self._due_s = now_s, 0.0
             return
         self._rest()
+        ready, expected = [], self._expected
         for sequence, key, body in datagram.delivered:
-            if sequence > self._expected:
+            if sequence > expected:
                 break
-            if sequence == self._expected:
-                self._expected += 1
+            if sequence == expected:
+                expected += 1
                 if not self._patterns or any(pattern.matches(key) for pattern in self._patterns):
-                    self._ready.append(Message(sequence, key, body))
+                    ready.append(Message(sequence, key, body))
+        self._expected, self._ready, self._ready_index = expected, ready, 0
         if self._expected < datagram.next:
             again_s = self._refuted_s + self._silence_s
             if time.monotonic() < again_s:
@@ -260,24 +271,25 @@ class Reception(Blocking):
             self._opened(subscription)
 
     def _tell_gap(self, gap: Gap, expected: int) -> None:
-        self._expected, self._due_s = expected, 0.0
-        if self._on_gap != "raise":
-            self._on_gap(gap)
-            return
         first, following, code = gap
         message = f"sequences {first} to {following - 1} cannot be had any more ({code}); what follows can"
-        raise Unavailable("gap", message, first_sequence=first, next_sequence=following, cause=code)
+        error = Unavailable("gap", message, first_sequence=first, next_sequence=following, cause=code)
+        self._expected, self._due_s = expected, 0.0
+        if self._on_gap == "raise":
+            raise error
+        self._on_gap(gap)
 
     def _take_mended(self, mending: Subscription, left_s: float | None) -> None:
-        batch = mending.next_batch(left_s)
-        if batch is not None:
-            self._ready.extend(Message(each.sequence, each.key, each.body) for each in batch)
-            self.mended_count += len(batch)
-        elif mending.is_ended:
-            self._expected = self._until
-            self._mending = None
+        self._batch = mending.next_batch(left_s)
+        if self._batch is None and mending.is_ended:
             self._rest()
+            self._expected, self._mending = self._until, None
             mending.close()
+
+    def _open_mended(self, batch: Batch) -> None:
+        ready = [Message(each.sequence, each.key, each.body) for each in batch]
+        mended_count = self.mended_count + len(ready)
+        self._ready, self._ready_index, self._batch, self.mended_count = ready, 0, None, mended_count
 
     # ── leave ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

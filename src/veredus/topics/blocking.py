@@ -113,20 +113,27 @@ class Client(Blocking):
 
     def _wait(self, topic: str, count_max: int, wait_s: float) -> list[Message]:
         check_wait(wait_s)
-        messages = self._get(topic, count_max)
-        for pause_s in pauses(wait_s):
-            if messages:
+        left = pauses(wait_s)
+        while not (messages := self._get(topic, count_max)):
+            pause_s = next(left, None)
+            if pause_s is None:
                 break
             sleep(pause_s)
-            messages = self._get(topic, count_max)
         return messages
 
     def _get(self, topic: str, count_max: int) -> list[Message]:
-        with self._hands.setdefault(topic, Lock()):
-            messages = self._thread.run(self._operations.take(topic, count_max))
+        messages: list[Message] = []
+        try:
+            with self._hands.setdefault(topic, Lock()):
+                messages = self._thread.run(self._operations.take(topic, count_max))
+                if messages:
+                    self._thread.call(partial(self._operations.given, topic, len(messages)))
+        except BaseException:
+            # Such as a signal's handler raises: the caller has none of them.
             if messages:
-                self._thread.call(partial(self._operations.given, topic, len(messages)))
-            return messages
+                self._thread.call(partial(self._operations.given, topic, 0))
+            raise
+        return messages
 
     def __enter__(self) -> Self:
         self.open()
