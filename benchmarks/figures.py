@@ -98,6 +98,8 @@ _TRIALS: Final = (
     _trial("at rest: clean start", 2, "s", "veredus-at-rest", "clean_start_s", True),
     _trial("at rest: start after SIGKILL", 5, "s", "veredus-at-rest", "killed_start_s", True),
     _trial("10,000 streams once a second: sustained", 10_000, "/s", "veredus-many-streams", "rate_hz"),
+    _trial("1,000 asyncio sources, bulks of 10: beside one", 0.5, "×", "veredus-many-sources", "ratio_of_10"),
+    _trial("1,000 asyncio sources, bulks of 100: the same", 0.5, "×", "veredus-many-sources", "ratio_of_100"),
     _trial("10,000 streams once a second: p99 receipt", 0.1, "s", "veredus-many-streams", "receipt_p99_s", True),
     _trial("Spark source → count and sum", 3e6, "rows/s", "veredus-spark", "count_rows_hz"),
     _trial("Spark source → Parquet", 1e6, "rows/s", "veredus-spark", "parquet_rows_hz"),

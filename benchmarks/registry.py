@@ -34,6 +34,7 @@ TRIALS: Final = (
     "benchmarks.contenders.stalled:Stalled",
     "benchmarks.contenders.resting:AtRest",
     "benchmarks.contenders.many_streams:ManyStreams",
+    "benchmarks.contenders.many_sources:ManySources",
     "benchmarks.contenders.spark_flows:Spark",
     "benchmarks.contenders.topics_one:blocking",
     "benchmarks.contenders.topics_one:asynchronous",

@@ -1,6 +1,7 @@
 """The same with asyncio: what waits is awaited."""
 
 import asyncio
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,26 @@ async def test_with_a_full_outbox_publish_waits_and_publish_nowait_does_not(node
         receipt = await publisher.flush()
         assert receipt is not None
         assert receipt.sequence == publisher.number
+
+
+async def batch_sizes_of(node: Embedded, stream: str) -> list[int]:
+    """Of a hundred publications, each awaited."""
+    async with veredus.connect_async(node.served.address) as own:
+        async with await own.publisher(stream) as publisher:
+            for _ in range(100):
+                await publisher.publish("k", "body")
+        async with await own.subscribe(stream, until=101) as subscription:
+            return [len(batch) async for batch in subscription.batches()]
+
+
+async def test_what_is_published_together_goes_together_but_not_for_long(
+    node: Embedded, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("veredus.client.publisher.monotonic", lambda: 1.0)
+    assert await batch_sizes_of(node, stream + ".quick") == [100]
+    ticks = count(1)
+    monkeypatch.setattr("veredus.client.publisher.monotonic", lambda: next(ticks))
+    assert len(await batch_sizes_of(node, stream + ".slow")) > 1
 
 
 async def test_lists_tables_and_tokens_work_as_they_do_without_asyncio(node: Embedded, stream: str) -> None:

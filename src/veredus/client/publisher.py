@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
+from time import monotonic
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -29,6 +31,8 @@ CLOSE_TIMEOUT_S = 30.0
 ABORT_TIMEOUT_S = 2.0
 OUTBOX_SIZE_MAX = 32 << 20
 BATCH_SIZE = 512 << 10
+UNYIELDING_S = 0.0005
+"""For how long publications may follow one another before the loop gets to send the first of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class AsyncPublisher(Intake):
     offered again after every reconnection, until the stream has it, once.
     """
 
-    __slots__ = ("_channel", "_check_loop", "_is_closed", "_line", "_must_yield", "settings")
+    __slots__ = ("_channel", "_check_loop", "_is_closed", "_line", "_woken_s", "settings")
 
     __reduce__ = refuse_pickling
 
@@ -95,7 +99,8 @@ class AsyncPublisher(Intake):
         super().__init__(settings.batch_size, settings.outbox_size_max, settings.on_full, settings.on_gone)
         self.settings = settings
         self.keeps_last = settings.resume == "token"
-        self._must_yield = False
+        self._woken_s = inf
+        """Since when the loop is asked to send; infinite where it is not."""
         self._is_closed = False
         self._line: deque[asyncio.Future[None]] = deque()
         """Those who wait for room, in the order in which they came."""
@@ -111,11 +116,11 @@ class AsyncPublisher(Intake):
     def _wake(self) -> None:
         self._check_loop()
         self.is_idle = False
-        self._must_yield = True
+        self._woken_s = min(self._woken_s, monotonic())
         asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
-        self._must_yield = False
+        self._woken_s = inf
         self._channel.pump()
 
     # ── what the node knows ──────────────────────────────────────────────────────────────────────────────────────────
@@ -180,9 +185,8 @@ class AsyncPublisher(Intake):
         return self._yielding(number)
 
     async def _yielding(self, number: int) -> int:
-        """Let the loop send, now and then."""
-        if self._must_yield:
-            self._must_yield = False
+        """Let the loop send, now and then: not behind each publication, for what comes together goes together."""
+        if monotonic() - self._woken_s > UNYIELDING_S:
             await asyncio.sleep(0)
         return number
 
