@@ -163,6 +163,7 @@ class Host:
             if due is not None and due <= now.monotonic_ns:
                 for effect in self.engine.handle(DeadlineReached(self._heard_ns), now):
                     self._do(effect, sends)
+                due = self.engine.deadline()
         except BaseException as error:
             self.stop()
             self.failure = ending_of(error)
@@ -176,7 +177,6 @@ class Host:
         for number, buffers in reversed(sends.items()):
             self._flush(number, buffers)
         self._is_running = False
-        due = self.engine.deadline()
         if due is not None and due <= time.monotonic_ns() and not self._is_scheduled:
             # Work that goes on in turns: the sockets are looked at in between.
             self._is_scheduled = True

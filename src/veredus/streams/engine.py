@@ -127,17 +127,18 @@ class StreamsEngine:
 
     def deadline(self) -> int | None:
         """When cursors that moved must be journaled, the next flows have their turn, or a lease is over."""
-        feeding, leases = self._subscribing.feeding, self._leases
-        cursors, returned = self._cursors, self._returning.turns
-        earliest = (
-            cursors.deadlines.next_ns(),
+        feeding, cursors = self._subscribing.feeding, self._cursors
+        earliest = cursors.deadlines.next_ns()
+        for at in (
             cursors.turns.deadline(),
             feeding.turns.deadline(),
             feeding.sending.deadline(),
-            returned.deadline(),
-            leases.next_ns(),
-        )
-        return min((at for at in earliest if at is not None), default=None)
+            self._returning.turns.deadline(),
+            self._leases.next_ns(),
+        ):
+            if at is not None and (earliest is None or at < earliest):
+                earliest = at
+        return earliest
 
     # ── recovery ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
