@@ -282,7 +282,7 @@ def test_what_a_pipe_publishes_again_is_said_and_with_resume_it_does_not(
 
 
 def test_a_line_is_published_without_what_draws_and_what_computes(node: Embedded) -> None:
-    heavy = "[name for name in ('pyarrow.compute', 'rich', 'pandas', 'structlog') if name in sys.modules]"
+    heavy = "[name for name in ('numpy', 'pyarrow', 'rich', 'pandas', 'structlog') if name in sys.modules]"
     publish = f"run(veredus, ['pub', 'trades', '-a', {node.served.address!r}])"
     imports = "import sys; from veredus.cli import veredus; from veredus.cli.exits import run"
     with Child(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veredus.client.digest import RowsDigest
-from veredus.delivery.publication import TIMESTAMP
+from veredus.delivery.arrays import TIMESTAMP
 
 ROWS = pa.RecordBatch.from_pydict(
     {

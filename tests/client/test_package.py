@@ -17,6 +17,20 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_who_publishes_and_subscribes_a_little_imports_neither_numpy_nor_pyarrow(node: Embedded, stream: str) -> None:
+    script = f"""
+import sys, veredus
+with veredus.connect({node.served.address!r}) as node:
+    with node.publisher({stream!r}) as publisher:
+        publisher.wait(publisher.publish("key", "body", {{"size": 1}}))
+    with node.subscribe({stream!r}, until=2) as subscription:
+        print([(each.body, each.attributes) for each in subscription])
+print([name for name in ("numpy", "pyarrow") if name in sys.modules])
+"""
+    done = ended([sys.executable, "-c", script])
+    assert done.stdout.split("\n") == ["[(b'body', {'size': 1})]", "[]", ""], done.stderr
+
+
 def test_every_public_name_can_be_had_and_no_other() -> None:
     for name in veredus.__all__:
         assert getattr(veredus, name).__name__ == name

@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 
 from veredus.client.tables import tables_of
+from veredus.delivery.arrays import TIMESTAMP
 from veredus.delivery.batch import BatchLimits
-from veredus.delivery.publication import TIMESTAMP, TIMESTAMP_MAX_US, Columns
+from veredus.delivery.publication import TIMESTAMP_MAX_US, Columns
 from veredus.kernel.errors import Misuse
 
 FAR_US = TIMESTAMP_MAX_US + 1

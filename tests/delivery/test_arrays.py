@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.delivery.making import INT64, VALUES
 from veredus.delivery.arrays import (
+    TIMESTAMP,
     constant_octets,
     constant_time,
     filled_numbers_of,
@@ -24,7 +25,6 @@ from veredus.delivery.arrays import (
     typed_array,
     validity_of,
 )
-from veredus.delivery.publication import TIMESTAMP
 
 TYPES = {
     "bool": pa.bool_(),

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 from tests.delivery.making import LIMITS, accept, plain_columns, signed
+from veredus.delivery.arrays import TIMESTAMP
 from veredus.delivery.batch import Layout
 from veredus.delivery.columns import Encoding, Role, decode_columns, encode_columns, lengths_of
 from veredus.delivery.payload import read_rows, rows_of
-from veredus.delivery.publication import TIMESTAMP, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, Columns
+from veredus.delivery.publication import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, Columns
 from veredus.kernel.errors import PeerFault
 
 BYTES, TEXT, BOOL, INT64, FLOAT64, TIME, UINT32 = range(7)

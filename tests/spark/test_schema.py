@@ -24,7 +24,8 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from veredus.delivery.publication import TIMESTAMP, Columns
+from veredus.delivery.arrays import TIMESTAMP
+from veredus.delivery.publication import Columns
 from veredus.kernel.errors import Refused
 from veredus.spark.schema import ROWS_COUNT_MIN, Origin, Taken, check_written, projection_of, published
 

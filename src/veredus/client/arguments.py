@@ -14,9 +14,6 @@ from typing import Any
 
 from veredus.kernel.errors import Misuse, Refused
 from veredus.kernel.names import INCARNATION_SIZE, NAME_SIZE_MAX, U63_MAX, checked_name
-from veredus.matching.filters import compile_filter
-from veredus.matching.hints import hints_of
-from veredus.matching.patterns import has_bare_wildcards, is_like_several
 from veredus.matching.wanted import Filter
 from veredus.streams.exchange import Start
 
@@ -161,6 +158,8 @@ def filter_of(keys: str | Iterable[str] | None, where: str | None) -> Filter | N
         if not isinstance(pattern, str):
             raise Misuse("bad-argument", f"a key pattern must be text, not {shown(pattern)}", argument="keys")
         _check_wildcards(pattern)
+    from veredus.matching.filters import compile_filter  # a lot to import where nothing is filtered
+
     wanted = Filter(patterns, where)
     compile_filter(wanted)
     for hint in hints_on(wanted):
@@ -170,6 +169,9 @@ def filter_of(keys: str | Iterable[str] | None, where: str | None) -> Filter | N
 
 def hints_on(filter_: Filter) -> list[str]:
     """A sentence for each part of a filter that is valid and probably not meant."""
+    from veredus.matching.hints import hints_of
+    from veredus.matching.patterns import is_like_several
+
     hints = []
     for pattern in filter_.keys:
         if is_like_several(pattern):
@@ -180,6 +182,8 @@ def hints_on(filter_: Filter) -> list[str]:
 
 def _check_wildcards(pattern: str) -> None:
     """Raise `Refused("bad-pattern")` for what looks like wildcards, and would be taken for the beginning of a key."""
+    from veredus.matching.patterns import has_bare_wildcards
+
     if has_bare_wildcards(pattern):
         scheme, colon, _ = pattern.partition(":")
         said = f"begins with {scheme!r}, which is no scheme (literal, prefix, tokens, regex)"

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from itertools import chain, islice
 from types import TracebackType
-from typing import Self, TypeVar
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from veredus.kernel.errors import Misuse, VeredusError
 from veredus.kernel.octets import Octets
@@ -29,9 +27,11 @@ from .publication import Batch, Publication, Run
 from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching
 from .subscribing import Settleable, SubscriptionChannel
-from .tables import tables_of
 from .times import end_of, left_until
 from .wanting import Wanted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -163,6 +163,8 @@ class Publisher(Intake, Blocking):
         attributes: Sequence[str] | Mapping[str, str] | None = None,
     ) -> int:
         """Publish the rows of an Arrow table, by the names of its columns; returns the number of the last."""
+        from .tables import tables_of  # a lot to import for who publishes no table
+
         number = self.number
         for tabled, size in tables_of(table, key, body, event_time, attributes, self.limits):
             number = self.put_columns(tabled, size)

@@ -10,20 +10,23 @@ from operator import length_hint
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
-from veredus.delivery.arrays import constant_octets, constant_time, numbers_array, plain_array
 from veredus.delivery.batch import HEADER_SIZE, BatchHeader, Layout, read_header, verify_signature
-from veredus.delivery.joining import Signed
 from veredus.delivery.payload import attribute_rows, excerpt_record, list_of, read_columns, read_rows
-from veredus.delivery.publication import TIMESTAMP, AttributeValue, Columns, Rows, datetime_of
+from veredus.delivery.publication import AttributeValue, Columns, Rows, datetime_of
 from veredus.delivery.record import ENVELOPE_SIZE, Envelope, RecordKind, read_envelope
 from veredus.kernel.errors import Fenced, Misuse, PeerFault, VeredusError
+from veredus.kernel.lazily import Lazily, np, pa
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from veredus.delivery import arrays as making
+    from veredus.delivery.joining import Signed
+else:
+    making = Lazily("veredus.delivery.arrays")
 
 RUN_COUNT = 512
 """So many rows are unpacked at a time: more would fall out of the processor's caches before they are used."""
@@ -374,19 +377,21 @@ class Batch:
         sequences = self.sequences
         times = columns.event_times_us
         event_times = (
-            constant_time(header.event_time_min_us, count) if times is None else times.slice(start).view(TIMESTAMP)
+            making.constant_time(header.event_time_min_us, count)
+            if times is None
+            else times.slice(start).view(making.TIMESTAMP)
         )
         arrays = {
-            "sequence": numbers_array(sequences, pa.int64()),
-            "source": constant_octets(self.source.encode(), count, pa.string()),
-            "number": numbers_array(sequences + (header.first_number - self._first), pa.int64()),
-            "key": plain_array(columns.keys.slice(start)),
+            "sequence": making.numbers_array(sequences, pa.int64()),
+            "source": making.constant_octets(self.source.encode(), count, pa.string()),
+            "number": making.numbers_array(sequences + (header.first_number - self._first), pa.int64()),
+            "key": making.plain_array(columns.keys.slice(start)),
             "body": columns.bodies.slice(start),
             "event_time": event_times,
-            "append_time": constant_time(self.append_time_us, count),
+            "append_time": making.constant_time(self.append_time_us, count),
         }
         for name, array in columns.attributes.items():
-            arrays[f"attribute.{name}" if name in arrays else name] = plain_array(array.slice(start))
+            arrays[f"attribute.{name}" if name in arrays else name] = making.plain_array(array.slice(start))
         return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
 
     # ── one row's rest ───────────────────────────────────────────────────────────────────────────────────────────────

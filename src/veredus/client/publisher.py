@@ -10,9 +10,7 @@ from functools import partial
 from math import inf
 from time import monotonic
 from types import TracebackType
-from typing import Any, Literal, Self
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from veredus.delivery.outbox import OutboxSettings
 from veredus.kernel.errors import Misuse, Unavailable, VeredusError
@@ -24,8 +22,10 @@ from .given import POLICIES, Attributes, EventTime, Policy, called
 from .intake import Intake
 from .loops import refuse_pickling
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching, new_incarnation
-from .tables import tables_of
 from .times import end_of, left_until
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CLOSE_TIMEOUT_S = 30.0
 ABORT_TIMEOUT_S = 2.0
@@ -216,6 +216,8 @@ class AsyncPublisher(Intake):
         attributes: Sequence[str] | Mapping[str, str] | None = None,
     ) -> int:
         """Publish the rows of an Arrow table, by the names of its columns; returns the number of the last."""
+        from .tables import tables_of  # a lot to import for who publishes no table
+
         self._check_loop()
         number = self.number
         for tabled, size in tables_of(table, key, body, event_time, attributes, self.limits):

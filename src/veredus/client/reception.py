@@ -31,7 +31,6 @@ from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
 from veredus.kernel.errors import Misuse, PeerFault, Refused, Unavailable, VeredusError
-from veredus.matching import compile_pattern
 from veredus.matching.wanted import Filter
 from veredus.node.specs import split_address
 from veredus.protocols.zeps.datagrams import Datagram, decode_datagram
@@ -83,6 +82,8 @@ class Reception(Blocking):
         self._stream = stream
         self._name = stream.encode()
         self._filter = filter_
+        from veredus.matching import compile_pattern  # a lot to import for who receives nothing by multicast
+
         self._patterns = [compile_pattern(key) for key in filter_.keys] if filter_ is not None else []
         self._on_gap = on_gap
         self._silence_s = silence_s

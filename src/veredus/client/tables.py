@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from veredus.delivery.arrays import TIMESTAMP
 from veredus.delivery.batch import BatchLimits
 from veredus.delivery.columns import lengths_of
 from veredus.delivery.cutting import Tabled
-from veredus.delivery.publication import TIMESTAMP, TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, Columns
-from veredus.kernel.arrow import pc
+from veredus.delivery.publication import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, Columns
 from veredus.kernel.errors import Misuse
+from veredus.kernel.lazily import pc
 from veredus.kernel.names import KEY_SIZE_MAX
 
 from .arguments import shown

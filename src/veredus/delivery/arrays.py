@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from veredus.kernel.octets import Octets
+from veredus.kernel.octets import Octets, octets_of
 
-from .publication import FLOAT_INTEGER_MAX, TIMESTAMP, UNIX_EPOCH, AttributeValue, microseconds_of
+from .publication import FLOAT_INTEGER_MAX, UNIX_EPOCH, AttributeValue, microseconds_of
 
+TIMESTAMP = pa.timestamp("us", tz="UTC")
 _BINARY = pa.binary()
 _TEXT = pa.string()
 _INT64 = pa.int64()
@@ -53,11 +54,6 @@ def octets_array(values: Sequence[Octets | str]) -> pa.Array:
 def octets_scalar(value: bytes) -> pa.Scalar:
     """These bytes, to be compared with a column."""
     return octets_array((value,))[0]
-
-
-def octets_of(value: Octets | str) -> bytes:
-    """A copy of these bytes, or the text as UTF-8."""
-    return value.encode() if isinstance(value, str) else bytes(memoryview(value))
 
 
 def text_array(values: Sequence[str]) -> pa.Array:

@@ -23,14 +23,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from veredus.kernel.arrow import pc
 from veredus.kernel.errors import PeerFault
+from veredus.kernel.lazily import pc
 from veredus.kernel.octets import Octets, aligned, padding
 
-from .arrays import numbers_array, numbers_of
+from .arrays import TIMESTAMP, numbers_array, numbers_of
 from .publication import (
     ATTRIBUTE_NAME_SIZE_MAX,
-    TIMESTAMP,
     TIMESTAMP_MAX_US,
     TIMESTAMP_MIN_US,
     Columns,

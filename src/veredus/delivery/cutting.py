@@ -7,16 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-import numpy as np
-import pyarrow as pa
-
-from veredus.kernel.arrow import pc
 from veredus.kernel.errors import PeerFault
-from veredus.kernel.octets import Octets
+from veredus.kernel.lazily import Lazily, np, pa, pc
+from veredus.kernel.octets import Octets, octets_of
 
-from .arrays import int64_array, octets_array, octets_of, repeated
 from .batch import (
     BatchHeader,
     BatchLimits,
@@ -26,11 +22,16 @@ from .batch import (
     signed_record,
     token_of,
 )
-from .columns import encode_columns
 from .payload import ROWS_COUNT_MAX, attribute_column, attribute_columns, read_columns, rows_of
 from .publication import AttributeValue, Columns, Rows
 from .record import ENVELOPE_SIZE
 from .rows import decode_rows, encode_rows
+
+if TYPE_CHECKING:
+    from . import arrays
+    from . import columns as columnar
+else:
+    arrays, columnar = Lazily("veredus.delivery.arrays"), Lazily("veredus.delivery.columns")
 
 Record: TypeAlias = tuple[BatchHeader, bytearray]
 """A batch's header, and the record around it with a blank envelope."""
@@ -123,13 +124,13 @@ class Listed:
                 return Payload(Layout.ROWS, [self._rows_payload(filled)], low, high)
             columns = Columns(
                 _key_column(self.keys),
-                octets_array(self.bodies),
-                None if filled is None else int64_array(filled),
+                arrays.octets_array(self.bodies),
+                None if filled is None else arrays.int64_array(filled),
                 self._attribute_columns(),
             )
         except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
             raise PeerFault("bad-publication", f"cannot be written: {error}") from None
-        return Payload(Layout.COLUMNS, encode_columns(columns), low, high, len(columns.attributes))
+        return Payload(Layout.COLUMNS, columnar.encode_columns(columns), low, high, len(columns.attributes))
 
     def _rows_payload(self, times: list[int] | None) -> bytes:
         mappings = self.mappings
@@ -156,8 +157,8 @@ def _key_column(keys: list[Octets | str]) -> pa.Array:
     """The keys as they are, or as a dictionary of one where all are equal: as many sources have them."""
     first = keys[0]
     if keys[-1] == first and keys.count(first) == len(keys):
-        return repeated(octets_array((first,)), len(keys))
-    return octets_array(keys)
+        return arrays.repeated(arrays.octets_array((first,)), len(keys))
+    return arrays.octets_array(keys)
 
 
 def _check_values(rows: list[dict[str, AttributeValue] | None]) -> None:
@@ -209,7 +210,7 @@ class Tabled:
             low, high = span["min"], span["max"]
         if len(self) <= ROWS_COUNT_MAX:
             return Payload(Layout.ROWS, [encode_rows(rows_of(self.columns))], low, high)
-        return Payload(Layout.COLUMNS, encode_columns(self.columns), low, high)
+        return Payload(Layout.COLUMNS, columnar.encode_columns(self.columns), low, high)
 
 
 class Cutting:

@@ -9,22 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
-from veredus.kernel.arrow import pc
 from veredus.kernel.errors import PeerFault
+from veredus.kernel.lazily import Lazily, np, pa, pc
 from veredus.kernel.names import KEY_SIZE_MAX
 from veredus.kernel.octets import Octets
 
-from .arrays import filled_numbers_of, int64_array, numbers_array, numbers_of, octets_array, typed_array, validity_of
 from .batch import BatchFlags, BatchHeader, BatchLimits, Layout, payload_of, signed_record
-from .columns import decode_columns, encode_columns, lengths_of
-from .publication import TIMESTAMP, UNIX_EPOCH, AttributeValue, Columns, Rows
+from .publication import UNIX_EPOCH, AttributeValue, Columns, Rows
 from .rows import decode_rows, encode_rows
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from . import arrays
+    from . import columns as columnar
+else:
+    arrays, columnar = Lazily("veredus.delivery.arrays"), Lazily("veredus.delivery.columns")
 
 _READ_LIMITS = BatchLimits(batch_size_max=1 << 30, body_size_max=1 << 30, count_max=1 << 31, attributes_max=1 << 15)
 ROWS_COUNT_MAX = 128
@@ -44,9 +46,9 @@ def verify_payload(batch: Octets, header: BatchHeader, limits: BatchLimits) -> N
         low, high = (min(times), max(times)) if times else (None, None)
         is_excerpt = rows.rows is not None
     else:
-        columns = decode_columns(payload, header.count, limits.attributes_max)
-        key_size = int(lengths_of(columns.keys).max(initial=0))
-        body_size = int(lengths_of(columns.bodies).max(initial=0))
+        columns = columnar.decode_columns(payload, header.count, limits.attributes_max)
+        key_size = int(columnar.lengths_of(columns.keys).max(initial=0))
+        body_size = int(columnar.lengths_of(columns.bodies).max(initial=0))
         low, high = _range_of(columns.event_times_us)
         is_excerpt = columns.rows is not None
     if is_excerpt:
@@ -64,7 +66,7 @@ def verify_payload(batch: Octets, header: BatchHeader, limits: BatchLimits) -> N
 def _range_of(times: pa.Array | None) -> tuple[int | None, int | None]:
     if times is None:
         return None, None
-    values = numbers_of(times)
+    values = arrays.numbers_of(times)
     return int(values.min()), int(values.max())
 
 
@@ -86,7 +88,7 @@ class Unpacked:
         self._columns: Columns | None = None
         self._attributes: dict[str, pa.Array | None] = {}
         if header.layout == Layout.COLUMNS:
-            self._columns = decode_columns(payload, header.count, _READ_LIMITS.attributes_max)
+            self._columns = columnar.decode_columns(payload, header.count, _READ_LIMITS.attributes_max)
         else:
             self._rows = decode_rows(payload, header.count, _READ_LIMITS.attributes_max)
 
@@ -99,7 +101,7 @@ class Unpacked:
     def key_column(self) -> pa.Array:
         """The keys as a column."""
         keys = self.keys
-        return octets_array(keys) if isinstance(keys, list) else keys
+        return arrays.octets_array(keys) if isinstance(keys, list) else keys
 
     @property
     def columns(self) -> Columns:
@@ -131,7 +133,7 @@ def read_rows(batch: Octets, header: BatchHeader) -> Rows:
     payload = payload_of(batch, header, _READ_LIMITS)
     if header.layout == Layout.ROWS:
         return decode_rows(payload, header.count, _READ_LIMITS.attributes_max)
-    return rows_of(decode_columns(payload, header.count, _READ_LIMITS.attributes_max))
+    return rows_of(columnar.decode_columns(payload, header.count, _READ_LIMITS.attributes_max))
 
 
 def rows_of(columns: Columns, start: int = 0, count: int | None = None) -> Rows:
@@ -156,7 +158,7 @@ def laid_out(rows: Rows) -> tuple[Layout, list[Octets]]:
     """The payload of these rows in the layout that suits so many. Raises `PeerFault("mixed-types")`."""
     if len(rows.bodies) <= ROWS_COUNT_MAX:
         return Layout.ROWS, [encode_rows(rows)]
-    return Layout.COLUMNS, encode_columns(columns_of(rows))
+    return Layout.COLUMNS, columnar.encode_columns(columns_of(rows))
 
 
 def attribute_rows(columns: Mapping[str, pa.Array]) -> list[dict[str, AttributeValue] | None]:
@@ -188,26 +190,23 @@ def list_of(array: pa.Array) -> list[Any]:
         values = array.dictionary.to_pylist()
         if array.indices.null_count:
             values.append(None)
-            codes = filled_numbers_of(array.indices, len(values) - 1)
+            codes = arrays.filled_numbers_of(array.indices, len(values) - 1)
         elif len(values) == 1:
             return values * len(array)  # type: ignore[no-any-return]
         else:
-            codes = numbers_of(array.indices)
+            codes = arrays.numbers_of(array.indices)
         words = np.empty(len(values), object)
         words[:] = values
         return words[codes].tolist()  # type: ignore[no-any-return]
-    if not array.null_count and array.type in _NUMBERS:
-        return numbers_of(array).tolist()  # type: ignore[no-any-return]
-    if array.type == TIMESTAMP:
+    if not array.null_count and array.type in (pa.int64(), pa.float64()):
+        return arrays.numbers_of(array).tolist()  # type: ignore[no-any-return]
+    if array.type == arrays.TIMESTAMP:
         # By numpy, which leaves no more to Python than an addition; Arrow takes forty times as long.
-        times = list(map(UNIX_EPOCH.__add__, filled_numbers_of(array, 0).view("m8[us]").tolist()))
+        times = list(map(UNIX_EPOCH.__add__, arrays.filled_numbers_of(array, 0).view("m8[us]").tolist()))
         if array.null_count:
-            return [when if is_valid else None for when, is_valid in zip(times, validity_of(array), strict=True)]
+            return [when if is_valid else None for when, is_valid in zip(times, arrays.validity_of(array), strict=True)]
         return times
     return array.to_pylist()  # type: ignore[no-any-return]
-
-
-_NUMBERS = (pa.int64(), pa.float64())
 
 
 def columns_of(rows: Rows) -> Columns:
@@ -215,9 +214,9 @@ def columns_of(rows: Rows) -> Columns:
     `PeerFault`.
     """
     return Columns(
-        octets_array(rows.keys),
-        octets_array(rows.bodies),
-        None if rows.event_times_us is None else int64_array(rows.event_times_us),
+        arrays.octets_array(rows.keys),
+        arrays.octets_array(rows.bodies),
+        None if rows.event_times_us is None else arrays.int64_array(rows.event_times_us),
         attribute_columns(rows.attributes) if rows.attributes else {},
         None if rows.rows is None else np.array(rows.rows, np.uint32),
     )
@@ -251,7 +250,7 @@ def _uniform_lists(
 def attribute_column(name: str, values: Sequence[AttributeValue | None]) -> pa.Array:
     """One attribute's values as a column; see `attribute_columns`. Text of few distinct values becomes a dictionary."""
     try:
-        return typed_array(values)
+        return arrays.typed_array(values)
     except (pa.ArrowException, OverflowError, ValueError) as error:
         raise PeerFault("mixed-types", f"attribute {name!r}: {error}") from None
 
@@ -276,8 +275,8 @@ def _is_written_out_well(columns: Columns) -> bool:
     size = 0
     for array in (columns.keys, *columns.attributes.values()):
         if pa.types.is_dictionary(array.type):
-            lengths = np.append(lengths_of(array), 0)
-            size += int(lengths[filled_numbers_of(array.indices, len(lengths) - 1)].sum()) - int(lengths.sum())
+            lengths = np.append(columnar.lengths_of(array), 0)
+            size += int(lengths[arrays.filled_numbers_of(array.indices, len(lengths) - 1)].sum()) - int(lengths.sum())
     return size <= _WRITTEN_OUT_SIZE_MAX
 
 
@@ -288,7 +287,7 @@ def excerpt_record(header: BatchHeader, columns: Columns, selection: npt.NDArray
     `selection` is True for each row to keep, as many as `columns` has; at least one. An excerpt can be cut again.
     """
     chosen = np.flatnonzero(selection)
-    indices = numbers_array(chosen, pa.int64())
+    indices = arrays.numbers_array(chosen, pa.int64())
     rows = chosen.astype(np.uint32) if columns.rows is None else columns.rows[chosen]
     times = columns.event_times_us
     kept = Columns(
@@ -307,5 +306,5 @@ def excerpt_record(header: BatchHeader, columns: Columns, selection: npt.NDArray
         event_time_min_us=header.event_time_min_us if low is None else low,
         event_time_max_us=header.event_time_min_us if high is None else high,
     )
-    payload = [encode_rows(rows_of(kept))] if is_small else encode_columns(kept)
+    payload = [encode_rows(rows_of(kept))] if is_small else columnar.encode_columns(kept)
     return signed_record(cut, payload)

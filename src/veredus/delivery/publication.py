@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
 
 AttributeValue: TypeAlias = bool | int | float | str | bytes | datetime
 """What an attribute holds: bool, int64, float64, text, bytes or an aware timestamp. Absent is null."""
 
 Attributes: TypeAlias = Mapping[str, AttributeValue | None]
 
-TIMESTAMP = pa.timestamp("us", tz="UTC")
 UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 TIMESTAMP_MIN_US = (datetime.min.replace(tzinfo=UTC) - UNIX_EPOCH) // _MICROSECOND

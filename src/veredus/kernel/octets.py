@@ -20,6 +20,11 @@ crc32c: Callable[[Octets], int] = _crc32c
 """CRC-32C (Castagnoli, RFC 3720 appendix B.4) of some bytes."""
 
 
+def octets_of(value: Octets | str) -> bytes:
+    """A copy of these bytes, or the text as UTF-8."""
+    return value.encode() if isinstance(value, str) else bytes(memoryview(value))
+
+
 def aligned(size: int) -> int:
     """The smallest multiple of `ALIGNMENT` that holds `size` bytes."""
     return (size + ALIGNMENT - 1) & -ALIGNMENT

@@ -15,8 +15,8 @@ import pyarrow as pa
 import re2
 
 from veredus.delivery.arrays import constant_octets, octets_array, octets_scalar
-from veredus.kernel.arrow import pc
 from veredus.kernel.errors import InvariantBroken
+from veredus.kernel.lazily import pc
 from veredus.matching.likeness import SEARCHED_SIZE_MIN, Search, like_parts
 from veredus.matching.operands import (
     DTYPES,

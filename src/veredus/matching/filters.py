@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from veredus.delivery.arrays import octets_array
-from veredus.kernel.arrow import pc
 from veredus.kernel.errors import Refused
+from veredus.kernel.lazily import pc
 from veredus.matching.evaluation import (
     OCTET_NS,
     TERM_NS,

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from veredus.delivery.arrays import octets_scalar
-from veredus.kernel.arrow import pc
 from veredus.kernel.errors import Misuse
+from veredus.kernel.lazily import pc
 from veredus.matching.selection import Mask, binary_of, fixed_width, mask_of, validity_of
 from veredus.matching.syntax import PSEUDO_COLUMNS, Kind, Literal
 

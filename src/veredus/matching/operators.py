@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from veredus.kernel.arrow import pc
+from veredus.kernel.lazily import pc
 from veredus.matching.operands import (
     INT64_MAX,
     INT64_MIN,

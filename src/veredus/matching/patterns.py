@@ -24,8 +24,8 @@ import pyarrow as pa
 import re2
 
 from veredus.delivery.arrays import octets_scalar
-from veredus.kernel.arrow import pc
 from veredus.kernel.errors import Refused
+from veredus.kernel.lazily import pc
 from veredus.kernel.names import KEY_SIZE_MAX
 from veredus.matching.selection import (
     Mask,

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from veredus.delivery.arrays import filled_numbers_of
-from veredus.kernel.arrow import pc
 from veredus.kernel.errors import Misuse
+from veredus.kernel.lazily import pc
 
 T = TypeVar("T", bound=np.generic)
 Mask: TypeAlias = npt.NDArray[np.bool_]

@@ -8,11 +8,10 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import cast
 
-import numpy as np
-
 from veredus.kernel.effects import Note
 from veredus.kernel.errors import words_of
 from veredus.kernel.events import LinkCongested, LinkDrained, LinkTaking
+from veredus.kernel.lazily import np
 from veredus.kernel.octets import Octets
 from veredus.node.backlog import READ_SIZE_MAX
 from veredus.node.sending import SendLimits, Waiting, push_size_of

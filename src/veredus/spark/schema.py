@@ -24,8 +24,8 @@ from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, TimestampNTZType
 
-from veredus.delivery.arrays import constant_octets, constant_time, numbers_array, plain_array, text_array
-from veredus.delivery.publication import TIMESTAMP, Columns
+from veredus.delivery.arrays import TIMESTAMP, constant_octets, constant_time, numbers_array, plain_array, text_array
+from veredus.delivery.publication import Columns
 from veredus.kernel.errors import Refused
 
 from .columns import check_names, is_case_sensitive, known_names, value_named

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from veredus.delivery.arrays import constant_octets, constant_time, int64_array
+from veredus.delivery.arrays import TIMESTAMP, constant_octets, constant_time, int64_array
 from veredus.delivery.batch import BatchHeader, raw_size_of, read_header
 from veredus.delivery.payload import Unpacked, excerpt_record
-from veredus.delivery.publication import TIMESTAMP, Columns
+from veredus.delivery.publication import Columns
 from veredus.delivery.record import ENVELOPE_SIZE, Envelope, RecordKind, read_envelope, write_envelope
 from veredus.delivery.settlement import Range
 from veredus.journal.exchange import PlacedRecord

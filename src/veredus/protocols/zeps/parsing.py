@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-import numpy as np
-
 from veredus.kernel.errors import PeerFault
+from veredus.kernel.lazily import np
 from veredus.kernel.octets import Octets
 from veredus.protocols.links import NOTHING, Unfinished
 
@@ -145,7 +144,11 @@ class FrameParser:
                 self._renew(min(self._needed, 2 * carry_size + GROWTH_SIZE_MAX))
             return self._buffer[self._end : self._start + self._needed]
         if room < READ_SIZE // 4:
-            self._renew(carry_size + READ_SIZE)
+            if not len(self._buffer):
+                # For a client that lives shortly numpy is a lot to import.
+                self._buffer = memoryview(bytearray(READ_SIZE // 2))
+            else:
+                self._renew(carry_size + READ_SIZE)
         return self._buffer[self._end :]
 
     def _renew(self, size: int) -> None:
