@@ -54,6 +54,19 @@ def test_a_token_is_confirmed_by_nobody_before_it_is_in_the_journal() -> None:
     assert resumed(rig) == (b"line 3", 3, 3)
 
 
+@pytest.mark.parametrize("is_attached_anew", [False, True])
+def test_whose_session_ended_meanwhile_is_told_nothing_and_the_token_stays(is_attached_anew: bool) -> None:
+    rig = Rig()
+    rig.attach(1)
+    rig.tell(x.TokenStoreRequested(1, 1, 0, b"line 9"))
+    rig.tell(x.SessionClosed(1))
+    if is_attached_anew:
+        rig.attach(1, who=2)
+    rig.carry_out()
+    assert not [said for said in rig.said if isinstance(said, x.AnswerAdmin)]
+    assert resumed(rig, who=3) == (b"line 9", 0, 0)
+
+
 def test_a_source_that_publishes_again_from_its_token_stores_a_place_before_its_last_number() -> None:
     rig = Rig()
     grant = rig.attach(1)

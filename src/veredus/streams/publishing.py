@@ -345,7 +345,7 @@ class Publishing:
 
     # ── what the journal said ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _is_there(self, attachment: Attachment) -> bool:
+    def is_there(self, attachment: Attachment) -> bool:
         """Whether nobody has closed its session meanwhile, and perhaps opened it anew."""
         return self.attachments.get(attachment.session) is attachment
 
@@ -361,7 +361,7 @@ class Publishing:
         stream.tail.add(PlacedRecord(entry.first_sequence, header.count, entry.append_time_us, memory))
         self.touched[stream.stream_id] = stream
         self._orders.counts.publications += header.count
-        if self._is_there(attachment):
+        if self.is_there(attachment):
             self._orders.say(
                 ConfirmTaken(attachment.session, header.last_number, entry.first_sequence, False, durability)
             )
@@ -380,7 +380,7 @@ class Publishing:
     def tell_failed(self, attachment: Attachment, first_number: int, code: str, reason: str) -> None:
         """Tell a source that is still there that its batch was not taken."""
         self._orders.counts.refused_batches += 1
-        if self._is_there(attachment):
+        if self.is_there(attachment):
             last = attachment.source.last_durable if attachment.source else attachment.number
             message = f"the node could not store the batch ({reason}): offer it again later"
             self._orders.say(RefuseBatch(attachment.session, first_number, code, message, last))
@@ -393,19 +393,19 @@ class Publishing:
         self, attachment: Attachment, last: int, sequence: int, is_duplicate: bool, durability: Durability
     ) -> None:
         """Tell a source that is still there that its batch is in the stream."""
-        if self._is_there(attachment):
+        if self.is_there(attachment):
             self._orders.say(ConfirmTaken(attachment.session, last, sequence, is_duplicate, durability))
 
     def granted(self, attachment: Attachment, durability: Durability) -> None:
         """The attachment's epoch is in the journal."""
-        if self._is_there(attachment):
+        if self.is_there(attachment):
             self._grant(attachment, durability)
 
     def attach_failed(self, attachment: Attachment, code: str, reason: str) -> None:
         """The attachment's epoch could not be journaled."""
         if attachment.source is not None:
             attachment.source.undo_open(attachment.epoch)
-        if self._is_there(attachment):
+        if self.is_there(attachment):
             self.close(attachment.session)
             self._orders.refuse(
                 attachment.session, code, f"the node could not store the attachment ({reason}): try again later"

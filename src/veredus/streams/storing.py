@@ -45,11 +45,13 @@ class Storing:
 
         def stored(_: Now) -> None:
             source.store_token(event.number, event.token)
-            self._orders.say(AnswerAdmin(event.session, event.request, {}))
+            if self._publishing.is_there(attachment):
+                self._orders.say(AnswerAdmin(event.session, event.request, {}))
 
         def failed(code: str, reason: str) -> None:
-            message = f"the node could not store the resume token ({reason}): ask again later"
-            self._orders.refuse(event.session, code, message, event.request, is_final=False)
+            if self._publishing.is_there(attachment):
+                message = f"the node could not store the resume token ({reason}): ask again later"
+                self._orders.refuse(event.session, code, message, event.request, is_final=False)
 
         fact = TokenStored(stream.stream_id, source.source_id, event.number, event.token)
         self._orders.append_fact(fact, Then(stored, failed), now)
