@@ -319,13 +319,18 @@ class Connection:
         except BaseException:
             # What follows would be missing, perhaps the link's end: it begins anew.
             if self._link is link:
-                if self._socket is not None:
-                    self._socket.abort()
-                self._lose("link-lost", "this client could not carry out what the node said")
+                self.break_link("this client could not carry out what the node said")
             raise
         if self._sends and not self._is_send_scheduled:
             self._is_send_scheduled = True
             self._loop.call_soon(self._flush)
+
+    def break_link(self, reason: str) -> None:
+        """End the link, and begin anew."""
+        if self._link is not None:
+            if self._socket is not None:
+                self._socket.abort()
+            self._lose("link-lost", reason)
 
     def _carry_out(self, effects: Sequence[object]) -> None:
         for effect in effects:

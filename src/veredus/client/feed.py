@@ -47,6 +47,8 @@ class Feed:
         self._delivery: Delivery | None = None
         self._batches: Iterator[Batch] | None = None
         """What is left of the delivery; where it is None, all of the delivery that is not before `channel.position`."""
+        self._anew_count = 0
+        """How often the channel was asked to have its link's deliveries pushed again."""
         self._run: Run | None = None
         """What is handed out one by one, of the batch that was taken last; None where that was handed out at once."""
         self._position_before = channel.position
@@ -147,7 +149,7 @@ class Feed:
         """
         channel = self.channel
         self._position_before = channel.position
-        while not self.is_ended:
+        while not self.is_ended and self._anew_count <= channel.anew_count:
             delivery = self._delivery
             if delivery is not None:
                 # Whoever is torn out of this has no iterator that goes on, and begins the delivery anew.
@@ -207,8 +209,16 @@ class Feed:
                         continue
                 return batch
         except PeerFault as fault:
-            raise Unavailable("damaged", f"the node pushed damaged data: {fault.message}") from None
+            message = f"what the node pushed was damaged on its way: {fault.message}; it is asked for again"
+            self._ask_anew(self._delivery)
+            raise Unavailable("damaged", message) from None
         return None
+
+    def _ask_anew(self, damaged: Delivery | None) -> None:
+        """Have the damaged delivery pushed again; what lies behind it in the queue goes with its link."""
+        link_count = 0 if damaged is None else damaged.link_count
+        self._call(lambda: self.channel.ask_anew(link_count))
+        self._anew_count, self._delivery, self._item = self._anew_count + 1, None, None
 
     def _open(self) -> None:
         """See to the item that was taken out of the queue."""

@@ -74,6 +74,8 @@ class SubscriptionChannel:
         self.tell_arrived: Callable[[], None] = lambda: None
         self.tell_over: Callable[[VeredusError], None] | None = None
         """Called as soon as this is fenced or closed: nothing that was pushed can be settled any more."""
+        self.anew_count = 0
+        """How often the subscriber has asked that what was pushed is pushed again; the loop writes it."""
         self.handed_to = 0
         """What the subscriber was handed, where attempts are counted; its thread writes it."""
         self.handed_known = 0
@@ -261,6 +263,13 @@ class SubscriptionChannel:
         self._passed = max(self._passed, self.queue.passed_to())
         self.queue.clear()
         self._filters.lose()
+
+    def ask_anew(self, link_count: int) -> None:
+        """What came over that link is damaged: let the node push it again, over another one; in the loop."""
+        if link_count == self.link_count:
+            self._connection.break_link("what the node pushed was damaged on its way")
+        self.anew_count += 1
+        self.tell_arrived()
 
     def fail(self, error: VeredusError) -> None:
         """It is over, and the subscriber hears why: fenced or closed, at once; else behind what is queued."""
