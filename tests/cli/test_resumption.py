@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veredus.cli.records import LINES, read_chunks
-from veredus.cli.resumption import CHECKED_SIZE_MAX, RememberingInput
+from veredus.cli.resumption import RememberingInput
 from veredus.kernel.errors import Refused
 
 
@@ -55,6 +55,15 @@ def test_another_input_is_refused_before_anything_is_published(kind: type[io.Byt
     assert caught.value.code == "other-input"
 
 
+@pytest.mark.parametrize("kind", [io.BytesIO, Pipe])
+@pytest.mark.parametrize("at", [0, 1, 50_000, 99_999])
+def test_an_input_that_was_mended_anywhere_before_the_place_is_another_one(kind: type[io.BytesIO], at: int) -> None:
+    data = bytes(100_000)
+    mended = data[:at] + b"\x01" + data[at + 1 :]
+    with pytest.raises(Refused, match="another input"):
+        rest_after(kind(mended), token_after(data, len(data)))
+
+
 def test_the_token_of_another_program_is_refused() -> None:
     with pytest.raises(Refused, match="not written by this command"):
         rest_after(io.BytesIO(b"one\n"), b'{"by":"somebody"}')
@@ -71,4 +80,4 @@ def test_marks_may_be_set_again_and_again_and_little_is_kept() -> None:
     assert len(tokens) > 0
     for offset, token in tokens:
         assert rest_after(io.BytesIO(data), token) == data[offset:]
-    assert len(source._kept) <= CHECKED_SIZE_MAX
+    assert not source._kept

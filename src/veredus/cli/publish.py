@@ -115,7 +115,8 @@ def publish(
         ) as publisher,
     ):
         session = _Publishing(publisher, remembering, resume, octets, constant, first)
-        offset = session.begin()
+        with interrupts.waiting():
+            offset = session.begin()
         separator = separator_of(key_separator)
         last = None if count is None else first - 1 + count
         if file.isatty():
@@ -159,7 +160,13 @@ class _Publishing:
                 " use another --source, or use --no-resume to publish the whole input",
                 last_number=publisher.last_number,
             )
-        return int(self._source.go_to(publisher.resume_token))
+        with progress() as bar:
+            task = bar.add_task("comparing with what is published", total=None, figures="")
+
+            def tell(size: int, whole_size: int) -> None:
+                bar.update(task, completed=size, figures=f"{size:,} of {whole_size:,} bytes")
+
+            return int(self._source.go_to(publisher.resume_token, tell))
 
     def run(self, chunks: Iterator[Chunk], interrupts: Interrupts, timeout_s: float) -> None:
         """Publish all chunks, wait for their acknowledgements, and say what became of them."""

@@ -1,12 +1,13 @@
 """From where a publishing command goes on: a resume token that says how much of the input is in the stream.
 
-The token is the place in the input behind the last record of its batch, with a checksum of what lies before it, so that
-another input under the same source's name is noticed before anything is skipped.
+The token is the place in the input behind the last record of its batch, with a checksum of all that lies before it. So
+another input under the same source's name is noticed before anything is skipped, and so is one that was mended.
 """
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import BinaryIO
 
 import msgspec
@@ -14,17 +15,14 @@ import msgspec
 from veredus.kernel.errors import Refused
 from veredus.kernel.octets import crc32c
 
-CHECKED_SIZE_MAX = 4096
-"""How much of the input before the place is compared."""
-_SKIP_SIZE = 1 << 20
+_READ_SIZE = 1 << 20
 _ADVICE = "give the same input to continue, use another --source, or use --no-resume to publish the whole input"
 
 
 class InputPlace(msgspec.Struct, frozen=True, tag="veredus.cli", tag_field="by"):
-    """A place in an input: `offset` bytes lie before it, the last `checked_size` of them with this CRC-32C."""
+    """A place in an input: `offset` bytes lie before it, with this CRC-32C."""
 
     offset: int = 0
-    checked_size: int = 0
     crc: int = 0
 
 
@@ -33,10 +31,9 @@ _decode = msgspec.json.Decoder(InputPlace).decode
 
 
 class RememberingInput(io.RawIOBase):
-    """Reads from a file, and keeps the last bytes that were read so that the place behind any record can be marked.
+    """Reads from a file, and keeps what was read behind the last marked place, so that one behind any record can be.
 
-    Invariant: what lies between `kept_offset` and the place of reading is kept, and at least `CHECKED_SIZE_MAX` before
-    each place that will still be marked.
+    Invariant: `_crc` is of all before `_kept_offset`, and what lies from there to the place of reading is kept.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -44,6 +41,7 @@ class RememberingInput(io.RawIOBase):
         self._file = file
         self._kept = bytearray()
         self._kept_offset = 0
+        self._crc = 0
 
     def seekable(self) -> bool:
         """Whether the input is a file, which can be read again; a pipe cannot."""
@@ -51,56 +49,46 @@ class RememberingInput(io.RawIOBase):
 
     def read1(self, size: int) -> bytes:
         """What is there, at most `size` bytes; b"" at the end."""
-        reads_some = getattr(self._file, "read1", self._file.read)
-        data: bytes = reads_some(size)
+        data = self._read(size)
         self._kept += data
         return data
 
+    def _read(self, size: int) -> bytes:
+        reads_some = getattr(self._file, "read1", self._file.read)
+        data: bytes = reads_some(size)
+        return data
+
     def token_at(self, offset: int) -> bytes:
-        """The resume token for a place that was read already; what lies well before it is forgotten."""
-        end = offset - self._kept_offset
-        start = max(0, end - CHECKED_SIZE_MAX)
-        checked = bytes(self._kept[start:end])
-        del self._kept[:start]
-        self._kept_offset += start
-        return _encode(InputPlace(offset, len(checked), crc32c(checked)))
+        """The resume token for a place that was read already, at or behind the last one; forgets what lies before."""
+        size = offset - self._kept_offset
+        self._crc = crc32c(self._kept[:size], self._crc)
+        del self._kept[:size]
+        self._kept_offset = offset
+        return _encode(InputPlace(offset, self._crc))
 
-    def go_to(self, token: bytes) -> int:
-        """Skip what a token says is in the stream; the offset from which records are to be read.
+    def go_to(self, token: bytes, tell: Callable[[int, int], object] = lambda _, __: None) -> int:
+        """Read what a token says is in the stream, and compare it; the offset from which records are to be read.
 
-        Raises `Refused("other-input")` when this is not the input that the token was made for.
+        `tell` hears how many bytes were compared, and of how many. Raises `Refused("other-input")` when this is not
+        the input that the token was made for.
         """
         place = place_of(token)
+        offset = crc = 0
         if self._file.seekable():
-            start = place.offset - place.checked_size
-            size = self._file.seek(0, io.SEEK_END)
-            self._file.seek(start)
-            self._kept_offset = start
-            self._kept += self._file.read(place.checked_size)
-        else:
-            self._skip(place.offset)
-            size = self._kept_offset + len(self._kept)
-        if size < place.offset:
-            said = f"this input has {size} bytes, and the source has already published {place.offset} bytes: {_ADVICE}"
-            raise Refused("other-input", said, offset=place.offset)
-        found = bytes(self._kept[-place.checked_size :]) if place.checked_size else b""
-        read_offset = self._kept_offset + len(self._kept)
-        if read_offset != place.offset or len(found) != place.checked_size or crc32c(found) != place.crc:
-            raise Refused(
-                "other-input",
-                f"the source has published {place.offset} bytes of another input: {_ADVICE}",
-                offset=place.offset,
+            self._file.seek(0)
+        while offset < place.offset and (data := self._read(min(place.offset - offset, _READ_SIZE))):
+            offset, crc = offset + len(data), crc32c(data, crc)
+            tell(offset, place.offset)
+        if offset < place.offset:
+            said = (
+                f"this input has {offset} bytes, and the source has already published {place.offset} bytes: {_ADVICE}"
             )
-        return place.offset
-
-    def _skip(self, offset: int) -> None:
-        while self._kept_offset + len(self._kept) < offset:
-            missing = offset - self._kept_offset - len(self._kept)
-            if not self.read1(min(missing, _SKIP_SIZE)):
-                return
-            surplus = max(0, len(self._kept) - CHECKED_SIZE_MAX)
-            del self._kept[:surplus]
-            self._kept_offset += surplus
+            raise Refused("other-input", said, offset=place.offset)
+        if crc != place.crc:
+            said = f"the source has published {place.offset} bytes of another input: {_ADVICE}"
+            raise Refused("other-input", said, offset=place.offset)
+        self._kept_offset, self._crc = offset, crc
+        return offset
 
 
 def place_of(token: bytes) -> InputPlace:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from crc32c import crc32c as _crc32c
 
@@ -16,8 +15,12 @@ ALIGNMENT = 8
 _ZEROS = bytes(ALIGNMENT)
 
 
-crc32c: Callable[[Octets], int] = _crc32c
-"""CRC-32C (Castagnoli, RFC 3720 appendix B.4) of some bytes."""
+class _Checksum(Protocol):
+    def __call__(self, data: Octets, value: int = 0, /) -> int: ...
+
+
+crc32c: _Checksum = _crc32c
+"""CRC-32C (Castagnoli, RFC 3720 appendix B.4) of some bytes, behind those of which it is `value`."""
 
 
 def octets_of(value: Octets | str) -> bytes:
