@@ -18,7 +18,7 @@ _SPECIALIZED = frozenset(("append", "len"))
 
 
 class Torn(BaseException):
-    """What the signal's handler raises."""
+    """What the signal's handler raises, if nothing else is asked for."""
 
 
 @cache
@@ -37,13 +37,14 @@ def _places_of(code: CodeType) -> dict[int, bool]:
 
 
 class Tear:
-    """Raises `Torn` once, at place number `at` of what it traces, counted from 1; counts the places meanwhile."""
+    """Raises `error` once, at place number `at` of what it traces, counted from 1; counts the places meanwhile."""
 
-    def __init__(self, files: frozenset[str], at: int) -> None:
+    def __init__(self, files: frozenset[str], at: int, error: BaseException) -> None:
         self.count = 0
         self.where = ""
         self._files = files
         self._at = at
+        self.error = error
         self._called: set[FrameType] = set()
 
     def __call__(self, frame: FrameType, event: str, _argument: object) -> Callable[..., Any] | None:
@@ -63,18 +64,19 @@ class Tear:
                 if self.count == self._at:
                     self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
                     sys.settrace(None)
-                    raise Torn(self.where)
+                    raise self.error
         return self._within
 
 
 @contextmanager
-def torn(files: frozenset[str], at: int) -> Iterator[Tear]:
+def torn(files: frozenset[str], at: int, error: BaseException | None = None) -> Iterator[Tear]:
     """What is called in the block, out of `files`, is torn at its place number `at`; the block ends there."""
-    tear, before = Tear(files, at), sys.gettrace()
+    tear, before = Tear(files, at, error or Torn()), sys.gettrace()
     sys.settrace(tear)
     try:
         yield tear
-    except Torn:
-        pass
+    except BaseException as raised:
+        if raised is not tear.error:
+            raise
     finally:
         sys.settrace(before)

@@ -68,6 +68,23 @@ def test_who_is_torn_out_of_taking_takes_the_same_next(
     assert at > 20
 
 
+def test_what_a_handler_raises_is_handed_on_also_where_it_is_a_timeout(node: Embedded, stream: str) -> None:
+    where = "never"
+    with (
+        node.publisher(stream, source="torn", resume="token") as publisher,
+        node.publisher(stream) as other,
+    ):
+        at = 0
+        while where:
+            at += 1
+            publisher.publish("key", "body")
+            with torn(PUTTING, at, TimeoutError("mine")) as tear:
+                publisher.flush(b"%d" % at, timeout_s=10)
+                other.wait(other.publish("key", "body"), timeout_s=10)
+            where = tear.where
+    assert at > 20
+
+
 def put_plain(publisher: Publisher, index: int) -> None:
     publisher.publish(str(index), str(index))
 

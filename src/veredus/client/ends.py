@@ -28,6 +28,7 @@ from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching
 from .subscribing import Settleable, SubscriptionChannel
 from .times import end_of, left_until
+from .turns import TurnTakenError
 from .wanting import Wanted
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class Publisher(Intake, Blocking):
         end_s = end_of(timeout_s)
         try:
             self.release(number, end_s)
-        except TimeoutError:
+        except TurnTakenError:
             raise self._channel.not_taken(number) from None
         if number > self._channel.taken_number:
             signal = Signal()
@@ -201,7 +202,7 @@ class Publisher(Intake, Blocking):
         end_s = end_of(timeout_s)
         try:
             last = self.close_run(resume_token, end_s)
-        except TimeoutError:
+        except TurnTakenError:
             raise self._channel.not_taken(self.number) from None
         if resume_token:
             self._thread.call(lambda: self._channel.want_token(last, resume_token))

@@ -27,6 +27,8 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address
+from math import ceil, inf
+from select import POLLIN, poll
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
@@ -43,6 +45,7 @@ from .publication import Batch
 from .wanting import Gap, GapPolicy, Wanted
 
 SILENCE_S = 3.0
+LISTEN_S_MAX = 60.0
 RECEIVE_BUFFER_SIZE = 4 << 20
 _DATAGRAM_SIZE_MAX = 1 << 16
 
@@ -153,10 +156,14 @@ class Reception(Blocking):
         if silent_s <= 0:
             self._mend(0)
             return
-        self._socket.settimeout(silent_s if left_s is None else min(silent_s, left_s))
+        waiting = poll()
+        waiting.register(self._socket, POLLIN)
+        # No time-out of the socket's own: that raises what a signal's handler may raise meanwhile.
+        if not waiting.poll(ceil(1000 * min(silent_s, LISTEN_S_MAX, inf if left_s is None else left_s))):
+            return
         try:
             octets = self._socket.recv(_DATAGRAM_SIZE_MAX)
-        except (TimeoutError, BlockingIOError):
+        except BlockingIOError:
             return
         try:
             datagram = decode_datagram(octets)
@@ -328,6 +335,7 @@ def _joined(group: str, interface: str) -> socket.socket:
         message = f"interface must be the IPv4 address of an interface of this machine, not {interface!r}"
         raise Misuse("bad-argument", message, argument="interface") from None
     receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.setblocking(False)
     try:
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_SIZE)

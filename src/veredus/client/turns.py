@@ -27,6 +27,12 @@ WAITING_S = 0.001
 T = TypeVar("T")
 
 
+class TurnTakenError(Exception):
+    """Another thread has had the turn for as long as this one may wait; no `TimeoutError`, which a signal's handler may
+    raise meanwhile.
+    """
+
+
 class Turns:
     """Owns whose turn it is."""
 
@@ -44,7 +50,7 @@ class Turns:
         return not self._is_busy
 
     def _in_turn(self, act: Callable[[], T], end_s: float = inf) -> T:
-        """Do something alone. Raises `TimeoutError` where another thread waits for something in its turn until then."""
+        """Do something alone. Raises `TurnTakenError` where another thread keeps its turn until then."""
         while self._is_busy:
             self._wait_turn(end_s)
         self._is_busy = True
@@ -63,7 +69,7 @@ class Turns:
                 message = "a signal handler has interrupted this publisher in the middle of a call: publish later"
                 raise Misuse("in-a-call", message)
             if self._waiting_thread and time.monotonic() >= end_s:
-                raise TimeoutError
+                raise TurnTakenError
 
     def _wait_in_turn(self, wait: Callable[[], None]) -> None:
         """Wait for something without giving the turn away."""
