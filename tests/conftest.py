@@ -1,6 +1,7 @@
 """What holds for every test: where Spark finds Java and Python, how Hypothesis searches, what shares a process."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,9 @@ os.environ.pop("SPARK_HOME", None)
 # Hundreds of processes import Veredus. Where an image forbids to keep what was compiled, each compiles all of it.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# A shell starts what runs in the background with SIGINT ignored, and every process of the tests would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A test says the same each time it runs; `--hypothesis-profile=search` goes looking for what is new.
 settings.register_profile("repeat", derandomize=True, deadline=None, print_blob=True)
