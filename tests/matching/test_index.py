@@ -170,3 +170,14 @@ def test_a_word_that_many_rows_have_is_left_to_the_filter_itself() -> None:
     }
     wanted = ("kind = 'bid' AND quote > 5", "kind = 'ask' AND quote > 9")
     assert found(by_text(*wanted), columns) == {"kind = 'bid' AND quote > 5"}
+
+
+def test_a_long_word_that_stands_in_every_row_is_not_written_out() -> None:
+    rows = [0] * 16_000
+    rows[77] = 1
+    words = pa.DictionaryArray.from_arrays(pa.array(rows, pa.int32()), pa.array(["w" * 1_000_000, "x"]))
+    columns: dict[str, Column] = {"$key": [b"key"] * len(rows), "word": words}
+    index = by_text("word = 'x'", "word = 'y'", "word LIKE 'ww%'", "word = 'x' AND quote > 1")
+    before = pa.default_memory_pool().max_memory()
+    assert found(index, columns) == {"word = 'x'", "word LIKE 'ww%'"}
+    assert pa.default_memory_pool().max_memory() - before < 16 << 20

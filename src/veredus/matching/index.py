@@ -319,9 +319,12 @@ def _words_in(column: Column | None) -> dict[bytes, list[int]] | None:
     elif not has_octets(column.type):
         return None
     else:
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        words = binary_of(column).to_pylist()
+        if isinstance(column, pa.DictionaryArray):
+            # Not written out: a long word that stands in each row takes the memory of all of them.
+            known = binary_of(column.dictionary).to_pylist()
+            words = [None if code is None else known[code] for code in column.indices.to_pylist()]
+        else:
+            words = binary_of(column).to_pylist()
     rows: dict[bytes, list[int]] = {}
     for row, word in enumerate(words):
         if word is not None:
