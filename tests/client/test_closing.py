@@ -6,6 +6,7 @@ import time
 import pytest
 
 import veredus
+from tests.client.unwritable import Unwritable
 from veredus.client.embedded import Embedded
 from veredus.client.ends import Publisher
 
@@ -22,7 +23,7 @@ def test_a_publisher_whose_last_publication_could_not_be_taken_raises_when_it_is
     node: Embedded, stream: str
 ) -> None:
     publisher = node.publisher(stream, source="a")
-    publisher.publish("k", b"", {"what": object()})  # type: ignore[dict-item]
+    publisher.publish("k", Unwritable())
     wait_for_end(publisher)
     with pytest.raises(veredus.Misuse):
         publisher.close()
@@ -54,7 +55,7 @@ def test_one_whose_publications_were_all_taken_is_closed_in_silence(node: Embedd
 async def _close_behind_a_failure(address: str, stream: str) -> None:
     async with veredus.connect_async(address) as far:
         publisher = await far.publisher(stream, source="a")
-        await publisher.publish("k", b"", {"what": object()})  # type: ignore[dict-item]
+        await publisher.publish("k", Unwritable())
         while publisher.failure is None:
             await asyncio.sleep(0.01)
         with pytest.raises(veredus.Misuse):

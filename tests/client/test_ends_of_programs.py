@@ -56,9 +56,10 @@ def test_so_has_one_with_resume_tokens_and_one_that_ends_with_an_error(node: Emb
 
 SPOILED = """
 import veredus
+from tests.client.unwritable import Unwritable
 publisher = veredus.connect({address!r}).publisher({stream!r}{options})
 publisher.publish_many(["k"] * 100000, [b"x" * 100] * 100000)
-publisher.publish("k", b"", {{"list": []}})
+publisher.publish("k", Unwritable())
 while True:
     publisher.publish("k", b"never")
 """
@@ -71,7 +72,7 @@ def test_one_that_ends_with_a_publication_that_cannot_be_encoded_has_published_a
     result = run(SPOILED, node.served.address, stream)
     assert result.returncode == 1
     assert result.stderr.count("Traceback") == 1
-    assert "publication 100001 has an attribute 'list'" in result.stderr
+    assert "publication 100001 cannot be written" in result.stderr
     assert node.streams.show(stream)["head"] == 100_000
 
 

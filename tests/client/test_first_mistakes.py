@@ -4,7 +4,6 @@ import asyncio
 import pickle
 from typing import Any
 
-import numpy as np
 import pytest
 
 import veredus
@@ -101,15 +100,6 @@ def test_what_cannot_be_settled_is_told_what_can(node: Embedded, stream: str, wh
         subscription.settle(what)
 
 
-@pytest.mark.parametrize("value", [2**63, 2**64, -(2**63) - 1])
-def test_a_number_that_is_too_large_for_an_attribute_names_the_attribute(
-    node: Embedded, stream: str, value: int
-) -> None:
-    publisher = node.publisher(stream, source="a")
-    with pytest.raises(veredus.Misuse, match="publication 1 has an attribute 'id' that does not fit 64 bits"):
-        publisher.wait(publisher.publish("k", b"x", {"id": value}))
-
-
 def test_an_embedded_node_says_what_its_settings_and_its_directory_are() -> None:
     with pytest.raises(veredus.Misuse, match=r"settings must be NodeSettings, not 'node.toml': name sect") as caught:
         veredus.embedded(settings="node.toml")  # type: ignore[arg-type]
@@ -127,12 +117,3 @@ def test_what_belongs_to_a_process_says_so_when_it_is_pickled(node: Embedded, st
                 pickle.dumps(local)
         with pytest.raises(TypeError, match="send its key, body and attributes"):
             pickle.dumps(publication)
-
-
-@pytest.mark.parametrize("value", [np.float64(1.5), np.int64(1), np.True_])
-def test_a_value_of_numpy_is_told_how_it_becomes_one_of_python(node: Embedded, stream: str, value: Any) -> None:
-    publisher = node.publisher(stream, source="a")
-    with pytest.raises(
-        veredus.Misuse, match=r"attribute 'quote' whose type is none of .*: np\..*; convert it with \.item\(\)"
-    ):
-        publisher.wait(publisher.publish("k", b"x", {"quote": value}))

@@ -91,6 +91,7 @@ def test_event_times_are_taken_in_microseconds(unit: str) -> None:
         ({"k": ["a"], "b": ["x"], "t": [-FAR_US]}, "t", [], "'t' has a time outside the years 1 to 9999"),
         ({"k": ["a"], "b": ["x"], "t": pa.array([FAR_US], TIMESTAMP)}, None, ["t"], "'t' has a time outside the years"),
         ({"k": ["a"], "b": ["x"], "l": [[1]]}, None, ["l"], "attributes must be"),
+        ({"k": ["a"], "b": ["x"], "n": pa.array([1 << 63], pa.uint64())}, None, ["n"], "'n' does not fit int64"),
         ({"k": ["a"], "b": ["x"]}, None, list("vwxyz"), "at most 4 attributes"),
     ],
 )

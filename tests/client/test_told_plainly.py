@@ -3,8 +3,14 @@
 import asyncio
 import inspect
 from collections.abc import AsyncIterable, Callable
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from functools import partial
+from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import veredus
@@ -142,7 +148,12 @@ def test_text_that_utf8_cannot_hold_is_an_error_of_its_argument_and_of_nothing_e
     [
         (["k", "\ud800", "l"], ["", b"", ""], None, r"^keys\[1\] is '\\ud800': UTF-8 cannot hold"),
         (["k", b"k", "é"], ["é", b"", "\ud800"], None, r"^bodies\[2\] is '\\ud800': UTF-8 cannot hold"),
-        (["k"] * 3, [""] * 3, [{"a": "é"}, None, {"b": 1, "a": "\ud800"}], r"^attribute 'a' is '\\ud800': UTF-8"),
+        (
+            ["k"] * 3,
+            [""] * 3,
+            [{"a": "é"}, None, {"b": 1, "a": "\ud800"}],
+            r"^attributes\[2\]\['a'\] is '\\ud800': UTF-8",
+        ),
     ],
 )
 def test_so_is_that_among_many(
@@ -153,6 +164,47 @@ def test_so_is_that_among_many(
             publisher.publish_many(keys, bodies, attributes)
         assert told.value.code == "bad-publication"
         assert publisher.publish_many(["é", b"k"], ["é", b""], [{"a": "é"}, None]) == 2
+
+
+UNSOUND: list[tuple[object, str]] = [
+    ([1, 2], r"must be bool, int, float, str, bytes, a datetime .* or None, not \[1, 2\] \(list\); encode it first"),
+    ({"x": 1}, r"or None, not {'x': 1} \(dict\); encode it first"),
+    (Decimal("1.5"), r"or None, not Decimal\('1.5'\) \(Decimal\) \["),
+    (bytearray(b"x"), r"or None, not bytearray"),
+    (HTTPStatus.OK, r"or None, not <HTTPStatus.OK: 200>"),
+    (np.float64(1.5), r"or None, not np\.float64\(1\.5\); convert it with \.item\(\)"),
+    (np.int64(1), r"convert it with \.item\(\)"),
+    (np.True_, r"convert it with \.item\(\)"),
+    (2**63, r"must fit 64 bits, from -2\*\*63 to 2\*\*63 - 1, not 9223372036854775808 \["),
+    (-(2**63) - 1, "must fit 64 bits"),
+    (datetime.fromisoformat("2026-01-01"), r"a datetime with a time zone, or .*; write datetime\.now\(UTC\)"),
+    (datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1))), "must be of the years 1 to 9999 in UTC, not datetime"),
+]
+SOUND = (True, 2**63 - 1, -(2**63), 0.5, "é", b"x", datetime(2026, 1, 1, tzinfo=UTC), None)
+"""An attribute of each type, and both ends of the whole numbers."""
+
+
+@pytest.mark.parametrize(("value", "said"), UNSOUND, ids=[repr(value) for value, _ in UNSOUND])
+@pytest.mark.parametrize("kind", ["publisher", "stage"])
+def test_so_is_what_no_attribute_can_be(node: Embedded, stream: str, value: Any, said: str, kind: str) -> None:
+    with node.sink("values").open_run() as run:
+        owner: Any = run.stage(stream) if kind == "stage" else node.publisher(stream, source="a")
+        for number, before in enumerate(SOUND, 1):
+            good, bad = {"b": 1, "a": before}, {"b": 1, "a": value}
+            assert owner.publish("k", "good", good) == number
+            for call in (
+                partial(owner.publish, "k", "bad", bad),
+                partial(owner.publish, "k", "bad", MappingProxyType({"a": value})),
+                partial(owner.publish, "k", "bad", bad, datetime.now(UTC)),
+                partial(owner.publish_many, ["k"] * 3, ["bad"] * 3, [good, bad, None]),
+            ):
+                with pytest.raises(Misuse, match=said) as told:
+                    call()
+                assert told.value.code == "bad-argument"
+                assert told.value.details["argument"] == "attributes"
+                assert told.value.message.startswith(("attribute 'a' must ", "attributes[1]['a'] must "))
+        owner.flush()
+        owner.close()
 
 
 async def entered(thing: Any) -> None:

@@ -19,6 +19,7 @@ from veredus.delivery.publication import (
     microseconds_of,
 )
 from veredus.kernel.errors import Misuse
+from veredus.kernel.lazily import np
 from veredus.kernel.names import KEY_SIZE_MAX
 from veredus.kernel.octets import Octets
 
@@ -32,6 +33,9 @@ Policy: TypeAlias = Literal["wait", "fail", "drop"]
 """What to do when no more can be held, or no node is there: wait, raise `Unavailable`, or drop and count."""
 POLICIES = ("wait", "fail", "drop")
 OCTET_KINDS: frozenset[object] = frozenset((bytes, str, bytearray, memoryview))
+SOUND_KINDS: frozenset[object] = frozenset((bool, float, bytes, type(None)))
+"""Whatever is of one of these types can be an attribute; of an int, a str and a datetime not all can."""
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 F = TypeVar("F", bound=Callable[..., Any])
 PLAIN_KEY_SIZE = KEY_SIZE_MAX // 4
 """A key of so many characters fits, whatever they take in UTF-8."""
@@ -79,7 +83,7 @@ def check_names(names: Collection[str], attributes_max: int) -> None:
             raise Misuse("bad-attribute", message)
 
 
-def getter_of(names: tuple[str, ...]) -> Callable[[Any], Row]:
+def getter_of(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
     """What takes the values of these names out of a mapping, as a tuple; `KeyError` where one is missing."""
     if len(names) > 1:
         return itemgetter(*names)
@@ -107,27 +111,54 @@ def is_no_text(value: object) -> bool:
     return False
 
 
-def check_one(key: object, body: object, attributes: Attributes | None) -> None:
-    """Raise `Misuse` for a publication of which a part is of a kind that it cannot have, or text that is none."""
+def is_sound(value: object) -> bool:
+    """Whether this can be an attribute: of one of the types of `AttributeValue`, no subclass, and in range."""
+    kind = type(value)
+    if kind is int:
+        return INT64_MIN <= value <= INT64_MAX  # type: ignore[operator]
+    if kind is datetime:
+        return _is_dated(value)  # type: ignore[arg-type]
+    return kind in SOUND_KINDS or (kind is str and not is_no_text(value))
+
+
+def _is_dated(when: datetime) -> bool:
+    return when.utcoffset() is not None and TIMESTAMP_MIN_US <= microseconds_of(when) <= TIMESTAMP_MAX_US
+
+
+def check_one(
+    key: bytes | str,
+    body: Octets | str,
+    attributes: Attributes | None,
+    event_time: EventTime | None,
+    known_names: tuple[str, ...],
+    limits: BatchLimits,
+) -> tuple[int | None, tuple[str, ...]]:
+    """The event time in microseconds, if there is one, and the names of the attributes; `known_names` are good.
+
+    Raises `Misuse` for a publication of which a part cannot be what it is given as.
+    """
     check_kinds((key,), (body,))
     if attributes is not None and type(attributes) is not dict:
         check_mapping(attributes)
-    check_texts(key, body, attributes)
-
-
-def check_texts(key: object, body: object, attributes: Attributes | None) -> None:
-    """Raise `Misuse("bad-publication")` for text that UTF-8 cannot hold."""
     if is_no_text(key):
         raise _no_text("key", key)
     if is_no_text(body):
         raise _no_text("body", body)
-    for name, value in () if attributes is None else attributes.items():
-        if is_no_text(value):
-            raise _no_text(f"attribute {name!r}", value)
+    if len(key) > PLAIN_KEY_SIZE or len(body) > limits.body_size_max >> 2:
+        check_sizes((key,), (body,), limits.body_size_max)
+    if attributes is not None:
+        names = tuple(attributes)
+        if names != known_names:
+            check_names(names, limits.attributes_max)
+            known_names = names
+        for name in names:
+            if not is_sound(attributes[name]):
+                raise _unsound(f"attribute {name!r}", attributes[name])
+    return None if event_time is None else event_time_us(event_time), known_names
 
 
-def check_listed(keys: Sequence[object], bodies: Sequence[object], mappings: Iterable[dict[str, Any] | None]) -> None:
-    """As `check_kinds` and `check_texts`, at once for all where nothing is to be said of them."""
+def check_listed(keys: Sequence[object], bodies: Sequence[object], mappings: Sequence[dict[str, Any] | None]) -> None:
+    """As `check_one`, at once for all where nothing is to be said of them."""
     for what, values in (("keys", keys), ("bodies", bodies)):
         kinds = {*map(type, values)}
         if not kinds <= OCTET_KINDS:
@@ -136,16 +167,40 @@ def check_listed(keys: Sequence[object], bodies: Sequence[object], mappings: Ite
             for index, value in enumerate(values):
                 if is_no_text(value):
                     raise _no_text(f"{what}[{index}]", value)
-    values_of_all = chain.from_iterable(map(dict.values, filter(None, mappings)))
-    if not all(value.isascii() for value in values_of_all if isinstance(value, str)):
-        for mapping in mappings:
-            check_texts("", "", mapping)
+    for value in chain.from_iterable(map(dict.values, filter(None, mappings))):
+        # As in `Intake.put`: most are told to be sound without a call.
+        kind = value.__class__
+        if (
+            kind not in SOUND_KINDS
+            and (kind is not int or not INT64_MIN <= value <= INT64_MAX)
+            and (kind is not str or not value.isascii())
+            and not is_sound(value)
+        ):
+            named = ((f"attributes[{i}][{k!r}]", v) for i, each in enumerate(mappings) for k, v in (each or {}).items())
+            raise next(_unsound(what, v) for what, v in named if not is_sound(v))
 
 
 def _no_text(what: str, value: object) -> Misuse:
     assert isinstance(value, str)
     message = f"{what} is {shown(value)}: UTF-8 cannot hold what is at position {place_of_no_text(value)}"
     return Misuse("bad-publication", message)
+
+
+def _unsound(what: str, value: object) -> Misuse:
+    if is_no_text(value):
+        return _no_text(what, value)
+    allowed, hint = "must be bool, int, float, str, bytes, a datetime with a time zone, or None", ""
+    if type(value) is int:
+        allowed = "must fit 64 bits, from -2**63 to 2**63 - 1"
+    elif type(value) is datetime and value.utcoffset() is not None:
+        allowed = "must be of the years 1 to 9999 in UTC"
+    elif type(value) is datetime:
+        hint = "; write datetime.now(UTC), for example"
+    elif isinstance(value, np.generic):
+        hint = "; convert it with .item()"
+    elif isinstance(value, dict | list | tuple):
+        hint = "; encode it first, for example with json.dumps"
+    return Misuse("bad-argument", f"{what} {allowed}, not {shown(value)}{hint}", argument="attributes")
 
 
 def check_assigned(number: int, first_number: int, last_number: int) -> None:

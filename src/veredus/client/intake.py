@@ -35,21 +35,22 @@ from veredus.kernel.octets import Octets
 
 from .arguments import check_octets
 from .given import (
+    INT64_MAX,
+    INT64_MIN,
     OCTET_KINDS,
     PLAIN_KEY_SIZE,
+    SOUND_KINDS,
     Attributes,
     EventTime,
     Policy,
     Row,
     check_assigned,
-    check_names,
     check_one,
-    check_sizes,
-    event_time_us,
     getter_of,
     is_no_text,
+    is_sound,
     listed_of,
-)  # fmt: skip
+)
 from .turns import Turns
 
 PUBLICATION_SIZE = 128
@@ -203,7 +204,13 @@ class Intake(Turns):
                 if len(attributes) != len(row):  # type: ignore[arg-type]
                     return self._put_slowly(key, body, attributes, event_time)
                 for value in row:
-                    if value.__class__ is str and not value.isascii() and is_no_text(value):
+                    kind = type(value)
+                    if not (
+                        kind in SOUND_KINDS
+                        or (kind is int and INT64_MIN <= value <= INT64_MAX)
+                        or (kind is str and value.isascii())
+                        or is_sound(value)
+                    ):
                         return self._put_slowly(key, body, attributes, event_time)
                 values += row
             self._keys.append(key)
@@ -219,17 +226,10 @@ class Intake(Turns):
         self, key: bytes | str, body: Octets | str, attributes: Attributes | None, event_time: EventTime | None
     ) -> int:
         """As `put`, whatever it takes."""
-        check_one(key, body, attributes)
-        size = len(body)
-        if len(key) > PLAIN_KEY_SIZE or size > self._limits.body_size_max >> 2:
-            check_sizes((key,), (body,), self._limits.body_size_max)
-        if attributes is not None and (names := tuple(attributes)) != self._names:
-            check_names(names, self._limits.attributes_max)
-            self._names = names
-        when = None if event_time is None else event_time_us(event_time)
+        when, self._names = check_one(key, body, attributes, event_time, self._names, self._limits)
         if self._key_limit < 0 and not self._is_admitted():
             return 0
-        if size > self._body_size:
+        if (size := len(body)) > self._body_size:
             self._large_size += size
             self._run_end -= size // self._row_size
             self._number_end = min(self._number_end, self._run_end)

@@ -6,11 +6,10 @@ Source: docs/internals/DESIGN.md, "Batches".
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from veredus.kernel.errors import PeerFault
-from veredus.kernel.lazily import Lazily, np, pa, pc
+from veredus.kernel.lazily import Lazily, pa, pc
 from veredus.kernel.octets import Octets, octets_of
 
 from .batch import (
@@ -72,8 +71,8 @@ class Listed:
     """Publications as lists of one length. Text is written as UTF-8.
 
     Attributes come in one of two ways: `values` holds those of each publication one behind the other, as many as there
-    are `names`; or `mappings` holds one mapping (or None) for each. `event_times_us` has None where the source gave no
-    time.
+    are `names`; or `mappings` holds one mapping (or None) for each. Each is of a type of `AttributeValue` itself and in
+    its range. `event_times_us` has None where the source gave no time.
     """
 
     keys: list[Octets | str] = field(default_factory=list)
@@ -140,7 +139,6 @@ class Listed:
         attributes: list[dict[str, AttributeValue] | None] | None = None
         if mappings is not None and any(mappings):
             attributes = [{k: v for k, v in row.items() if v is not None} if row else None for row in mappings]
-            _check_values(attributes)
         return encode_rows(Rows(list(map(octets_of, self.keys)), list(map(octets_of, self.bodies)), times, attributes))
 
     def _attribute_columns(self) -> dict[str, pa.Array]:
@@ -159,24 +157,6 @@ def _key_column(keys: list[Octets | str]) -> pa.Array:
     if keys[-1] == first and keys.count(first) == len(keys):
         return arrays.repeated(arrays.octets_array((first,)), len(keys))
     return arrays.octets_array(keys)
-
-
-def _check_values(rows: list[dict[str, AttributeValue] | None]) -> None:
-    """Raise `PeerFault` for what the codec would write as something else: a decimal as text, a time without a zone."""
-    for row in rows:
-        for name, value in (row or {}).items():
-            if type(value) not in _KINDS or (isinstance(value, datetime) and value.tzinfo is None):
-                kinds = "bool, int, float, str, bytes or a datetime with a time zone"
-                hint = "; convert it with .item()" if isinstance(value, np.generic) else ""
-                raise PeerFault(
-                    "bad-publication", f"has an attribute {name!r} whose type is none of {kinds}: {value!r}{hint}"
-                )
-            if type(value) is int and not _INT64_MIN <= value <= _INT64_MAX:
-                raise PeerFault("bad-publication", f"has an attribute {name!r} that does not fit 64 bits: {value!r}")
-
-
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-_KINDS = frozenset((bool, int, float, str, bytes, datetime))
 
 
 @dataclass(slots=True)
