@@ -85,7 +85,7 @@ def check_index(pattern: Pattern | None, predicate: Predicate | None) -> None:
     if needs:
         index: FilterIndex[str] = FilterIndex()
         index.add("it", needs)
-        named = index.match({**COLUMNS, "$key": keys}.get, len(ROWS))
+        named = index.match({**COLUMNS, "$key": keys}.get, len(ROWS), COLUMNS)
         assert named or not wanted.select(keys, COLUMNS.get, len(ROWS)).any()
         index.remove("it")
 

@@ -55,7 +55,7 @@ def by_text(*wheres: str) -> FilterIndex[str]:
 
 
 def found(index: FilterIndex[str], columns: dict[str, Column] = QUOTES) -> set[str]:
-    named = index.match(columns.get, len(columns["$key"]))
+    named = index.match(columns.get, len(columns["$key"]), columns)
     assert len(set(named)) == len(named)
     return set(named)
 
@@ -66,7 +66,7 @@ def test_whatever_wants_a_row_of_a_batch_is_named(filters: list[CompiledFilter],
     index = known({str(place): wanted for place, wanted in enumerate(filters)})
     count, keys = len(rows), columns["$key"]
     of: Callable[[str], Any] = {**columns, "$key": keys.to_pylist() if has_list else keys}.get
-    named = index.match(of, count)
+    named = index.match(of, count, columns)
     for place, wanted in enumerate(filters):
         if wanted.select(keys, columns.get, count).any():
             assert str(place) in named or not needs_of(wanted), str(wanted.predicate)
@@ -82,7 +82,9 @@ def test_what_was_added_and_removed_leaves_no_trace(changes: list[tuple[Compiled
             index.remove(str(place))
             del filters[str(place)]
     assert set(index) == set(filters)
-    assert set(index.match(columns.get, len(rows))) == set(known(filters).match(columns.get, len(rows)))
+    assert set(index.match(columns.get, len(rows), columns)) == set(
+        known(filters).match(columns.get, len(rows), columns)
+    )
     for name in list(index):
         index.remove(name)
     assert (index._spans, index._words, len(index)) == ({}, {}, 0)

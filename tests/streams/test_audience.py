@@ -151,6 +151,7 @@ def test_one_that_waits_long_is_told_how_far_it_has_come(monkeypatch: pytest.Mon
     grant = rig.attach(1)
     rig.subscribe(5, filter=above(1 << 40), start=HEAD)
     for first in range(1, PROGRESS_COUNT + 5000, 1000):
+        rig.time_ns += 1
         rig.publish(grant, first, 1000)
     (told,) = rig.said_to(5, x.PushProgress)
     assert told.position > PROGRESS_COUNT
@@ -187,3 +188,42 @@ def test_a_stream_that_nobody_asks_with_a_filter_keeps_no_index() -> None:
     rig.publish(grant, 1)
     assert rig.floor.tables.streams["s"].audience is None
     assert (rig.pushed(5), rig.pushed(6)) == ([1], [1])
+
+
+def test_who_asks_for_much_waits_for_a_turn_and_nobody_with_it() -> None:
+    rig = Rig()
+    grants = [rig.attach(1), rig.attach(2, "beta", stream="other")]
+    for size in range(1, 51):
+        rig.subscribe(10 + size, filter=Filter(where=f"$source LIKE '{'z' * size}%'"), start=HEAD, principal="eve")
+    rig.subscribe(5, stream="other", filter=above(1), start=HEAD, principal="bob")
+    for first in range(1, 3001, 1000):
+        rig.publish(grants[0], first, 1000)
+        rig.publish(grants[1], first, 1000, who="beta")
+    assert audience(rig).position < 2002
+    assert rig.pushed(5) == list(range(2, 3001))
+    assert rig.floor.deadline() is not None
+    for _ in range(30):
+        rig.time_ns += 1
+        rig.wake()
+    assert audience(rig).position == 3001
+
+
+def test_what_is_too_much_for_a_turn_is_asked_for_one_by_one() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    for size in range(1, 201):
+        rig.subscribe(10 + size, filter=Filter(where=f"$source LIKE '{'z' * size}%'"), start=HEAD)
+    rig.publish(grant, 1, 1000)
+    assert audience(rig).count < 200
+
+
+def test_names_that_no_publication_has_cost_nothing() -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    for session in range(10, 60):
+        wheres = " AND ".join(f"x{session}_{place} > 1" for place in range(12))
+        rig.subscribe(session, filter=Filter(where=wheres), start=HEAD)
+    rig.publish(grant, 1)
+    few_ns = audience(rig)._index.price(("n",), 1)
+    assert few_ns < 1_000
+    assert audience(rig).position == 2

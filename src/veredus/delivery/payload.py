@@ -6,7 +6,7 @@ Source: docs/internals/DESIGN.md, "Batches"; docs/decisions/0004 and 0007.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -110,6 +110,14 @@ class Unpacked:
             assert self._rows is not None
             self._columns = columns_of(self._rows)
         return self._columns
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of all attributes that some publication has, and perhaps of some that none has."""
+        if self._columns is not None:
+            return self._columns.attributes
+        assert self._rows is not None
+        return {name: None for row in self._rows.attributes or () for name in row or ()}
 
     def attribute(self, name: str) -> pa.Array | None:
         """The attribute's column, None where no publication has it."""

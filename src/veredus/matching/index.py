@@ -11,7 +11,7 @@ information under the Boolean model", 1994), here a column of a batch at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -36,6 +36,9 @@ NEED_NS: Final = 2
 REFINED_NS: Final = 4_000
 REFINED_COUNT_MAX: Final = 64
 """A word, or the words of one need, that more rows have says little: the filter itself is asked."""
+
+BUILT_IN: Final = ("$key", "$event_time", "$append_time", "$source", "$sequence")
+"""Columns that every batch has."""
 
 _ROOM_MIN = 64
 
@@ -226,27 +229,39 @@ class FilterIndex(Generic[Item]):
         self._items[slot], self._needs[slot], self._counts[slot] = None, (), -1
         self._free.append(slot)
 
-    def match(self, column_of: Callable[[str], Column | None], count: int) -> list[Item]:
+    def price(self, names: Collection[str], count: int) -> int:
+        """What it costs at most to ask about `count` rows with attributes of these names, in estimated nanoseconds."""
+        price_ns = len(self._counts) * NEED_NS
+        for name in (*names, *BUILT_IN):
+            if spans := self._spans.get(name):
+                price_ns += COLUMN_NS + count * ROW_NS + spans.count * NEED_NS
+            for kind in (OneOf, Begins):
+                if dictionary := self._words.get((name, kind)):
+                    price_ns += COLUMN_NS + count * ROW_NS * len(dictionary.named)
+        return price_ns
+
+    def match(self, column_of: Callable[[str], Column | None], count: int, names: Collection[str]) -> list[Item]:
         """Whose filter may want one of `count` rows.
 
         `column_of`: a column by its name, `$key` among them, as `CompiledFilter.select` takes it, or a list of keys;
-        None where there is none.
+        None where there is none. `names`: of the attributes that there are. Names that filters need and no batch has
+        cost nothing.
         """
         columns = _Columns(column_of)
         met = np.zeros(len(self._counts), np.int16)
-        self.cost_ns = 0
-        for name, spans in self._spans.items():
-            numbers = columns.numbers(name)
-            if numbers is not None:
-                self.cost_ns += COLUMN_NS + count * ROW_NS + spans.count * NEED_NS
+        self.cost_ns = self.price(names, count)
+        for name in dict.fromkeys((*names, *BUILT_IN)):
+            spans = self._spans.get(name)
+            numbers = columns.numbers(name) if spans is not None else None
+            if spans is not None and numbers is not None:
                 known = np.sort(numbers[~np.isnan(numbers)])
                 if len(known):
                     met[spans.met_by(known)] += 1
-        for (name, _), dictionary in self._words.items():
-            words = columns.words(name)
-            if words is not None:
-                self.cost_ns += COLUMN_NS + count * ROW_NS * len(dictionary.named)
-                self._count_words(dictionary, words, met)
+            for kind in (OneOf, Begins):
+                dictionary = self._words.get((name, kind))
+                words = columns.words(name) if dictionary is not None else None
+                if dictionary is not None and words is not None:
+                    self._count_words(dictionary, words, met)
         (slots,) = (met == self._counts).nonzero()
         return [item for slot in slots.tolist() if (item := self._refined(slot, columns)) is not None]
 

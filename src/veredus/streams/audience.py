@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from veredus.kernel.turns import QUANTUM_NS
 from veredus.matching import Filter
 from veredus.matching.index import FilterIndex
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from .examine import Examiner
     from .flow import Flow
     from .stream import Stream
+
+
+DISMISS_NS = 2_000
+"""What it costs to let a member go."""
 
 
 class Audience:
@@ -103,12 +108,26 @@ class Audience:
         """By payer its share of what is asked for all members at once."""
         return {payer: count / self.count for payer, count in self._payers.items()}
 
+    @property
+    def payer(self) -> str:
+        """Who has the most members."""
+        return max(self._payers, key=self._payers.__getitem__)
+
+    def lacks(self, stream: Stream) -> bool:
+        """Whether there are publications that the members have not examined."""
+        return self.count > 0 and self.position <= stream.head_durable
+
     def reach(self, stream: Stream, examiner: Examiner, size_max: int) -> list[Flow]:
-        """The stream has publications: those that may want one have left, with the position before it."""
+        """The stream has publications: those that may want one have left, with the position before it.
+
+        For about a quantum: then others have their turn, and the members go on where they are.
+        """
         reached: list[Flow] = []
-        while self.count and self.position <= stream.head_durable:
+        while self.lacks(stream) and examiner.cost_ns < QUANTUM_NS:
             records = stream.tail.read(self.position, size_max)
             for record in records or ():
+                if examiner.cost_ns >= QUANTUM_NS:
+                    break
                 named = examiner.ask(self._index, stream, record)
                 if named is None:
                     records = None
@@ -117,6 +136,7 @@ class Audience:
                     reached += self._dismiss(filter_)
                 self.position = record.first_sequence + record.count
             if not records:
+                examiner.cost_ns += self.count * DISMISS_NS
                 for filter_ in list(self._members):
                     reached += self._dismiss(filter_)
         return reached

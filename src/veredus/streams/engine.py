@@ -131,6 +131,7 @@ class StreamsEngine:
         earliest = cursors.deadlines.next_ns()
         for at in (
             cursors.turns.deadline(),
+            feeding.asking.deadline(),
             feeding.turns.deadline(),
             feeding.sending.deadline(),
             self._returning.turns.deadline(),

@@ -40,6 +40,7 @@ _ATTEMPT_ROWS_MAX = 1024
 """Of so many rows at most what each term answers is kept from turn to turn."""
 _ASKED_COUNT_MAX = 16_384
 _ASKED_SIZE_MAX = 4 << 20
+_ASKED_NS_MAX = 5 * QUANTUM_NS
 """A record of more rows, or bytes when decompressed, is tried filter by filter, in turns."""
 _KEPT_SIZE_MAX = 16 << 20
 _MOVE_NS = 3
@@ -204,17 +205,18 @@ class Examiner:
         return last, is_long and (stream.stream_id, first, last, wanted.filter) not in self._outcomes
 
     def ask(self, index: FilterIndex[Filter], stream: Stream, record: PlacedRecord) -> list[Filter] | None:
-        """The filters of an index that may want a row of the record; None where it is too large to be asked about in
-        one turn.
-        """
+        """The filters of an index that may want a row of the record; None where that is too much for one turn."""
         if record.count > _ASKED_COUNT_MAX or self._raw_size_of(record) > _ASKED_SIZE_MAX:
             return None
         opened = self._opened(record)
+        names = opened.names
+        if index.price(names, record.count) > _ASKED_NS_MAX:
+            return None
 
         def column_of(name: str) -> pa.Array | list[bytes] | None:
             return opened.keys if name == "$key" else _column(name, stream, record, opened)
 
-        named = index.match(column_of, record.count)
+        named = index.match(column_of, record.count, names)
         self.cost_ns += index.cost_ns
         return named
 

@@ -49,7 +49,7 @@ class Feeding:
 
     __slots__ = (
         "_cursors", "_ephemeral", "_ephemeral_max", "_examiner", "_fanout", "_orders", "_parking", "_size_max",
-        "_term_count_max", "_terms", "flows", "sending", "turns",
+        "_term_count_max", "_terms", "asking", "flows", "sending", "turns",
     )  # fmt: skip
 
     def __init__(self, orders: Orders, cursors: Cursors, parking: Parking, limits: StreamsLimits) -> None:
@@ -66,6 +66,8 @@ class Feeding:
         """By principal how many of its flows have no subscription that stays: nothing else bounds those."""
         self.flows: dict[int, Flow] = {}
         self._fanout = Fanout()
+        self.asking: Turns[str, Stream] = Turns()
+        """Of the audiences of streams, by whoever has the most members there."""
         self.turns: Turns[str, int] = Turns()
         """Of the flows that ask for work, by principal: one that asks for much does not keep the others waiting."""
         self.sending: Turns[str, int | str] = Turns()
@@ -184,6 +186,8 @@ class Feeding:
 
     def give_turns(self, now: Now) -> None:
         """Feed the flows whose turn it is; where they push little, many of one principal share a turn."""
+        for stream in self.asking.due(now):
+            self._reach(stream, now, has_turn=True)
         self._give(self.turns.due(now), now)
         while waiting := self.sending.due(now):
             self._give(waiting, now)
@@ -201,19 +205,33 @@ class Feeding:
 
     def pump_stream(self, stream: Stream, now: Now) -> None:
         """The stream's durable head has moved: feed whoever waited for that."""
-        reached = () if stream.audience is None else self._ask(stream.audience, stream, now)
+        self._reach(stream, now, has_turn=False)
+
+    def _reach(self, stream: Stream, now: Now, *, has_turn: bool) -> None:
+        reached = () if stream.audience is None else self._ask(stream.audience, stream, now, has_turn=has_turn)
         for payer in self._fanout.reach(stream, reached):
             if self.sending.may_go(payer, now):
                 self._feed_due(payer, now)
             else:
                 self.sending.wait(payer, payer)
 
-    def _ask(self, audience: Audience, stream: Stream, now: Now) -> list[Flow]:
-        """Whom of those that wait together publications reach; the others have examined them."""
-        shares, reached = audience.shares(), audience.reach(stream, self._examiner, self._size_max)
+    def _ask(self, audience: Audience, stream: Stream, now: Now, *, has_turn: bool) -> Sequence[Flow]:
+        """Whom of those that wait together publications reach; the others have examined them, or wait for the turn of
+        whoever has the most of them.
+        """
+        if not audience.lacks(stream):
+            return ()
+        payer, shares = audience.payer, audience.shares()
+        if not has_turn and not self.asking.may_go(payer, now):
+            self.asking.wait(payer, stream)
+            return ()
+        reached = audience.reach(stream, self._examiner, self._size_max)
         cost_ns = self._examiner.take_cost()
-        for payer, share in shares.items() if cost_ns else ():
-            self.turns.charge(payer, int(cost_ns * share), now)
+        self.asking.charge(payer, cost_ns, now)
+        for each, share in shares.items() if cost_ns else ():
+            self.turns.charge(each, int(cost_ns * share), now)
+        if audience.lacks(stream):
+            self.asking.wait(audience.payer, stream)
         self._cursors.note_passed(audience)
         for flow in audience.far_behind(PROGRESS_COUNT):
             flow.progress_told = flow.position
