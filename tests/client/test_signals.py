@@ -12,8 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from veredus.client.ends import Signal
-from veredus.client.loops import LoopThread
+from veredus.client.loops import LoopThread, Signal
 
 LIMIT_S = 5.0
 

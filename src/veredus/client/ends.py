@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import wait
 from itertools import chain, islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -21,7 +20,7 @@ from .connection import Connection
 from .feed import Feed
 from .given import Attributes, EventTime, called
 from .intake import Intake
-from .loops import SIGNALS_S, LoopThread, forked, refuse_pickling
+from .loops import LoopThread, Signal, forked, refuse_pickling
 from .other_library import Blocking
 from .publication import Batch, Publication, Run
 from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings
@@ -35,35 +34,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-
-
-class Signal:
-    """Wakes one thread that waits, from another; what was told before it waited counts."""
-
-    __slots__ = ("_lock",)
-
-    def __init__(self) -> None:
-        """Nothing has been told yet."""
-        self._lock = threading.Lock()
-        self._lock.acquire()
-
-    def tell(self) -> None:
-        """Let the one who waits go on."""
-        try:
-            self._lock.release()
-        except RuntimeError:
-            # It was told already.
-            return
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until told; whether it was, in time."""
-        end_s = None if timeout_s is None else time.monotonic() + timeout_s
-        while True:
-            left_s = SIGNALS_S if end_s is None else max(0.0, end_s - time.monotonic())
-            if self._lock.acquire(timeout=min(SIGNALS_S, left_s)):
-                return True
-            if end_s is not None and left_s <= SIGNALS_S:
-                return False
 
 
 class Publisher(Intake, Blocking):
@@ -271,10 +241,8 @@ class Opened:
         """The subscription; None when `timeout_s` is over. Raises what the node refused it with, or `Unavailable`."""
         if self._thread.is_forked:
             raise forked()
-        end_s = end_of(timeout_s)
-        while not wait((self._granted,), max(0.0, min(SIGNALS_S, end_s - time.monotonic()))).done:
-            if time.monotonic() >= end_s:
-                return None
+        if not self._granted.wait(timeout_s):
+            return None
         return Subscription(self._thread, self._granted.result(), self._arrived)
 
     def give_up(self) -> None:

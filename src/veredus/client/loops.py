@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, wait
 from contextlib import suppress
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from veredus.kernel.errors import Misuse
 
@@ -17,6 +17,92 @@ SIGNALS_S = 0.2
 signal comes just before."""
 T = TypeVar("T")
 _running: set[LoopThread] = set()
+
+
+class Signal:
+    """Wakes one thread that waits, from another; what was told before it waited counts."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        """Nothing has been told yet."""
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def tell(self) -> None:
+        """Let the one who waits go on."""
+        try:
+            self._lock.release()
+        except RuntimeError:
+            # It was told already.
+            return
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until told; whether it was, in time."""
+        end_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left_s = SIGNALS_S if end_s is None else max(0.0, end_s - time.monotonic())
+            if self._lock.acquire(timeout=min(SIGNALS_S, left_s)):
+                return True
+            if end_s is not None and left_s <= SIGNALS_S:
+                return False
+
+
+class Begun(Generic[T]):
+    """Work that was begun in a loop, and what became of it, for one thread that waits.
+
+    No `concurrent.futures.Future`: that takes its locks in Python, and what a signal's handler raises meanwhile leaves
+    them taken for ever, by the loop's thread as well.
+    """
+
+    __slots__ = ("_error", "_is_cancelled", "_is_over", "_loop", "_result", "_signal", "_task", "_work")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
+        """Nothing is done yet; `start` is to be called in the loop."""
+        self._loop = loop
+        self._work = work
+        self._signal = Signal()
+        self._task: asyncio.Task[T] | None = None
+        self._is_cancelled = False
+        self._is_over = False
+        self._result: T | None = None
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        """Do the work, in the loop."""
+        if self._is_cancelled:
+            self._work.close()
+            return
+        self._task = self._loop.create_task(self._work)
+        self._task.add_done_callback(self.end)
+
+    def end(self, task: asyncio.Task[T]) -> None:
+        """The work is over, in the loop."""
+        self._error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if self._error is None:
+            self._result = task.result()
+        self._is_over = True
+        self._signal.tell()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until it is over; whether it is, in time."""
+        return self._is_over or self._signal.wait(timeout_s)
+
+    def result(self) -> T:
+        """What came of it, once it is over. Raises what the work raised."""
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
+
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+        self._is_cancelled = True
+        if not self._is_over and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
 
 class LoopThread:
@@ -37,17 +123,16 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, done in the loop, waited for here. Not to be called in the loop's own thread."""
-        task = self.begin(work)
+        begun = self.begin(work)
         try:
-            while not wait((task,), SIGNALS_S).done:
-                pass
-            return task.result()
+            begun.wait()
+            return begun.result()
         except BaseException:
-            task.cancel()
+            begun.cancel()
             raise
 
-    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Let `work` be done in the loop; its outcome. Raises `Misuse` in the loop's own thread and behind a fork."""
+    def begin(self, work: Coroutine[Any, Any, T]) -> Begun[T]:
+        """Let `work` be done in the loop. Raises `Misuse` in the loop's own thread and behind a fork."""
         if self.is_forked:
             work.close()
             raise forked()
@@ -58,7 +143,9 @@ class LoopThread:
             raise Misuse(
                 "in-loop", "the blocking library cannot be called inside its own event loop: use connect_async there"
             )
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        begun = Begun(self.loop, work)
+        self.loop.call_soon_threadsafe(begun.start)
+        return begun
 
     @property
     def is_forked(self) -> bool:
@@ -79,13 +166,12 @@ class LoopThread:
             self._thread.join()
             self._is_parked = True
 
-    def _done_here(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        done: Future[T] = Future()
-        try:
-            done.set_result(self.loop.run_until_complete(work))
-        except BaseException as error:  # noqa: BLE001 - whoever waits for it is told
-            done.set_exception(error)
-        return done
+    def _done_here(self, work: Coroutine[Any, Any, T]) -> Begun[T]:
+        begun, task = Begun(self.loop, work), self.loop.create_task(work)
+        task.add_done_callback(begun.end)
+        with suppress(BaseException):  # whoever waits for it is told
+            self.loop.run_until_complete(task)
+        return begun
 
     def stop(self) -> None:
         """Stop the loop and wait for the thread; it may have been stopped before."""
