@@ -215,18 +215,22 @@ def test_tls_is_given_with_addresses_that_have_it_or_need_none(node: Embedded) -
         assert far.name == node.name
 
 
-def test_who_speaks_tls_to_a_plain_port_or_not_to_one_for_tls_is_told_so() -> None:
+def test_who_meets_another_listener_of_the_node_is_told_at_once_which() -> None:
     certificates = Path(__file__).parents[1] / "runtime" / "certificates"
     section = {"certificate": str(certificates / "node.pem"), "key": str(certificates / "node.key")}
-    with veredus.embedded(listen={"tcp": "127.0.0.1:0", "tls": "127.0.0.1:0"}, tls=section) as node:
-        places = node.served.addresses
-        with pytest.raises(
-            Refused, match=f"^veredus\\+tls://{places['tcp']}: .* does not answer with TLS there"
-        ) as told:
-            veredus.connect(f"veredus+tls://{places['tcp']}", timeout_s=60)
-        assert told.value.code == "version-unknown"
-        with pytest.raises(Unavailable, match=r"expects TLS there, write veredus\+tls://"):
-            veredus.connect(f"veredus://{places['tls']}", timeout_s=0.5)
+    listen = {"tcp": "127.0.0.1:0", "tls": "127.0.0.1:0", "zeromq": "tcp://127.0.0.1:0", "metrics": "127.0.0.1:0"}
+    with veredus.embedded(listen=listen, tls=section) as node:
+        places = {name: place.removeprefix("tcp://") for name, place in node.served.addresses.items()}
+        for listener in ("tcp", "zeromq", "metrics"):
+            said = f"^veredus\\+tls://{places[listener]}: .* does not answer with TLS there"
+            with pytest.raises(Refused, match=said) as told:
+                veredus.connect(f"veredus+tls://{places[listener]}", timeout_s=60)
+            assert told.value.code == "version-unknown"
+        for listener, spoken in (("tls", "TLS"), ("zeromq", "ZeroMQ"), ("metrics", "HTTP")):
+            said = f"^veredus://{places[listener]}: the server there speaks {spoken}, not Veredus' native protocol"
+            with pytest.raises(Refused, match=said) as told:
+                veredus.connect(f"veredus://{places[listener]}", timeout_s=60)
+            assert told.value.code == "version-unknown"
 
 
 def test_white_space_around_a_token_is_no_part_of_it(node: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,11 @@ def test_a_node_is_ready_or_says_why_it_is_not() -> None:
     [
         (b"GET /secrets HTTP/1.1\r\n\r\n", b"404"),
         (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
-        (b"\r\n\r\n", b"405"),
+        (b"\r\n\r\n", b"400"),
+        (b"\xaa\xa5\x01", b"400"),
+        (b"\x16\x03\x01", b"400"),
+        (b"\xff", b"400"),
+        (b"SSH-2.0-x\r\n", b"400"),
         (b"GET /" + b"x" * HEAD_SIZE_MAX, b"431"),
     ],
 )

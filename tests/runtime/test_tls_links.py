@@ -193,6 +193,22 @@ def test_a_peer_hears_why_its_handshake_failed(run: Run) -> None:
     run(go())
 
 
+@pytest.mark.parametrize("said", [b"\xaa", b"GET / HTTP/1.1\r\n\r\n", b"\xff" + bytes(9)])
+def test_who_begins_without_tls_is_answered_by_an_alert_at_once(run: Run, said: bytes) -> None:
+    async def go() -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        context = server_context(TlsSection(certificate=NODE, key=NODE_KEY))
+        with theirs:
+            theirs.sendall(said)
+            with pytest.raises(ConnectionAbortedError, match=f"begin with TLS, not with {said[0]:02X}"):
+                await shake_hands(Link(), ours, context, Shared(asyncio.get_running_loop()), 60)
+            # RFC 8446, section 6.2: a fatal alert, protocol_version.
+            assert await asyncio.to_thread(read_all, theirs) == b"\x15\x03\x03\x00\x02\x02\x46"
+
+    run(go())
+
+
 def test_a_handshake_has_its_time(run: Run) -> None:
     async def go() -> None:
         ours, theirs = socket.socketpair()

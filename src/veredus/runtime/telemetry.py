@@ -205,7 +205,10 @@ class _Request(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing() or self._is_asked:
             return
         self._head += data
-        if b"\r\n\r\n" in self._head:
+        if not self._head.partition(b" ")[0].isalpha():
+            # No method begins like this, and who speaks another protocol would wait for an answer.
+            self._respond(_response(HTTPStatus.BAD_REQUEST, b"this listener speaks HTTP: GET /metrics HTTP/1.1\n"))
+        elif b"\r\n\r\n" in self._head:
             self._is_asked = True
             self._server.answer(self._head, self._respond)
         elif len(self._head) > HEAD_SIZE_MAX:

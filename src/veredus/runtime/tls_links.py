@@ -32,6 +32,10 @@ HELLO_SIZE_MAX: Final = 16 << 10
 """The TLS library takes memory for as large a first message as its peer says that it will be; 2 KiB are usual."""
 _RECORD_HEAD_SIZE, _HELLO_HEAD_SIZE = 5, 9
 """A record's head, and a message's: its kind, and its size in three octets."""
+_HANDSHAKE: Final = 0x16
+"""How a record begins that is of a handshake."""
+_NO_TLS: Final = b"\x15\x03\x03\x00\x02\x02\x46"
+"""The fatal alert protocol_version (RFC 8446, section 6.2): whoever began with something else can tell what he met."""
 _YIELD_MIN: Final = 8
 _VAIN_SIZE_MAX: Final = 20 << 10
 """What comes brings little where not even one byte of `_YIELD_MIN` is opened. A record may come in many pieces, and
@@ -221,11 +225,15 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         """Whether the peer's first message may go on as it begins; the library has what came of it so far."""
         assert self._head is not None
         self._head += data[:_HELLO_HEAD_SIZE]
-        is_tls = self._head[:1] == b"\x16"
-        if len(self._head) < _HELLO_HEAD_SIZE and is_tls:
+        if self._head[0] != _HANDSHAKE:
+            # The library would wait for a whole head, and the peer for its answer.
+            said = f"a connection must begin with TLS, not with {self._head[0]:02X}"
+            self._fail_handshake(ConnectionAbortedError(said), _NO_TLS)
+            return False
+        if len(self._head) < _HELLO_HEAD_SIZE:
             return True
         is_whole = int.from_bytes(self._head[3:5], "big") >= _HELLO_HEAD_SIZE - _RECORD_HEAD_SIZE
-        if is_tls and not (is_whole and int.from_bytes(self._head[6:9], "big") <= HELLO_SIZE_MAX):
+        if not is_whole or int.from_bytes(self._head[6:9], "big") > HELLO_SIZE_MAX:
             self._fail_handshake(ConnectionAbortedError("the ClientHello is too large, or in pieces too small"))
             return False
         self._head = None
@@ -245,8 +253,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             if not self.shaken.done():
                 self.shaken.set_result(None)
 
-    def _fail_handshake(self, error: Exception) -> None:
+    def _fail_handshake(self, error: Exception, alert: bytes = b"") -> None:
         if not self.shaken.done():
+            self._outgoing.write(alert)
             self.shaken.set_exception(error)
 
     def _read(self) -> None:
