@@ -10,7 +10,7 @@ from tests.audit.worlds import Row, World
 
 Found = tuple[str, str, str, str, int, int | None]
 """Violation, what it counts as, subscription, source, number, sequence."""
-REPORTED = {"damaged", "trimmed", "lagged", "lost"}
+REPORTED = {"damaged", "trimmed", "lost"}
 RESTS_ON_JOURNAL = {"lost", "overtaken-in-journal", "phantom", "hole"}
 
 

@@ -19,7 +19,7 @@ SCHEMA: Final = (
     "violation string, stream string, subscription string, source string, number bigint, sequence bigint,"
     " detail string, is_reported boolean, is_certain boolean"
 )
-REPORTED_CODES: Final = ("damaged", "trimmed", "lagged", "lost")
+REPORTED_CODES: Final = ("damaged", "trimmed", "lost")
 """What a node says by name of publications that cannot be had any more."""
 
 

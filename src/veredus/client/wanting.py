@@ -15,7 +15,7 @@ WINDOW_SIZE = 8 << 20
 class Gap(NamedTuple):
     """What cannot be had any more, from `first_sequence` to before `next_sequence`, and why.
 
-    Codes: `trimmed`, `lagged` (released beyond the lag limit), `damaged`, and `lost` (what was pushed is
+    Codes: `trimmed` (also what a durable cursor was too far behind to keep), `damaged`, and `lost` (what was pushed is
     gone, by damage or by a node that does not sync; something else may lie there).
     """
 

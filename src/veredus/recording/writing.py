@@ -132,7 +132,7 @@ class Recording:
             self._write(Kind.SETTLED, [*place, _int64([first_sequence]), _int64([last_sequence])])
 
     def gap(self, stream: str, subscription: str, first_sequence: int, last_sequence: int, code: str) -> None:
-        """The node has said that these sequences cannot be had, and why: `damaged`, `trimmed`, `lagged`, `lost`."""
+        """The node has said that these sequences cannot be had, and why: `damaged`, `trimmed`, `lost`."""
         with self._lock:
             place = self._subscription(stream, subscription, [self._pushed_count])
             columns = [*place, _int64([first_sequence]), _int64([last_sequence]), _constant(code, 1)]

@@ -259,7 +259,7 @@ class PushProgress:
 
 @dataclass(frozen=True, slots=True)
 class PushGap:
-    """What lay from `first_sequence` to before `next_sequence` cannot be had: `trimmed`, `lagged` or `damaged`."""
+    """What lay from `first_sequence` to before `next_sequence` cannot be had: `trimmed` or `damaged`."""
 
     session: int
     first_sequence: int

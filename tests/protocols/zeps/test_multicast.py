@@ -90,7 +90,7 @@ def test_a_feed_whose_stream_has_ended_begins_again() -> None:
 def test_a_gap_moves_the_next_sequence_on() -> None:
     place = fed(filled(3))
     sent(place)
-    place.tell(x.PushGap(session_of(LINK, 1), 4, 9, "lagged"))
+    place.tell(x.PushGap(session_of(LINK, 1), 4, 9, "trimmed"))
     assert [(datagram.next, datagram.messages) for datagram in sent(place)] == [(9, [])]
 
 

@@ -171,7 +171,7 @@ class Progress(Message, frozen=True):
 
 
 class Gap(Message, frozen=True):
-    """What lay from `first_sequence` to before `next_sequence` cannot be had: `trimmed`, `lagged` or `damaged`."""
+    """What lay from `first_sequence` to before `next_sequence` cannot be had: `trimmed` or `damaged`."""
 
     first_sequence: Whole
     next_sequence: Whole
