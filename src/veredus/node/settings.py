@@ -203,7 +203,12 @@ class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 5_000
     unsettled_max: Annotated[
-        int, _count("Settled ranges above a cursor's floor. Above this number, the node pushes nothing more", 1)
+        int,
+        _count(
+            "Ranges of unsettled publications in one cursor. At this number, the node pushes nothing more to it until"
+            " some of them are settled",
+            1,
+        ),
     ] = 16_384
     stages_max: Annotated[int, _count("Open stages of the node", 1)] = 20_000
     stages_per_principal_max: Annotated[

@@ -80,8 +80,8 @@ class Cursors:
             kept_back += subscription.exclude(ahead)
         if kept_back:
             message = (
-                f"{kept_back} ranges would exceed the limit of {ledger.ranges_max} settled ranges above the floor:"
-                " settle the publications between them, then retry"
+                f"{kept_back} settlements would leave more ranges of unsettled publications than the limit,"
+                f" {ledger.ranges_max}: settle the publications between them, then retry"
             )
             self._orders.refuse(event.session, "too-many-ranges", message, is_final=False)
         else:

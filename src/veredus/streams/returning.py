@@ -178,7 +178,10 @@ class Returning:
         if not subscription.is_unsettled(sequence):
             self._confirm(flow, sequence)
         elif not subscription.settle_one(sequence):
-            message = "the subscription would have too many settled ranges: settle the publications between them first"
+            message = (
+                "the subscription would have more ranges of unsettled publications than the limit,"
+                f" {subscription.ledger.ranges_max}: settle the publications before it first"
+            )
             self._deny(flow, sequence, "too-many-ranges", message)
         else:
             if not self._given[flow][sequence].is_retry:
