@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from veredus.kernel.effects import Note
 from veredus.protocols.topics import transfer as t
 from veredus.protocols.topics import weaving
 from veredus.protocols.topics.many import unpack
@@ -14,7 +15,7 @@ from veredus.protocols.topics.twins import KnownPuts
 from veredus.protocols.topics.weaving import Woven, woven
 
 from .floor import ServerScene
-from .test_merging import INCARNATION, OTHER, TOPIC, begin, end, part
+from .test_merging import GIVER, INCARNATION, OTHER, TOPIC, begin, end, part
 
 ROWS = st.lists(st.tuples(st.sampled_from("abcx"), st.integers(1, 9)), max_size=24)
 """What `x` published has no counter."""
@@ -53,7 +54,7 @@ def test_each_place_comes_once_and_the_messages_of_each_client_by_their_counters
     for rows_of in (range(1, head + 1), range(head + 1, len(rows) + 1)):
         as_they_lie = [place for place in order if place in rows_of and rows[place - 1][0] == "x"]
         assert as_they_lie == sorted(as_they_lie)
-    assert made.is_whole
+    assert not made.unkept
     assert made.legs or order == sorted(order)
 
 
@@ -73,23 +74,51 @@ def test_a_merge_of_one_message_keeps_the_order_of_a_merge_of_thousands_in_a_few
     for client in "abc":
         counters = [counter for name, counter in ([*keeper, *giver][place - 1] for place in order) if name == client]
         assert counters == sorted(counters)
-    assert made.is_whole
+    assert not made.unkept
     assert len(made.legs) <= 10
 
 
 def test_what_lies_in_order_or_has_none_goes_as_it_lies() -> None:
     page = f"{t.PAGE_SOURCE}host:1"
     for keeper, giver in (([("a", 1)], [("a", 2)]), ([("a", 9)], [("b", 1)]), ([(page, 9)], [(page, 1)])):
-        assert woven(known(keeper, 1), known(giver, 0), 1, 1, 0) == Woven((), True)
+        assert woven(known(keeper, 1), known(giver, 0), 1, 1, 0) == Woven(())
 
 
 def test_what_would_need_too_many_legs_goes_as_it_lies_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weaving, "LEGS_MAX", 4)
     keeper, giver = [("a", 2 * one + 1) for one in range(20)], [("a", 2 * one) for one in range(20)]
     made = woven(known(keeper, 1), known(giver, 0), 20, 20, 0)
-    assert not made.is_whole
+    assert made.unkept.startswith("from sequence 4 on, messages go as they lie here: they need more than 4 changes")
     assert len(made.legs) <= 8
-    assert sorted(order_of(made, 20, 20)) == list(range(1, 41))
+    order = order_of(made, 20, 20)
+    assert sorted(order) == list(range(1, 41))
+    counters = [[*keeper, *giver][place - 1][1] for place in order]
+    assert counters[:6] == sorted(counters)[:6]
+    assert counters != sorted(counters)
+
+
+@pytest.mark.parametrize(
+    ("keeper", "giver", "floor", "is_told"),
+    [
+        ([5, 6, 9, 10], [7, 8], 0, False),
+        ([9, 10, 11, 12], [7, 8], 0, True),
+        ([9, 10, 11, 12], [7, 8], 2, False),
+        ([5, 9, 6, 10], [7, 8], 0, True),
+        ([9, 5, 6, 10], [4, 8], 1, True),
+        ([9, 3, 6, 10], [4, 8], 1, False),
+        ([1, 2, 3, 4], [5], 0, False),
+    ],
+)
+def test_what_lies_before_the_last_messages_goes_as_it_lies_and_is_told_where_that_is_no_order(
+    monkeypatch: pytest.MonkeyPatch, keeper: list[int], giver: list[int], floor: int, is_told: bool
+) -> None:
+    monkeypatch.setattr(weaving, "ROWS_MAX", 2)
+    rows = [[("a", counter) for counter in counters] for counters in (keeper, giver)]
+    made = woven(known(rows[0], 1), known(rows[1], 0), len(keeper), len(giver), floor)
+    order = [[*keeper, *giver][place - 1] for place in order_of(made, len(keeper), len(giver))][floor:]
+    assert (order != sorted(order)) == is_told
+    said = "up to sequence 2, messages go as they lie here: only the last 2 are put in order"
+    assert made.unkept.startswith(said) == is_told
 
 
 # ── in a server ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -188,3 +217,18 @@ def test_a_second_merge_weaves_what_the_first_had_woven() -> None:
     give(scene, 7, 10, 11, incarnation=OTHER)
     put(scene, 13)
     assert got(scene, last_id=second.message_id, restarts=True) == [7, 8, 9, 10, 11, 12, 13]
+
+
+def test_a_merge_that_meets_a_limit_of_the_order_says_which_and_where_and_what_helps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(weaving, "LEGS_MAX", 2)
+    scene = ServerScene()
+    assert scene.say(Subscribe("alice", TOPIC)).status == "OK"
+    put(scene, 2, 4, 6, 8)
+    give(scene, 1, 3, 5, 7)
+    (noted,) = [note for note in scene.take(Note) if note.event == "topic-order-not-kept"]
+    assert (noted.level, noted.fields["topic"], noted.fields["giver"]) == ("warning", TOPIC, GIVER)
+    said = "from sequence 3 on, messages go as they lie here: they need more than 2 changes of the order, the limit"
+    assert str(noted.fields["reason"]).startswith(said)
+    assert sorted(got(scene)) == list(range(1, 9))

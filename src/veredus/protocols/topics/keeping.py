@@ -329,8 +329,10 @@ class Keeping:
             order = woven(self._puts, self._given, self._merged.head, self._count, floor_of(keeper, placed))
             if order.legs:
                 placed += those_that_stay(self._stage, SUBSCRIPTION, keeper, placed, self._merged)
-            if not order.is_whole:
-                self._desk.note("warning", "topic-order-not-kept", topic=self.topic, giver=self.giver)
+            if order.unkept:
+                self._desk.note(
+                    "warning", "topic-order-not-kept", topic=self.topic, giver=self.giver, reason=order.unkept
+                )
             self._commit(part.head, tuple(placed), order.legs)
 
         self._administer("subscription.list", named, listed)

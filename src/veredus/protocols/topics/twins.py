@@ -57,6 +57,14 @@ class KnownPuts:
             found += [put for put in others if put[0] >= first]
         return found
 
+    def highest_of(self, client: str, first: int, end: int) -> int:
+        """The highest counter of a client's puts that lie from `first` to before `end`, -1 where none does."""
+        if client in self._disordered:
+            return max((counter for place, counter in self.puts_of(client, first) if place < end), default=-1)
+        counters, places, _ = self._by_client.get(client, (array("q"), array("q"), b""))
+        index = bisect_left(places, end) - 1
+        return counters[index] if index >= 0 and places[index] >= first else -1
+
     def may_follow(self, others: KnownPuts, client: str) -> bool:
         """Whether a client's puts here, behind those that others have of it, are in the order of their counters."""
         own, before = self._by_client.get(client), others._by_client.get(client)

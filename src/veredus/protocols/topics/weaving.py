@@ -41,10 +41,12 @@ Legs: TypeAlias = tuple[tuple[Place, int], ...]
 
 
 class Woven(NamedTuple):
-    """The legs, () where the stream goes as it lies; and whether every message comes behind all lower ones so."""
+    """The legs, () where the stream goes as it lies; and which messages may come before lower ones of their client, by
+    which limit, and what to do about it: "" where none do.
+    """
 
     legs: Legs
-    is_whole: bool
+    unkept: str = ""
 
 
 class _Put(NamedTuple):
@@ -66,7 +68,8 @@ class _Client:
 def woven(keeper: KnownPuts, giver: KnownPuts, head: int, row_count: int, floor: int) -> Woven:
     """The order for cursors from `floor` on, of the keeper's sequences to `head` and of the rows of the stage."""
     first = max(floor, head - ROWS_MAX) + 1
-    weaver = _Weaver(_clients(keeper, giver, head, first), head, head + row_count)
+    clients, is_cut = _clients(keeper, giver, head, floor, first)
+    weaver = _Weaver(clients, head, head + row_count)
     weaver.go()
     legs: list[tuple[Place, int]] = []
     for a, b in weaver.legs:
@@ -75,20 +78,41 @@ def woven(keeper: KnownPuts, giver: KnownPuts, head: int, row_count: int, floor:
         if b > head:
             start = max(a, head + 1)
             legs.append((Place(row=start - head - 1), b - start + 1))
-    return Woven(tuple(legs), weaver.is_whole)
+    unkept = []
+    if is_cut:
+        unkept.append(_UP_TO.format(sequence=first - 1, rows_max=ROWS_MAX))
+    if weaver.stopped_at:
+        unkept.append(_FROM.format(sequence=weaver.stopped_at, legs_max=LEGS_MAX))
+    return Woven(tuple(legs), "; ".join((*unkept, _CURE)) if unkept else "")
 
 
-def _clients(keeper: KnownPuts, giver: KnownPuts, head: int, first: int) -> list[_Client]:
-    """Who put to either; nobody where all messages lie in order."""
+_UP_TO = "up to sequence {sequence}, messages go as they lie here: only the last {rows_max} are put in order, the limit"
+_FROM = (
+    "from sequence {sequence} on, messages go as they lie here: they need more than {legs_max} changes of the order,"
+    " the limit"
+)
+_CURE = (
+    "where the order matters, sort by client and counter (source and number, or put-client and put-counter); what"
+    " subscribers get before two servers are merged needs no order"
+)
+
+
+def _clients(keeper: KnownPuts, giver: KnownPuts, head: int, floor: int, first: int) -> tuple[list[_Client], bool]:
+    """Who put to either, with what lies from `first` on, nobody where all messages lie in order; and whether what lies
+    behind the floor and before `first` has messages above some of these.
+    """
     if all(giver.may_follow(keeper, name) for name in _numbering((*giver.clients, *keeper.disordered))):
-        return []
+        return [], False
     clients: list[_Client] = []
+    is_cut = False
     for name in _numbering((*giver.clients, *keeper.clients)):
         puts = [(place, counter) for place, counter in keeper.puts_of(name, first) if place <= head]
         puts += [(head + 1 + row, counter) for row, counter in giver.puts_of(name, 0)]
         puts.sort()
-        clients.append(_Client([place for place, _ in sorted(puts, key=lambda put: put[1])]))
-    return clients
+        by_counter = sorted(puts, key=lambda put: put[1])
+        clients.append(_Client([place for place, _ in by_counter]))
+        is_cut |= bool(puts) and keeper.highest_of(name, floor + 1, first) > by_counter[0][1]
+    return clients, is_cut
 
 
 def _numbering(clients: Iterable[str]) -> list[str]:
@@ -100,7 +124,8 @@ class _Weaver:
 
     def __init__(self, clients: Iterable[_Client], head: int, last: int) -> None:
         self.legs: list[Range] = []
-        self.is_whole = True
+        self.stopped_at = 0
+        """From which place on it goes as it lies, because of the limit of legs; 0 where all is in order."""
         self._head = head
         self._last = last
         found = (_Put(place, client, rank) for client in clients for rank, place in enumerate(client.places))
@@ -119,7 +144,7 @@ class _Weaver:
                 continue
             if client.gone_count < put.rank:
                 if len(self.legs) >= LEGS_MAX:
-                    self.is_whole = False
+                    self.stopped_at = put.place
                     break
                 if not self._position:
                     self._position = put.place
