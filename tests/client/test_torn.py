@@ -4,6 +4,7 @@ nothing, and gets nothing twice.
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Literal
 
 import pytest
@@ -13,7 +14,7 @@ from veredus.client.embedded import Embedded
 from veredus.client.ends import Publisher, Subscription
 from veredus.client.publication import Batch, Publication
 
-TAKING = frozenset(("loops.py", "ends.py", "feed.py", "publication.py"))
+TAKING = frozenset(("loops.py", "ends.py", "feed.py", "publication.py", "<string>"))
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 PUTTING = frozenset(("loops.py", "ends.py", "intake.py", "given.py", "cutting.py", "turns.py"))
 
@@ -65,6 +66,35 @@ def test_who_is_torn_out_of_taking_takes_the_same_next(
             taken.extend(taking(subscription))
         sequences = [sequence for one in taken for sequence in sequences_of(one)]
         assert sequences == list(range(1, 10)), f"torn at place {at}, {where}"
+    assert at > 20
+
+
+@pytest.mark.parametrize("taking", [by_batches, by_publications])
+@pytest.mark.parametrize("attempts_max", [0, 5])
+def test_who_is_torn_out_of_taking_what_comes_again_takes_it_next(
+    node: Embedded, stream: str, taking: Callable[[Subscription], Iterator[Taken]], attempts_max: int
+) -> None:
+    node.streams.create(stream)
+    node.streams.create(stream + ".letters")
+    with node.publisher(stream) as publisher:
+        publisher.publish_many(["key"] * 3, ["body"] * 3)
+        publisher.flush()
+    at, where = 0, "never"
+    while where:
+        at += 1
+        counted = {"attempts_max": attempts_max, "parked_to": stream + ".letters"} if attempts_max else {}
+        with node.subscribe(
+            stream, subscriber="torn", name=f"at-{at}", until=4, mode="individual", **counted
+        ) as subscription:
+            for _, publication in zip(range(3), subscription, strict=False):
+                publication.retry()
+            taken: list[Taken] = []
+            with torn(TAKING, at) as tear:
+                taken.extend(islice(taking(subscription), 3))
+            where = tear.where
+            taken.extend(islice(taking(subscription), 3 - len(taken)))
+        sequences = [sequence for one in taken for sequence in sequences_of(one)]
+        assert sorted(sequences) == [1, 2, 3], f"torn at place {at}, {where}"
     assert at > 20
 
 

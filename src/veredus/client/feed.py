@@ -15,6 +15,7 @@ Invariants
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -51,6 +52,8 @@ class Feed:
         """How often the channel was asked to have its link's deliveries pushed again."""
         self._run: Run | None = None
         """What is handed out one by one, of the batch that was taken last; None where that was handed out at once."""
+        self.taken_back: Batch | None = None
+        """What was taken, and could not be handed out: it comes next."""
         self._position_before = channel.position
         """The channel's position before that batch was taken: what is handed out again lies before it."""
         self._interest = Interest()
@@ -82,6 +85,8 @@ class Feed:
     def position(self) -> int:
         """The sequence behind the last publication that was handed out, or that was found not to be wanted."""
         run = self._run
+        if self.taken_back is not None:
+            return self._position_before
         return self.channel.position if run is None else max(run.position, self._position_before)
 
     def hand_out(self, sequence: int, redelivered_to: int) -> Callable[[Waiter], None] | None:
@@ -106,6 +111,8 @@ class Feed:
     def take(self) -> Batch | None:
         """The next batch, or None when there is none now, or for ever (`is_ended`). Raises what ended it, and gaps."""
         self._interest.check()
+        if self.taken_back is not None:
+            self._run, self.taken_back = self.taken_back.run_at(0), None
         run = self._run
         if run is not None:
             rest = run.batch.behind(run.position)
@@ -117,13 +124,17 @@ class Feed:
         found = self._find()
         if found is None:
             return None
-        batch, behind, batches = found
+        batch, behind, batches, is_again = found
+        if is_again:
+            del self.channel.again[0]
         self._batches, self._position_before, self.channel.position = batches, self.channel.position, behind
         return batch
 
     def take_run(self) -> Run | None:
         """The next publications, to be handed out one by one; as `take`."""
         self._interest.check()
+        if self.taken_back is not None:
+            self._run, self.taken_back = self.taken_back.run_at(0), None
         while True:
             run = self._run
             if run is not None:
@@ -134,18 +145,16 @@ class Feed:
                 found = self._find()
                 if found is None:
                     return None
-                batch, behind, batches = found
+                batch, behind, batches, is_again = found
                 run = batch.run_at(0)
+                if is_again:
+                    del self.channel.again[0]
                 self._batches, self._position_before, self.channel.position = batches, self.channel.position, behind
                 self._run = run
 
-    def take_back(self, batch: Batch) -> None:
-        """This was taken, and could not be handed out: it comes next."""
-        self._run = batch.run_at(0)
-
-    def _find(self) -> tuple[Batch, int, Iterator[Batch] | None] | None:
-        """The batch that comes next, the position behind it, and those that follow it; it counts as taken once these
-        are assigned. None as `take`.
+    def _find(self) -> tuple[Batch, int, Iterator[Batch] | None, bool] | None:
+        """The batch that comes next, the position behind it, those that follow it, and whether it comes again; it
+        counts as taken once these are assigned, and what comes again was deleted. None as `take`.
         """
         channel = self.channel
         self._position_before = channel.position
@@ -156,15 +165,13 @@ class Feed:
                 batches, self._batches = self._batches or self._batches_of(delivery), None
                 batch = self._next_batch(batches)
                 if batch is not None:
-                    return batch, batch.last_sequence + 1, batches
+                    return batch, batch.last_sequence + 1, batches, False
                 self._owe(delivery)
             elif channel.again:
                 publication = channel.again[0]
                 if self.counts_attempts:
                     self._again[publication.sequence] = publication
-                batch = publication.batch.only(publication.sequence)
-                del channel.again[0]
-                return batch, channel.position, None
+                return publication.batch.only(publication.sequence), channel.position, None, True
             elif self.may_end:
                 self.is_ended = not channel.again
             elif self._item is None and not self._next_item():
@@ -179,10 +186,9 @@ class Feed:
 
     def _next_item(self) -> bool:
         """Take the next item out of the queue; whether there was one."""
-        arrivals: Iterator[Arrival] = iter(self.channel.queue.popleft, None)
         try:
             # Behind a call a signal would be noticed before what the call gave is assigned; here it is not.
-            for item in arrivals:
+            for item in map(deque.popleft, (self.channel.queue,)):
                 self._item = item
                 return True
         except IndexError:

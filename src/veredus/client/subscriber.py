@@ -126,7 +126,7 @@ class AsyncSubscription:
                 is_handed_out = await self._hand_out(batch.last_sequence, batch, end_s)
             finally:
                 if not is_handed_out:
-                    self._feed.take_back(batch)
+                    self._feed.taken_back = batch
             return batch if is_handed_out else None
         return batch
 
