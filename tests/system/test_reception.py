@@ -171,6 +171,7 @@ def test_who_hears_no_datagram_gets_everything_from_the_journal(scene: Scene) ->
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_who_is_torn_out_of_a_reception_by_a_signal_gets_all_once_and_in_order(scene: Scene) -> None:
     scene.network.loss = 0.3
     files = frozenset(("reception.py", "ends.py", "feed.py", "publication.py", "loops.py"))

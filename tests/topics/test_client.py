@@ -93,6 +93,7 @@ def test_what_was_put_before_is_not_got_and_subscribing_again_changes_nothing(op
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("is_many", [False, True])
 def test_who_is_torn_out_of_a_get_by_a_signal_gets_the_same_next(opened: Callable[..., Client], is_many: bool) -> None:
     def got(client: Client, topic: str) -> Iterator[Message]:
