@@ -26,6 +26,7 @@ from veredus.streams.refiltering import Refiltering
 from veredus.streams.replay import Replay
 from veredus.streams.runs import Runs
 from veredus.streams.subscription import Subscription
+from veredus.streams.succession import refiltered
 
 
 def test_the_story_of_a_world_is_told_line_by_line_and_changes_nothing() -> None:
@@ -113,7 +114,7 @@ def confirm_a_filter_and_journal_nothing(plant: pytest.MonkeyPatch) -> None:
     def store(
         refiltering: Refiltering, flow: Flow, subscription: Subscription, wanted: Wanted, position: int, now: Now
     ) -> None:
-        subscription.refilter(subscription.refiltered(wanted.filter, flow.position))
+        subscription.refilter(refiltered(subscription, wanted.filter, flow.position))
         flow.wanted = wanted
         refiltering._orders.say(ConfirmFilter(flow.session, flow.position))
 

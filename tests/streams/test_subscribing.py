@@ -22,6 +22,13 @@ def published(count: int, per_batch: int = 1, limits: StreamsLimits | None = Non
     return rig
 
 
+def floor_shown(rig: Rig) -> object:
+    """Where bob's subscription stands, as whoever looks at it is shown."""
+    arguments = {"stream": "s", "subscriber": "bob", "name": "main"}
+    (answer,) = rig.do(x.AdminRequested(90, 1, "local", "subscription.show", arguments))
+    return answer.result["floor"]
+
+
 # ── flow ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -219,9 +226,31 @@ def test_a_settlement_that_was_sent_again_counts_for_what_this_session_was_not_p
     rig.subscribe(5, "bob")
     rig.do(x.SessionClosed(5))
     rig.subscribe(6, "bob", credit=0)
-    assert rig.settle(6, (1, 8)) == [x.ConfirmSettled(6, 0, ((1, 8),))]
+    assert rig.settle(6, (1, 8)) == [x.ConfirmSettled(6, 8, ())]
+    assert floor_shown(rig) == 8
     rig.do(x.CreditGranted(6, 1 << 40))
     assert rig.pushed(6) == [9, 10]
+
+
+def test_the_floor_that_was_confirmed_is_shown_also_by_a_node_that_was_started_after_a_kill() -> None:
+    rig = published(10)
+    rig.subscribe(5, "bob")
+    rig.do(x.SessionClosed(5))
+    rig.subscribe(6, "bob", credit=0)
+    rig.settle(6, (1, 8))
+    rig.restart()
+    assert floor_shown(rig) == 8
+
+
+def test_what_was_settled_while_its_owner_came_back_is_in_the_floor_that_is_shown() -> None:
+    rig = published(10)
+    rig.subscribe(5, "bob")
+    again = x.SubscribeRequested(6, "local", "s", subscriber="bob", name="main", incarnation=incarnation(1))
+    rig.tell(again, x.SettleRequested(5, ((1, 8),)))
+    rig.carry_out()
+    (confirmed,) = rig.said_to(6, x.ConfirmSettled)
+    assert (confirmed.floor, confirmed.ranges) == (8, ())
+    assert floor_shown(rig) == 8
 
 
 def test_settling_again_some_of_what_is_excluded_forgets_nothing_of_it() -> None:
@@ -231,7 +260,7 @@ def test_settling_again_some_of_what_is_excluded_forgets_nothing_of_it() -> None
     rig.do(x.SessionClosed(5))
     rig.subscribe(6, "bob", credit=1, mode=x.SettleMode.INDIVIDUAL)
     (confirmed,) = rig.settle(6, (2, 2), (4, 4), (8, 8), (12, 12))
-    assert confirmed.ranges[-1][1] == 12
+    assert (confirmed.floor, confirmed.ranges) == (12, ())
     rig.restart()
     rig.subscribe(7, "bob", mode=x.SettleMode.INDIVIDUAL)
     assert rig.pushed(7) == []

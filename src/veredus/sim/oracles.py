@@ -283,8 +283,9 @@ class Oracles(WayIn):
                 if kept is None or kept.epoch < known.epoch:
                     raise Violation("recovered", f"stream {view.name} forgot epoch {known.epoch} of {known.name}")
                 # What is parked is one append with the cursor behind it, and goes with it.
-                if kept.floor < min(known.floor, stream.head_durable) and not known.attempts_max:
-                    raise Violation("recovered", f"{known.name} stands at {kept.floor}, and was told {known.floor}")
+                floor, _ = kept.cursor
+                if floor < min(known.floor, stream.head_durable) and not known.attempts_max:
+                    raise Violation("recovered", f"{known.name} stands at {floor}, and was told {known.floor}")
 
     def _forget(self, view: StreamView, stream: Stream) -> None:
         view.forget_above(stream.head_durable)
@@ -302,27 +303,27 @@ class Oracles(WayIn):
             if known is None:
                 del self.subscriptions[key]
             else:
-                view.forget(known.floor, known.settled_ranges(), stream.head_durable)
+                view.forget(*known.cursor, stream.head_durable)
                 view.know_taste(taste_of(known.filter), is_sure=False)
                 view.epoch = known.epoch
             return
         if known is None:
             raise Violation("recovered", f"subscription {view.name} of {view.stream.name} is gone")
-        ranges = known.settled_ranges()
+        floor, ranges = known.cursor
         taste = taste_of(known.filter)
         if taste not in view.candidates:
             raise Violation("recovered", f"{view.name} has a filter again that was changed: {known.filter}")
         view.know_taste(taste, is_sure=True)
         if known.epoch < view.epoch:
             raise Violation("recovered", f"{view.name} forgot epoch {view.epoch} of its owner")
-        if known.floor < view.floor:
-            raise Violation("recovered", f"{view.name} stands at {known.floor}, and was told {view.floor}")
+        if floor < view.floor:
+            raise Violation("recovered", f"{view.name} stands at {floor}, and was told {view.floor}")
         for sequence in view.settled:
-            if sequence > known.floor and view.is_asked(sequence) and not is_within(sequence, ranges):
+            if sequence > floor and view.is_asked(sequence) and not is_within(sequence, ranges):
                 raise Violation("recovered", f"{view.name} forgot that {sequence} is settled")
         self._trying.recovered(view, known)
         # What was settled and not confirmed before the node died stays settled, and nobody may ask for it again.
-        kept = [s for s in view.requested if s <= known.floor or is_within(s, ranges)]
+        kept = [s for s in view.requested if s <= floor or is_within(s, ranges)]
         view.settled.update((s, None) for s in kept if s > view.floor)
 
     def trims(self, stream: Stream, floor: int) -> None:

@@ -21,6 +21,7 @@ from .kept import size_of_filter
 from .orders import Orders
 from .subscribing import Subscribing
 from .subscription import Subscription
+from .succession import refiltered
 
 FILTERS_MAX = 16
 """So many earlier filters of a subscription may count at once, each for a part of what is not settled."""
@@ -69,7 +70,7 @@ class Refiltering:
         if self._subscribing.flows.get(flow.session) is not flow:
             return
         sequence = max(subscription.unexamined, _behind(flow, position))
-        fact = subscription.refiltered(wanted.filter, sequence)
+        fact = refiltered(subscription, wanted.filter, sequence)
         try:
             _check_count(len(fact.before))
         except Refused as refused:

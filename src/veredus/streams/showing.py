@@ -13,7 +13,7 @@ from .weave import next_of
 def shown_subscription(stream: Stream, subscription: Subscription, flow: Flow | None) -> dict[str, object]:
     """Where it stands; `flow` is that of its subscriber, None while nobody is attached."""
     ledger = subscription.ledger
-    settled = subscription.settled_ranges()
+    floor, settled = subscription.cursor
     shown: dict[str, object] = {
         "stream": stream.name,
         "subscriber": subscription.subscriber,
@@ -22,17 +22,17 @@ def shown_subscription(stream: Stream, subscription: Subscription, flow: Flow | 
         "epoch": subscription.epoch,
         "mode": "in-order" if ledger.is_ordered else "individual",
         "filter": msgspec.to_builtins(subscription.filter),
-        "floor": subscription.floor,
+        "floor": floor,
         "pushed_to": subscription.pushed_to,
         "unsettled": sum(last - first + 1 for first, last in ledger.unsettled),
-        "lag": stream.head_durable - subscription.floor,
+        "lag": stream.head_durable - floor,
         "is_attached": flow is not None,
         "opened_us": subscription.opened_us,
         "start": subscription.start,
         "settled": settled,
         "origins": subscription.origins,
         "unwanted": subscription.unwanted,
-        "next": next_of(stream.weave, subscription.floor, settled, stream.head_durable),
+        "next": next_of(stream.weave, floor, settled, stream.head_durable),
         "renewed_us": subscription.renewed_us,
         "wish": subscription.wish,
     }

@@ -36,6 +36,7 @@ from .parking import Parking, check_parking
 from .rights import next_owner, on_stream
 from .stream import Stream
 from .subscription import Subscription
+from .succession import handed_on
 from .tables import Tables
 from .weave import way_of
 
@@ -187,8 +188,8 @@ class Subscribing:
         except Refused as refused:
             self.refuse(event.session, refused)
             return
-        fact = known.handed_on(
-            event.incarnation, event.filter, int(event.mode), event.attempts_max, event.parked_to, owner
+        fact = handed_on(
+            known, event.incarnation, event.filter, int(event.mode), event.attempts_max, event.parked_to, owner
         )  # fmt: skip
         self.feeding.change(known, fact, _Opened(self, event, stream, wanted, known, fact), now)
 

@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-import msgspec
-
 from veredus.delivery.settlement import Ledger, Range
 from veredus.kernel.engine import Now
 from veredus.matching import Filter
@@ -28,7 +26,7 @@ from .exchange import EVERYTHING, SettleRequested
 from .facts import CursorMoved, SubscriptionOpened, SubscriptionRenewed, SubscriptionSettled
 from .ranges import between, cursor_of, is_in, joined, without
 from .source import PAST_MAX
-from .tries import Retold, Tried, Tries
+from .tries import Retold, Tries
 
 if TYPE_CHECKING:
     from .flow import Flow
@@ -175,8 +173,16 @@ class Subscription:
 
     @property
     def floor(self) -> int:
-        """Everything up to here is settled or rejected."""
+        """Everything up to here is settled or rejected, and its flow has passed it."""
         return self.ledger.floor
+
+    @property
+    def cursor(self) -> tuple[int, tuple[Range, ...]]:
+        """What is done with: all up to the first, and the ranges above that.
+
+        It may lie above `floor`, where this session has not examined again what was settled to one before.
+        """
+        return cursor_of(self.floor, self.settled_ranges())
 
     def settled_ranges(self) -> tuple[Range, ...]:
         """What is done with above the floor, said to the present owner or to one before.
@@ -356,22 +362,6 @@ class Subscription:
         examined = max((last for _, last in self.excluded), default=0)
         return max(self.ledger.position, examined + 1, self.filter_sequence)
 
-    def refiltered(self, filter_: Filter, sequence: int) -> SubscriptionOpened:
-        """The fact that another filter counts from `sequence` on, which is not examined yet."""
-        opened = self.opened()
-        if filter_ == self.filter:
-            return opened
-        before = opened.before
-        if sequence > max(self.filter_sequence, self.floor + 1):
-            if before and before[-1][0] == self.filter:
-                # The one between was changed back before it counted for anything.
-                before = before[:-1]
-            before = (*before, (self.filter, sequence - 1))
-        handed_to, attempts = min(self.handed_to, sequence - 1), tuple(self.tries.within(0, sequence - 1))
-        return msgspec.structs.replace(
-            opened, filter=filter_, filter_sequence=sequence, before=before, attempts=attempts, handed_to=handed_to
-        )
-
     def refilter(self, fact: SubscriptionOpened) -> None:
         """Another filter, or the one before once more, is in the journal."""
         if fact.filter != self.filter:
@@ -380,36 +370,6 @@ class Subscription:
             self.before = fact.before
             self._forget_attempts_from(fact.filter_sequence)
         self.floor_durable = max(self.floor_durable, fact.floor)
-
-    def handed_on(
-        self, incarnation: bytes, filter_: Filter | None, mode: int, attempts_max: int, parked_to: str, owner: str
-    ) -> SubscriptionOpened:
-        """The fact that another session begins behind the floor; under a new epoch, unless it is the same owner's.
-
-        `filter_`: None to keep what counts for each sequence; so does the same owner that says its filter once more.
-        """
-        opened = self.opened()
-        is_same = incarnation == self.incarnation
-        is_said_again = filter_ == self.filter and (is_same or not opened.before)
-        is_filter_kept = filter_ is None or is_said_again
-        before = opened.before if is_filter_kept else ()
-        return msgspec.structs.replace(
-            opened,
-            epoch=self.epoch + (not is_same),
-            incarnation=incarnation,
-            filter=self.filter if filter_ is None else filter_,
-            filter_sequence=self.filter_sequence if before else self.floor + 1,
-            before=before,
-            mode=mode,
-            pushed_known=self.floor,
-            # The same application still has what it was handed; another one has been handed nothing yet.
-            handed_to=max(self.floor, self.handed_to) if is_same and is_filter_kept else self.floor,
-            attempts_max=attempts_max,
-            attempts=() if not is_filter_kept else tuple(self.tries) if is_same else self._tried(),
-            returned=opened.returned if is_same and is_filter_kept else (),
-            parked_to=parked_to,
-            owner=owner,
-        )
 
     def hand_on(self, fact: SubscriptionOpened, unsettled_max: int) -> None:
         """Another session is in the journal: behind the floor that stands there it examines again what is unsettled.
@@ -447,18 +407,6 @@ class Subscription:
         if incarnation == self.incarnation:
             return epoch not in (0, self.epoch)
         return epoch > 0 or incarnation in self.past
-
-    def _tried(self) -> tuple[Tried, ...]:
-        """How often applications were handed what is unsettled, those of before and the present one."""
-        if not self.attempts_max:
-            return ()
-        handed_to = max(self.floor, self.handed_to)
-        unsettled = between(self.floor + 1, max(handed_to, self.tries.last), self.settled_ranges())
-        handed = ((first, min(last, handed_to)) for first, last in unsettled if first <= handed_to)
-        under_way = without(handed, joined((sequence, sequence) for sequence in self.tries.returned))
-        counted = [tried for bounds in under_way for tried in self.tries.and_one_more(*bounds)]
-        counted += [tried for bounds in without(unsettled, under_way) for tried in self.tries.within(*bounds)]
-        return tuple(sorted(counted))
 
     def is_unsettled(self, sequence: int) -> bool:
         """Whether this waits for settlement, of what was pushed to this session or to one before."""
