@@ -58,6 +58,12 @@ def serve(settings: Path | None, others: tuple[str, ...], check: bool, output: s
     run_node(configuration.settings, lambda: read_configuration(settings, os.environ, flags).settings)
 
 
+SWITCH_INTERVAL_S = 0.0005
+"""How long the loop keeps Python's lock while the thread that writes the journal waits for it, which it does several
+times a group. With Python's 5 ms a loop that peers keep busy let each neighbour wait for up to a second.
+"""
+
+
 def say_ignored(configuration: Configuration) -> None:
     """Print the variables that are no settings, as a Service named `veredus` injects them."""
     for ignored in configuration.notes:
@@ -76,6 +82,7 @@ def run_node(settings: NodeSettings, reread: Callable[[], NodeSettings] | None =
     """Run a node until it is interrupted; `reread` gives the settings of a reload."""
     import asyncio
     import gc
+    import sys
 
     import uvloop
 
@@ -93,6 +100,7 @@ def run_node(settings: NodeSettings, reread: Callable[[], NodeSettings] | None =
         gc.enable()
         await node.run()
 
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(live())
 

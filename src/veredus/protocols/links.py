@@ -59,6 +59,15 @@ class FramesReceived:
 
 
 @dataclass(frozen=True, slots=True)
+class FramesLeft:
+    """Of the frames that came at once these are to be told again, in another turn: those before them were as much work
+    as one may have.
+    """
+
+    frames: Sequence[Octets]
+
+
+@dataclass(frozen=True, slots=True)
 class FrameRefused:
     """The node takes no more of the frame that the peer began to send; nothing that follows it is read.
 

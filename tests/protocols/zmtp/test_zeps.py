@@ -14,6 +14,7 @@ from veredus.protocols.links import TurnGiven, TurnWanted, WorkDone, session_of
 from veredus.protocols.zeps import frames
 from veredus.protocols.zeps.attachment import ATTACHES_MAX, NodeLink
 from veredus.protocols.zeps.orders import LinkLimits
+from veredus.protocols.zeps.version1 import COMMAND_NS
 from veredus.protocols.zmtp.connection import Bounds, Connection
 from veredus.protocols.zmtp.framed import FramedLink, Identities
 from veredus.protocols.zmtp.link import Timing, ZmtpLink
@@ -53,6 +54,38 @@ def test_publications_that_come_together_make_one_batch() -> None:
     data = b"".join(publish(b"%d" % number) for number in range(100))
     batches = offered(kit.effects_of(attached(), [Received(LINK, data)]))
     assert [(batch.first_number, batch.count) for batch in batches] == [(1, 100)]
+
+
+def test_pings_that_come_at_once_are_answered_in_turns_and_what_is_behind_them_comes_behind_them() -> None:
+    engine = attached()
+    data = message(frames.PING) * 900 + publish(b"1")
+    effects = list(engine.handle(Received(LINK, data), START))
+    answers: list[int] = []
+    while True:
+        answered = b"".join(b"".join(effect.buffers) for effect in effects if isinstance(effect, Send))
+        answers.append(answered.count(frames.PING_OK))
+        assert sum(effect.cost_ns for effect in effects if isinstance(effect, WorkDone)) >= COMMAND_NS * answers[-1]
+        if not isinstance(effects[-1], TurnWanted):
+            break
+        assert not offered(effects)
+        assert engine.unread_size > 0
+        effects = list(engine.handle(TurnGiven(LINK), START))
+    assert sum(answers) == 900
+    assert max(answers) < 900 / 2
+    assert [batch.count for batch in offered(effects)] == [1]
+
+
+def test_a_fault_behind_pings_that_wait_for_a_turn_is_told_behind_their_answers() -> None:
+    engine = attached()
+    effects = list(engine.handle(Received(LINK, message(frames.PING) * 900 + b"\xff\xff"), START))
+    said = b""
+    while True:
+        said += b"".join(b"".join(effect.buffers) for effect in effects if isinstance(effect, Send))
+        if not isinstance(effects[-1], TurnWanted):
+            break
+        effects = list(engine.handle(TurnGiven(LINK), START))
+    assert said.count(frames.PING_OK) == 900
+    assert said.rindex(frames.PING_OK) < said.index(b"bad-frame")
 
 
 def test_a_bad_command_between_publications_ends_the_attachment_behind_those_before_it() -> None:

@@ -31,6 +31,7 @@ from veredus.kernel.symbol import Symbol
 from veredus.protocols.links import (
     DrainRequested,
     FrameRefused,
+    FramesLeft,
     FramesReceived,
     TurnGiven,
     TurnWanted,
@@ -59,6 +60,8 @@ ATTACH_NS = 150_000
 """What an ATTACH over ZeroMQ costs, which one link may say again and again; measured, roughly."""
 PASSED_OVER_SIZE_MIN = 64
 """As so large a frame counts that is passed over, however small it is: it costs more than its octets."""
+FRAMES_AT_ONCE_MAX = 200
+"""So many frames that are no run of PUBLISH are taken in one turn."""
 ATTACHES_MAX = 16
 """So often a link may attach, until it is known who it is."""
 _NOT_ATTACHED = "unexpected: ATTACH came again before ATTACH-OK: nothing that came before it was published"
@@ -141,9 +144,9 @@ class NodeLink:
         assert isinstance(self.dialect, Version1)
         if isinstance(event, Received):
             self._unread.add(event.data)
-        if not self._unread:
+        if not self._unread and not self.dialect.has_more:
             return ()
-        piece = self._unread.take()
+        piece: Octets = b"" if self.dialect.has_more else self._unread.take()
         effects = [*self.dialect.handle(Received(self.link, piece), now)]
         compiling_ns = sum(
             compiling_cost_of(asked.filter) for asked in effects if isinstance(asked, SubscribeRequested)
@@ -151,15 +154,21 @@ class NodeLink:
         effects.append(WorkDone(self.link, OCTET_NS * len(piece) + compiling_ns))
         if self.dialect.phase is Phase.CLOSED:
             self._unread.forget()
-        if self._unread:
+        if self._unread or self.dialect.has_more:
             effects.append(TurnWanted(self.link))
         return effects
 
     def _take_frames(self, said: Sequence[Octets], now: Now) -> Sequence[object]:
-        """Frames as if they had come one by one, but that PUBLISH commands which follow one another make one batch."""
+        """Frames as if they had come one by one, but that PUBLISH commands which follow one another make one batch.
+
+        Some of them: the rest is to be told again.
+        """
         effects: list[object] = []
-        at = 0
+        at = single_count = 0
         while at < len(said):
+            if single_count == FRAMES_AT_ONCE_MAX:
+                effects.append(FramesLeft(said[at:]))
+                break
             life = self.dialect
             run, end = frames.Publish([], []), at
             if isinstance(life, Version1) and life.phase is Phase.OPEN:
@@ -169,7 +178,7 @@ class NodeLink:
                 at = end
             else:
                 effects += self.handle(Received(self.link, said[at]), now)
-                at += 1
+                at, single_count = at + 1, single_count + 1
         return effects
 
     def _judge_life(self, effects: Sequence[object], now: Now) -> Sequence[object]:
@@ -191,7 +200,10 @@ class NodeLink:
     @property
     def unread_size(self) -> int:
         """Bytes of whole commands or frames that wait for a turn."""
-        return self.dialect.unread_size if isinstance(self.dialect, Version2) else self._unread.size
+        if isinstance(self.dialect, Version2):
+            return self.dialect.unread_size
+        of_commands = 0 if self.dialect is None or not self.dialect.has_more else self.dialect.parser.waiting_size
+        return self._unread.size + of_commands
 
     @property
     def is_attached(self) -> bool:

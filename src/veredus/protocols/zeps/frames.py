@@ -11,6 +11,7 @@ Source: seed 004, "Protocol Specification".
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -224,22 +225,24 @@ class CommandParser:
         (3) After a fault nothing more comes out; `fault` says what it was.
     """
 
-    __slots__ = ("_held", "_needed", "fault", "size_max")
+    __slots__ = ("_held", "_needed", "fault", "has_more", "size_max")
 
     def __init__(self, size_max: int) -> None:
         """A parser that takes chunks of at most `size_max` bytes."""
         self.size_max = size_max
         self.fault: PeerFault | None = None
+        self.has_more = False
+        """Whether it is to be fed once more, if with nothing: it was to give no more commands at once."""
         self._held = bytearray()
         self._needed = 0
 
     @property
     def waiting_size(self) -> int:
-        """Bytes of the command that is not whole yet."""
+        """Bytes of the command that is not whole yet, and of what is to be given yet."""
         return len(self._held)
 
-    def feed(self, data: Octets) -> list[Command]:
-        """All commands that these bytes make whole, in order; runs of PUBLISH as one."""
+    def feed(self, data: Octets, count_max: int = sys.maxsize) -> list[Command]:
+        """The commands that these bytes make whole, in order, `count_max` at most; runs of PUBLISH as one."""
         commands: list[Command] = []
         if self.fault is not None:
             return commands
@@ -249,9 +252,9 @@ class CommandParser:
                 return commands
             data = self._held
         octets = bytes(data)
-        start = 0
+        start = self._needed = 0
         try:
-            while start < len(octets):
+            while start < len(octets) and len(commands) < count_max:
                 command, start = command_at(octets, start, self.size_max)
                 commands.append(command)
         except _Short as short:
@@ -260,13 +263,14 @@ class CommandParser:
             self.fault = fault.bare()
             start = len(octets)
         self._held = bytearray(memoryview(octets)[start:])
+        self.has_more = bool(self._held) and not self._needed
         return commands
 
     @property
     def unfinished(self) -> Unfinished:
         """What there is of a command that is not whole."""
         held_size = len(self._held)
-        return Unfinished(held_size, max(held_size, self._needed)) if held_size else NOTHING
+        return Unfinished(held_size, max(held_size, self._needed)) if self._needed else NOTHING
 
 
 def decode_command(data: Octets, size_max: int) -> Command:

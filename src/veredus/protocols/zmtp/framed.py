@@ -24,10 +24,12 @@ from veredus.kernel.effects import CloseLink, Note, PauseReading, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkDrained, LinkOpened, LinkTaking, Received
+from veredus.kernel.octets import Octets
 from veredus.kernel.turns import QUANTUM_NS
 from veredus.protocols.links import (
     DrainRequested,
     FrameRefused,
+    FramesLeft,
     FramesReceived,
     ReadingPaused,
     ReadingResumed,
@@ -109,7 +111,7 @@ class FramedLink:
     """The only dialect whose commands are frames."""
     __slots__ = (
         "_cost_ns", "_dialect", "_effects", "_failing", "_failing_until_ns", "_identities", "_identity", "_is_asking",
-        "_is_closing", "_is_over", "_opened", "_principal", "_wire", "link",
+        "_is_closing", "_is_over", "_left", "_opened", "_principal", "_wire", "link",
     )  # fmt: skip
 
     def __init__(self, link: int, wire: ZmtpLink, dialect: Dialect, identities: Identities) -> None:
@@ -128,6 +130,8 @@ class FramedLink:
         self._failing = ""
         """Why the link is closed once the dialect has had its last word."""
         self._failing_until_ns = 0
+        self._left: Sequence[Octets] = ()
+        """Frames that the dialect takes in another turn."""
         self._cost_ns = 0
         """What was told the dialect in this turn."""
         self._effects: list[object] = []
@@ -162,7 +166,7 @@ class FramedLink:
     @property
     def unread_size(self) -> int:
         """Bytes of whole messages that wait for a turn, or for the judgement of who says them."""
-        return self._wire.connection.unread_size
+        return self._wire.connection.unread_size + sum(map(len, self._left))
 
     def _take(self, event: object, now: Now) -> None:
         match event:
@@ -206,6 +210,10 @@ class FramedLink:
     def _read(self, now: Now) -> None:
         connection = self._wire.connection
         while not self._is_closing and self._cost_ns < QUANTUM_NS:
+            if self._left:
+                said, self._left = self._left, ()
+                self._tell(FramesReceived(self.link, said), now)
+                continue
             connection.message_size_max = self._dialect.frame_size_max
             connection.message_size_hint = self._dialect.frame_size_hint
             connection.is_greeting = self._dialect.is_greeting
@@ -264,7 +272,7 @@ class FramedLink:
 
     def _end_if_faulty(self, now: Now) -> None:
         fault = self._wire.fault
-        if fault is None or self._is_closing or self._failing:
+        if fault is None or self._is_closing or self._failing or self._left:
             return
         self._flush()
         if self._opened is not None:
@@ -294,6 +302,8 @@ class FramedLink:
                 self._close(effect.reason)
             elif isinstance(effect, WorkDone) and effect.link == self.link:
                 self._cost_ns += effect.cost_ns
+            elif isinstance(effect, FramesLeft):
+                self._left = effect.frames
             else:
                 self._flush()
                 self._effects.append(effect)
