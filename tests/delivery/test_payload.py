@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from tests.delivery.making import accept, batch_in, batch_of, plain_columns, publications, read_header_of, same, signed
 from veredus.delivery.arrays import octets_array
-from veredus.delivery.batch import BatchFlags, BatchHeader, Layout, read_header, token_of, verify_signature
+from veredus.delivery.batch import BatchFlags, BatchHeader, BatchLimits, Layout, read_header, token_of, verify_signature
 from veredus.delivery.columns import encode_columns
+from veredus.delivery.cutting import Cutting, Tabled
 from veredus.delivery.payload import (
     ROWS_COUNT_MAX,
     Unpacked,
@@ -20,6 +21,7 @@ from veredus.delivery.payload import (
     read_columns,
     read_rows,
     rows_of,
+    verify_payload,
 )
 from veredus.delivery.publication import Columns, Rows
 from veredus.kernel.errors import PeerFault
@@ -140,6 +142,33 @@ def test_a_long_word_that_stands_in_every_row_is_in_an_excerpt_once(count: int) 
     read = read_rows(cut, read_header(cut))
     assert read.attributes is not None
     assert [row and row["a"] for row in read.attributes][-3:] == [b"w" * (100 << 10)] * 2 + [{}]
+
+
+def long_word_in_every_row(word_size: int, count: int) -> Columns:
+    """Columns with an attribute that has one word of this size in all of the rows."""
+    codes, words = pa.array([0] * count, pa.int32()), octets_array([b"w" * word_size])
+    attribute = pa.DictionaryArray.from_arrays(codes, words)
+    return Columns(octets_array([b"k"] * count), octets_array([b""] * count), None, {"a": attribute})
+
+
+@pytest.mark.parametrize(("count", "is_taken"), [(641, True), (642, False)])
+def test_a_batch_whose_dictionaries_are_large_once_they_are_written_out_is_refused(count: int, is_taken: bool) -> None:
+    limits = BatchLimits(batch_size_max=100_000)
+    batch = signed(b"".join(encode_columns(long_word_in_every_row(10_000, count))), Layout.COLUMNS, count)
+    if is_taken:
+        verify_payload(batch, read_header(batch), limits)
+    else:
+        with pytest.raises(PeerFault, match="once they are written out, these add 6410000: send fewer"):
+            verify_payload(batch, read_header(batch), limits)
+
+
+def test_publications_whose_dictionaries_would_be_too_large_written_out_make_several_batches() -> None:
+    header = BatchHeader(0, 0, 0, 0, 642, 1, 1, 1, 642, 1, 0, 0)
+    limits = BatchLimits(batch_size_max=100_000)
+    table = Tabled(long_word_in_every_row(10_000, 642))
+    assert Cutting("zstd").record_of(table, header, b"", 0, limits) is None
+    made = Cutting("zstd").record_of(table.part(0, 321), header._replace(span=321, count=321), b"", 0, limits)
+    assert made is not None
 
 
 def test_an_excerpt_leaves_a_dictionary_behind_that_outweighs_its_rows() -> None:

@@ -66,6 +66,10 @@ CODEC_SIZE_MIN = 512
 _NAMES = {flag: name for name, flag in CODEC_FLAGS.items() if name}
 
 
+GROWTH_FACTOR = 64
+"""So many times the size that a batch may have its dictionaries may have when they are written out."""
+
+
 class BatchLimits(NamedTuple):
     """What a node takes; announced when a source attaches. Sizes in bytes."""
 
@@ -75,6 +79,13 @@ class BatchLimits(NamedTuple):
     count_max: int = 65_536
     attributes_max: int = 64
     token_size_max: int = 4096
+
+    @property
+    def growth_max(self) -> int:
+        """What dictionaries of a batch with more than one publication may add once they are written out, as some
+        readers must: a word of it may stand in every row.
+        """
+        return GROWTH_FACTOR * self.batch_size_max
 
     @property
     def payload_size_max(self) -> int:

@@ -27,7 +27,7 @@ from veredus.kernel.errors import PeerFault
 from veredus.kernel.lazily import pc
 from veredus.kernel.octets import Octets, aligned, padding
 
-from .arrays import TIMESTAMP, numbers_array, numbers_of
+from .arrays import TIMESTAMP, filled_numbers_of, numbers_array, numbers_of
 from .publication import (
     ATTRIBUTE_NAME_SIZE_MAX,
     TIMESTAMP_MAX_US,
@@ -326,3 +326,14 @@ def lengths_of(array: pa.Array) -> npt.NDArray[np.int32]:
         return np.zeros(0, np.int32)
     offsets = np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4)
     return offsets[1:] - offsets[:-1]  # np.diff costs three microseconds more a call
+
+
+def growth_of(columns: Columns) -> int:
+    """How many bytes keys and attributes get more once their dictionaries are written out; 0 or less for none."""
+    growth = 0
+    for array in (columns.keys, *columns.attributes.values()):
+        if pa.types.is_dictionary(array.type):
+            lengths = np.append(lengths_of(array), 0)
+            growth += int(lengths[filled_numbers_of(array.indices, len(lengths) - 1)].sum(dtype=np.int64))
+            growth -= int(lengths.sum(dtype=np.int64))
+    return growth

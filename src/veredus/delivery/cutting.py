@@ -64,6 +64,8 @@ class Payload:
     event_time_min_us: int
     event_time_max_us: int
     attribute_count: int = 0
+    growth: int = 0
+    """What its dictionaries add once they are written out, in bytes."""
 
 
 @dataclass(slots=True)
@@ -129,7 +131,8 @@ class Listed:
             )
         except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
             raise PeerFault("bad-publication", f"cannot be written: {error}") from None
-        return Payload(Layout.COLUMNS, columnar.encode_columns(columns), low, high, len(columns.attributes))
+        growth = columnar.growth_of(columns)
+        return Payload(Layout.COLUMNS, columnar.encode_columns(columns), low, high, len(columns.attributes), growth)
 
     def _rows_payload(self, times: list[int] | None) -> bytes:
         mappings = self.mappings
@@ -190,7 +193,8 @@ class Tabled:
             low, high = span["min"], span["max"]
         if len(self) <= ROWS_COUNT_MAX:
             return Payload(Layout.ROWS, [encode_rows(rows_of(self.columns))], low, high)
-        return Payload(Layout.COLUMNS, columnar.encode_columns(self.columns), low, high)
+        growth = columnar.growth_of(self.columns)
+        return Payload(Layout.COLUMNS, columnar.encode_columns(self.columns), low, high, growth=growth)
 
 
 class Cutting:
@@ -221,7 +225,7 @@ class Cutting:
         if count > 1 and payload.attribute_count > limits.attributes_max:
             return None
         size = sum(map(len, payload.buffers))
-        if count > 1 and size > limits.batch_size_max:
+        if count > 1 and (size > limits.batch_size_max or payload.growth > limits.growth_max):
             return None
         buffers, flags = packed(payload.buffers, self._codec)
         header = header._replace(
