@@ -144,7 +144,8 @@ def trim(name: str, before: int | None, keep: int | None, yes: bool, target: Tar
             confirm(f"delete {count} of the {head + 1 - floor} publications of stream {name}?", yes)
         trimmed = node.streams.trim(name, before)
         write_one(shown(trimmed), output)
-    note(f"{int(trimmed['floor']) - floor} publications of stream {name} were deleted")
+    count = int(trimmed["floor"]) - floor
+    note(f"{count} publication{'' if count == 1 else 's'} of stream {name} {'was' if count == 1 else 'were'} deleted")
 
 
 def confirm(question: str, is_sure: bool) -> None:

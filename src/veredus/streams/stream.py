@@ -168,7 +168,7 @@ class Stream:
             return floor
         first = min(start.value, self.changed_from(term) or start.value)
         if first < floor:
-            message = f"sequence {first} of stream {self.name!r} is no longer kept: the oldest is {floor}"
+            message = f"sequence {first} of stream {self.name!r} is no longer kept: begin at {floor} or at the start"
             raise Refused("below-floor", message, floor=floor, head=head)
         if first > head + 1:
             # A peer names where it begins, or the last that it knows: this is true for both.

@@ -162,3 +162,9 @@ def test_a_fault_in_mid_stream_reads_the_same_wherever_the_bytes_are_cut() -> No
             parser.feed(octets[start : start + step])
         told.append(str(parser.fault))
     assert told == ["a command must start with AA A5, not with FF [bad-frame]"] * 3
+
+
+def test_a_fault_in_the_second_octet_is_told_with_both() -> None:
+    parser = frames.CommandParser(100)
+    parser.feed(b"\xaa\xa6\x08")
+    assert str(parser.fault) == "a command must start with AA A5, not with AA A6 [bad-frame]"

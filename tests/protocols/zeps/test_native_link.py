@@ -431,6 +431,7 @@ def test_a_silent_peer_is_pinged_and_then_let_go() -> None:
     assert place.take(1) == native.encode_frame(Kind.PING, 0)
     place.wait(place.limits.silence_max_ns)
     assert place.closed == {1: "silent"}
+    assert [note.fields["code"] for note in place.notes if note.event == "peer-broke-protocol"] == ["silent"]
     assert pair.client.is_open
 
 

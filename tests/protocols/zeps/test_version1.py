@@ -614,6 +614,7 @@ def test_the_node_pings_and_who_answers_lives() -> None:
     quiet.listen()
     assert quiet.heard == [frames.AttachOk(), frames.Ping(), frames.Ping(), frames.Detach()]
     assert place.closed == {1: "silent"}
+    assert [note.fields["code"] for note in place.notes if note.event == "peer-broke-protocol"] == ["silent"]
 
 
 def test_a_slow_peer_that_takes_what_is_sent_to_it_is_not_silent() -> None:

@@ -329,8 +329,8 @@ def command_at(octets: bytes, start: int, size_max: int) -> tuple[Command, int]:
         return _publish_at(octets, start, size_max)
     head = octets[start : start + HEAD_SIZE]
     if not head.startswith(SIGNATURE[: len(head)]):
-        wrong = head[0] if head[0] != SIGNATURE[0] else head[1]
-        raise PeerFault("bad-frame", f"{_MUST_START} {wrong:02X}")
+        wrong = head[:1] if head[0] != SIGNATURE[0] else head[:2]
+        raise PeerFault("bad-frame", f"{_MUST_START} {wrong.hex(' ').upper()}")
     if len(head) < HEAD_SIZE:
         raise _Short(start + HEAD_SIZE)
     command_id = head[2]

@@ -249,6 +249,8 @@ class Version1:
         if verdict is Verdict.PING:
             self._send(frames.PING)
         elif verdict is Verdict.SILENT:
+            fields: dict[str, object] = {"link": self.link, "code": "silent", "message": "nothing came from the peer"}
+            self._effects.append(Note("warning", "peer-broke-protocol", fields))
             self._send(frames.DETACH)
             self._close("silent")
 

@@ -207,7 +207,7 @@ class Version2:
         self.parser.drop()
 
     def _refuse_frame(self, event: FrameRefused, now: Now) -> None:
-        self._say_goodbye(event.code, event.message)
+        self._fail(PeerFault(event.code, event.message))
 
     def _lose(self, event: LinkClosed, now: Now) -> None:
         self._become_closed()
@@ -219,14 +219,14 @@ class Version2:
 
     def _watch(self, event: DeadlineReached, now: Now) -> None:
         if self._deadlines.due(now.monotonic_ns):
-            self._say_goodbye("greeting-timeout", "no HELLO arrived within limits.greeting_timeout")
+            self._fail(PeerFault("greeting-timeout", "no HELLO arrived within limits.greeting_timeout"))
             return
         verdict = self._liveness.look(now.monotonic_ns)
         if verdict is Verdict.PING:
             self._send(native.encode_frame(Kind.PING, 0))
         elif verdict is Verdict.SILENT:
             silent_s = self._liveness.silent_ns(now.monotonic_ns) / 1e9
-            self._say_goodbye("silent", f"the peer was silent for {silent_s:g} s")
+            self._fail(PeerFault("silent", f"the peer was silent for {silent_s:g} s"))
 
     def _pause(self, event: ReadingPaused, now: Now) -> None:
         self._liveness.pause()
