@@ -520,6 +520,27 @@ def test_subscriptions_asked_for_in_one_breath_are_each_confirmed() -> None:
     assert peer.delivered == [(2, b"b"), (3, b"a"), (4, b"b")]
 
 
+def test_a_subscription_behind_the_clients_own_publications_is_judged_once_they_are_stored() -> None:
+    place = Place()
+    peer = Peer(place)
+    place.hold_journal()
+    own = [frames.encode_publish(b"k", b"%d" % number) for number in (1, 2, 3)]
+    peer.say(*own[:2], frames.encode_subscribe(b"", 2), frames.PING, own[2], frames.encode_credit(MUCH))
+    assert peer.heard == [frames.AttachOk()]
+    place.release_journal()
+    peer.listen()
+    assert peer.heard == [frames.AttachOk(), frames.SubscribeOk(), frames.PingOk(), frames.Deliver(3, b"k", b"3")]
+
+
+def test_a_subscription_behind_what_the_client_published_and_beyond_it_is_refused() -> None:
+    place = Place()
+    peer = Peer(place)
+    place.hold_journal()
+    peer.say(frames.encode_publish(b"k", b"1"), frames.encode_subscribe(b"", 2), frames.encode_publish(b"k", b"2"))
+    place.release_journal()
+    assert peer.invalid.startswith("above-head:_nothing_can_begin_behind_sequence_2")
+
+
 def test_the_same_subscription_again_brings_nothing_twice() -> None:
     peer = Peer(filled(6))
     peer.say(frames.encode_credit(MUCH), frames.encode_subscribe(b"a", 0), frames.encode_subscribe(b"a", 0))

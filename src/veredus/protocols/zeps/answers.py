@@ -50,6 +50,11 @@ class Answers:
         return self._number_offered
 
     @property
+    def number_taken(self) -> int:
+        """The number of the last publication that is in the stream."""
+        return self._number_taken
+
+    @property
     def withholds_deliveries(self) -> bool:
         """Whether a SUBSCRIBE-OK is still to be said: no DELIVER overtakes it."""
         return self._subscription_count > 0

@@ -30,6 +30,8 @@ class Asked(NamedTuple):
     pattern: Pattern
     start: Start
     latest: int
+    behind: int = 0
+    """How many publications of the client are in front of it."""
 
 
 def asked_of(pattern: bytes, latest: int, wall_us: int) -> Asked:

@@ -79,17 +79,27 @@ class Delivering:
     def subscribe(self, asked: Asked) -> None:
         """One more subscription is asked for. Raises `Refused("bad-filter")` where that is one too many."""
         self._interests.check_room(one.pattern for one in (*self._asked, asked))
-        self._asked.append(asked)
+        self._asked.append(asked._replace(behind=self._answers.number_offered))
         self._answers.owe_subscription()
-        if not self._probe:
-            self._ask_next()
+        self.go_on()
 
     def _ask_next(self) -> None:
-        """Find out whether the next subscription can be had, and where it begins, before it joins the others."""
-        self._probe = self._next_session() if self._asked else 0
-        if self._probe:
-            start = self._asked[0].start
+        """Find out whether the next subscription can be had, and where it begins, before it joins the others.
+
+        The last known sequence may be that of the client's own PUBLISH in front of it: not before that is stored.
+        """
+        self._probe = 0
+        if not self._asked:
+            return
+        start, is_stored = self._asked[0].start, self._asked[0].behind <= self._answers.number_taken
+        if is_stored or start.kind is not x.StartKind.SEQUENCE:
+            self._probe = self._next_session()
             self._effects.append(x.SubscribeRequested(self._probe, self.principal, self._stream, start=start))
+
+    def go_on(self) -> None:
+        """Another subscription is asked for, or more of what the client has published is stored."""
+        if not self._probe:
+            self._ask_next()
 
     def grant(self, said: x.GrantSubscription) -> None:
         """The streams floor has granted a probe, whose SUBSCRIBE-OK may be said now, or a leg."""
@@ -101,7 +111,7 @@ class Delivering:
                 self._effects.append(SessionCongested(self._leg))
 
     def _join(self, said: x.GrantSubscription) -> None:
-        pattern, start, latest = self._asked.popleft()
+        pattern, start, latest, _ = self._asked.popleft()
         self._end_session(self._probe)
         self._interests.add(pattern, latest if start.kind is x.StartKind.SEQUENCE else said.position - 1)
         self._ask_next()
@@ -232,4 +242,4 @@ class Delivering:
         """Repeat the invariants."""
         self._interests.check()
         assert not (self._is_ending and self._leg)
-        assert bool(self._probe) == bool(self._asked)
+        assert self._asked or not self._probe

@@ -329,6 +329,7 @@ class Version1:
     def _confirm_taken(self, said: x.ConfirmTaken, now: Now) -> None:
         if said.session == self._source:
             self._answers.take(said.last_number)
+            self._delivering.go_on()
             self._answer()
 
     def _refuse_batch(self, said: x.RefuseBatch, now: Now) -> None:
