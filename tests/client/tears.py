@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-_LOOKING = frozenset(("RESUME", "JUMP_BACKWARD", "CALL", "CALL_FUNCTION_EX"))
+_LOOKING = frozenset(("RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX"))
 _SPECIALIZED = frozenset(("append", "len"))
 
 
@@ -25,6 +25,7 @@ class Torn(BaseException):
 def _places_of(code: CodeType) -> dict[int, bool]:
     """The offset of each instruction, and whether a signal may be noticed right before it."""
     places: dict[int, bool] = {}
+    gone_back_to: list[int] = []
     is_noticed, called = False, ""
     for instruction in dis.get_instructions(code):
         if instruction.opname == "CACHE":
@@ -33,7 +34,9 @@ def _places_of(code: CodeType) -> dict[int, bool]:
         if instruction.opname in ("LOAD_METHOD", "LOAD_GLOBAL", "LOAD_ATTR"):
             called = str(instruction.argval)
         is_noticed = instruction.opname in _LOOKING and not (instruction.opname == "CALL" and called in _SPECIALIZED)
-    return places
+        if instruction.opname == "JUMP_BACKWARD":
+            gone_back_to.append(instruction.argval)
+    return places | dict.fromkeys(gone_back_to, True)
 
 
 class Tear:
@@ -72,6 +75,8 @@ class Tear:
 def torn(files: frozenset[str], at: int, error: BaseException | None = None) -> Iterator[Tear]:
     """What is called in the block, out of `files`, is torn at its place number `at`; the block ends there."""
     tear, before = Tear(files, at, error or Torn()), sys.gettrace()
+    # Python 3.12 traces opcodes only where some frame wanted it when tracing began.
+    sys._getframe().f_trace_opcodes = True
     sys.settrace(tear)
     try:
         yield tear
