@@ -108,7 +108,20 @@ def test_the_way_of_a_cursor_is_what_it_has_not_done_with_in_the_order_of_the_le
     assert [*way, *range(max((floor, *way)) + 1, 13)] == [one for one in order if one > floor]
     done = {one for a, b in settled for one in range(a, b + 1)}
     waiting = [one for one in order if one > floor and one not in done]
-    assert next_of(weave, floor, settled, 12)[0] == (waiting[0] if waiting else 13)
+    first, last = next_of(weave, floor, settled, 12)
+    assert first == (waiting[0] if waiting else 13)
+    # What may be given together: what waits, one behind the other.
+    together = [one for index, one in enumerate(waiting) if waiting[: index + 1] == [*range(first, one + 1)]]
+    if waiting:
+        assert last >= together[-1]
+        assert {*range(first, last + 1)} - done <= {*waiting[: last + 1 - first]}
+
+
+def test_what_comes_next_goes_on_over_legs_that_follow_one_another() -> None:
+    assert next_of(((2, 3), (4, 4), (5, 5), (9, 9), (6, 8)), 1, (), 12) == (2, 5)
+    assert next_of(((2, 3), (9, 9), (4, 4), (5, 8)), 1, ((9, 9),), 12) == (2, 12)
+    assert next_of(((4, 5), (2, 3)), 1, (), 12) == (4, 5)
+    assert next_of(((8, 9), (4, 5)), 3, ((10, 11),), 14) == (8, 9)
 
 
 def test_a_weave_is_completed_and_cut() -> None:

@@ -41,11 +41,21 @@ def way_of(weave: Sequence[Range], floor: int) -> tuple[Range, ...]:
 
 
 def next_of(weave: Sequence[Range], floor: int, settled: Iterable[Range], head: int) -> Range:
-    """The first sequence that a cursor is to be pushed, and up to where its leg goes; just behind the head for none."""
+    """The first sequence that a cursor is to be pushed, and up to where nothing but what follows it, or is done with,
+    lies from there on, however many legs that takes; just behind the head for none.
+    """
     done = joined(((0, floor), *settled))
     way = way_of(weave, floor)
     behind = max((last for _, last in way), default=floor) + 1
+    found, end = 0, 0
     for first, last in (*way, (behind, head)):
-        for undone, _ in between(first, last, done):
-            return undone, last
-    return head + 1, head + 1
+        undone = between(first, last, done)
+        if not undone:
+            continue
+        following = undone[0][0]
+        if not found:
+            found = following
+        elif following <= end or between(end + 1, following - 1, done):
+            break
+        end = last
+    return (found, end) if found else (head + 1, head + 1)
