@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.streams.rig import Rig
+from veredus.matching import Filter
 from veredus.streams import exchange as x
 from veredus.streams.listing import InOrder, first_of, page_of
 from veredus.streams.stream import Stream
@@ -50,6 +52,24 @@ def test_a_page_looks_at_no_more_than_it_shows_and_one_more() -> None:
     places = iter([(str(number),) for number in range(10)])
     assert page_of(places, lambda place: place != ("1",), 2, lambda _: 0) == ([("0",), ("2",)], ("2",), True)
     assert next(places) == ("4",)
+
+
+def test_answers_are_no_longer_than_a_frame_however_long_the_filters_are_in_them() -> None:
+    rig = Rig()
+    rig.do(x.AdminRequested(1, 1, "local", "stream.create", {"name": "s"}))
+    for number in range(20):
+        keys = tuple(f"literal:{number}-{index}-" + "k" * 200 for index in range(255))
+        rig.subscribe(5, f"sub-{number:02}", filter=Filter(keys))
+        rig.do(x.SessionClosed(5))
+    rig.subscribe(5, "short")
+    listed = pages(rig, "subscription.list", stream="s", limit=200)
+    assert sorted(row["subscriber"] for page in listed for row in page) == [
+        "short", *(f"sub-{number:02}" for number in range(20))
+    ]  # fmt: skip
+    assert max(len(msgspec.msgpack.encode(page)) for page in listed) < 200_000
+    (shown,) = rig.do(x.AdminRequested(1, 1, "local", "stream.show", {"name": "s"}))
+    assert len(msgspec.msgpack.encode(shown.result)) < 200_000
+    assert shown.result["subscriptions"] == 21
 
 
 def test_every_source_is_listed_once_by_its_id() -> None:

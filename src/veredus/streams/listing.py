@@ -19,6 +19,8 @@ LOOKED_AT_MAX = 4000
 
 PARTS_MAX = 4096
 """Parts, as ranges of sequences, that the rows of an answer have together; one row alone may have more."""
+PART_SIZE = 16
+"""Bytes of a part, roughly: what is no range counts as so many parts as it is long."""
 
 Entry = TypeVar("Entry")
 

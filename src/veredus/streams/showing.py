@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from .flow import Flow
+from .kept import size_of_filter
+from .listing import PART_SIZE
 from .stream import Stream
 from .subscription import Subscription
 from .weave import next_of
@@ -47,6 +49,7 @@ def shown_subscription(stream: Stream, subscription: Subscription, flow: Flow | 
 
 
 def part_count_of(subscription: Subscription) -> int:
-    """The ranges and runs that it is shown with, roughly."""
+    """The ranges and runs that it is shown with, roughly, and its filter as so many as it is long."""
     origins = sum(len(origin.runs) for origin in subscription.origins)
-    return subscription.ledger.unsettled_count + len(subscription.excluded) + len(subscription.unwanted) + origins
+    ranges = subscription.ledger.unsettled_count + len(subscription.excluded) + len(subscription.unwanted)
+    return ranges + origins + size_of_filter(subscription.filter) // PART_SIZE
