@@ -21,6 +21,7 @@ from veredus.runtime.serve import Node as ServedNode
 from .arguments import shown
 from .blocking import Node
 from .connection import Connection
+from .endings import to_stop, watch_end
 from .loops import LoopThread, closed_in_thread, opened_in_thread, shared_loop
 from .node import TIMEOUT_S, AsyncNode, open_node
 from .opening import Opening
@@ -44,6 +45,8 @@ class EmbeddedNode:
         self.settings = self._settings_of(settings or NodeSettings(), options)
         self._thread = LoopThread("veredus-node")
         self._is_running = False
+        watch_end()
+        to_stop[self.close] = None
         try:
             self.start()
         except BaseException:
@@ -93,6 +96,7 @@ class EmbeddedNode:
         """
         if os.getpid() != self._process:
             return
+        to_stop.pop(self.close, None)
         try:
             self.stop()
         finally:

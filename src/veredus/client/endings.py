@@ -1,18 +1,22 @@
 """A program that ends without closing its connections: what is pending is sent first, and what could not be is told.
 
-Then no thread of ours runs any more while the interpreter goes.
+Then nodes of its own are stopped, and no thread of ours runs any more while the interpreter goes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import chain
 
 from .connection import FINISH_TIMEOUT_S, connections, say_pending
 from .loops import known_loop, park_all
 
 _watches: list[bool] = []
+to_stop: dict[Callable[[], None], None] = {}
+"""What stops the nodes of this process that are not stopped yet."""
 
 
 def watch_end() -> None:
@@ -28,6 +32,9 @@ def _finish() -> None:
         if thread is not None:
             say_pending(thread.run(_finish_all()))
     finally:
+        for stop in list(to_stop):
+            with suppress(Exception):  # the next one is to be stopped, too
+                stop()
         park_all()
 
 

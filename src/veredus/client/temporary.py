@@ -1,6 +1,7 @@
 """Temporary directories of embedded nodes: gone at the end or, where the process was killed, when the next one starts.
 
-Whoever made one holds its lock for as long as the process lives, so the next one sees which are nobody's any more.
+Whoever made one holds its lock for as long as the process lives, so the next one sees which are nobody's any more. It
+has another name until its lock is held.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from veredus.runtime.directory import is_held
 
 PREFIX = "veredus-embedded-"
 LOCK_NAME = "lock"
-_YOUNG_S = 60.0
-"""So young, it may be one that is being made, and is not locked yet."""
+_MAKING_PREFIX = "veredus-making-"
+_MAKING_S = 60.0
+"""Nobody takes so long to lock one that is being made."""
 
 
 class TemporaryDirectory:
@@ -29,9 +31,10 @@ class TemporaryDirectory:
         """Make one, and remove those of processes of this user that are gone. Raises `OSError`."""
         for left in _left_behind():
             shutil.rmtree(left, ignore_errors=True)
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self._lock = os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        made = Path(tempfile.mkdtemp(prefix=_MAKING_PREFIX))
+        self._lock = os.open(made / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.path = made.rename(made.with_name(PREFIX + made.name.removeprefix(_MAKING_PREFIX)))
 
     def remove(self) -> None:
         """Remove it with all that is in it; it may be gone already."""
@@ -43,11 +46,12 @@ class TemporaryDirectory:
 
 def _left_behind() -> Iterator[Path]:
     place = Path(tempfile.gettempdir())
-    for path in place.glob(f"{PREFIX}*"):
+    for path in (*place.glob(f"{PREFIX}*"), *place.glob(f"{_MAKING_PREFIX}*")):
         with suppress(OSError):
             found = path.lstat()
             is_ours = found.st_uid == os.geteuid() and path.is_dir() and not path.is_symlink()
-            if is_ours and time.time() - found.st_mtime > _YOUNG_S and not _is_locked(path / LOCK_NAME):
+            is_made = path.name.startswith(PREFIX) or time.time() - found.st_mtime > _MAKING_S
+            if is_ours and is_made and not _is_locked(path / LOCK_NAME):
                 yield path
 
 
