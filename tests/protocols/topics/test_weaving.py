@@ -206,6 +206,31 @@ def test_many_at_once_are_of_one_leg() -> None:
     assert bodies == [[5], [6, 7, 8], [9, 10]]
 
 
+def give_of_several(scene: ServerScene, *puts: tuple[str, int], incarnation: bytes = INCARNATION) -> None:
+    """The giver's rows are these puts, of a client and a counter each."""
+    rows = [(place, client, counter, f"{client}{counter}".encode()) for place, (client, counter) in enumerate(puts, 1)]
+    assert scene.say(begin(incarnation=incarnation)).status == "OK"
+    times = {"times_us": [scene.rig.now.wall_us + one for one in range(len(rows))]}
+    assert scene.say(part(*rows, incarnation=incarnation, **times)).status == "OK"
+    assert scene.say(end(len(rows), incarnation)).status == "OK"
+
+
+def test_an_id_of_many_over_several_legs_means_all_of_them_also_behind_another_merge() -> None:
+    scene = ServerScene()
+    assert scene.say(Subscribe("alice", TOPIC)).status == "OK"
+    assert scene.say(Put("ann", TOPIC, 3, b"ann3")).status == "OK"
+    first = scene.say(Get("alice", TOPIC, "-1"))
+    give_of_several(scene, ("ann", 1), ("ann", 2), ("bea", 0), ("cat", 1))
+    many = scene.say(GetMany("alice", TOPIC, first.message_id, 10))
+    assert unpack(many.body) == [b"ann1", b"ann2", b"bea0", b"cat1"]
+    give_of_several(scene, ("ann", 0), ("cat", 0), incarnation=OTHER)
+    bodies, last_id = [], many.message_id
+    while (status := scene.say(Get("alice", TOPIC, last_id))).status == "OK":
+        bodies.append(status.body)
+        last_id = status.message_id
+    assert bodies == [b"ann0", b"cat0"]
+
+
 def test_a_second_merge_weaves_what_the_first_had_woven() -> None:
     scene = ServerScene()
     assert scene.say(Subscribe("alice", TOPIC)).status == "OK"
