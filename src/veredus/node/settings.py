@@ -173,12 +173,12 @@ class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
     tail_size_max: Annotated[int, _size("Memory for the newest publications of all streams, which live flow reads")] = (
         64 * MIB
     )
-    streams_max: Annotated[int, _count("Streams of the node", 1)] = 20_000
+    streams_max: Annotated[int, _count("Streams of the node", 1)] = 40_000
     streams_per_principal_max: Annotated[int, _count("Streams that one principal may have created", 1)] = 20_000
     sources_per_principal_max: Annotated[
         int, _count("Sources of one principal that may be attached at the same time", 1)
     ] = 20_000
-    subscriptions_max: Annotated[int, _count("Durable subscriptions of one stream", 1)] = 10_000
+    subscriptions_max: Annotated[int, _count("Durable subscriptions of one stream", 1)] = 40_000
     subscriptions_per_principal_max: Annotated[
         int,
         _count("Durable subscriptions that one principal may own; all unauthenticated peers count as one principal", 1),

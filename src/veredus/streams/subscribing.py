@@ -157,7 +157,9 @@ class Subscribing:
         count = len(stream.subscriptions) + sum(stream_id == stream.stream_id for stream_id, _, _ in self.opening)
         if count >= self._tables.limits.subscriptions_max:
             raise Refused(
-                "too-many-subscriptions", f"stream {stream.name!r} has {count} subscriptions, its limit: remove one"
+                "too-many-subscriptions",
+                f"stream {stream.name!r} has {count} subscriptions, its limit: remove some, or raise"
+                " limits.subscriptions_max",
             )
         self.kept.take(next_owner(event.principal, ""), 1, size_of_filter(event.filter or EVERYTHING), now)
 

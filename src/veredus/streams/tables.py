@@ -23,7 +23,7 @@ from .tail import TailBudget
 class StreamsLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of the streams floor; sizes in bytes."""
 
-    streams_max: int = 20_000
+    streams_max: int = 40_000
     tail_size_max: int = 64 << 20
     unsettled_max: int = 16_384
     push_size_max: int = 1 << 20
@@ -32,7 +32,7 @@ class StreamsLimits(msgspec.Struct, frozen=True, kw_only=True):
     sources_per_principal_max: int = 20_000
     token_size_max: int = 4096
     """Of a resume token that comes by itself; one in a batch is measured where the batch is checked."""
-    subscriptions_max: int = 10_000
+    subscriptions_max: int = 40_000
     subscriptions_per_principal_max: int = 20_000
     """Durable ones, whether or not anybody is there. All peers that prove nothing count as one."""
     ephemeral_subscriptions_per_principal_max: int = 5_000
