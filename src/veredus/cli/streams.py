@@ -128,7 +128,7 @@ def remove(name: str, yes: bool, target: Target) -> None:
 @output_option
 @node_options
 def trim(name: str, before: int | None, keep: int | None, yes: bool, target: Target, output: str) -> None:
-    """Delete the oldest publications of the stream NAME. Subscriptions that have not read them get a gap."""
+    """Delete the oldest publications of the stream NAME, settled or not. Subscriptions that lack them get a gap."""
     if (before is None) == (keep is None):
         raise click.UsageError("use either --before SEQUENCE or --keep COUNT")
     with target.connect() as node:

@@ -39,6 +39,8 @@ def parse_address(text: str) -> Address:
         raise Misuse("bad-address", f"{text!r} is not the address of a node: {error}", address=text) from None
     if parts.scheme not in _SCHEMES:
         raise Misuse("bad-address", f"{text!r}: an address begins with {', '.join(f'{s}://' for s in _SCHEMES)}")
+    if text.startswith("unix:") and parts.scheme != "unix":
+        raise Misuse("bad-address", f"{text!r}: a Unix socket is written unix:///path/to/socket", address=text)
     if "@" in parts.netloc:
         # What stands before the @ may be a secret: it is not repeated.
         where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

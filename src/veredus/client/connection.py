@@ -17,6 +17,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Protocol
 
 from veredus.kernel.effects import CloseLink, Note, Send
@@ -252,7 +253,8 @@ class Connection:
                 self._end(self._unreachable(f"{NOBODY_THERE} (tried for {self.settings.refused_s:g} s)"))
                 return
             if tried % len(self.settings.addresses) == 0:
-                await asyncio.sleep(delay_s * _dice.uniform(0.5, 1.0))
+                left_s = inf if refused_since is None else refused_since + self.settings.refused_s - time.monotonic()
+                await asyncio.sleep(min(delay_s * _dice.uniform(0.5, 1.0), left_s))
                 delay_s = min(2 * delay_s, BACKOFF_S_MAX)
 
     def _refused_since(self, since: float | None, outcome: Outcome) -> float | None:

@@ -89,7 +89,7 @@ def _principal_of(words: dict[str, object], principal_from: str) -> tuple[str, s
     if len(named) != 1:
         return "", f"the certificate has {len(named)} names of the kind {principal_from!r}, and needs exactly one"
     fault = principal_fault(named[0])
-    return ("", f"the certificate names {fault}") if fault else (named[0], "")
+    return ("", f"the certificate names no principal that may be: {fault}") if fault else (named[0], "")
 
 
 def _pairs(subject: object) -> Iterator[tuple[str, str]]:

@@ -369,9 +369,11 @@ def _parse_line(text: str) -> TokenLine:
 def principal_fault(name: str) -> str:
     """What is wrong with the name of a principal, "" where it may be one."""
     if name.startswith(UNIX_USER):
-        return f"{name!r}, which names a user of the Unix socket"
-    if name in (LOCAL, ANONYMOUS, MULTICAST):
-        return f"{name!r}, which is the name of unauthenticated peers"
+        return f"{name!r} names a user of the Unix socket"
+    if name == MULTICAST:
+        return f"{name!r} is the name of the node itself where it reads for a multicast group"
+    if name in (LOCAL, ANONYMOUS):
+        return f"{name!r} is the name of peers that prove nothing"
     is_plain = name.isascii() and name.isprintable() and name == name.strip()
     if not name or not is_plain or "*" in name or len(name) > PRINCIPAL_SIZE_MAX:
         return f"{name!r}: a principal must have 1 to {PRINCIPAL_SIZE_MAX} printable ASCII characters without *"
