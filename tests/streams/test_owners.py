@@ -93,6 +93,41 @@ def test_what_peers_that_prove_nothing_have_made_belongs_to_whoever_comes_first(
     assert [one.code for one in rig.do(name.take(4, nobody, 4))] == ["forbidden"]
 
 
+def taken_over(rig: Rig) -> list[tuple[object, ...]]:
+    fields = ("what", "principal", "from", "epoch")
+    return [tuple(note.fields[one] for one in fields) for note in rig.notes if note.event == "taken-over"]
+
+
+@NAMES
+@pytest.mark.parametrize("is_attached", [True, False])
+def test_a_take_over_names_whom_the_name_is_taken_from_attached_or_not(
+    request: pytest.FixtureRequest, rig: Rig, name: Name, is_attached: bool
+) -> None:
+    rig.do(name.take(1, "desk-1", 1))
+    if not is_attached:
+        rig.do(x.SessionClosed(1))
+    rig.do(name.take(2, "operator", 2))
+    what = request.node.callspec.id.split("-")[-1]
+    assert taken_over(rig) == [(what, "operator", "desk-1", 2)]
+
+
+@NAMES
+@pytest.mark.parametrize("principal", ["desk-1", "local"])
+def test_a_name_that_its_owner_has_again_is_not_taken_over(rig: Rig, name: Name, principal: str) -> None:
+    for session in (1, 2):
+        rig.do(name.take(session, principal, session))
+    rig.do(x.SessionClosed(2))
+    rig.do(name.take(3, principal, 3))
+    assert taken_over(rig) == []
+
+
+@NAMES
+def test_a_name_that_nobody_owned_is_taken_over_from_nobody(rig: Rig, name: Name) -> None:
+    rig.do(name.take(1, "local", 1))
+    rig.do(name.take(2, "desk-1", 2))
+    assert [said[1:] for said in taken_over(rig)] == [("desk-1", "", 2)]
+
+
 @NAMES
 def test_a_taking_over_that_the_journal_refuses_leaves_the_name_to_its_owner(rig: Rig, name: Name) -> None:
     rig.do(name.take(1, "desk-1", 1))

@@ -76,7 +76,7 @@ def test_a_node_writes_every_kind_of_record(audited: Audited) -> None:
     assert (done["principal"], done["verb"], done["outcome"]) == ("operator", "stream.create", "done")
     assert done["arguments"]["name"] == "trades"  # type: ignore[index]
     assert audited.wait_record("administration-refused")["code"] == "not-audited"
-    play_peers(audited, desk)
+    play_peers(audited, desk, operator)
     remove_token(audited.tokens, line.id)
     revoked = audited.wait_record("principal-revoked")
     assert (revoked["principal"], revoked["code"]) == ("desk-1", "revoked")
@@ -100,14 +100,14 @@ def test_a_node_writes_every_kind_of_record(audited: Audited) -> None:
     assert {(record["version"], record["node"]) for record in told} == {(1, "veredus")}
 
 
-def play_peers(audited: Audited, desk: str) -> None:
+def play_peers(audited: Audited, desk: str, operator: str) -> None:
     """Who connects, is refused, and takes over; the connection of `desk` is left open."""
     with audited.by_token(desk) as node:
         with pytest.raises(veredus.Refused):
             node.publisher("payroll", source="p").wait(1, timeout_s=20)
         with node.publisher("trades", source="p") as first:
             first.wait(first.publish("k", b"1"), timeout_s=20)
-            with audited.by_token(desk) as other, other.publisher("trades", source="p") as second:
+            with audited.by_token(operator) as other, other.publisher("trades", source="p") as second:
                 second.wait(second.publish("k", b"2"), timeout_s=20)
     refused = audited.wait_record("request-refused")
     assert (refused["verb"], refused["on"], refused["name"]) == ("publish", "stream", "payroll")
@@ -117,7 +117,7 @@ def play_peers(audited: Audited, desk: str) -> None:
         "source",
         "p",
         "trades",
-        "desk-1",
+        "operator",
         "desk-1",
     ]
     opened = audited.wait_record("connection-opened", lambda record: record["principal"] == "desk-1")

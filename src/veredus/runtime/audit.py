@@ -83,7 +83,13 @@ KINDS = (
         True,
     ),
     Kind("request-refused", ("forbidden",), "refusals", "The rules do not allow the request of a principal.", True),
-    Kind("taken-over", ("taken-over",), "take_overs", "A source, cursor or sink has a new owner.", True),
+    Kind(
+        "taken-over",
+        ("taken-over",),
+        "take_overs",
+        "Another principal than the owner has taken a source, cursor or sink.",
+        True,
+    ),
     Kind("administered", ("administered",), "", "An administrative request of a principal has changed something."),
     Kind(
         "administration-refused",

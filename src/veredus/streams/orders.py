@@ -17,6 +17,7 @@ from veredus.kernel.engine import Now
 
 from .exchange import Durability, Refuse
 from .facts import Fact, encode_fact
+from .rights import next_owner
 
 
 class Waiter(Protocol):
@@ -131,9 +132,9 @@ class Orders:
         effects, self.effects = self.effects, []
         return effects
 
-    def note_owner(self, event: Asking, what: str, name: str, stream: str, epoch: int, before: str = "") -> None:
-        """Somebody owns a name under a new epoch: a take-over, unless nobody had it yet. `before` had it attached."""
-        if epoch > 1:
+    def note_owner(self, event: Asking, what: str, name: str, stream: str, epoch: int, before: str) -> None:
+        """Somebody has a name that was `before`'s: a take-over, if that is another principal and the name not new."""
+        if next_owner(event.principal, "") != before and (before or epoch > 1):
             who = {"session": event.session, "principal": event.principal, "from": before}
             self.say(Note("info", "taken-over", {**who, "what": what, "name": name, "stream": stream, "epoch": epoch}))
 

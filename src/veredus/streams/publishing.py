@@ -91,15 +91,15 @@ class Publishing:
             return
         attachment = Attachment(event.session, stream, source, source.epoch, principal=event.principal)
         is_known = event.incarnation == source.incarnation and source.epoch > 0
-        before = ""
         if source.session and source.session != event.session:
-            before = self._leave(source, is_fenced=not is_known)
+            self._leave(source, is_fenced=not is_known)
         source.session = event.session
         self._add(attachment)
         if is_known:
             self._orders.append((), _Granted(self, attachment, event.incarnation, source.owner))
             return
-        source.open(source.epoch + 1, event.incarnation, next_owner(event.principal, source.owner))
+        before = source.owner
+        source.open(source.epoch + 1, event.incarnation, next_owner(event.principal, before))
         attachment.epoch = source.epoch
         self._orders.note_owner(event, "source", source.name, stream.name, source.epoch, before)
         fact = SourceOpened(
@@ -156,13 +156,12 @@ class Publishing:
                 sources_max=stream.config.sources_max,
             )
 
-    def _leave(self, source: SourceState, is_fenced: bool) -> str:
+    def _leave(self, source: SourceState, is_fenced: bool) -> None:
         old = self._remove(source.session)
         if old is not None and is_fenced:
             self._orders.say(Fence(old.session, source.epoch + 1, _fenced(source.name, source.epoch + 1)))
         elif old is not None:
             self._orders.end_former(old.session, f"source {source.name!r}")
-        return "" if old is None else old.principal
 
     def _grant(self, attachment: Attachment, durability: Durability) -> None:
         stream, source = attachment.stream, attachment.source

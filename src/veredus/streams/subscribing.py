@@ -212,12 +212,11 @@ class Subscribing:
         """The owner's epoch is in the journal: the one before is fenced, and the new one begins."""
         event, stream, subscription = opening.event, opening.stream, opening.subscription
         if self.opening.pop(key_of(subscription), None) is None:
-            before = subscription.session
+            before, owner = subscription.session, subscription.owner
             is_fenced = subscription.epoch != opening.fact.epoch
             subscription.hand_on(opening.fact, self._tables.limits.unsettled_max)
-            if is_fenced:
-                who = f"{subscription.subscriber}/{subscription.name}"
-                self._orders.note_owner(event, "cursor", who, stream.name, subscription.epoch)
+            who = f"{subscription.subscriber}/{subscription.name}"
+            self._orders.note_owner(event, "cursor", who, stream.name, subscription.epoch, owner)
             if before != event.session and self.feeding.drop(before) is not None:
                 self._end_former(before, subscription, is_fenced)
         elif not stream.is_deleted:
