@@ -149,6 +149,15 @@ def test_a_commit_id_that_lies_before_the_last_one_is_refused() -> None:
     assert (refusal.code, refusal.details["commit_id"], refusal.is_final) == ("commit-id-behind", 7, False)
 
 
+def test_who_commits_behind_another_driver_is_told_to_stop_that_one_and_to_start_again() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    commit(rig, run.epoch, 7, *staged(rig, run.epoch, 1))
+    (refusal,) = commit(rig, run.epoch, 6, request=2)
+    assert "another driver of the same query" in refusal.message
+    assert "Stop it, and start this one again" in refusal.message
+
+
 def test_a_newer_run_fences_the_older_and_drops_its_open_stages() -> None:
     rig = Rig()
     old = open_run(rig)

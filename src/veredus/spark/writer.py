@@ -102,7 +102,8 @@ class StageStreamWriter(DataSourceStreamArrowWriter):
         """On the driver: show what the tasks staged. Asked again, it does nothing.
 
         Raises `Fenced` when another start of the query has taken over, and `Refused` when the query's checkpoint was
-        deleted (`checkpoint-deleted`) or put back to an earlier state (`commit-id-behind`), and when the batch was
+        deleted (`checkpoint-deleted`) or put back to an earlier state (`commit-id-behind`; also where another driver
+        of the query has committed meanwhile), and when the batch was
         committed with other rows (`commit-other-rows`) or for another stream (`commit-other-streams`).
         """
         rows = staged_of(messages)

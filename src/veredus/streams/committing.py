@@ -151,8 +151,9 @@ class Committing:
             return
         if event.commit_id < run.commit_id:
             message = (
-                f"sink {run.sink!r} committed {run.commit_id}, and {event.commit_id} is smaller (was a checkpoint"
-                " deleted?)"
+                f"sink {run.sink!r} has committed {run.commit_id}, and {event.commit_id} is smaller: nothing was"
+                " written. Has another driver of the same query committed meanwhile? Stop it, and start this one again."
+                " Or was a checkpoint deleted, or an earlier one put back?"
             )
             raise Refused("commit-id-behind", message, commit_id=run.commit_id)
         if run.is_committing:
