@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from tests.streams.rig import Rig, incarnation
-from veredus.journal.exchange import ReadRequested
+from veredus.journal.exchange import ReadBytes, ReadRequested
 from veredus.kernel.turns import Turns
 from veredus.matching import Filter
 from veredus.streams import examine, feeding
@@ -215,3 +215,23 @@ def test_who_reads_nothing_is_pushed_no_more_in_its_next_turn() -> None:
         rig.carry_out()
     assert rig.pushed(5) == before
     assert len(before) < 20
+
+
+def test_the_journal_is_read_for_a_few_flows_at_a_time_and_for_one_of_each_principal_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feeding, "READS_SIZE_MAX", 2_500)
+    rig = Rig(StreamsLimits(tail_size_max=1, push_size_max=500))
+    grant = rig.attach(1)
+    for number in range(1, 6):
+        rig.publish(grant, number)
+    asked = [x.SubscribeRequested(session, "eve", "s", credit=1 << 40) for session in range(5, 25)]
+    rig.tell(*asked, x.SubscribeRequested(25, "bob", "s", credit=1 << 40), x.SessionClosed(20))
+    reads = [order for order in rig.pending if isinstance(order, ReadBytes)]
+    assert 0 < len(reads) <= 2
+    rig.carry_out()
+    rig.give_turns()
+    assert [rig.pushed(session) for session in (*range(5, 20), *range(21, 26))] == [[1, 2, 3, 4, 5]] * 20
+    first_of_bob = next(at for at, said in enumerate(rig.said) if isinstance(said, x.Push) and said.session == 25)
+    first_of_last = next(at for at, said in enumerate(rig.said) if isinstance(said, x.Push) and said.session == 24)
+    assert first_of_bob < first_of_last

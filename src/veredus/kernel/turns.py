@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
+from itertools import islice
 from typing import Generic, TypeVar
 
 from .engine import Now
@@ -91,9 +92,9 @@ class Turns(Generic[Payer, Item]):
         """The payer is gone, and nothing of it waits: what it owes is forgotten."""
         self._owed.pop(payer, None)
 
-    def due(self, now: Now) -> list[Item]:
-        """The items whose turn it is, taken out: one of each payer that has not had its share."""
-        ready = [payer for payer in self._waiting if self.has_share(payer, now)]
+    def due(self, now: Now, count_max: int | None = None) -> list[Item]:
+        """The items whose turn it is, taken out: one of each payer that has not had its share, `count_max` at most."""
+        ready = list(islice((payer for payer in self._waiting if self.has_share(payer, now)), count_max))
         items: list[Item] = []
         for payer in ready:
             waiting = self._waiting.pop(payer)

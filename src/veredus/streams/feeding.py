@@ -36,6 +36,8 @@ Change: TypeAlias = SubscriptionOpened | SubscriptionSettled | SubscriptionRenew
 
 READ_COUNT = 2
 """The journal is read for so many pushes at once."""
+READS_SIZE_MAX = 16 << 20
+"""So many bytes are read from the journal for all flows at a time: what is read faster than it is pushed is held."""
 PUSH_NS = 80_000
 """What it costs to push anything, all the way to the link; measured, roughly."""
 VISIT_NS = 4_000
@@ -48,8 +50,8 @@ class Feeding:
     """Owns the flows of all sessions."""
 
     __slots__ = (
-        "_cursors", "_ephemeral", "_ephemeral_max", "_examiner", "_fanout", "_orders", "_parking", "_size_max",
-        "_term_count_max", "_terms", "asking", "flows", "sending", "turns",
+        "_cursors", "_ephemeral", "_ephemeral_max", "_examiner", "_fanout", "_orders", "_parking", "_reads_size",
+        "_size_max", "_term_count_max", "_terms", "_to_read", "asking", "flows", "sending", "turns",
     )  # fmt: skip
 
     def __init__(self, orders: Orders, cursors: Cursors, parking: Parking, limits: StreamsLimits) -> None:
@@ -66,6 +68,10 @@ class Feeding:
         """By principal how many of its flows have no subscription that stays: nothing else bounds those."""
         self.flows: dict[int, Flow] = {}
         self._fanout = Fanout()
+        self._reads_size = 0
+        """How many bytes are on their way from the journal at most."""
+        self._to_read: Turns[str, int] = Turns()
+        """Flows that wait until there are fewer, by principal."""
         self.asking: Turns[str, Stream] = Turns()
         """Of the audiences of streams, by whoever has the most members there."""
         self.turns: Turns[str, int] = Turns()
@@ -88,6 +94,7 @@ class Feeding:
         if flow is not None:
             self.turns.forget(session)
             self.sending.forget(session)
+            self._to_read.forget(session)
             self._fanout.leave(flow)
             if flow.stream.audience is not None:
                 flow.stream.audience.forget(flow)
@@ -261,8 +268,7 @@ class Feeding:
             has_turn = False
             records = flow.stream.tail.read(flow.position, min(self._size_max, self._reading_size(flow)))
             if records is None:
-                flow.is_reading = True
-                self._orders.read(flow.stream.stream_id, flow.position, self._reading_size(flow), _Read(self, flow))
+                self._read(flow)
                 break
             self._push(flow, records, now)
             if self.flows.get(flow.session) is not flow:
@@ -285,6 +291,26 @@ class Feeding:
             return False
         self.turns.wait(flow.payer, flow.session)
         return True
+
+    def _read(self, flow: Flow) -> None:
+        """Read what comes next from the journal, once there is room for it."""
+        size, flow.is_reading = self._reading_size(flow), True
+        if self._reads_size and self._reads_size + size > READS_SIZE_MAX:
+            self._to_read.wait(flow.payer, flow.session)
+        else:
+            self._reads_size += size
+            self._orders.read(flow.stream.stream_id, flow.position, size, _Read(self, flow, size))
+
+    def end_read(self, size: int, now: Now) -> None:
+        """So much that was on its way is here: others may read, one of each principal after the other."""
+        self._reads_size -= size
+        while not self._reads_size or self._reads_size + READ_COUNT * self._size_max <= READS_SIZE_MAX:
+            sessions = self._to_read.due(now, 1)
+            if not sessions:
+                return
+            flow = self.flows[sessions[0]]
+            flow.is_reading = False
+            self._pump(flow, now, has_turn=True)
 
     def _reading_size(self, flow: Flow) -> int:
         """How much to read ahead, in bytes: no more than there is credit for, where nothing will be left out."""
@@ -365,12 +391,15 @@ class Feeding:
 class _Read:
     feeding: Feeding
     flow: Flow
+    size: int
 
     def take_records(self, records: Sequence[PlacedRecord], now: Now) -> None:
         self.feeding.take_records(self.flow, records, now)
+        self.feeding.end_read(self.size, now)
 
     def miss_range(self, code: str, next_sequence: int, now: Now) -> None:
         self.feeding.miss_range(self.flow, code, next_sequence, now)
+        self.feeding.end_read(self.size, now)
 
 
 @dataclass(slots=True)
