@@ -1,6 +1,7 @@
 """A streaming query reads every row once, through restarts, and knows when its stream is another."""
 
 import time
+import venv
 from pathlib import Path
 
 import pytest
@@ -206,3 +207,17 @@ def test_a_query_that_starts_inserts_nothing_into_the_map_that_it_shares_with_ot
     rig.run(rig.read_stream())
     assert rows_of(rig) == list(range(1, 11))
     assert set(shared) == names
+
+
+def test_workers_without_the_package_are_warned_of_with_the_cure(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    register(rig.spark)
+    assert not recwarn.list
+    venv.create(rig.directory / "other", symlinks=True)
+    python = rig.directory / "other" / "bin" / "python3"
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.spark.sparkContext, "pythonExec", str(python))
+        with pytest.warns(UserWarning, match=f"{python}, which has no package veredus.*set PYSPARK_PYTHON="):
+            register(rig.spark)
+    register(rig.spark)

@@ -6,6 +6,12 @@ and must have been called before several streaming queries of a session are star
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
 from veredus.kernel.extras import without_spark
 
 try:
@@ -23,6 +29,7 @@ __all__ = ["VeredusDataSource", "lag_of", "read_to_of", "register"]
 
 _PUT_BY_SPARK = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
 """What Spark's PythonStreamingSourceRunner puts into its source's environment whenever a query starts."""
+_FINDS_VEREDUS = "import importlib.util, sys; sys.exit(importlib.util.find_spec('veredus') is None)"
 
 
 def register(spark: SparkSession) -> None:
@@ -32,10 +39,13 @@ def register(spark: SparkSession) -> None:
     without a lock: two that insert the same one at once leave a map that says it holds more than it does, and no task
     of any query can be read from then on (`OptionalDataException`). Here they are in the map from the beginning, so
     that a query only gives them their values.
+
+    Warns where the Python that Spark's workers run does not find Veredus on this machine.
     """
     if is_remote():
         spark.dataSource.register(VeredusDataSource)
         return
+    _check_python(spark.sparkContext.pythonExec)
     environment = spark.sparkContext.environment
     before = dict(environment)
     environment.update(dict.fromkeys(_PUT_BY_SPARK, ""))
@@ -44,3 +54,19 @@ def register(spark: SparkSession) -> None:
     finally:
         environment.clear()
         environment.update(before)
+
+
+def _check_python(python: str) -> None:
+    """Warn where Spark's workers are another Python than this one, and one without Veredus.
+
+    No error: what workers import may also be sent to them (`addPyFile`), and those of a cluster have their own files.
+    """
+    found = shutil.which(python)
+    if found is None or Path(found).parent == Path(sys.executable).parent:
+        return
+    if subprocess.run([found, "-c", _FINDS_VEREDUS], check=False, stderr=subprocess.DEVNULL).returncode:
+        message = (
+            f"Spark starts its Python workers as {found}, which has no package veredus; this is {sys.executable}."
+            f" Activate its environment, or set PYSPARK_PYTHON={sys.executable}, before the session is made"
+        )
+        warnings.warn(message, stacklevel=3)
