@@ -36,9 +36,9 @@ from .messages import Transfer
 from .putting import DIGEST_SIZE, digest_of
 
 PUT_CLIENT, PUT_COUNTER = "put-client", "put-counter"
-"""Attributes of a row that was put at another server: by whom, and under which counter."""
+"""Attributes of a row that was put at another server: by whom, and under which number, its counter and one more."""
 PUT_LAST, PUT_DIGEST = "put-last", "put-digest"
-"""Of one that was put with others at once: the counter of the last of them, and the digest of all."""
+"""Of one that was put with others at once: the number of the last of them, and the digest of all."""
 MERGED_SOURCE, MERGED_NUMBER = "merged-source", "merged-number"
 """Attributes of a row that a source published at another server."""
 APPENDED_US = "appended-us"
@@ -79,7 +79,7 @@ class Begin(msgspec.Struct, frozen=True, tag="begin"):
 
 
 class Sources(msgspec.Struct, frozen=True, tag="sources"):
-    """How far clients have put: name, counter, and the digest of the last body."""
+    """How far clients have put: name, number (the last counter and one more), and the digest of the last body."""
 
     incarnation: bytes
     sources: list[tuple[str, int, bytes]]
