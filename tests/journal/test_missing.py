@@ -1,12 +1,13 @@
 """Segments that are gone, or shorter than they were made: what a journal lacks at its end is named."""
 
+import random
 import re
 from collections.abc import Callable
 
 import pytest
 
 from tests.journal.rig import MemoryDisk, Rig, batch_entry, recover_from
-from tests.journal.test_recovery import damage_checkpoints, filled, group_headers
+from tests.journal.test_recovery import again_records, damage_checkpoints, filled, group_headers
 from veredus.journal.exchange import fact_entry
 from veredus.journal.layout import (
     NEWEST_NAME,
@@ -15,7 +16,7 @@ from veredus.journal.layout import (
     index_name,
     segment_name,
 )
-from veredus.journal.settings import LogSettings
+from veredus.journal.settings import LogSettings, empty_journal
 from veredus.kernel.errors import Refused
 
 SMALL = LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30)
@@ -228,3 +229,129 @@ def test_a_segment_whose_headers_are_all_damaged_is_read_with_the_id_that_the_ne
     again, found = rig.reopened()
     assert found.notes == []
     assert [record.first_sequence for record in again.read_all(1)] == list(range(1, 10))
+
+
+def all_random(disk: MemoryDisk, number: int) -> None:
+    file = disk.files[segment_name(number)]
+    file[:] = random.Random(1).randbytes(len(file))
+
+
+def as_the_one_before(disk: MemoryDisk, number: int) -> None:
+    disk.files[segment_name(number)] = bytearray(disk.files[segment_name(number - 1)])
+
+
+def exchanged_with_the_one_before(disk: MemoryDisk, number: int) -> None:
+    last, before = segment_name(number), segment_name(number - 1)
+    disk.files[last], disk.files[before] = disk.files[before], disk.files[last]
+
+
+def of_another_journal(disk: MemoryDisk, number: int) -> None:
+    other = Rig(SMALL, empty_journal(b"another journal!"))
+    for sequence in range(1, 200):
+        other.append(batch_entry(1, sequence, size=200))
+        other.settle()
+    disk.files[segment_name(number)] = bytearray(other.disk.files[segment_name(number)])
+
+
+def zeros_behind_its_header(disk: MemoryDisk, number: int) -> None:
+    file = disk.files[segment_name(number)]
+    file[SEGMENT_HEADER_SIZE:] = bytes(len(file) - SEGMENT_HEADER_SIZE)
+
+
+REPLACED = [
+    blank,
+    all_random,
+    as_the_one_before,
+    exchanged_with_the_one_before,
+    of_another_journal,
+    zeros_behind_its_header,
+]
+
+
+def checkpointed_within_the_last_segment() -> Rig:
+    """A killed journal: 103 batches, the last 3 of them in the last segment behind the checkpoint."""
+    rig = filled(count=100)
+    rig.checkpoint()
+    at = rig.log.position
+    for sequence in range(101, 104):
+        rig.append(batch_entry(1, sequence, size=200))
+        rig.settle()
+    assert at.offset > SEGMENT_HEADER_SIZE
+    assert at.segment == rig.log.position.segment > 1
+    return rig
+
+
+@pytest.mark.parametrize("harm", REPLACED)
+def test_an_open_segment_that_was_replaced_behind_a_checkpoint_is_missed_as_if_it_were_gone(
+    harm: Callable[[MemoryDisk, int], None],
+) -> None:
+    rig = checkpointed_within_the_last_segment()
+    number = rig.log.position.segment
+    harm(rig.disk, number)
+    again, found = rig.reopened()
+    assert missing(found) == [number]
+    (told,) = (note.fields for note in found.notes if note.event == MISSING)
+    assert told == {"segment": number, "offset": 0, "size": SMALL.segment_size}
+    assert found.recovered.is_damaged
+    assert again.log.extent(1).last_sequence == 100
+    for sequence in range(101, 141):
+        again.append(batch_entry(1, sequence, size=200, fill=1))
+        again.settle()
+    # What was named is over: the journal goes on without it, in another segment.
+    third, found = again.reopened()
+    assert found.note_events() == []
+    assert [record.first_sequence for record in third.read_all(1, 101)] == list(range(101, 141))
+
+
+@pytest.mark.parametrize("harm", REPLACED)
+def test_what_lies_behind_a_segment_that_was_replaced_is_not_thrown_away(
+    harm: Callable[[MemoryDisk, int], None],
+) -> None:
+    rig = checkpointed_within_the_last_segment()
+    number = rig.log.position.segment
+    sequence = rig.log.extent(1).last_sequence
+    while rig.log.position.segment == number:
+        sequence += 1
+        rig.append(batch_entry(1, sequence, size=200))
+        rig.settle()
+    harm(rig.disk, number)
+    again, found = rig.reopened()
+    assert number in {note.fields["segment"] for note in found.notes if note.level == "error"}
+    assert found.recovered.is_damaged
+    assert again.log.extent(1).last_sequence == sequence
+    assert [record.first_sequence for record in again.read_all(1, sequence)] == [sequence]
+
+
+@pytest.mark.parametrize("sequence", [98, 100])
+def test_one_damaged_record_before_the_checkpoint_takes_nothing_from_what_lies_behind_it(sequence: int) -> None:
+    rig = checkpointed_within_the_last_segment()
+    file = rig.disk.files[segment_name(rig.log.position.segment)]
+    file[bytes(file).index(b"1:%d:0" % sequence)] ^= 1
+    again, found = rig.reopened()
+    assert found.notes == []
+    assert not found.recovered.is_damaged
+    assert [record.first_sequence for record in again_records(again)] == [n for n in range(1, 104) if n != sequence]
+
+
+@pytest.mark.parametrize("harmed", [99, 100])
+def test_where_nothing_follows_a_damaged_end_of_what_the_checkpoint_knows_more_may_have_gone(harmed: int) -> None:
+    rig = filled(count=100)
+    rig.checkpoint()
+    number = rig.log.position.segment
+    file = rig.disk.files[segment_name(number)]
+    place = bytes(file).index(b"1:%d:0" % harmed)
+    # From this record on nothing is left, and the checkpoint's end lies in between.
+    file[place:] = bytes(len(file) - place)
+    again, found = rig.reopened()
+    assert missing(found) == [number]
+    assert found.recovered.is_damaged
+    assert [record.first_sequence for record in again_records(again)] == list(range(1, harmed))
+
+
+def test_a_checkpoint_behind_which_nothing_was_appended_misses_nothing() -> None:
+    rig = filled(count=100)
+    rig.checkpoint()
+    _, found = rig.reopened()
+    assert found.notes == []
+    assert not found.recovered.is_damaged
+    assert found.recovered.open_segment is not None

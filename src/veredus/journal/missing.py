@@ -1,7 +1,8 @@
-"""What a journal had at its end, and has no more: segments whose file is gone, or shorter than it was made.
+"""What a journal had at its end, and has no more: segments whose file is gone, shorter than it was made, or another.
 
     newest     the header of the segment that was made last, durable before the first record in that segment
     segments   each one is as long as its header says before a record is written to it, and is never cut
+    checkpoint all before its end was durable: where that is not there, what lay behind it may have gone as well
 
 Nothing else would tell: what ends where a segment ends may have been all. Whether a segment that is gone held anything
 is not known; that it was there is.
@@ -46,12 +47,14 @@ def name_missing(
     end: Position,
     newest: SegmentHeader | None,
     sizes: Mapping[int, int],
+    kept: Mapping[int, int],
     held: Container[int],
 ) -> Generator[RecoveryOrder, Answer, bool]:
     """Name what is missing of the segments from `begin` on, where all that is found ends at `end`; whether any is.
 
     Those before it are in the checkpoint, or were let go before it. `sizes`, in bytes, is what that says of the segment
-    that it ends in: where this one has gone, it was named before. `held` are those in which anything was found, of
+    that it ends in: where this one has gone, it was named before. `kept` says where what is sound ends in a segment
+    that does not hold what the checkpoint knows to lie at its end. `held` are those in which anything was found, of
     which what is missing was named by what follows them, or which held nothing, as those around them say.
     """
     is_missing = False
@@ -60,10 +63,10 @@ def name_missing(
         size = listing.get(segment_name(number))
         if size is None:
             lost: dict[str, object] | None = None if number in sizes or number in held else {"segment": number}
-        elif number < end.segment and number in held:
+        elif number < end.segment and number in held and number not in kept:
             lost = None
         else:
-            lost = yield from _missing_part(number, size, end, newest, sizes)
+            lost = yield from _missing_part(number, min(size, kept.get(number, size)), end, newest, sizes)
         if lost is not None:
             is_missing = True
             yield Note("error", "journal-segment-missing", lost)

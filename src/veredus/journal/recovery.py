@@ -66,6 +66,7 @@ from .scan import (
     last_trace,
     records_between,
     sound_beginning,
+    sound_end,
     walk,
 )
 from .settings import LogSettings, Recovered, empty_journal
@@ -150,6 +151,8 @@ class _Recovery:
         self._is_behind_damage = False
         self._accounted: set[int] = set()
         """Segments of which the end is missing, and was named, or that held nothing as those around them say."""
+        self._kept: dict[int, int] = {}
+        """Where what is sound ends in the checkpoint's open segment, if that lacks what was at its end."""
         self._loaded: dict[int, memoryview] = {}
 
     # ── sealed segments ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -241,17 +244,19 @@ class _Recovery:
         begin = number = recovered.next_ordinal if opened is None else opened.number
         if opened is None and number is not None and segment_name(number) not in self.listing:
             number = self._following(number) if self._is_behind_damage else None
+        if opened is not None:
+            yield from self._look_before(opened)
         scanned: list[Segment] = []
         while number is not None:
             data = yield from self._load(number)
             segment = self._open(number, len(data))
             # What was cut off by others is not written to: its space is gone as well.
-            segment.size = max(segment.end, min(segment.size, len(data)))
+            segment.size = min(segment.size, len(data))
             scanned.append(segment)
             number = yield from self._scan_segment(segment, data)
             self._loaded = {kept: self._loaded[kept] for kept in self._loaded if kept > segment.number}
         held = {segment.number for segment in scanned if segment.end > SEGMENT_HEADER_SIZE} | self._accounted
-        if (yield from name_missing(self.listing, begin, recovered.position, self.newest, sizes, held)):
+        if (yield from name_missing(self.listing, begin, recovered.position, self.newest, sizes, self._kept, held)):
             recovered.is_damaged = True
         opened = recovered.open_segment
         if opened is not None and opened.end == SEGMENT_HEADER_SIZE:
@@ -271,6 +276,21 @@ class _Recovery:
             self.recovered.open_segment = self.catalogue.segments[number] = opened
             self.recovered.next_ordinal = number + 1
         return opened
+
+    def _look_before(self, opened: Segment) -> Steps:
+        """See whether the checkpoint's open segment still holds what the checkpoint knows to lie at its end.
+
+        If not, and nothing goes on there, then what was appended behind may have gone the same way: the end that is
+        found is not known to be the end.
+        """
+        number, end = opened.number, opened.end
+        data = yield from self._load(number)
+        if end == SEGMENT_HEADER_SIZE or group_at(data, end, number, opened.salt) is not None:
+            return
+        kept = sound_end(data, end, number, opened.salt)
+        if kept < end:
+            # A file that was cut has all that it is long.
+            self._kept[number] = kept if len(data) >= end else len(data)
 
     def _scan_segment(self, segment: Segment, data: memoryview) -> Generator[RecoveryOrder, Answer, int | None]:
         """Replay a segment from its `end` on; returns the segment that goes on behind it, None at the end of the
@@ -296,6 +316,7 @@ class _Recovery:
             last = Position(number, end) if end > SEGMENT_HEADER_SIZE else self.recovered.position
             if (following := (yield from self._continuation(number, last))) is not None:
                 # Those in between held nothing, and may have been let go.
+                self._kept.pop(number, None)
                 self._accounted.update(range(number + 1, following))
                 yield from self._replay(segment, records, end)
                 self._seal(segment)
@@ -351,6 +372,9 @@ class _Recovery:
             if behind is not None:
                 data = yield from self._load(behind)
                 start = SEGMENT_HEADER_SIZE
+        if first is not None and number in self._kept:
+            # As if the segment were gone: what is found behind it was not torn off with it.
+            durable = max(durable, first.at)
         return first, durable
 
     def _pass_damage(
@@ -376,6 +400,8 @@ class _Recovery:
                 yield from self._replay(segment, (found,), found.offset + len(found.memory))
         segment.end = end
         self.recovered.position = Position(segment.number, end)
+        if resume.segment == segment.number:
+            self._kept.pop(segment.number, None)
         self._is_behind_damage = self.recovered.is_damaged = True
 
     def _name_damage(self, data: memoryview, stretch: Unsound, segment: Segment) -> Steps:
@@ -392,8 +418,9 @@ class _Recovery:
             following = self._following(following)
         torn_end = max(last_trace(data, end, segment.salt), min(claimed_end, len(data)))
         yield from self._clear_torn(data, segment.number, end, torn_end)
-        if max(torn_end, claimed_end) > end:
+        if max(torn_end, claimed_end) > end or segment.number in self._kept:
             # The last group says that it reaches further: nothing may be written to where it would pass for a part.
+            # Nor behind what is not there: a later start would miss that once more.
             self._seal(segment)
 
     def _clear_torn(self, data: memoryview, number: int, start: int, end: int) -> Steps:

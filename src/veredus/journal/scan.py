@@ -117,6 +117,25 @@ def sound_beginning(start: int, pieces: Iterable[RecordView | Unsound]) -> tuple
     return records[:whole_count], (end if whole_count else start)
 
 
+def sound_end(data: memoryview, end: int, number: int, salt: int) -> int:
+    """How far the last group that begins before `end` is sound: `end` itself where a group was, and is, whole; 0 where
+    no group is.
+
+    It is looked for from the end backwards, so that what is as it should be takes little reading.
+    """
+    start, last = end, None
+    while last is None and start > SEGMENT_HEADER_SIZE:
+        # Each part reaches over the one behind it, lest a record on the border be missed.
+        behind, start = start, max(SEGMENT_HEADER_SIZE, start - _BLOCK_SIZE)
+        for group in groups_from(data[: min(end, behind + GROUP_RECORD_SIZE)], start, number, salt):
+            last = group
+    if last is None:
+        return 0
+    at = last.at.offset
+    pieces = records_between(data, at + GROUP_RECORD_SIZE, min(at + last.size, end, len(data)), salt)
+    return sound_beginning(at, pieces)[1]
+
+
 def walk(data: memoryview, start: int, end: int, number: int, salt: int) -> Iterator[RecordView | Unsound]:
     """What lies from `start` to `end` of a segment of which all of that was once durable; GROUP records too."""
     offset = start
