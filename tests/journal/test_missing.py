@@ -144,7 +144,7 @@ def test_a_segment_in_the_middle_that_held_facts_alone_is_missed() -> None:
     assert found.recovered.is_damaged
 
 
-@pytest.mark.parametrize("kept_size", [0, 8 << 10])
+@pytest.mark.parametrize("kept_size", [0, 8 << 10, 15 << 10])
 def test_the_open_segment_that_was_cut_after_a_clean_stop_is_missed(kept_size: int) -> None:
     rig = filled(count=60)
     rig.checkpoint(is_final=True)
@@ -355,3 +355,26 @@ def test_a_checkpoint_behind_which_nothing_was_appended_misses_nothing() -> None
     assert found.notes == []
     assert not found.recovered.is_damaged
     assert found.recovered.open_segment is not None
+
+
+@pytest.mark.parametrize("is_final", [False, True])
+@pytest.mark.parametrize("kept_size", [0, SEGMENT_HEADER_SIZE, 8 << 10])
+def test_a_sealed_segment_that_was_cut_is_named_at_the_start_and_the_rest_of_it_is_served(
+    kept_size: int, is_final: bool
+) -> None:
+    rig = filled(count=200)
+    rig.checkpoint(is_final=is_final)
+    assert rig.log.position.segment > 2
+    del rig.disk.files[segment_name(2)][kept_size:]
+    again, found = rig.reopened()
+    lost = {"segment": 2, "offset": kept_size, "size": SMALL.segment_size - kept_size}
+    assert [(note.level, note.event, note.fields) for note in found.notes] == [("error", MISSING, lost)]
+    # The end of the journal is there, so its streams go on in the same term.
+    assert not found.recovered.is_damaged
+    held = [record.first_sequence for record in again_records(again)]
+    assert held == sorted(set(held))
+    assert (held[0], held[-1]) == (1, 200)
+    assert (len(held) > 170) == (kept_size == 8 << 10), len(held)
+    again.checkpoint(is_final=is_final)
+    _, found = again.reopened()
+    assert found.notes == [], "what was named is over"

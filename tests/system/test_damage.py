@@ -63,6 +63,50 @@ def test_a_killed_node_whose_last_segment_was_removed_or_emptied_says_so_and_goe
     assert served.stop() == 0
 
 
+def test_a_durable_subscriber_is_told_of_what_a_replaced_last_segment_took_and_gets_what_comes_after(
+    tmp_path: Path,
+) -> None:
+    served = ServedNode(
+        tmp_path / "journal", {"JOURNAL_SEGMENT_SIZE": "256KiB", "JOURNAL_CHECKPOINT_INTERVAL_SIZE": "1MiB"}
+    )
+    gaps: list[veredus.Gap] = []
+    checkpoint = served.directory / "checkpoint"
+    with served.start() as node:
+        count = 0
+        node.streams.create("s")
+        subscription = node.subscribe("s", subscriber="reader", on_gap=gaps.append)
+        with node.publisher("s", source="p") as publisher:
+            # Until a checkpoint has been taken, which knows a part of the last segment; then some more.
+            before = checkpoint.read_bytes() if checkpoint.exists() else b""
+            while not checkpoint.exists() or checkpoint.read_bytes() == before or count % 8:
+                count += 1
+                publisher.wait(publisher.publish("k", b"%d" % count + bytes(3000)), timeout_s=20)
+            for _ in range(20):
+                count += 1
+                publisher.wait(publisher.publish("k", b"%d" % count + bytes(3000)), timeout_s=20)
+        for publication in subscription:
+            subscription.settle(publication)
+            if publication.sequence == count:
+                break
+        subscription.wait_settled(timeout_s=20)
+        served.kill()
+        last = max(path for path in served.directory.glob("*.segment") if b"%d\0" % count in path.read_bytes())
+        last.write_bytes(bytes(last.stat().st_size))
+        served.spawn()
+        with node.publisher("s", source="another") as publisher:
+            receipts = [publisher.wait(publisher.publish("k", b"new %d" % i), timeout_s=20) for i in range(40)]
+        assert receipts[0].sequence <= count, "sequences that were lost are given again"
+        got = []
+        for publication in subscription:
+            got.append(publication.body)
+            if len(got) == 40:
+                break
+        assert got == [b"new %d" % i for i in range(40)]
+        assert "lost" in {gap.code for gap in gaps}
+    assert "journal-segment-missing" in served.said()
+    served.kill()
+
+
 def test_a_stream_whose_making_was_damaged_is_named_and_made_anew_by_the_next_who_asks(served: ServedNode) -> None:
     with served.start() as node:
         publish_one_by_one(node, "kept", 2)

@@ -15,6 +15,7 @@ from collections.abc import Container, Generator, Mapping
 
 from veredus.kernel.effects import Note
 
+from .catalogue import Segment
 from .layout import (
     NEWEST_NAME,
     SEGMENT_HEADER_SIZE,
@@ -24,6 +25,7 @@ from .layout import (
     decode_segment_header,
     segment_name,
 )
+from .scan import group_at, sound_end
 from .steps import Answer, ReadFile, RecoveryOrder
 
 
@@ -39,6 +41,21 @@ def load_newest(listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answer, 
     if header is not None:
         check_version(header.version)
     return header
+
+
+def kept_of(opened: Segment, data: memoryview) -> dict[int, int]:
+    """Where what is sound ends in the checkpoint's open segment, by its number; empty if all is there that the
+    checkpoint knows to lie at its end, or if a group goes on there.
+
+    If neither is, then what was appended behind may have gone the same way: the end that is found is not known to be
+    the end.
+    """
+    number, end = opened.number, opened.end
+    if end == SEGMENT_HEADER_SIZE or group_at(data, end, number, opened.salt) is not None:
+        return {}
+    kept = sound_end(data, end, number, opened.salt)
+    # A file that was cut has all that it is long.
+    return {number: kept if len(data) >= end else len(data)} if kept < end else {}
 
 
 def name_missing(

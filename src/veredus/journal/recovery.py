@@ -55,7 +55,7 @@ from .layout import (
     salt_of,
     segment_name,
 )
-from .missing import load_newest, name_missing
+from .missing import kept_of, load_newest, name_missing
 from .scan import (
     Unsound,
     collect_rows,
@@ -66,7 +66,6 @@ from .scan import (
     last_trace,
     records_between,
     sound_beginning,
-    sound_end,
     walk,
 )
 from .settings import LogSettings, Recovered, empty_journal
@@ -163,8 +162,12 @@ class _Recovery:
         if segment_name(number) not in self.listing:
             yield Note("error", "journal-segment-missing", {"segment": number})
             return
+        size = self.listing[segment_name(number)]
+        if size < row.size:
+            yield Note("error", "journal-segment-missing", {"segment": number, "offset": size, "size": row.size - size})
         journal_id = self.recovered.journal_id
-        segment = Segment(number, salt_of(journal_id, number), row.size, row.end)
+        # The next checkpoint knows it as it is now: what is gone is named once.
+        segment = Segment(number, salt_of(journal_id, number), min(row.size, size), row.end)
         segment.summary = yield from read_summary(number, row.end, journal_id, self.listing)
         if segment.summary is None:
             yield from self._reindex(segment)
@@ -204,13 +207,13 @@ class _Recovery:
     # ── behind the checkpoint ────────────────────────────────────────────────────────────────────────────────────────
 
     def is_refuted(self) -> Generator[RecoveryOrder, Answer, bool]:
-        """Whether a checkpoint that is said to be the last is not: its open segment, or a later one, is gone, or
+        """Whether a checkpoint that is said to be the last is not: its open segment, or a later one, is gone or cut, or
         something was appended behind it, and it is an older copy.
 
         Only where a group would begin is looked at: at the end, and at the beginning of each later segment.
         """
         opened, end = self.recovered.open_segment, self.recovered.position
-        if opened is not None and self.listing.get(segment_name(opened.number), -1) < opened.end:
+        if opened is not None and self.listing.get(segment_name(opened.number), -1) < opened.size:
             return True
         newest = 0 if self.newest is None else self.newest.number
         if newest > self.recovered.next_ordinal and segment_name(newest) not in self.listing:
@@ -245,7 +248,7 @@ class _Recovery:
         if opened is None and number is not None and segment_name(number) not in self.listing:
             number = self._following(number) if self._is_behind_damage else None
         if opened is not None:
-            yield from self._look_before(opened)
+            self._kept = kept_of(opened, (yield from self._load(opened.number)))
         scanned: list[Segment] = []
         while number is not None:
             data = yield from self._load(number)
@@ -276,21 +279,6 @@ class _Recovery:
             self.recovered.open_segment = self.catalogue.segments[number] = opened
             self.recovered.next_ordinal = number + 1
         return opened
-
-    def _look_before(self, opened: Segment) -> Steps:
-        """See whether the checkpoint's open segment still holds what the checkpoint knows to lie at its end.
-
-        If not, and nothing goes on there, then what was appended behind may have gone the same way: the end that is
-        found is not known to be the end.
-        """
-        number, end = opened.number, opened.end
-        data = yield from self._load(number)
-        if end == SEGMENT_HEADER_SIZE or group_at(data, end, number, opened.salt) is not None:
-            return
-        kept = sound_end(data, end, number, opened.salt)
-        if kept < end:
-            # A file that was cut has all that it is long.
-            self._kept[number] = kept if len(data) >= end else len(data)
 
     def _scan_segment(self, segment: Segment, data: memoryview) -> Generator[RecoveryOrder, Answer, int | None]:
         """Replay a segment from its `end` on; returns the segment that goes on behind it, None at the end of the
