@@ -64,6 +64,30 @@ def test_what_is_tried_again_comes_again_behind_its_delay_and_the_end_waits_for_
     assert node.subscriptions.show(jobs, "worker")["floor"] == COUNT
 
 
+def test_what_comes_again_waits_for_a_batch_and_not_for_all_that_was_pushed_and_lets_new_ones_through(
+    node: Embedded, stream: str
+) -> None:
+    with node.publisher(stream) as publisher:
+        for first in range(0, 200, 10):
+            publisher.publish_many([b"k"] * 10, [b"%d" % number for number in range(first, first + 10)])
+            publisher.flush()
+    seen: list[int] = []
+    with node.subscribe(stream, subscriber="worker", mode="individual", until=201) as subscription:
+        for job in subscription:
+            seen.append(job.sequence)
+            if job.sequence <= 10 and not job.is_redelivered:
+                job.retry()
+                time.sleep(0.03)  # such a job takes a while, in which the node takes it back
+            else:
+                subscription.settle(job)
+    assert sorted(seen) == sorted([*range(1, 201), *range(1, 11)])
+    again = [place for place, sequence in enumerate(seen) if sequence <= 10 and place >= 10]
+    assert seen[:10] == [*range(1, 11)]
+    assert again[0] <= 20
+    assert again[-1] <= 10 + 10 * 11 + 10
+    assert max(len([one for one in seen[: place + 1] if one > 10]) for place in again) >= 80
+
+
 def test_what_comes_again_is_as_it_was_and_said_to_be_redelivered(node: Embedded, jobs: str) -> None:
     with worker(node, jobs) as subscription:
         for job in subscription:

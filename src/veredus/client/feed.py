@@ -57,6 +57,8 @@ class Feed:
         self._position_before = channel.position
         """The channel's position before that batch was taken: what is handed out again lies before it."""
         self._interest = Interest()
+        self._is_agains_turn = True
+        """Whether what comes again is next, where new publications wait as well: neither keeps the other waiting."""
         self._again: dict[int, Publication] = {}
         """What was taken to be handed out again, and is not yet; where attempts are counted."""
         self.counts_attempts = channel.wanted.attempts_max > 0
@@ -160,18 +162,19 @@ class Feed:
         self._position_before = channel.position
         while not self.is_ended and self._anew_count <= channel.anew_count:
             delivery = self._delivery
+            if channel.again and (self._is_agains_turn or delivery is None):
+                publication, self._is_agains_turn = channel.again[0], False
+                if self.counts_attempts:
+                    self._again[publication.sequence] = publication
+                return publication.batch.only(publication.sequence), channel.position, self._batches, True
             if delivery is not None:
+                self._is_agains_turn = True
                 # Whoever is torn out of this has no iterator that goes on, and begins the delivery anew.
                 batches, self._batches = self._batches or self._batches_of(delivery), None
                 batch = self._next_batch(batches)
                 if batch is not None:
                     return batch, batch.last_sequence + 1, batches, False
                 self._owe(delivery)
-            elif channel.again:
-                publication = channel.again[0]
-                if self.counts_attempts:
-                    self._again[publication.sequence] = publication
-                return publication.batch.only(publication.sequence), channel.position, None, True
             elif self.may_end:
                 self.is_ended = not channel.again
             elif self._item is None and not self._next_item():
