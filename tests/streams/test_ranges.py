@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veredus.delivery.settlement import Range
-from veredus.streams.ranges import between, common, cursor_of, joined, without
+from veredus.streams.ranges import between, common, cursor_of, joined, raised, without
 
 LAST = 40
 loose = st.lists(st.tuples(st.integers(1, LAST), st.integers(0, 6)).map(lambda t: (t[0], t[0] + t[1])), max_size=8)
@@ -41,3 +41,9 @@ def test_a_cursor_has_done_with_all_up_to_its_floor_and_with_ranges_above_it(flo
     found, above = cursor_of(floor, settled)
     assert members(((1, found), *above)) == members(((1, floor), *settled))
     assert found + 1 not in members(above)
+
+
+@given(st.integers(0, LAST), ascending)
+def test_a_floor_is_raised_by_a_range_that_adjoins_it_alone(floor: int, settled: tuple[Range, ...]) -> None:
+    above = tuple((max(first, floor + 1), last) for first, last in settled if last > floor)
+    assert raised(floor, above) == cursor_of(floor, above)

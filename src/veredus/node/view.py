@@ -77,7 +77,7 @@ def _subscriptions(engine: NodeEngine) -> Iterator[Reading]:
         labels = (stream.name, subscription.subscriber, subscription.name)
         flow = engine.floor.flows.get(subscription.session)
         unsettled_count = sum(last - first + 1 for first, last in subscription.ledger.unsettled)
-        yield Reading("veredus_subscription_lag", stream.head_durable - subscription.cursor[0], labels)
+        yield Reading("veredus_subscription_lag", stream.head_durable - subscription.done_to, labels)
         yield Reading("veredus_subscription_unsettled", unsettled_count, labels)
         yield Reading("veredus_subscription_credit_bytes", 0 if flow is None else max(flow.credit, 0), labels)
         yield Reading("veredus_subscription_live", flow is not None and flow.is_live, labels)

@@ -59,7 +59,7 @@ class Advancing:
             self.refuse(
                 event, "subscription-in-use", f"a subscriber is attached to {name}, and only that one can settle"
             )
-        elif floor <= subscription.cursor[0]:
+        elif floor <= subscription.done_to:
             self._orders.append((), _Advanced(self, event, subscription, None, then))
         else:
             settled = subscription.settled(is_detached=True)
@@ -73,7 +73,7 @@ class Advancing:
         if waiter.fact is not None:
             subscription.apply_settled(waiter.fact, self._unsettled_max)
             self._subscribing.feeding.go_on(subscription, now)
-        waiter.then(subscription.cursor[0])
+        waiter.then(subscription.done_to)
 
     def failed(self, waiter: _Advanced, code: str, reason: str, now: Now) -> None:
         """The journal does not have it: nothing has changed."""

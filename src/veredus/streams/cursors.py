@@ -28,7 +28,7 @@ from .exchange import (
 )
 from .facts import SubscriptionSettled
 from .orders import Orders
-from .ranges import cursor_of
+from .ranges import raised
 from .spread import Spread
 from .subscription import Awaited, Subscription
 from .tables import StreamsLimits
@@ -148,7 +148,7 @@ class Cursors:
     def _confirm(self, event: Awaited, subscription: Subscription, fact: SubscriptionSettled) -> None:
         match event:
             case SettleRequested(session):
-                self._orders.say(ConfirmSettled(session, *cursor_of(fact.floor, fact.settled)))
+                self._orders.say(ConfirmSettled(session, *raised(fact.floor, fact.settled)))
             case ReturnRequested(session, sequence):
                 subscription.note_taken_back(sequence)
                 self._orders.say(ConfirmReturned(session, sequence, is_parked=False))

@@ -15,6 +15,13 @@ def cursor_of(floor: int, settled: Iterable[Range]) -> tuple[int, tuple[Range, .
     return ranges[0][1], ranges[1:]
 
 
+def raised(floor: int, ranges: tuple[Range, ...]) -> tuple[int, tuple[Range, ...]]:
+    """As `cursor_of`, of ranges that ascend, lie above the floor and do not touch: only the first may adjoin it."""
+    if ranges and ranges[0][0] == floor + 1:
+        return ranges[0][1], ranges[1:]
+    return floor, ranges
+
+
 def joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
     """All that is in any of these ranges, which may lie in any order, as ranges that do not even touch."""
     found: list[Range] = []

@@ -24,7 +24,7 @@ from veredus.matching import Filter
 from .attempts import HandedOut, ReturnRequested
 from .exchange import EVERYTHING, SettleRequested
 from .facts import CursorMoved, SubscriptionOpened, SubscriptionRenewed, SubscriptionSettled
-from .ranges import between, cursor_of, is_in, joined, without
+from .ranges import between, cursor_of, is_in, joined, raised, without
 from .source import PAST_MAX
 from .tries import Retold, Tries
 
@@ -182,7 +182,12 @@ class Subscription:
 
         It may lie above `floor`, where this session has not examined again what was settled to one before.
         """
-        return cursor_of(self.floor, self.settled_ranges())
+        return raised(self.floor, self.settled_ranges())
+
+    @property
+    def done_to(self) -> int:
+        """As far as `cursor` has done with all; whoever looks at very many asks for this alone."""
+        return self.cursor[0] if self.excluded else self.floor
 
     def settled_ranges(self) -> tuple[Range, ...]:
         """What is done with above the floor, said to the present owner or to one before.
