@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from veredus.runtime.configuration import Configuration, Flag
 
 _SHORT_FLAGS = {"directory": "node.directory", "tcp": "listen.tcp", "sync": "journal.sync", "log": "log.level"}
+SWITCH_INTERVAL_S = 0.0005
+"""How long the loop keeps Python's lock while the thread that writes the journal waits for it, which it does several
+times a group. With Python's 5 ms a loop that peers keep busy let each neighbour wait for up to a second.
+"""
 
 
 @click.command()
@@ -56,12 +60,6 @@ def serve(settings: Path | None, others: tuple[str, ...], check: bool, output: s
     set_up_logs(log.level, log.format)
     flags = flags_of(others, short)
     run_node(configuration.settings, lambda: read_configuration(settings, os.environ, flags).settings)
-
-
-SWITCH_INTERVAL_S = 0.0005
-"""How long the loop keeps Python's lock while the thread that writes the journal waits for it, which it does several
-times a group. With Python's 5 ms a loop that peers keep busy let each neighbour wait for up to a second.
-"""
 
 
 def say_ignored(configuration: Configuration) -> None:

@@ -331,9 +331,19 @@ def lengths_of(array: pa.Array) -> npt.NDArray[np.int32]:
 def growth_of(columns: Columns) -> int:
     """How many bytes keys and attributes get more once their dictionaries are written out; 0 or less for none."""
     growth = 0
-    for array in (columns.keys, *columns.attributes.values()):
-        if pa.types.is_dictionary(array.type):
-            lengths = np.append(lengths_of(array), 0)
-            growth += int(lengths[filled_numbers_of(array.indices, len(lengths) - 1)].sum(dtype=np.int64))
-            growth -= int(lengths.sum(dtype=np.int64))
+    for array in _dictionaries_in(columns):
+        lengths = np.append(lengths_of(array), 0)
+        growth += int(lengths[filled_numbers_of(array.indices, len(lengths) - 1)].sum(dtype=np.int64))
+        growth -= int(lengths.sum(dtype=np.int64))
     return growth
+
+
+def grows_beyond(columns: Columns, size_max: int) -> bool:
+    """Whether `growth_of` is more than `size_max` bytes; rows are looked at only where the longest words allow that."""
+    words = (lengths_of(array) for array in _dictionaries_in(columns))
+    longest = sum(int(lengths.max(initial=0)) for lengths in words)
+    return len(columns.bodies) * longest > size_max and growth_of(columns) > size_max
+
+
+def _dictionaries_in(columns: Columns) -> Iterator[pa.Array]:
+    return (array for array in (columns.keys, *columns.attributes.values()) if pa.types.is_dictionary(array.type))

@@ -51,11 +51,10 @@ def verify_payload(batch: Octets, header: BatchHeader, limits: BatchLimits) -> N
         body_size = int(columnar.lengths_of(columns.bodies).max(initial=0))
         low, high = _range_of(columns.event_times_us)
         is_excerpt = columns.rows is not None
-        growth = columnar.growth_of(columns)
-        if header.count > 1 and growth > limits.growth_max:
+        if header.count > 1 and columnar.grows_beyond(columns, limits.growth_max):
             message = (
                 f"the dictionaries of a batch may add {limits.growth_max} bytes to it once they are written out, these"
-                f" add {growth}: send fewer publications in a batch"
+                f" add {columnar.growth_of(columns)}: send fewer publications in a batch"
             )
             raise PeerFault("too-large", message)
     if is_excerpt:
@@ -287,7 +286,7 @@ def _is_written_out_well(columns: Columns) -> bool:
     """Whether rows, which have no dictionaries, would hold about what these columns hold: a long word may stand for
     many.
     """
-    return columnar.growth_of(columns) <= _WRITTEN_OUT_SIZE_MAX
+    return not columnar.grows_beyond(columns, _WRITTEN_OUT_SIZE_MAX)
 
 
 def excerpt_record(header: BatchHeader, columns: Columns, selection: npt.NDArray[np.bool_]) -> bytearray:

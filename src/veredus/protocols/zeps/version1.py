@@ -367,8 +367,6 @@ class Version1:
         self._liveness.hear(now.monotonic_ns)
         self._delivering.relieve()
 
-    # ── heartbeat ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 
 _Handler: TypeAlias = Callable[[Version1, Any, Now], None]
 
