@@ -6,22 +6,26 @@ or reads from it goes on, and the test fails instead of hanging.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import count
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import IO, Any, ClassVar
 from weakref import WeakSet
 
 LIFE_S = 45.0
 """Less than a test may take, so that the test itself says what did not end."""
 END_S = 10.0
-_PORT_FIRST, _PORT_COUNT = 15_000, 15_000
-_places = count(os.getpid() * 61)
+_PORT_FIRST, _PORT_COUNT, _BLOCK_COUNT = 15_000, 250, 50
+"""Tests have the ports from 15,000 to 27,499; what examples take for themselves lies above."""
 
 
 class Child(subprocess.Popen[bytes]):
@@ -86,13 +90,29 @@ def beside(work: Callable[..., object], *arguments: object) -> Iterator[threadin
 
 
 def free_port() -> int:
-    """A port that nobody has at this moment, and that the system gives to nobody by itself.
+    """A port that no other process of tests is given, that nobody has at this moment, and the system gives to nobody.
 
-    It gives the ephemeral ones to other tests' nodes and to connections, also while a node that had one starts again.
+    A node that was killed has left its port free: whoever else listened there before it starts again would be taken
+    for it. So each process of tests has a block of ports of its own, as long as it lives.
     """
+    first, places, _ = _own_ports()
     while True:
-        port = _PORT_FIRST + next(_places) % _PORT_COUNT
+        port = first + next(places) % _PORT_COUNT
         with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
             return port
+
+
+@cache
+def _own_ports() -> tuple[int, Iterator[int], IO[bytes]]:
+    """The first port of a block that is this process's own, a count, and the locked file that says whose it is."""
+    for block in range(_BLOCK_COUNT):
+        held = (Path(tempfile.gettempdir()) / f"veredus-tests-ports-{block}").open("ab")
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            held.close()
+        else:
+            return _PORT_FIRST + block * _PORT_COUNT, count(os.getpid()), held
+    raise RuntimeError(f"{_BLOCK_COUNT} processes of tests have all ports")

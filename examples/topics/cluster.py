@@ -22,7 +22,7 @@ PERIOD = "500ms"
 """How often servers say what they have: a tenth of what is usual, so that a minute has as much of it as ten."""
 SUBSCRIPTION = "topics"
 MERGED, GIVEN, CONFLICT = "topic-merged", "topic-given", "topic-conflict"
-_PORT_FIRST, _PORT_COUNT = 15_000, 15_000
+_PORT_FIRST, _PORT_COUNT = 27_500, 5_000
 
 
 class Row(NamedTuple):
