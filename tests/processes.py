@@ -13,6 +13,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -24,6 +25,7 @@ from weakref import WeakSet
 LIFE_S = 45.0
 """Less than a test may take, so that the test itself says what did not end."""
 END_S = 10.0
+WAIT_S = 20.0
 _PORT_FIRST, _PORT_COUNT, _BLOCK_COUNT = 15_000, 250, 50
 """Tests have the ports from 15,000 to 27,499; what examples take for themselves lies above."""
 
@@ -87,6 +89,14 @@ def beside(work: Callable[..., object], *arguments: object) -> Iterator[threadin
     if raised:
         raise raised[0]
     assert not thread.is_alive(), f"{work} did not end"
+
+
+def wait_until(is_so: Callable[[], bool], said: Callable[[], str] = lambda: "it did not come to be so") -> None:
+    """Wait until something is so; `said` says what may tell why it does not come to be."""
+    end_s = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < end_s, said()
+        time.sleep(0.01)
 
 
 def free_port() -> int:

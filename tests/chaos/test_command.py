@@ -6,12 +6,11 @@ import importlib.util
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.processes import wait_until
 from veredus.chaos import netem
 from veredus.chaos.plan import draw, faults_of
 from veredus.cli import veredus
@@ -124,10 +123,3 @@ def test_a_run_that_is_killed_leaves_no_process_and_no_mount_behind(tmp_path: Pa
             running.kill()
     wait_until(lambda: not processes_of(name))
     assert list((tmp_path / name / "seed-1" / "disk").iterdir()) == []
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.05)

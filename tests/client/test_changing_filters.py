@@ -10,6 +10,7 @@ import pytest
 import veredus
 from tests.client.cutter import Cutter
 from tests.client.line import Line
+from tests.processes import wait_until
 from veredus.client.connection import ConnectionSettings
 from veredus.client.embedded import Embedded
 from veredus.client.subscribing import SubscriptionChannel
@@ -103,6 +104,22 @@ def test_a_link_that_is_lost_behind_a_change_brings_what_the_earlier_filter_had_
         fill(node, stream, 10)
         got += rest(subscription)
         assert got == owed(1, position, 20)
+
+
+@modes
+def test_a_change_takes_nothing_away_that_came_before_a_far_word_over_a_link_that_is_gone(
+    node: Embedded, stream: str, cutter: Cutter, far: veredus.Node, mode: Mode
+) -> None:
+    fill(node, stream, 20)
+    with node.publisher(stream) as publisher:
+        publisher.publish_many([b"b"] * 250_000, [b"x"] * 250_000)
+    with subscribed(far, stream, mode, 8 << 20) as subscription:
+        assert take(subscription, 1) == [1]
+        wait_until(lambda: subscription.channel.queue.passed_to() > 250_000)
+        cutter.cut()
+        wait_until(lambda: subscription.channel.link_count == 2)
+        assert change(subscription, "c") > 250_000
+        assert rest(subscription) == [*range(3, 20, 2)]
 
 
 @pytest.mark.parametrize("mode", ["in-order", "individual"])

@@ -12,6 +12,7 @@ import pytest
 import veredus
 from tests.client.cutter import Cutter
 from tests.client.line import Line
+from tests.processes import wait_until
 from veredus.client.embedded import Embedded
 from veredus.client.ends import Subscription
 from veredus.client.subscribing import SubscriptionChannel
@@ -64,28 +65,54 @@ def test_what_is_tried_again_comes_again_behind_its_delay_and_the_end_waits_for_
     assert node.subscriptions.show(jobs, "worker")["floor"] == COUNT
 
 
-def test_what_comes_again_waits_for_a_batch_and_not_for_all_that_was_pushed_and_lets_new_ones_through(
-    node: Embedded, stream: str
+@pytest.mark.parametrize("attempts_max", [0, 9])
+@pytest.mark.parametrize("batch_size", [10, 2_000])
+def test_what_comes_again_takes_turns_with_what_is_new_also_within_a_batch(
+    node: Embedded, stream: str, batch_size: int, attempts_max: int
 ) -> None:
+    count, again_count = 2_000, 20
     with node.publisher(stream) as publisher:
-        for first in range(0, 200, 10):
-            publisher.publish_many([b"k"] * 10, [b"%d" % number for number in range(first, first + 10)])
+        for first in range(0, count, batch_size):
+            numbers = range(first, first + batch_size)
+            publisher.publish_many([b"k"] * batch_size, [b"%d" % number for number in numbers])
             publisher.flush()
     seen: list[int] = []
-    with node.subscribe(stream, subscriber="worker", mode="individual", until=201) as subscription:
+    node.streams.create(f"{stream}.dead")
+    with node.subscribe(
+        stream, subscriber="worker", mode="individual", until=count + 1, attempts_max=attempts_max,
+        parked_to=f"{stream}.dead",
+    ) as subscription:  # fmt: skip
         for job in subscription:
             seen.append(job.sequence)
-            if job.sequence <= 10 and not job.is_redelivered:
+            assert subscription.position == max(seen) + 1
+            if job.sequence <= again_count and not job.is_redelivered:
                 job.retry()
-                time.sleep(0.03)  # such a job takes a while, in which the node takes it back
+                if job.sequence == again_count:
+                    wait_until(lambda: len(subscription.channel.again) + len(seen) >= 2 * again_count)
             else:
                 subscription.settle(job)
-    assert sorted(seen) == sorted([*range(1, 201), *range(1, 11)])
-    again = [place for place, sequence in enumerate(seen) if sequence <= 10 and place >= 10]
-    assert seen[:10] == [*range(1, 11)]
-    assert again[0] <= 20
-    assert again[-1] <= 10 + 10 * 11 + 10
-    assert max(len([one for one in seen[: place + 1] if one > 10]) for place in again) >= 80
+    assert sorted(seen) == sorted([*range(1, count + 1), *range(1, again_count + 1)])
+    places = {sequence: place for place, sequence in enumerate(seen)}
+    for sequence in range(1, again_count + 1):
+        before = seen[: places[sequence]]
+        assert len(set(before)) <= 2 * again_count + 1, "what comes again waits for no more than its turn"
+        assert len(before) - len(set(before)) <= len(set(before)), "what is new takes turns, too"
+
+
+def test_batches_go_on_where_an_iteration_was_interrupted_by_what_comes_again(node: Embedded, stream: str) -> None:
+    with node.publisher(stream) as publisher:
+        publisher.publish_many([b"k"] * 1_000, [b"%d" % number for number in range(1, 1_001)])
+    with node.subscribe(stream, subscriber="worker", mode="individual", until=1_001) as subscription:
+        publications = iter(subscription)
+        first = next(publications)
+        first.retry()
+        wait_until(lambda: bool(subscription.channel.again))
+        assert [next(publications).sequence for _ in range(3)] == [1, 2, 3]
+        batch = subscription.next_batch()
+        assert batch is not None
+        assert [publication.sequence for publication in batch] == [*range(4, 1_001)]
+        assert subscription.next_batch() is None
+        assert subscription.is_ended
 
 
 def test_what_comes_again_is_as_it_was_and_said_to_be_redelivered(node: Embedded, jobs: str) -> None:

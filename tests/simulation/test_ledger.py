@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from tests.processes import wait_until
 from veredus.cli import veredus
 from veredus.cli.exits import Exit, run
 from veredus.kernel.errors import Refused
@@ -148,10 +148,10 @@ def test_workers_end_when_their_campaign_is_killed(tmp_path: Path) -> None:
     )
     running = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, start_new_session=True)
     try:
-        _wait_until(lambda: len(_session_of(running.pid)) == 3)
+        wait_until(lambda: len(_session_of(running.pid)) == 3)
         running.kill()
         running.wait()
-        _wait_until(lambda: not _session_of(running.pid))
+        wait_until(lambda: not _session_of(running.pid))
     finally:
         for pid in _session_of(running.pid):
             os.kill(pid, signal.SIGKILL)
@@ -163,13 +163,6 @@ def _session_of(session: int) -> list[int]:
     ).stdout
     rows = [line.split() for line in found.splitlines()]
     return [int(pid) for pid, of, stat in rows if of == str(session) and not stat.startswith("Z")]
-
-
-def _wait_until(is_so: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    until = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.05)
 
 
 def test_a_page_shows_the_ledger_between_its_marks_and_nothing_else_is_changed(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import veredus
-from tests.processes import ended, free_port
+from tests.processes import ended, free_port, wait_until
 from tests.runtime.authority import Authority
 from tests.system.serving import ServedNode
 from veredus.client.blocking import Node, connect
@@ -52,13 +52,13 @@ class Secured:
     def start(self) -> None:
         count = self.said("node-ready")
         self.served.spawn()
-        wait_until(lambda: self.said("node-ready") > count, self.served)
+        wait_until(lambda: self.said("node-ready") > count, self.served.said)
 
     def reload(self) -> None:
         count = self.said("settings-reloaded")
         assert self.served.process is not None
         self.served.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: self.said("settings-reloaded") > count, self.served)
+        wait_until(lambda: self.said("settings-reloaded") > count, self.served.said)
 
     def said(self, event: str) -> int:
         if not self.served.log.exists():
@@ -66,7 +66,7 @@ class Secured:
         return sum(f'"event":"{event}"' in line for line in self.served.said().splitlines())
 
     def wait_said(self, event: str) -> dict[str, object]:
-        wait_until(lambda: self.said(event) > 0, self.served)
+        wait_until(lambda: self.said(event) > 0, self.served.said)
         lines = [json.loads(line) for line in self.served.said().splitlines() if f'"event":"{event}"' in line]
         found: dict[str, object] = lines[-1]
         return found
@@ -79,13 +79,6 @@ class Secured:
         context = client_context(str(self.authority.certificate), certificate, key)
         context.check_hostname = False
         return connect(f"veredus+tls://127.0.0.1:{self.tls_port}", tls=context, timeout_s=timeout_s)
-
-
-def wait_until(is_so: Callable[[], bool], served: ServedNode) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline, served.said()
-        time.sleep(0.01)
 
 
 def ended_code(node: Node) -> str:

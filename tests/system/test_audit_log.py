@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import veredus
-from tests.processes import beside
+from tests.processes import beside, wait_until
 from tests.runtime.authority import Authority
-from tests.system.secured import Secured, reload_by_command, wait_until
+from tests.system.secured import Secured, reload_by_command
 from tests.system.serving import ServedNode
 from veredus.client.blocking import connect
 from veredus.runtime.audit import KINDS, LOST
@@ -42,7 +42,7 @@ class Audited(Secured):
         return [record for record in found if record["kind"] == kind]
 
     def wait_record(self, kind: str, is_it: Callable[[dict[str, object]], bool] = bool) -> dict[str, object]:
-        wait_until(lambda: any(map(is_it, self.records(kind))), self.served)
+        wait_until(lambda: any(map(is_it, self.records(kind))), self.served.said)
         return [record for record in self.records(kind) if is_it(record)][-1]
 
 
@@ -185,12 +185,12 @@ def test_a_change_is_acknowledged_when_its_record_is_written_and_not_before(tmp_
 
             with beside(create):
                 publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
-                wait_until(lambda: [stream["name"] for stream in node.streams.list()] == ["s", "t"], served)
+                wait_until(lambda: [stream["name"] for stream in node.streams.list()] == ["s", "t"], served.said)
                 assert not told, "it is there, and who asked for it waits for the record"
                 with pipe.open("rb", buffering=0) as reader:
                     record = b""
                     while b'"verb":"stream.create"' not in record:
                         record += reader.read(1 << 16)
-                    wait_until(lambda: bool(told), served)
+                    wait_until(lambda: bool(told), served.said)
     finally:
         served.kill()

@@ -15,9 +15,9 @@ import veredus
 from tests.interop import zeps1_by_hand as zeps1
 from tests.interop.ears import Ear, LibzmqEar, Zeps1Ear, over_tcp
 from tests.interop.zeps1_by_hand import Client
-from tests.processes import free_port
+from tests.processes import free_port, wait_until
 from tests.runtime.authority import Authority
-from tests.system.secured import Secured, reload_by_command, wait_until
+from tests.system.secured import Secured, reload_by_command
 from tests.system.serving_topics import said
 from veredus.protocols.zmtp.z85 import decode_z85, encode_z85
 from veredus.runtime.curve_keys import make_server_key
@@ -70,7 +70,7 @@ class Doors(Secured):
             ear.turn()
             return not ear.is_open
 
-        wait_until(has_ended, self.served)
+        wait_until(has_ended, self.served.said)
 
 
 @pytest.fixture

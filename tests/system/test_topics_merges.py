@@ -22,7 +22,7 @@ import pytest
 import zmq
 
 import veredus
-from tests.processes import free_port
+from tests.processes import free_port, wait_until
 from tests.system.serving_topics import QUICK, Said, ServedProxy, Server
 from veredus.kernel.errors import Unavailable
 from veredus.protocols.topics.messages import Transfer, decode_message
@@ -293,14 +293,6 @@ class Topic:
 def said(server: Server, event: str) -> list[str]:
     """The lines of its log of this kind."""
     return [line for line in server.served.said().splitlines() if f'"{event}"' in line]
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    deadline_s = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline_s, "it did not come to be so"
-        time.sleep(LOOK_S)
 
 
 def has_no_space(ask: Callable[[], object]) -> bool:

@@ -22,7 +22,7 @@ from .given import Attributes, EventTime, called
 from .intake import Intake
 from .loops import LoopThread, Signal, forked, refuse_pickling
 from .other_library import Blocking
-from .publication import Batch, Publication, Run
+from .publication import Batch, Publication
 from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching
 from .subscribing import Settleable, SubscriptionChannel
@@ -378,13 +378,11 @@ class Subscription(Blocking):
 
     def _runs(self) -> Iterator[Iterable[Publication]]:
         while (run := self._wait_for(self._feed.take_run)) is not None:
-            yield self._one_by_one(run) if self._feed.counts_attempts else run.publications
-
-    def _one_by_one(self, run: Run) -> Iterator[Publication]:
-        """A run's publications, each of which counts as tried when it is handed out."""
-        while not run.is_over:
-            self._hand_out(run.next_sequence, run.batch)
-            yield from islice(run.publications, 1)
+            if self._feed.counts_attempts:
+                self._hand_out(run.next_sequence, run.batch)
+                yield islice(run.publications, 1)
+            else:
+                yield run.publications
 
     def _hand_out(self, sequence: int, batch: Batch, end_s: float | None = None) -> bool:
         """See that the node hears of it before; whether it has, in time. What was said is not said again."""

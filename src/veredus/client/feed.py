@@ -11,6 +11,8 @@ Invariants
     (5) Credit is given back as deliveries are taken, so at most the window is pushed and not yet taken.
     (6) What a signal's handler raises tears no step in two: something counts as taken by assignments with no call
         between them, which CPython carries out together, and what was only begun is begun anew.
+    (7) What comes again and what is new take turns, one publication each, also within a batch that is handed out one by
+        one: what is left of it is put back, and counts as not taken.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from veredus.streams.exchange import SettleMode
 
 from .arguments import check_seconds, check_text, check_whole, shown
 from .arrivals import Arrival, Delivery
-from .publication import Batch, Interest, Publication, Run, batches_in
+from .publication import RUN_COUNT, Batch, Interest, Publication, Run, batches_in
 from .publishing import Waiter
 from .ranges import Range, joined
 from .returns import REASON_SIZE_MAX, RETRIES_MAX
@@ -54,6 +56,8 @@ class Feed:
         """What is handed out one by one, of the batch that was taken last; None where that was handed out at once."""
         self.taken_back: Batch | None = None
         """What was taken, and could not be handed out: it comes next."""
+        self._rest: Batch | None = None
+        """What was put back of a batch that is handed out one by one, since something that comes again goes first."""
         self._position_before = channel.position
         """The channel's position before that batch was taken: what is handed out again lies before it."""
         self._interest = Interest()
@@ -66,6 +70,8 @@ class Feed:
         """Whether settling a publication may go the short way; not in any other mode, nor once it is over."""
         self._interest.retry, self._interest.reject, self._interest.settle = self.retry, self.reject, self.settle
         channel.tell_over = self.end
+        if not self.counts_attempts:
+            channel.tell_again = self._interrupt_run
         self._owed_size = 0
         self._owed_link = 0
         self._owed_size_max = max(1, channel.wanted.window_size // 4)
@@ -117,19 +123,20 @@ class Feed:
             self._run, self.taken_back = self.taken_back.run_at(0), None
         run = self._run
         if run is not None:
-            rest = run.batch.behind(run.position)
-            count = len(rest)
+            left = run.batch.behind(run.position)
+            count = len(left)
             run.end()
             self._run = None
             if count:
-                return rest
+                return left
         found = self._find()
         if found is None:
             return None
-        batch, behind, batches, is_again = found
+        batch, behind, batches, rest, is_again = found
         if is_again:
             del self.channel.again[0]
-        self._batches, self._position_before, self.channel.position = batches, self.channel.position, behind
+        self._batches, self._rest, self._position_before = batches, rest, self.channel.position
+        self.channel.position = behind
         return batch
 
     def take_run(self) -> Run | None:
@@ -140,23 +147,47 @@ class Feed:
         while True:
             run = self._run
             if run is not None:
-                if not run.is_over:
+                is_agains_turn = self._is_agains_turn and bool(self.channel.again)
+                if not is_agains_turn and not run.is_over:
                     return run
-                self._run = run.batch.run_at(run.end_index)
+                self._go_on_behind(run, is_agains_turn)
             else:
                 found = self._find()
                 if found is None:
                     return None
-                batch, behind, batches, is_again = found
-                run = batch.run_at(0)
+                batch, behind, batches, rest, is_again = found
+                run = batch.run_at(0, self._count_max)
                 if is_again:
                     del self.channel.again[0]
-                self._batches, self._position_before, self.channel.position = batches, self.channel.position, behind
-                self._run = run
+                self._batches, self._rest, self._position_before = batches, rest, self.channel.position
+                self._run, self.channel.position = run, behind
 
-    def _find(self) -> tuple[Batch, int, Iterator[Batch] | None, bool] | None:
-        """The batch that comes next, the position behind it, those that follow it, and whether it comes again; it
-        counts as taken once these are assigned, and what comes again was deleted. None as `take`.
+    def _go_on_behind(self, run: Run, is_agains_turn: bool) -> None:
+        """Go on with the run's batch; where the turn is at what comes again, put back what is left of the batch."""
+        if not is_agains_turn:
+            self._run = run.batch.run_at(run.next_index, self._count_max)
+            return
+        run.end()
+        rest, position = run.batch.behind(run.position), run.position
+        if len(rest):
+            self._run, self._rest, self.channel.position = None, rest, position
+        else:
+            self._run = None
+
+    @property
+    def _count_max(self) -> int:
+        """How many new publications are handed out before it is looked whether something comes again."""
+        return 1 if self.channel.again else RUN_COUNT
+
+    def _interrupt_run(self) -> None:
+        """Something comes again, in the loop: the subscriber finds it before it goes on with what it has begun."""
+        run = self._run
+        if run is not None:
+            run.end()
+
+    def _find(self) -> tuple[Batch, int, Iterator[Batch] | None, Batch | None, bool] | None:
+        """The batch that comes next, the position behind it, those that follow it, what was put back, and whether it
+        comes again; it counts as taken once these are assigned, and what comes again was deleted. None as `take`.
         """
         channel = self.channel
         self._position_before = channel.position
@@ -166,15 +197,20 @@ class Feed:
                 publication, self._is_agains_turn = channel.again[0], False
                 if self.counts_attempts:
                     self._again[publication.sequence] = publication
-                return publication.batch.only(publication.sequence), channel.position, self._batches, True
+                again = publication.batch.only(publication.sequence)
+                return again, channel.position, self._batches, self._rest, True
             if delivery is not None:
-                self._is_agains_turn = True
-                # Whoever is torn out of this has no iterator that goes on, and begins the delivery anew.
-                batches, self._batches = self._batches or self._batches_of(delivery), None
-                batch = self._next_batch(batches)
-                if batch is not None:
-                    return batch, batch.last_sequence + 1, batches, False
-                self._owe(delivery)
+                self._is_agains_turn, batch, batches = True, self._rest, self._batches
+                if batch is None:
+                    # Whoever is torn out of this has no iterator that goes on, and begins the delivery anew.
+                    batches, self._batches = batches or self._batches_of(delivery), None
+                    batch = self._next_batch(batches)
+                if batch is None:
+                    self._owe(delivery)
+                elif self._comes_again(delivery, batch):
+                    self._batches = self._rest = self._delivery = None
+                else:
+                    return batch, batch.last_sequence + 1, batches, None, False
             elif self.may_end:
                 self.is_ended = not channel.again
             elif self._item is None and not self._next_item():
@@ -186,6 +222,11 @@ class Feed:
             else:
                 self._open()
         return None
+
+    def _comes_again(self, delivery: Delivery, batch: Batch) -> bool:
+        """Whether a batch of a link that is gone, and all behind it, is to be taken as a later link pushes it."""
+        link_count, position = self.channel.pushed_anew
+        return delivery.link_count < link_count and max(batch.first_sequence, self.channel.position) >= position
 
     def _next_item(self) -> bool:
         """Take the next item out of the queue; whether there was one."""
@@ -276,12 +317,9 @@ class Feed:
     async def change_filter(self, filter_: Filter) -> int:
         """Ask for another filter, in the loop, while the subscriber waits; the sequence from which on it counts.
 
-        What is left of a link that is gone comes once more over this one: let go of it, so that what the subscriber
-        has taken is all before its position.
+        What is left of a link that is gone was selected by the filter before, also where the other one counts already.
         """
-        delivery = self._delivery
-        if delivery is not None and delivery.link_count != self.channel.link_count:
-            self._batches = self._delivery = None
+        self.channel.take_anew()
         return await self.channel.change_filter(filter_)
 
     # ── give back ────────────────────────────────────────────────────────────────────────────────────────────────────

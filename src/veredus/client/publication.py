@@ -175,6 +175,11 @@ class Run:
         return not self._keys or not length_hint(self._left)
 
     @property
+    def next_index(self) -> int:
+        """The row of the batch that comes behind the last one that was handed out."""
+        return self.end_index - length_hint(self._left)
+
+    @property
     def next_sequence(self) -> int:
         """The sequence of what is handed out next; behind the last one where all was."""
         index = len(self._sequences) - length_hint(self._left)
@@ -187,7 +192,10 @@ class Run:
         return self._sequences[index - 1] + 1 if index else self._sequences[0]
 
     def end(self) -> None:
-        """Give out nothing more; from any thread. No call: a signal would be noticed behind it."""
+        """Give out nothing more; from any thread. No call: a signal would be noticed behind it.
+
+        What it has not given out stays in its batch, from `next_index` on.
+        """
         del self._keys[:]
 
 
@@ -315,16 +323,17 @@ class Batch:
             self.interest.check_begun()
             run = self.run_at(run.end_index)
 
-    def run_at(self, index: int) -> Run | None:
-        """Its publications from the row `index` on, as many as are unpacked at a time; None behind the last."""
+    def run_at(self, index: int, count_max: int = RUN_COUNT) -> Run | None:
+        """Its publications from the row `index` on, at most `count_max` of them; None behind the last."""
         start = max(index, self._start)
-        if start >= self.header.count:
+        end = min(start + count_max, self.header.count)
+        if start >= end:
             return None
         if self.header.layout == Layout.ROWS:
-            end, listed = self.header.count, self._listed()
-            keys, bodies, rows = listed.keys[start:], listed.bodies[start:], self._row_indices()
+            listed = self._listed()
+            keys, bodies, rows = listed.keys[start:end], listed.bodies[start:end], self._row_indices()
         else:
-            end, columns = min(start + RUN_COUNT, self.header.count), self.columns
+            columns = self.columns
             size = end - start
             keys, bodies = list_of(columns.keys.slice(start, size)), list_of(columns.bodies.slice(start, size))
             rows = columns.rows

@@ -74,6 +74,10 @@ class SubscriptionChannel:
         self.tell_arrived: Callable[[], None] = lambda: None
         self.tell_over: Callable[[VeredusError], None] | None = None
         """Called as soon as this is fenced or closed: nothing that was pushed can be settled any more."""
+        self.tell_again: Callable[[], None] | None = None
+        """Called when something is to be handed out again."""
+        self.pushed_anew = (0, 0)
+        """A link, and from where on what earlier links pushed is to be taken as that one pushes it."""
         self.anew_count = 0
         """How often the subscriber has asked that what was pushed is pushed again; the loop writes it."""
         self.handed_to = 0
@@ -189,6 +193,8 @@ class SubscriptionChannel:
 
     def _hand_again(self, publication: Publication) -> None:
         self.again.append(publication)
+        if self.tell_again is not None:
+            self.tell_again()
 
     def _say_return(self, message: m.Return) -> bool:
         if self._is_granted():
@@ -201,6 +207,8 @@ class SubscriptionChannel:
         before, self.grant, self._granted = self.grant, grant, self._channel
         self._epoch = grant.epoch
         self.link_count += 1
+        if grant.changed_from:
+            self.take_anew()
         if before is None:
             self.position = grant.position
             self.settled_floor = self.settle_to = grant.position - 1
@@ -217,6 +225,11 @@ class SubscriptionChannel:
         self.say_handed()
         self.returns.begin()
         self.pump_settlements()
+
+    def take_anew(self) -> None:
+        """Let what is left of earlier links be taken as this one pushes it, from where it began."""
+        if self.grant is not None:
+            self.pushed_anew = self.link_count, self.grant.position
 
     def _forget_from(self, sequence: int) -> None:
         """What was pushed from `sequence` on is gone: there is nothing of it to settle, nor to wait for."""
