@@ -79,16 +79,58 @@ def begin_and_die(
     def die(target: Any, letter: Any) -> None:
         if next(calls) == at:
             if not is_stored:
+                target._publisher.publish_many(*_columns(target._batch))
                 target._publisher.close_run(b"")
             target._publisher.wait(target._publisher.number, timeout_s=10)
             raise KeyboardInterrupt
         move(target, letter)
 
     with monkeypatch.context() as context:
-        context.setattr(redriving, "FLUSH_COUNT", 2)
+        context.setattr(redriving, "BATCH_COUNT", 2)
         context.setattr(redriving._Target, "move", die)
         with pytest.raises(KeyboardInterrupt):
             node.redrive(letters)
+
+
+def _columns(letters: list[Any]) -> tuple[Any, ...]:
+    rows = [(letter.key, letter.body, {"n": letter.attributes["n"]}, letter.event_time) for letter in letters]
+    return tuple(map(list, zip(*rows, strict=True)))
+
+
+def test_the_stream_has_letters_and_the_token_that_names_them_together_or_nothing(
+    node: Embedded, stream: str, letters: str
+) -> None:
+    """So no run that is interrupted leaves anything in doubt, whatever letters look like."""
+    count = 700
+    with node.publisher(stream, source="desk") as publisher:
+        for n in range(count):
+            body = b"%d." % n + bytes(n % 9 * 40_000 if n % 50 == 0 else n % 3_000)
+            publisher.publish(b"k", body, [None, {"n": n}, {"text": "x" * (n % 4_000)}][n // 7 % 3])
+    with node.subscribe(
+        stream, subscriber="worker", mode="individual", parked_to=letters, until=count + 1
+    ) as subscription:
+        for publication in subscription:
+            publication.reject("bad")
+    assert node.redrive(letters) == {stream: count}
+    with node.subscribe(stream, until=2 * count + 1) as subscription:
+        batches = [batch for batch in subscription.batches() if batch.source == source(node, letters)]
+    assert sum(map(len, batches)) == count
+    assert all(batch.header.token_size for batch in batches)
+
+
+def test_letters_of_other_streams_go_on_where_those_of_one_are_in_doubt(
+    node: Embedded, stream: str, letters: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = [f"{stream}.a", f"{stream}.b"]
+    fail(node, streams[:1], letters, 4)
+    begin_and_die(node, letters, 4, monkeypatch)
+    fail(node, streams[1:], letters, 3)
+    node.streams.trim(letters, 4)
+    fail(node, streams, letters, 2, first=10)
+    with pytest.raises(Refused, match=rf"up to 1 of those above 2 were moved to '{streams[0]}'.*letters-lost"):
+        node.redrive(letters)
+    assert [body for _, body, _ in moved(node, streams[0], letters)] == [b"1", b"2", b"3"]
+    assert [body for _, body, _ in moved(node, streams[1], letters)] == [b"1", b"2", b"3", b"10", b"11"]
 
 
 def test_letters_of_a_stream_that_was_made_anew_are_moved_though_a_run_before_was_interrupted(

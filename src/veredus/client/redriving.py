@@ -1,8 +1,9 @@
 """Moving dead letters back to the streams that they came from, each once.
 
-A dead letter is published again to its stream by a source that is named after the stream of dead letters, with a resume
-token that says which dead letter was the last. So whoever begins again after a crash goes on behind it, and what was
-moved and not confirmed is recognised by its number. What was moved stays there until that stream is trimmed.
+A dead letter is published again to its stream by a source that is named after the stream of dead letters. So many
+letters as make one batch go together with a resume token that says which was the last: the stream has all of them and
+the token, or nothing. So whoever begins again after a crash goes on behind it, and what was moved and not confirmed is
+recognised by its number. What was moved stays there until that stream is trimmed.
 """
 
 from __future__ import annotations
@@ -10,68 +11,94 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from veredus.delivery.redriving import PREFIX, Return, source_of
+from veredus.kernel.errors import Refused
 
 from .arguments import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from .blocking import Node
+    from .given import Attributes
     from .publication import Publication
     from .wanting import Gap
 
-FLUSH_COUNT = 500
-"""After so many of one stream a resume token is stored."""
+BATCH_COUNT, BATCH_SIZE = 500, 64 << 10
+"""So many letters of one stream, of so many bytes, go together: few enough to be a batch wherever they go."""
 
 
 class _Target:
     """Owns the way back to one stream."""
 
-    def __init__(self, node: Node, stream: str, letters: Mapping[str, Any], gaps: Sequence[Gap]) -> None:
+    def __init__(self, node: Node, stream: str, letters: Mapping[str, Any]) -> None:
         name = str(letters["name"])
         self._publisher = node.publisher(stream, source=source_of(name, letters["incarnation"]), resume="token")
         publisher = self._publisher
         self._return = Return(name, stream, publisher.resume_token, publisher.resume_number, publisher.last_number)
-        self._open_count = 0
-        self._return.miss(1, int(letters["floor"]) - 1, "trimmed")
-        for gap in gaps:
-            self.miss(gap)
+        self._batch: list[Publication] = []
+        self._batch_size = 0
+        self.failure: Refused | None = None
+        """Why no more is moved there; the other streams' letters are."""
+        self.miss(1, int(letters["floor"]) - 1, "trimmed")
 
     @property
     def count(self) -> int:
         """How many were moved."""
         return self._return.count
 
-    def miss(self, gap: Gap) -> None:
-        """Letters are gone. Raises `Refused("letters-lost")` where it cannot be known any more what was moved."""
-        self._return.miss(gap.first_sequence, gap.next_sequence - 1, gap.code)
+    def miss(self, first: int, last: int, code: str) -> None:
+        """Letters are gone: where it cannot be known any more which of them were moved, no more are."""
+        try:
+            self._return.miss(first, last, code)
+        except Refused as failure:
+            self.failure = failure
 
     def move(self, letter: Publication) -> None:
         """Publish it, unless it was moved before."""
-        if not self._return.is_due(letter.sequence):
-            return
-        own = {name: value for name, value in letter.attributes.items() if not name.startswith(PREFIX)}
-        self._publisher.publish(letter.key, letter.body, own or None, letter.event_time)
-        self._open_count += 1
-        if self._open_count >= FLUSH_COUNT:
-            self._store_place()
+        size = _size_of(letter)
+        if len(self._batch) == BATCH_COUNT or self._batch_size + size > BATCH_SIZE:
+            self._publish()
+        if self.failure is None and self._return.is_due(letter.sequence):
+            self._batch.append(letter)
+            self._batch_size += size
 
-    def _store_place(self) -> None:
-        if self._open_count:
-            self._open_count = 0
+    def _publish(self) -> None:
+        letters = self._batch
+        if letters:
+            self._publisher.publish_many(
+                [letter.key for letter in letters],
+                [letter.body for letter in letters],
+                [_own_attributes(letter) for letter in letters],
+                [letter.event_time for letter in letters],
+            )
             self._publisher.flush(self._return.token, wait=False)
+            self._batch, self._batch_size = [], 0
 
     def close(self) -> None:
         """Wait until all is moved."""
-        self._store_place()
+        self._publish()
         self._publisher.close()
+
+
+def _ends_of(gap: Gap) -> tuple[int, int, str]:
+    return gap.first_sequence, gap.next_sequence - 1, gap.code
+
+
+def _size_of(letter: Publication) -> int:
+    texts = [value for value in letter.attributes.values() if isinstance(value, str | bytes)]
+    return len(letter.key) + len(letter.body) + sum(map(len, texts))
+
+
+def _own_attributes(letter: Publication) -> Attributes | None:
+    """What it had before it became a dead letter."""
+    return {name: value for name, value in letter.attributes.items() if not name.startswith(PREFIX)} or None
 
 
 def redrive(node: Node, name: str) -> dict[str, int]:
     """Move the dead letters in the stream `name`, up to its present end, back; how many went to which stream.
 
     What is no dead letter is passed over. Raises what publishing and subscribing raise, and
-    `Refused("letters-lost")` where it cannot be known any more what was moved.
+    `Refused("letters-lost")` at the end where it cannot be known any more what was moved to one of the streams.
     """
     check_name("stream for dead letters", name)
     letters = node.streams.show(name)
@@ -82,14 +109,19 @@ def redrive(node: Node, name: str) -> dict[str, int]:
         for letter in subscription if letters["head"] else ():
             while known < len(gaps) and gaps[known].first_sequence < letter.sequence:
                 for begun in targets.values():
-                    begun.miss(gaps[known])
+                    begun.miss(*_ends_of(gaps[known]))
                 known += 1
             stream = letter.attributes.get(f"{PREFIX}stream")
             if isinstance(stream, str) and stream:
                 target = targets.get(stream)
                 if target is None:
-                    target = targets[stream] = _Target(node, stream, letters, gaps[:known])
+                    target = targets[stream] = _Target(node, stream, letters)
+                    for gap in gaps[:known]:
+                        target.miss(*_ends_of(gap))
                 target.move(letter)
     for begun in targets.values():
         begun.close()
+    for begun in targets.values():
+        if begun.failure is not None:
+            raise begun.failure
     return {stream: target.count for stream, target in targets.items()}

@@ -50,9 +50,10 @@ class Return:
         """Letters are gone, why says `code`. Raises `Refused("letters-lost")` where one of them may be in doubt."""
         if self.count < self._doubt_count and last > self.moved_to:
             message = (
-                f"dead letters {first} to {last} of {self._letters!r} are no longer available ({code}), and some may"
-                f" have been moved to {self._stream!r}: letters above {self.moved_to} can no longer be moved exactly"
-                " once. Compare the two streams, and publish what is missing"
+                f"dead letters {first} to {last} of {self._letters!r} are no longer available ({code}), and up to"
+                f" {self._doubt_count} of those above {self.moved_to} were moved to {self._stream!r} by a run that was"
+                " interrupted: which ones cannot be known, so no run moves letters there any more. Compare the two"
+                f" streams, publish what is missing, then delete {self._letters!r} and create it again"
             )
             raise Refused("letters-lost", message, moved_to=self.moved_to, first=first, last=last)
 
