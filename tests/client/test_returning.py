@@ -274,3 +274,62 @@ def test_who_waits_to_take_something_again_hears_that_the_subscription_was_close
         with pytest.raises(veredus.VeredusError, match="closed"):
             next(rows)
         closing.join()
+
+
+VERDICTS = {
+    "reject, settle": (lambda job: (job.reject("bad"), job.settle()), 0, True),
+    "retry, settle": (lambda job: job.settle() if job.is_redelivered else (job.retry(), job.settle()), 1, False),
+    "settle, reject": (lambda job: (job.settle(), job.reject("bad")), 0, False),
+    "settle, retry": (lambda job: (job.settle(), job.retry()), 0, False),
+}
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+@pytest.mark.parametrize("pause_s", [0.0, 0.002])
+def test_the_first_word_on_a_publication_counts(node: Embedded, stream: str, name: str, pause_s: float) -> None:
+    count = 300 if not pause_s else 50
+    node.streams.create(f"{stream}.dead")
+    with node.publisher(stream) as publisher:
+        for first in range(0, count, 10):
+            publisher.publish_many([b"k"] * 10, [b"%d" % number for number in range(first, first + 10)])
+            publisher.flush()
+    judge, again_count, is_dead = VERDICTS[name]
+    seen: list[int] = []
+    with node.subscribe(
+        stream, subscriber="worker", mode="individual", parked_to=f"{stream}.dead", until=count + 1
+    ) as subscription:
+        for job in subscription:
+            seen.append(job.sequence)
+            judge(job)
+            time.sleep(pause_s)
+        subscription.wait_settled()
+    assert sorted(seen) == sorted([*range(1, count + 1)] * (1 + again_count))
+    assert node.streams.show(f"{stream}.dead")["head"] == (count if is_dead else 0)
+    assert node.subscriptions.show(stream, "worker")["floor"] == count
+
+
+def test_a_batch_that_is_settled_leaves_out_what_was_given_back_of_it(node: Embedded, stream: str) -> None:
+    node.streams.create(f"{stream}.dead")
+    with node.publisher(stream) as publisher:
+        publisher.publish_many([b"k"] * 10, [b"%d" % number for number in range(10)])
+    with node.subscribe(
+        stream, subscriber="worker", mode="individual", parked_to=f"{stream}.dead", until=11
+    ) as subscription:
+        batch = subscription.next_batch()
+        assert batch is not None
+        for job in batch:
+            if job.sequence in (3, 4):
+                job.reject("bad")
+            elif job.sequence == 7:
+                job.retry(delay_s=0.1)
+        batch.settle()
+        subscription.wait_settled()
+        assert node.streams.show(f"{stream}.dead")["head"] == 2
+        assert node.subscriptions.show(stream, "worker")["floor"] == 6
+        again = subscription.next_batch()
+        assert again is not None
+        assert again.sequences.tolist() == [7]
+        again.settle()
+        assert subscription.next_batch() is None
+        subscription.wait_settled()
+    assert node.subscriptions.show(stream, "worker")["floor"] == 10

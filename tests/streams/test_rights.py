@@ -203,5 +203,6 @@ def test_who_may_describe_a_sink_sees_of_its_commit_the_streams_that_it_may_desc
 
 def test_a_resource_says_what_it_is() -> None:
     assert str(on_stream("s", source="a")) == "stream 's' as source 'a'"
+    assert str(on_stream("s", source="")) == "stream 's' without a source"
     assert str(on_stream("s", subscriber="b")) == "stream 's' as subscriber 'b'"
     assert str(on_sink("k")) == "sink 'k'"

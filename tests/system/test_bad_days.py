@@ -214,6 +214,7 @@ def test_a_file_descriptor_limit_is_survived(tmp_path: Path) -> None:
                 publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
             for connection in held:
                 connection.close()
+        assert served.said().count('"connections-not-accepted"') == 1
     finally:
         served.kill()
 

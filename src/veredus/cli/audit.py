@@ -91,13 +91,15 @@ def audit(
 
     with Interrupts() as interrupts, interrupts.waiting(), ExitStack() as stack:
         try:
-            evidence = _evidence(stack, recordings, journal, streams, covers, {k: v for k, v in sides.items() if v})
             asked = claims or tuple(CLAIMS)
             check_asked(asked, into)
+            evidence = _evidence(stack, recordings, journal, streams, covers, {k: v for k, v in sides.items() if v})
             _ask_node(evidence)
             note("starting Spark")
             spark = stack.enter_context(session(master, memory))
             verdict = run(spark, evidence, claims=asked, into=into, samples=samples, progress=note)
+        except FileExistsError as error:
+            raise click.BadParameter(f"{into} {error.strerror}", param_hint="--into") from None
         except Refused as error:
             note(f"veredus: {error.message} [{error.code}]")
             if error.code == "damaged":

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SILENCE_S = 0.7
+SILENCE_S = 2.0
 """A command that has waited so long for a node says so."""
 DEFAULT_ADDRESS = "veredus://127.0.0.1:7071"
 ADDRESSES_HELP = (

@@ -114,11 +114,13 @@ def subscribe(
     On Ctrl-C, the command says how to continue. It also ends when its output is a pipe that nobody reads any more.
     """
     from veredus.cli.records import separator_of
+    from veredus.client.arguments import filter_of
 
     if key_separator and form != "lines":
         raise click.UsageError(f"--key-separator needs --format lines, not {form}")
     _check_names(subscriber, name, attempts_max, park_to)
     begin = start_of(start)
+    filter_of(keys or None, where)
     separator = separator_of(key_separator)
     gaps: list[Gap] = []
 

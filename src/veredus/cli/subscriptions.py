@@ -6,7 +6,7 @@ import click
 
 from veredus.cli.link import Target, node_options
 from veredus.cli.streams import confirm
-from veredus.cli.terminal import CommandGroup, note, output_option, write_one, write_rows
+from veredus.cli.terminal import CommandGroup, note, output_option, time_text, write_one, write_rows
 
 COLUMNS = ("stream", "subscriber", "name", "floor", "lag", "unsettled", "flow", "credit", "waits_for")
 
@@ -38,7 +38,11 @@ def show(stream: str, subscriber: str, name: str, target: Target, output: str) -
     NAME is needed if the subscriber has several subscriptions. The default is main.
     """
     with target.connect() as node:
-        write_one(node.subscriptions.show(stream, subscriber, name), output)
+        row = node.subscriptions.show(stream, subscriber, name)
+    for moment in ("opened", "renewed"):
+        at_us = row.pop(f"{moment}_us")
+        row[moment] = time_text(at_us) if at_us else None
+    write_one(row, output)
 
 
 @subscriptions.command("rm")

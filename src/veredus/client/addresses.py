@@ -38,7 +38,9 @@ def parse_address(text: str) -> Address:
     except ValueError as error:
         raise Misuse("bad-address", f"{text!r} is not the address of a node: {error}", address=text) from None
     if parts.scheme not in _SCHEMES:
-        raise Misuse("bad-address", f"{text!r}: an address begins with {', '.join(f'{s}://' for s in _SCHEMES)}")
+        raise Misuse(
+            "bad-address", f"{text!r}: an address begins with {', '.join(f'{s}://' for s in _SCHEMES)}", address=text
+        )
     if text.startswith("unix:") and parts.scheme != "unix":
         raise Misuse("bad-address", f"{text!r}: a Unix socket is written unix:///path/to/socket", address=text)
     if "@" in parts.netloc:
@@ -81,7 +83,9 @@ def parse_addresses(texts: tuple[str, ...]) -> tuple[Address, ...]:
     """
     for text in texts:
         if not isinstance(text, str):
-            raise Misuse("bad-address", f"an address is text, e.g. veredus://127.0.0.1:7071, not {text!r}")
+            raise Misuse(
+                "bad-address", f"an address is text, e.g. veredus://127.0.0.1:7071, not {text!r}", address=text
+            )
     addresses = tuple(parse_address(part.strip()) for text in texts for part in text.split(",") if part.strip())
     if not addresses:
         raise Misuse("bad-address", "name at least one address of a node, e.g. veredus://127.0.0.1:7071")

@@ -25,6 +25,7 @@ from veredus.kernel.errors import Misuse, PeerFault, Refused, Unavailable, Vered
 from veredus.matching.wanted import Filter
 from veredus.protocols.zeps import messages as m
 from veredus.streams.exchange import SettleMode
+from veredus.streams.ranges import without
 
 from .arguments import check_seconds, check_text, check_whole, shown
 from .arrivals import Arrival, Delivery
@@ -195,6 +196,7 @@ class Feed:
             delivery = self._delivery
             if channel.again and (self._is_agains_turn or delivery is None):
                 publication, self._is_agains_turn = channel.again[0], False
+                channel.returns.given.discard(publication.sequence)
                 if self.counts_attempts:
                     self._again[publication.sequence] = publication
                 again = publication.batch.only(publication.sequence)
@@ -332,8 +334,9 @@ class Feed:
         if channel.retry_count - channel.returns.retries_over >= RETRIES_MAX:
             message = f"{RETRIES_MAX} publications wait for a retry: settle or reject some, or wait"
             raise Unavailable("too-many-retries", message)
+        channel.returns.given.add(publication.sequence)
         channel.retry_count += 1
-        self._call(lambda: channel.returns.add(publication, True, delay_s, ""))
+        self._call(lambda: channel.give_back(publication, True, delay_s, ""))
 
     def reject(self, publication: Publication, reason: str) -> None:
         """Make this a dead letter now; the node journals it soon, as a settlement."""
@@ -342,7 +345,8 @@ class Feed:
         if not self.channel.wanted.parked_to:
             message = "this subscription has no stream for dead letters: subscribe with parked_to"
             raise Misuse("no-dead-letters", message)
-        self._call(lambda: self.channel.returns.add(publication, False, 0.0, reason))
+        self.channel.returns.given.add(publication.sequence)
+        self._call(lambda: self.channel.give_back(publication, False, 0.0, reason))
 
     def _check_returnable(self, publication: Publication) -> None:
         self._interest.check()
@@ -399,7 +403,7 @@ class Feed:
         if isinstance(what, Batch):
             return what.first_sequence, what.last_sequence
         sequence = what.sequence if isinstance(what, Publication) else what
-        check_whole("what is settled is a publication, a batch or a sequence, which", sequence)
+        check_whole("what", sequence)
         return sequence, sequence
 
     def settle_to(self, sequence: int) -> None:
@@ -423,9 +427,14 @@ class Feed:
             raise Misuse("not-pushed", message, pushed_to=last)
 
     def settle_range(self, first: int, last: int) -> None:
-        """These sequences are done with, individually."""
-        channel = self.channel
-        channel.to_settle.append((first, last))
+        """These sequences are done with, individually; what of them was given back is not."""
+        channel, given = self.channel, self.channel.returns.given
+        if given and (first < last or first in given):
+            # In one step: the loop takes away from it meanwhile.
+            holes = [(one, one) for one in sorted(given)]
+            channel.to_settle += without([(first, last)], holes)
+        else:
+            channel.to_settle.append((first, last))
         if channel.is_settle_idle:
             self._wake_settling()
 
@@ -453,4 +462,4 @@ def _check_sequence(sequence: object) -> None:
     if not isinstance(sequence, int):
         said = f"settle takes a publication, a batch or a sequence, not {shown(sequence)}"
         raise Misuse("bad-argument", said, argument="what")
-    check_whole("a sequence to settle", sequence)
+    check_whole("what", sequence)

@@ -190,6 +190,9 @@ class AsyncPublisher(Intake):
             await asyncio.sleep(0)
         return number
 
+    # Whoever forgets to await is told of it by this name.
+    _yielding.__qualname__ = "AsyncPublisher.publish"
+
     async def _put_in_line(self, put: Callable[[], int]) -> int:
         """Publish behind those who wait for room already."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -7,6 +7,9 @@
 What is to be tried again stays here and unsettled at the node meanwhile: if the process dies, the next one is pushed it
 at once. That attempt ends when the delay is over, and the next one begins when the application takes it: so the count
 is right whenever the process dies. Where attempts are not counted, nothing is said of the taking.
+
+Of what an application says about a publication in its hands, settling or giving back, the first counts. What was given
+back and is not handed out again is settled by nothing; what was settled is not given back.
 """
 
 from __future__ import annotations
@@ -43,18 +46,29 @@ class Returns:
         say: Callable[[m.Return], bool],
         call_later: Callable[[float, Callable[[], None]], object],
         hand_again: Callable[[Publication], None],
+        is_settled: Callable[[int], bool],
     ) -> None:
-        """`say` sends, and says whether it could; `hand_again` gives a publication to the subscriber once more."""
+        """`say` sends, and says whether it could; `hand_again` gives a publication to the subscriber once more;
+        `is_settled` says whether the subscriber has settled a sequence, and the node not confirmed it.
+        """
         self._say = say
         self._call_later = call_later
         self._hand_again = hand_again
+        self._is_settled = is_settled
         self._held: dict[int, _Held] = {}
+        self.given: set[int] = set()
+        """What is not in the application's hands: its thread adds what it gives back and takes away what it is handed
+        again, the loop takes away what is over."""
         self.retries_over = 0
         """How many that were to be tried again are not held any more; the subscriber's thread reads it."""
         self._is_over = False
 
     def add(self, publication: Publication, is_retry: bool, delay_s: float, reason: str) -> None:
         """The subscriber gives this back."""
+        if self._is_settled(publication.sequence):
+            self.given.discard(publication.sequence)
+            self.retries_over += is_retry
+            return
         before = self._held.get(publication.sequence)
         if before is not None and before.is_retry:
             self.retries_over += 1
@@ -101,6 +115,8 @@ class Returns:
             if held.is_retry and held.tell is None and not returned.parked:
                 # Before it is counted as over: whoever looks whether all is done sees the one or the other.
                 self._hand_again(held.publication)
+            else:
+                self.given.discard(returned.sequence)
             self._let_go(held)
 
     def be_refused(self, sequence: int, retry_s: float) -> None:
@@ -113,6 +129,7 @@ class Returns:
     def forget_from(self, sequence: int) -> None:
         """What lay from there on is gone."""
         for lost in [place for place in self._held if place >= sequence]:
+            self.given.discard(lost)
             self._let_go(self._held.pop(lost))
 
     def _let_go(self, held: _Held) -> None:

@@ -35,7 +35,7 @@ from veredus.protocols.zeps.client_exchange import (
     TellSettled,
 )
 from veredus.streams.exchange import SettleMode, Start, StartKind
-from veredus.streams.ranges import without
+from veredus.streams.ranges import is_in, without
 
 from .arrivals import Arrival, Arrivals, Delivery
 from .causes import TRANSIENT, error_of
@@ -88,7 +88,7 @@ class SubscriptionChannel:
         """What is handed out once more; it outlives a link."""
         self.retry_count = 0
         """How many publications were given back to be tried again; the subscriber's thread writes it."""
-        self.returns = Returns(self._say_return, connection.call_later, self._hand_again)
+        self.returns = Returns(self._say_return, connection.call_later, self._hand_again, self._is_asked)
         self.settled_floor = 0
         self.settle_to = 0
         """In order: up to where the subscriber has settled; its thread writes it."""
@@ -159,9 +159,7 @@ class SubscriptionChannel:
             case TellSettled(_, floor, ranges):
                 self._be_settled(joined([(0, floor), *ranges]))
             case TellMessage(_, m.Returned() as returned):
-                self.returns.take(returned)
-                self._tell_settled()
-                self._tell_arrived()
+                self._take_returned(returned)
             case TellMessage(_, m.FilterChanged(position)):
                 self._filters.confirm(position, self.position)
             case TellMessage(_, m.Refusal() as refusal):
@@ -195,6 +193,16 @@ class SubscriptionChannel:
         self.again.append(publication)
         if self.tell_again is not None:
             self.tell_again()
+
+    def give_back(self, publication: Publication, is_retry: bool, delay_s: float, reason: str) -> None:
+        """The subscriber gives this back; in the loop."""
+        self.returns.add(publication, is_retry, delay_s, reason)
+        self._tell_arrived()
+
+    def _take_returned(self, returned: m.Returned) -> None:
+        self.returns.take(returned)
+        self._tell_settled()
+        self._tell_arrived()
 
     def _say_return(self, message: m.Return) -> bool:
         if self._is_granted():
@@ -427,6 +435,10 @@ class SubscriptionChannel:
         asked = [*self._pending, *self.to_settle]
         return not any(first <= wanted[1] and last >= wanted[0] for first, last in asked)
 
+    def _is_asked(self, sequence: int) -> bool:
+        """Whether it is settled individually, and that not confirmed yet; in the loop."""
+        return self.wanted.mode is SettleMode.INDIVIDUAL and is_in(sequence, self._unsent())
+
     def add_settle_waiter(self, wanted: Range, tell: Waiter) -> None:
         """Call `tell` once this range is settled, or the subscription is over; in the loop."""
         self.pump_settlements()
@@ -457,7 +469,7 @@ class SubscriptionChannel:
         elif isinstance(returned, int) and error.code == "unreadable":
             # Older nodes leave it to the subscriber: what is gone can be no dead letter.
             self.to_settle.append((returned, returned))
-            self.returns.take(m.Returned(returned, parked=True))
+            self._take_returned(m.Returned(returned, parked=True))
             self.pump_settlements()
         elif error.code in TRANSIENT:
             self._refused_for_now = f": {error.message} [{error.code}]"

@@ -73,7 +73,9 @@ def _octets(batch: pa.RecordBatch, name: str, is_dictionary_kept: bool) -> pa.Ar
     array = _column(batch, name)
     if array.null_count:
         raise Misuse(
-            "bad-table", f"column {name!r} has {array.null_count} nulls: every publication needs a key and a body"
+            "bad-table",
+            f"column {name!r} has no value in {array.null_count} of {len(array)} rows: every publication needs a key"
+            " and a body",
         )
     kind = array.type
     if is_dictionary_kept and pa.types.is_dictionary(kind):
@@ -110,7 +112,9 @@ def _times(batch: pa.RecordBatch, name: str) -> pa.Array:
     array = _column(batch, name)
     if array.null_count:
         raise Misuse(
-            "bad-table", f"column {name!r} has {array.null_count} nulls: give every publication its event time"
+            "bad-table",
+            f"column {name!r} has no value in {array.null_count} of {len(array)} rows: give every publication its event"
+            " time",
         )
     if pa.types.is_timestamp(array.type):
         if array.type.tz is None:

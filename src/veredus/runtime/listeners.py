@@ -36,6 +36,8 @@ LATE_NS = 250_000_000
 """For how much longer than its time a connection is kept: what it greets may be told first why it is let go."""
 REST_S = 0.1
 """How long nothing is accepted when the process can open no further file."""
+SHORT_NS = 10_000_000_000
+"""How often it is said at most that the process can open no further file."""
 UNIX_USER = "unix:"
 """In front of the name of a user of this machine, other than the node's own, who came by a Unix socket."""
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -98,6 +100,8 @@ class Arrivals:
     def __init__(self, loop: asyncio.AbstractEventLoop, limits: AdmissionLimits) -> None:
         """Nobody is there yet."""
         self.loop = loop
+        self._log = Logger()
+        self._told_short_ns: int | None = None
         self.admission = Admission(limits)
         self._places: dict[int, Place] = {}
         self._timer: asyncio.TimerHandle | None = loop.call_later(SWEEP_S, self._sweep)
@@ -119,8 +123,16 @@ class Arrivals:
         place.key = 0
         place.abandon = _nothing
 
-    def make_room(self) -> None:
-        """Give up one unproven connection, if there is one: the process can open no further file."""
+    def note_short(self, listener: str, error: OSError) -> None:
+        """A connection cannot be accepted now: the process, or the machine, can open no further file."""
+        now_ns = time.monotonic_ns()
+        if self._told_short_ns is None or now_ns - self._told_short_ns >= SHORT_NS:
+            self._told_short_ns = now_ns
+            self._log.error("connections-not-accepted", listener=listener, reason=error.strerror)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Give up one unproven connection, if there is one."""
         key = self.admission.make_room()
         if key:
             self._turn_out(key)
@@ -131,7 +143,7 @@ class Arrivals:
             self._timer.cancel()
             self._timer = None
         while self.admission.unproven_count:
-            self.make_room()
+            self._make_room()
 
     def _sweep(self) -> None:
         self._timer = self.loop.call_later(SWEEP_S, self._sweep)
@@ -211,7 +223,7 @@ class Listener:
                 if error.errno not in NO_DESCRIPTOR:
                     continue
                 # The socket stays readable: without a rest the loop would do nothing else.
-                self._arrivals.make_room()
+                self._arrivals.note_short(self.name, error)
                 self._loop.remove_reader(listening)
                 self._loop.call_later(REST_S, self._resume, listening)
                 return

@@ -369,7 +369,8 @@ def published(rows: pa.RecordBatch) -> pa.RecordBatch:
     for given, array in zip(rows.schema.names, rows.columns, strict=True):
         name = known.get(given, given)
         if name in WRITTEN and array.null_count:
-            message = f"column {given} has {array.null_count} nulls: fill them, or filter them out"
+            missing = f"no value in {array.null_count} of {len(array)} rows"
+            message = f"column {given} has {missing}: fill them, or filter them out"
             raise Refused("null-column", message, column=given)
         kind = pa.binary() if name in ("key", "body") else _WIDENED.get(array.type, array.type)
         if pa.types.is_timestamp(kind):

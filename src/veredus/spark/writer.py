@@ -148,8 +148,7 @@ class StageWriter(DataSourceArrowWriter):
             if run.commit_id > commit_id:
                 raise Refused(
                     "commit-id-behind",
-                    f"sink {options.sink!r} has committed {run.commit_id}, and {commit_id} is smaller: commit ids"
-                    " must grow",
+                    f"sink {sink!r} has committed {run.commit_id}, and {commit_id} is smaller: commit ids must grow",
                     commit_id=run.commit_id,
                 )
             return cls(options, sink, incarnation, run.epoch, run.commit_id == commit_id)

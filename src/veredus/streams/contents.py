@@ -82,7 +82,9 @@ def _streams(contents: Sequence[Contents]) -> str:
 
 
 def _rows(contents: Contents) -> str:
-    return f"{contents.count} rows" + (f" (digest {contents.digest.hex()})" if contents.digest else "")
+    return f"{contents.count} row{'' if contents.count == 1 else 's'}" + (
+        f" (digest {contents.digest.hex()})" if contents.digest else ""
+    )
 
 
 def _other(code: str, message: str, run: Run, asked: Sequence[Contents]) -> Refused:

@@ -40,8 +40,8 @@ class Resource(NamedTuple):
 
     def __str__(self) -> str:
         said = f"{self.kind} {self.name!r}"
-        if self.source:
-            said += f" as source {self.source!r}"
+        if self.source is not None:
+            said += f" as source {self.source!r}" if self.source else " without a source"
         if self.subscriber:
             said += f" as subscriber {self.subscriber!r}"
         return said
