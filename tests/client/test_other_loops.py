@@ -46,6 +46,26 @@ async def _use(use: Callable[..., Any], opened: tuple[Any, ...]) -> None:
         assert caught.value.code == "other-loop"
 
 
+def test_a_thread_without_a_loop_is_told_so_and_nothing_was_published(node: Embedded, stream: str) -> None:
+    """Over and over: what is asked for while the loop is busy needs nobody to be woken."""
+
+    async def published() -> None:
+        far, publisher, _, _ = await _open(node, stream)
+        number, refusals = publisher.number, list[str]()
+        for _ in range(50):
+            try:
+                number = await asyncio.to_thread(publisher.publish_nowait, "k", b"x")
+            except veredus.Misuse as error:
+                refusals.append(str(error))
+            assert publisher.number == number
+        assert refusals
+        assert all("this thread runs none" in said and "[other-loop]" in said for said in refusals)
+        await far.close()
+        assert node.streams.show(stream)["head"] == number
+
+    asyncio.run(published())
+
+
 @pytest.mark.parametrize("name", USES)
 def test_what_another_loop_has_opened_is_refused_and_works_on_there(node: Embedded, stream: str, name: str) -> None:
     async def from_a_thread() -> None:

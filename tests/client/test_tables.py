@@ -76,7 +76,7 @@ def test_event_times_are_taken_in_microseconds(unit: str) -> None:
     ("columns", "event_time", "attributes", "says"),
     [
         ({"b": ["x"]}, None, [], "no column 'k'"),
-        ({"k": [None], "b": ["x"]}, None, [], "nulls"),
+        ({"k": [None], "b": ["x"]}, None, [], "no value"),
         ({"k": [1], "b": ["x"]}, None, [], "text or bytes"),
         ({"k": ["a"], "b": ["x" * 101]}, None, [], "at most 100 bytes"),
         ({"k": ["a" * 256], "b": ["x"]}, None, [], "at most 255 bytes"),

@@ -114,14 +114,12 @@ def subscribe(
     On Ctrl-C, the command says how to continue. It also ends when its output is a pipe that nobody reads any more.
     """
     from veredus.cli.records import separator_of
-    from veredus.client.arguments import filter_of
 
     if key_separator and form != "lines":
         raise click.UsageError(f"--key-separator needs --format lines, not {form}")
     _check_names(subscriber, name, attempts_max, park_to)
-    begin = start_of(start)
-    filter_of(keys or None, where)
-    separator = separator_of(key_separator)
+    begin, separator = start_of(start), separator_of(key_separator)
+    _check_filter(keys, where)
     gaps: list[Gap] = []
 
     def tell_gap(gap: Gap) -> None:
@@ -218,6 +216,15 @@ def _print_messages(reception: Reception, count: int | None, form: str, separato
             _write_messages(messages, form, separator)
             place = str(reception.position)
             left = None if left is None else left - len(messages)
+
+
+def _check_filter(keys: Sequence[str], where: str | None) -> None:
+    """Raise what is wrong with a filter before a node is looked for; what is odd about it is said later."""
+    from veredus.client.arguments import filter_of
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        filter_of(keys or None, where)
 
 
 def _check_names(subscriber: str, name: str, attempts_max: int | None, park_to: str) -> None:

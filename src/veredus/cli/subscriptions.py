@@ -38,11 +38,14 @@ def show(stream: str, subscriber: str, name: str, target: Target, output: str) -
     NAME is needed if the subscriber has several subscriptions. The default is main.
     """
     with target.connect() as node:
-        row = node.subscriptions.show(stream, subscriber, name)
-    for moment in ("opened", "renewed"):
-        at_us = row.pop(f"{moment}_us")
-        row[moment] = time_text(at_us) if at_us else None
+        shown = node.subscriptions.show(stream, subscriber, name)
+    moments = {"opened_us": "opened", "renewed_us": "renewed"}
+    row = {moments.get(key, key): _time(value) if key in moments else value for key, value in shown.items()}
     write_one(row, output)
+
+
+def _time(at_us: int) -> str | None:
+    return time_text(at_us) if at_us else None
 
 
 @subscriptions.command("rm")

@@ -47,6 +47,7 @@ from veredus.protocols.zeps.client_exchange import (
 
 from .addresses import Address
 from .causes import PROVED_NO_MORE, TRANSIENT
+from .loops import check_loop
 from .requests import Requests
 from .transport import LINK, NOBODY_THERE, NodeSocket, error_of_opening, open_socket
 
@@ -184,13 +185,10 @@ class Connection:
             await asyncio.sleep(FINISH_STEP_S)
 
     def check_loop(self) -> None:
-        """Raise `Misuse("other-loop")` in any loop but this connection's own: nobody would be woken there."""
-        if asyncio.get_running_loop() is not self._loop:
-            message = (
-                "this was opened in another event loop, and works in that one alone (each asyncio.run and each thread"
-                " has a loop of its own): connect in the loop that uses it"
-            )
-            raise Misuse("other-loop", message)
+        """Raise `Misuse("other-loop")` in any loop but this connection's own, and in a thread that runs none: nobody
+        would be woken there.
+        """
+        check_loop(self._loop, "this", "connect")
 
     def lives_in(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether this is open, and that is its loop."""

@@ -336,7 +336,7 @@ class Feed:
             raise Unavailable("too-many-retries", message)
         channel.returns.given.add(publication.sequence)
         channel.retry_count += 1
-        self._call(lambda: channel.give_back(publication, True, delay_s, ""))
+        self._call(lambda: channel.returns.add(publication, True, delay_s, ""))
 
     def reject(self, publication: Publication, reason: str) -> None:
         """Make this a dead letter now; the node journals it soon, as a settlement."""
@@ -346,7 +346,7 @@ class Feed:
             message = "this subscription has no stream for dead letters: subscribe with parked_to"
             raise Misuse("no-dead-letters", message)
         self.channel.returns.given.add(publication.sequence)
-        self._call(lambda: self.channel.give_back(publication, False, 0.0, reason))
+        self._call(lambda: self.channel.returns.add(publication, False, 0.0, reason))
 
     def _check_returnable(self, publication: Publication) -> None:
         self._interest.check()

@@ -96,6 +96,7 @@ class Intake(Turns):
         "_sealed",
         "_size_max",
         "_values",
+        "check_caller",
         "dropped_count",
         "failure",
         "first_number",
@@ -127,10 +128,11 @@ class Intake(Turns):
         """Whether only sealed runs are taken, and of these not the last: a resume token may still close it."""
         self.wake: Callable[[], None] = lambda: None
         """Asks the loop to take."""
+        self.check_caller: Callable[[], None] = lambda: None
+        """Raises where whoever publishes could not ask the loop; before a number is given."""
         self.wait_room: Callable[[], None] | None = None
         """Returns once there is room or a failure; None where the caller's thread cannot wait."""
-        self._run_size = run_size
-        self._size_max = size_max
+        self._run_size, self._size_max = run_size, size_max
         self._on_full = on_full
         self._on_gone = on_gone
         self._limits = BatchLimits()
@@ -138,10 +140,7 @@ class Intake(Turns):
         self._row_size = ROW_SIZE
         self._body_size = min(run_size, BODY_FACTOR * ROW_SIZE)
         self._run_end = self._number_end = max(1, run_size // ROW_SIZE)
-        self._large_size = 0
-        self._charged_number = 0
-        self._put_size = 0
-        self._cut_size = 0
+        self._large_size = self._charged_number = self._put_size = self._cut_size = 0
         self._marks: deque[tuple[int, int]] = deque()
         self._sealed: deque[tuple[Publications, bytes]] = deque()
         self._delayed: Publications | None = None
@@ -150,8 +149,7 @@ class Intake(Turns):
         """Names of attributes that were found good."""
         self._is_timed = False
         self._open = Listed()
-        self._keys = self._open.keys
-        self._bodies = self._open.bodies
+        self._keys, self._bodies = self._open.keys, self._open.bodies
         self._values: list[AttributeValue | None] | None = None
         """Those of the open run, where attributes are all that its publications have beside key and body."""
 
@@ -175,6 +173,8 @@ class Intake(Turns):
             self._wait_turn()
         self._is_busy = True
         try:
+            if self.number >= self._number_end:
+                self.check_caller()
             # Both None is the one way in which attributes and event time are the same object.
             if (
                 attributes is not event_time  # type: ignore[comparison-overlap]
@@ -226,6 +226,7 @@ class Intake(Turns):
         self, key: bytes | str, body: Octets | str, attributes: Attributes | None, event_time: EventTime | None
     ) -> int:
         """As `put`, whatever it takes."""
+        self.check_caller()
         when, self._names = check_one(key, body, attributes, event_time, self._names, self._limits)
         if self._key_limit < 0 and not self._is_admitted():
             return 0

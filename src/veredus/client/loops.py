@@ -19,6 +19,27 @@ T = TypeVar("T")
 _running: set[LoopThread] = set()
 
 
+def check_loop(loop: asyncio.AbstractEventLoop | None, what: str, cure: str) -> None:
+    """Raise `Misuse("other-loop")` in any loop but this one, and in a thread that runs none.
+
+    Nobody would be woken there. `what` was opened in that loop; `cure` says how it is opened in another one.
+    """
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        message = (
+            f"{what} belongs to an event loop, and this thread runs none: call it in that loop, from here by"
+            " asyncio.run_coroutine_threadsafe or loop.call_soon_threadsafe, or use the blocking library"
+        )
+        raise Misuse("other-loop", message) from None
+    if running is not loop:
+        message = (
+            f"{what} was opened in another event loop, and works in that one alone (each asyncio.run and each thread"
+            f" has a loop of its own): {cure} in the loop that uses it"
+        )
+        raise Misuse("other-loop", message)
+
+
 class Signal:
     """Wakes one thread that waits, from another; what was told before it waited counts."""
 

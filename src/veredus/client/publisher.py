@@ -106,6 +106,7 @@ class AsyncPublisher(Intake):
         """Those who wait for room, in the order in which they came."""
         self._check_loop = connection.check_loop
         self._check_loop()
+        self.check_caller = self._check_loop
         self._channel = SourceChannel(connection, attaching or settings.attaching, self, settings.outbox)
         self.wake = self._wake
 
@@ -114,7 +115,6 @@ class AsyncPublisher(Intake):
         await self._channel.attach()
 
     def _wake(self) -> None:
-        self._check_loop()
         self.is_idle = False
         self._woken_s = min(self._woken_s, monotonic())
         asyncio.get_running_loop().call_soon(self._pump)

@@ -47,14 +47,17 @@ class Returns:
         call_later: Callable[[float, Callable[[], None]], object],
         hand_again: Callable[[Publication], None],
         is_settled: Callable[[int], bool],
+        tell_over: Callable[[], None],
     ) -> None:
         """`say` sends, and says whether it could; `hand_again` gives a publication to the subscriber once more;
-        `is_settled` says whether the subscriber has settled a sequence, and the node not confirmed it.
+        `is_settled` says whether the subscriber has settled a sequence, and the node not confirmed it. `tell_over` is
+        called when something is over.
         """
         self._say = say
         self._call_later = call_later
         self._hand_again = hand_again
         self._is_settled = is_settled
+        self._tell_over = tell_over
         self._held: dict[int, _Held] = {}
         self.given: set[int] = set()
         """What is not in the application's hands: its thread adds what it gives back and takes away what it is handed
@@ -68,6 +71,7 @@ class Returns:
         if self._is_settled(publication.sequence):
             self.given.discard(publication.sequence)
             self.retries_over += is_retry
+            self._tell_over()
             return
         before = self._held.get(publication.sequence)
         if before is not None and before.is_retry:
@@ -118,6 +122,7 @@ class Returns:
             else:
                 self.given.discard(returned.sequence)
             self._let_go(held)
+            self._tell_over()
 
     def be_refused(self, sequence: int, retry_s: float) -> None:
         """The node cannot take it now: say it again in a while."""

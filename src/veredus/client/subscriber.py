@@ -88,7 +88,7 @@ class AsyncSubscription:
         connection.check_loop()
         self._check_loop = connection.check_loop
         self.channel = SubscriptionChannel(connection, wanted)
-        self._feed = Feed(self.channel, lambda then: then())
+        self._feed = Feed(self.channel, self._call)
         self._arrived = asyncio.Event()
         self._handing: tuple[int, asyncio.Event] | None = None
         """What is about to be handed out, and what tells that the node has heard so."""
@@ -97,6 +97,10 @@ class AsyncSubscription:
     async def attach(self) -> None:
         """Wait until the node has granted the subscription. Raises what it refused with, or `Unavailable`."""
         await self.channel.attach()
+
+    def _call(self, then: Callable[[], None]) -> None:
+        self._check_loop()
+        then()
 
     @property
     def position(self) -> int:

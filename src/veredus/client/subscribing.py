@@ -88,7 +88,9 @@ class SubscriptionChannel:
         """What is handed out once more; it outlives a link."""
         self.retry_count = 0
         """How many publications were given back to be tried again; the subscriber's thread writes it."""
-        self.returns = Returns(self._say_return, connection.call_later, self._hand_again, self._is_asked)
+        self.returns = Returns(
+            self._say_return, connection.call_later, self._hand_again, self._is_asked, self._tell_all
+        )
         self.settled_floor = 0
         self.settle_to = 0
         """In order: up to where the subscriber has settled; its thread writes it."""
@@ -159,7 +161,7 @@ class SubscriptionChannel:
             case TellSettled(_, floor, ranges):
                 self._be_settled(joined([(0, floor), *ranges]))
             case TellMessage(_, m.Returned() as returned):
-                self._take_returned(returned)
+                self.returns.take(returned)
             case TellMessage(_, m.FilterChanged(position)):
                 self._filters.confirm(position, self.position)
             case TellMessage(_, m.Refusal() as refusal):
@@ -194,13 +196,7 @@ class SubscriptionChannel:
         if self.tell_again is not None:
             self.tell_again()
 
-    def give_back(self, publication: Publication, is_retry: bool, delay_s: float, reason: str) -> None:
-        """The subscriber gives this back; in the loop."""
-        self.returns.add(publication, is_retry, delay_s, reason)
-        self._tell_arrived()
-
-    def _take_returned(self, returned: m.Returned) -> None:
-        self.returns.take(returned)
+    def _tell_all(self) -> None:
         self._tell_settled()
         self._tell_arrived()
 
@@ -469,7 +465,7 @@ class SubscriptionChannel:
         elif isinstance(returned, int) and error.code == "unreadable":
             # Older nodes leave it to the subscriber: what is gone can be no dead letter.
             self.to_settle.append((returned, returned))
-            self._take_returned(m.Returned(returned, parked=True))
+            self.returns.take(m.Returned(returned, parked=True))
             self.pump_settlements()
         elif error.code in TRANSIENT:
             self._refused_for_now = f": {error.message} [{error.code}]"

@@ -27,6 +27,8 @@ from .world import Violation
 _SEEN = (GrantSource, GrantSubscription, Fence, Refuse)
 Name: TypeAlias = tuple[str, ...]
 """A kind, and what tells one name of it from another."""
+ANY_TIME = 1 << 62
+"""The number of a request that nobody waits for any more, and that may be granted for all that."""
 
 
 class _Request(NamedTuple):
@@ -44,7 +46,7 @@ class Takeovers:
         self._asking: dict[int, _Request] = {}
         """By session: what it asks for, until it is answered."""
         self._askers: dict[Name, dict[bytes, int]] = {}
-        """Who has ever asked for a name, and when last, as a number."""
+        """Who has ever asked for a name, and when last, as a number, or `ANY_TIME`."""
         self._granted: dict[tuple[bytes, Name], dict[bytes, None]] = {}
         """By the stream's incarnation and the name: who was granted it, the present one last."""
         self._sessions: dict[tuple[bytes, Name], int] = {}
@@ -65,13 +67,17 @@ class Takeovers:
         elif kind is SubscribeRequested and fact.subscriber:
             self._hear(fact, ("cursor", fact.stream, fact.subscriber, fact.name))
         elif kind is SessionClosed:
-            self._asking.pop(fact.session, None)
+            asked = self._asking.pop(fact.session, None)
+            if asked is not None:
+                # The takeover may be on its way into the journal, and take the name from whoever is granted it before.
+                self._askers[asked.name][asked.incarnation] = ANY_TIME
             self._holding.pop(fact.session, None)
 
     def _hear(self, fact: SourceAttachRequested | SubscribeRequested, name: Name) -> None:
         self._count += 1
         self._asking[fact.session] = _Request(name, fact.incarnation, self._count)
-        self._askers.setdefault(name, {})[fact.incarnation] = self._count
+        askers = self._askers.setdefault(name, {})
+        askers[fact.incarnation] = max(self._count, askers.get(fact.incarnation, 0))
 
     def see(self, effect: Any) -> None:
         """The floor said something.

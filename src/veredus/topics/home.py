@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from veredus.client.loops import check_loop
 from veredus.kernel.errors import Misuse
 from veredus.node.specs import split_address
 from veredus.runtime.topics_credentials import NOTHING_TO_SHOW, Credentials, check_credentials
@@ -77,13 +78,8 @@ class Home:
             )
 
     def check_loop(self) -> None:
-        """Raise `Misuse("other-loop")` in any loop but that in which it was opened: nobody would be woken there."""
-        if asyncio.get_running_loop() is not self._loop:
-            said = (
-                f"{self.settings.owner} was opened in another event loop, and works in that one alone (each asyncio.run"
-                " and each thread has a loop of its own): open it in the loop that uses it"
-            )
-            raise Misuse("other-loop", said)
+        """Raise `Misuse("other-loop")` in any loop but that in which it was opened, and in a thread that runs none."""
+        check_loop(self._loop, self.settings.owner, "open it")
 
     async def open(self) -> None:
         """Take the directory. Raises `Refused`: `client-in-use`, or what the journal's recovery raises."""
