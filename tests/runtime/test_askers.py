@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from veredus.runtime import askers as module
+from veredus.runtime import checks as module
 from veredus.runtime.askers import Askers, Known
 from veredus.runtime.security import TokenFile, add_token
 

@@ -217,6 +217,20 @@ def test_a_newcomer_pushes_out_the_oldest_silent_one_of_a_full_address_and_nobod
     run(story())
 
 
+def test_a_burst_of_one_address_is_taken_up_by_turns_and_another_address_has_the_next(run: Run) -> None:
+    async def story() -> None:
+        async with House(limits()) as house:
+            for source in ("127.0.0.2",) * 20 + ("127.0.0.3",):
+                connection = socket.create_connection(("127.0.0.1", house.port), 20, (source, 0))
+                house.opened.append(connection)
+                connection.sendall(b"x")
+            while len(house.links) < 21:
+                await asyncio.sleep(0)
+            assert "127.0.0.3" in [link.peer.address for link in house.links[:2]]
+
+    run(story())
+
+
 def test_where_all_places_are_proven_a_newcomer_is_reset(run: Run) -> None:
     async def story() -> None:
         async with House(limits(count=2)) as house:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import socket
 import ssl
+import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +16,9 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from tests.attack.tls_by_hand import client_hello
 from veredus.node.settings import TlsSection
+from veredus.runtime.checks import Checks
 from veredus.runtime.security import client_context, server_context
 from veredus.runtime.tls_links import (
     HELLO_SIZE_MAX,
@@ -79,6 +84,11 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
+def shared() -> Shared:
+    loop = asyncio.get_running_loop()
+    return Shared(loop, Checks(loop, "handshakes", 1, 1000))
+
+
 async def connected(tls: TlsSection | None = None) -> tuple[Link, ssl.SSLSocket]:
     """A link, and the client behind it, whose system takes little at once."""
     ours, theirs = socket.socketpair()
@@ -88,9 +98,11 @@ async def connected(tls: TlsSection | None = None) -> tuple[Link, ssl.SSLSocket]
     theirs.settimeout(20)
     context = client_context(AUTHORITY)
     context.check_hostname = False
-    link, shared = Link(), Shared(asyncio.get_running_loop())
+    link = Link()
     shaking = asyncio.create_task(
-        shake_hands(link, ours, server_context(tls or TlsSection(certificate=NODE, key=NODE_KEY)), shared, 5.0)
+        shake_hands(
+            link, ours, server_context(tls or TlsSection(certificate=NODE, key=NODE_KEY)), shared(), "here", 5.0
+        )
     )
     client = await asyncio.to_thread(
         lambda: context.wrap_socket(theirs, suppress_ragged_eofs=False, server_hostname="localhost")
@@ -202,7 +214,7 @@ def test_who_begins_without_tls_is_answered_by_an_alert_at_once(run: Run, said: 
         with theirs:
             theirs.sendall(said)
             with pytest.raises(ConnectionAbortedError, match=f"begin with TLS, not with {said[0]:02X}"):
-                await shake_hands(Link(), ours, context, Shared(asyncio.get_running_loop()), 60)
+                await shake_hands(Link(), ours, context, shared(), "here", 60)
             # RFC 8446, section 6.2: a fatal alert, protocol_version.
             assert await asyncio.to_thread(read_all, theirs) == b"\x15\x03\x03\x00\x02\x02\x46"
 
@@ -215,7 +227,7 @@ def test_a_handshake_has_its_time(run: Run) -> None:
         ours.setblocking(False)
         context = server_context(TlsSection(certificate=NODE, key=NODE_KEY))
         with theirs, pytest.raises(ConnectionAbortedError, match="in time"):
-            await shake_hands(Link(), ours, context, Shared(asyncio.get_running_loop()), 0.05)
+            await shake_hands(Link(), ours, context, shared(), "here", 0.05)
         theirs.close()
 
     run(go())
@@ -240,6 +252,53 @@ def test_who_sends_records_that_bring_little_is_read_from_in_turns_of_a_line(run
     run(go())
 
 
+@pytest.mark.parametrize("how", ["gone", "late"])
+def test_who_has_gone_or_is_late_before_its_turn_costs_no_step_of_a_handshake(run: Run, how: str) -> None:
+    async def go() -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        context = server_context(TlsSection(certificate=NODE, key=NODE_KEY))
+        common, may_go_on = shared(), threading.Event()
+        common.steps.ask("there", lambda: may_go_on.wait(20), lambda _: None, lambda: True)
+        with theirs:
+            theirs.sendall(record(client_hello(bytes(range(32)))))
+            timeout_s = 0.05 if how == "late" else 20.0
+            shaking = asyncio.create_task(shake_hands(Link(), ours, context, common, "here", timeout_s))
+            if how == "gone":
+                await asyncio.sleep(0.05)
+                theirs.shutdown(socket.SHUT_WR)
+                may_go_on.set()
+            with pytest.raises(ConnectionError, match="gone" if how == "gone" else "in time"):
+                await shaking
+            may_go_on.set()
+            assert await asyncio.to_thread(theirs.recv, 1) == b"", "it was told nothing"
+
+    run(go())
+
+
+def test_a_handshake_that_failed_leaves_nothing_behind(run: Run) -> None:
+    async def go() -> weakref.ref[Link]:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        context = server_context(TlsSection(certificate=NODE, key=NODE_KEY))
+        link = Link()
+        left = weakref.ref(link)
+        theirs.close()
+        with pytest.raises(ConnectionError):
+            await shake_hands(link, ours, context, shared(), "here", 20)
+        return left
+
+    async def look() -> None:
+        gc.disable()
+        try:
+            left = await go()
+            await until(lambda: left() is None)
+        finally:
+            gc.enable()
+
+    run(look())
+
+
 def record(body: bytes) -> bytes:
     return b"\x16\x03\x01" + len(body).to_bytes(2, "big") + body
 
@@ -259,7 +318,7 @@ def test_a_hello_that_says_that_it_will_be_large_is_not_waited_for(run: Run, sai
         ours.setblocking(False)
         context = server_context(TlsSection(certificate=NODE, key=NODE_KEY))
         with theirs:
-            shaking = asyncio.create_task(shake_hands(Link(), ours, context, Shared(asyncio.get_running_loop()), 20))
+            shaking = asyncio.create_task(shake_hands(Link(), ours, context, shared(), "here", 20))
             with suppress(BrokenPipeError):
                 # It is closed as soon as it is known.
                 for start in range(0, len(said), cut):

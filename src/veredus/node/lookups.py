@@ -1,15 +1,14 @@
-"""Whose proof is checked next: addresses take turns, so that one which asks for much keeps no other waiting.
+"""Whose check is next: addresses take turns, so that one which asks for much keeps no other waiting.
 
     asked ──► waits, behind its own address's ── the address's turn ──► being checked ──► answered
                  └── too many wait: the newest of the address with the most ──► told to come again
 
-A check of a token costs some 10 ms of a processor on purpose, and whoever has a connection may ask for one.
+A check of a token costs some 10 ms of a processor on purpose, a handshake one or more for a private key's operation,
+and whoever has a connection may ask for one.
 Source: round robin by origin, as places are shared out (veredus.node.admission).
 """
 
 from __future__ import annotations
-
-from collections import deque
 
 from .admission import origin_of
 
@@ -32,7 +31,7 @@ class Lookups:
         self._running: set[int] = set()
         self._addresses: dict[int, str] = {}
         """Where each comes from who waits."""
-        self._waiting: dict[str, deque[int]] = {}
+        self._waiting: dict[str, dict[int, None]] = {}
         """Who waits, by address, in the order of the addresses' turns."""
 
     def __len__(self) -> int:
@@ -42,13 +41,13 @@ class Lookups:
         """Let `key` wait for its check; the key, perhaps its own, of who has to make room for that."""
         origin = origin_of(address)
         self._addresses[key] = origin
-        self._waiting.setdefault(origin, deque()).append(key)
+        self._waiting.setdefault(origin, {})[key] = None
         if len(self._addresses) <= self._waiting_max:
             return None
         most = max(map(len, self._waiting.values()))
         # Among equals who came last: the others were there before.
         fullest = next(origin for origin in reversed(self._waiting) if len(self._waiting[origin]) == most)
-        refused = self._waiting[fullest][-1]
+        refused = next(reversed(self._waiting[fullest]))
         self.forget(refused)
         return refused
 
@@ -57,7 +56,7 @@ class Lookups:
         if not self._waiting or len(self._running) >= self.running_max:
             return None
         origin, keys = next(iter(self._waiting.items()))
-        key = keys[0]
+        key = next(iter(keys))
         self.forget(key)
         if keys:
             # Behind the others: the turn goes round.
@@ -74,7 +73,7 @@ class Lookups:
         origin = self._addresses.pop(key, None)
         if origin is not None:
             keys = self._waiting[origin]
-            keys.remove(key)
+            del keys[key]
             if not keys:
                 del self._waiting[origin]
 

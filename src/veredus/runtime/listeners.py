@@ -1,6 +1,6 @@
 """Listening sockets whose connections are counted from the moment they are accepted.
 
-    accept ──► admission ──► first octets ──► TLS handshake, where there is one ──► a link
+    accept ──► admission ──► first octets, a turn ──► TLS handshake, where there is one ──► a link
                   │               (one time for all three, and for the greeting)
                   └── no place, or made room for another, or late: reset
 
@@ -23,14 +23,20 @@ from typing import NamedTuple
 
 from veredus.kernel.errors import words_of
 from veredus.node.admission import Admission, AdmissionLimits
+from veredus.node.lookups import Lookups
 from veredus.streams.rights import LOCAL
 
+from .checks import Checks
 from .hearing import once_read
 from .logs import Logger
 from .tls_links import Shared, shake_hands
 
 ACCEPT_COUNT_MAX = 32
 """Connections accepted in one turn of the loop: those that are there already are heard in between."""
+BEGIN_COUNT_MAX = 8
+"""Connections that get a transport in one turn of the loop, which costs some 0.1 ms each; addresses take turns."""
+HANDSHAKES_AT_ONCE_MAX = 1
+"""How many steps of TLS handshakes are done at once by threads: the loop has the other processors."""
 SWEEP_S = 0.1
 LATE_NS = 250_000_000
 """For how much longer than its time a connection is kept: what it greets may be told first why it is let go."""
@@ -103,7 +109,11 @@ class Arrivals:
         self._log = Logger()
         self._told_short_ns: int | None = None
         self.admission = Admission(limits)
+        self.handshakes = Checks(loop, "veredus-handshake", HANDSHAKES_AT_ONCE_MAX, limits.unproven_max)
         self._places: dict[int, Place] = {}
+        self._heard = Lookups(BEGIN_COUNT_MAX, limits.count_max)
+        self._begins: dict[int, Callable[[], object]] = {}
+        """What is to be done when its turn has come, by the key of each place in that line."""
         self._timer: asyncio.TimerHandle | None = loop.call_later(SWEEP_S, self._sweep)
 
     def enter(self, listener: str, address: str, abandon: Callable[[], object]) -> Place | None:
@@ -120,8 +130,31 @@ class Arrivals:
         """A connection is gone. Harmless when its place was lost before."""
         self.admission.leave(place.key)
         self._places.pop(place.key, None)
+        self._lose_turn(place.key)
         place.key = 0
         place.abandon = _nothing
+
+    def await_turn(self, place: Place, address: str, begin: Callable[[], object]) -> None:
+        """Let a connection that was heard `begin` when it is the turn of its address, unless it is gone by then."""
+        if not self._begins:
+            self.loop.call_soon(self._give_turns)
+        self._begins[place.key] = begin
+        self._heard.ask(place.key, address)
+
+    def _give_turns(self) -> None:
+        keys = []
+        while (key := self._heard.next()) is not None:
+            keys.append(key)
+        begins = [self._begins.pop(key) for key in keys]
+        if self._begins:
+            self.loop.call_soon(self._give_turns)
+        for key, begin in zip(keys, begins, strict=True):
+            self._heard.finish(key)
+            begin()
+
+    def _lose_turn(self, key: int) -> None:
+        self._heard.forget(key)
+        self._begins.pop(key, None)
 
     def note_short(self, listener: str, error: OSError) -> None:
         """A connection cannot be accepted now: the process, or the machine, can open no further file."""
@@ -144,6 +177,7 @@ class Arrivals:
             self._timer = None
         while self.admission.unproven_count:
             self._make_room()
+        self.handshakes.close()
 
     def _sweep(self) -> None:
         self._timer = self.loop.call_later(SWEEP_S, self._sweep)
@@ -155,6 +189,7 @@ class Arrivals:
 
     def _turn_out(self, key: int) -> None:
         place = self._places.pop(key)
+        self._lose_turn(key)
         place.key = 0
         place.abandon()
 
@@ -183,7 +218,7 @@ class Listener:
         self._peer_of = peer_of
         self._open_link = open_link
         self._tls = tls
-        self._shared = Shared(self._loop)
+        self._shared = Shared(self._loop, arrivals.handshakes)
         """What all connections by TLS share."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -267,6 +302,9 @@ class Listener:
             accepted.close()
             return
         place.hear()
+        self._arrivals.await_turn(place, peer.address, lambda: self._start(accepted, peer, place))
+
+    def _start(self, accepted: socket.socket, peer: Peer, place: Place) -> None:
         task = self._loop.create_task(self._connect(accepted, peer, place))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -280,7 +318,8 @@ class Listener:
                 await self._loop.connect_accepted_socket(lambda: link, accepted)
             else:
                 assert isinstance(link, asyncio.BufferedProtocol)
-                await shake_hands(link, accepted, self._tls, self._shared, max(place.left_s, 0.001))
+                left_s = max(place.left_s, 0.001)
+                await shake_hands(link, accepted, self._tls, self._shared, peer.address, left_s)
         except OSError as error:
             self.on_refused(peer, str(getattr(error, "reason", None) or error.strerror or words_of(error)))
             # No certificate that we believe, no common version, too late, or gone: the peer's own library says which.

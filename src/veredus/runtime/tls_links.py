@@ -7,6 +7,8 @@ What is sealed is a copy, of whatever many links share, and nobody would know ho
 made than the socket takes. What was read of a link that is not read from waits in this process, too: so it is little.
 A record costs a peer nothing to repeat, and may bring nothing at all: new keys, or one byte. Who sends many that bring
 little is read from in turns of a line, little at a time, one peer in each turn of the loop.
+A step of the handshake may cost a private key's operation, whoever asks for it: a thread does it, once it is the turn
+of the peer's address, and nothing more is read of the peer meanwhile. Who has gone by then has cost none.
 A link sees a transport that says of what waits what one without TLS would say.
 Source: RFC 8446, section 6.1 (how a connection ends); asyncio's protocols and transports.
 """
@@ -14,15 +16,19 @@ Source: RFC 8446, section 6.1 (how a connection ends); asyncio's protocols and t
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 import ssl
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, cast
 
 from veredus.kernel.octets import Octets
 from veredus.kernel.symbol import Symbol
+
+from .checks import Checks, Crowded, Unwanted
 
 READ_SIZE_MAX: Final = 32 << 10
 SEALED_SIZE_MAX: Final = 64 << 10
@@ -56,8 +62,9 @@ class Phase(Symbol):
 class Shared:
     """Owns what all connections of one listener share: memory to read into, and the line of those that bring little."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Used on `loop` only; nobody waits."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, steps: Checks) -> None:
+        """Used on `loop` only; nobody waits. `steps` does the steps of handshakes."""
+        self.steps = steps
         self.memory = memoryview(bytearray(READ_SIZE_MAX))
         self._loop = loop
         self._line: dict[TlsTransport, None] = {}
@@ -81,15 +88,16 @@ async def shake_hands(
     accepted: socket.socket,
     context: ssl.SSLContext,
     shared: Shared,
+    address: str,
     timeout_s: float,
 ) -> None:
-    """Make `link` the link of a connection by TLS; all that share `shared` are on this loop.
+    """Make `link` the link of a connection from `address` by TLS; all that share `shared` are on this loop.
 
     Raises `OSError` where the handshake fails, or takes longer than `timeout_s`.
     """
     loop = asyncio.get_running_loop()
-    between = TlsTransport(loop, link, context, shared)
-    await loop.connect_accepted_socket(lambda: between, accepted)
+    make = partial(TlsTransport, loop, link, context, shared, address)
+    _, between = await loop.connect_accepted_socket(make, accepted)
     try:
         async with asyncio.timeout(timeout_s):
             await between.shaken
@@ -102,6 +110,9 @@ async def shake_hands(
     except BaseException:
         between.abort()
         raise
+    finally:
+        # What is raised knows this frame, and `shaken` what is raised: a cycle, which would hold all that TLS has.
+        del between
 
 
 class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
@@ -113,12 +124,18 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         link: asyncio.BufferedProtocol,
         context: ssl.SSLContext,
         shared: Shared,
+        address: str,
     ) -> None:
         """The server's end; `link` hears of the connection once the handshake is done."""
         self.shaken: asyncio.Future[None] = loop.create_future()
         self._loop = loop
         self._link = link
         self._shared = shared
+        self._address = address
+        self._step = 0
+        """The key of the step of the handshake that is waited for, 0 for none. Until it is done, TLS is a thread's."""
+        self._has_answered = False
+        """Whether a step was done: the peer has heard of us, and may have said why it goes."""
         self._phase = Phase.SHAKING
         self._socket: asyncio.Transport | None = None
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -166,6 +183,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._head is not None and not self._greets(self._shared.memory[:nbytes]):
             return
         self._incoming.write(self._shared.memory[:nbytes])
+        if self._phase is Phase.SHAKING:
+            self._shake()
+            return
         opened_size, was_taken = self._opened_size, self._phase is Phase.OPEN and not self._is_held
         self._go_on()
         brought_size = self._opened_size - opened_size
@@ -185,6 +205,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def eof_received(self) -> bool:
         """The peer writes no more, and has perhaps not said goodbye."""
         self._has_ended = self._is_resting = True
+        if self._phase is Phase.SHAKING and not self._step:
+            self._fail_handshake(_gone())
         self._go_on()
         # What waits to be written leaves first, as far as the peer takes it.
         return True
@@ -195,8 +217,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._waiting.clear()
         self._waiting_size = 0
         self._socket = None
+        self._shared.steps.forget(self._step)
         if before is Phase.SHAKING:
-            self._fail_handshake(exc or ConnectionResetError("the peer has gone"))
+            self._fail_handshake(exc or _gone())
         elif self._is_made:
             self._link.connection_lost(exc)
 
@@ -212,8 +235,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     # ── the handshake, and what comes ────────────────────────────────────────────────────────────────────────────────
 
     def _go_on(self) -> None:
-        if self._phase is Phase.SHAKING:
-            self._shake()
+        if self._step:
+            return
         if self._phase in (Phase.OPEN, Phase.FLUSHING):
             self._read()
         self._write()
@@ -240,18 +263,30 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         return True
 
     def _shake(self) -> None:
-        try:
-            self._tls.do_handshake()
-        except ssl.SSLWantReadError:
-            if self._has_ended:
-                self._fail_handshake(ConnectionResetError("the peer has gone"))
-        except ssl.SSLError as error:
-            self._fail_handshake(error)
-        else:
+        """Have the next step done when it is the address's turn."""
+        self._step = self._shared.steps.ask(self._address, self._tls.do_handshake, self._take_step, self._is_there)
+        self._hold()
+
+    def _is_there(self) -> bool:
+        """Whether the peer is still there for its first answer; what comes later may be why it goes."""
+        if self._socket is None or self._socket.is_closing():
+            return False
+        return self._has_answered or not _has_gone(self._socket.get_extra_info("socket"))
+
+    def _take_step(self, done: Exception | None) -> None:
+        self._step, self._has_answered = 0, True
+        if done is None:
             self._phase, self._is_made = Phase.OPEN, True
             self._link.connection_made(self)
             if not self.shaken.done():
                 self.shaken.set_result(None)
+        elif isinstance(done, Crowded):
+            self._fail_handshake(ConnectionAbortedError("too many handshakes wait for their turn"))
+        elif isinstance(done, Unwanted) or (self._has_ended and isinstance(done, ssl.SSLWantReadError)):
+            self._fail_handshake(_gone())
+        elif not isinstance(done, ssl.SSLWantReadError):
+            self._fail_handshake(done)
+        self._go_on()
 
     def _fail_handshake(self, error: Exception, alert: bytes = b"") -> None:
         if not self.shaken.done():
@@ -288,12 +323,16 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             return size, False
         return size, True
 
+    @property
+    def _is_ours(self) -> bool:
+        """Whether nothing is read for a reason of this side's."""
+        return self._is_held or self._is_waiting or self._outgoing.pending >= SEALED_SIZE_MAX
+
     def _hold(self) -> None:
         """Read nothing more while the link does not, and while what the peer has asked for waits unread."""
         if self._socket is None or self._socket.is_closing() or self._has_ended:
             return
-        is_ours = self._is_held or self._is_waiting or self._outgoing.pending >= SEALED_SIZE_MAX
-        is_resting = self._phase is Phase.FLUSHING or (self._phase is Phase.OPEN and is_ours)
+        is_resting = bool(self._step) or self._phase is Phase.FLUSHING or (self._phase is Phase.OPEN and self._is_ours)
         if is_resting and not self._is_resting:
             self._socket.pause_reading()
         elif self._is_resting and not is_resting:
@@ -432,3 +471,14 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._phase = Phase.OVER if self._phase is not Phase.SHAKING else self._phase
         if self._socket is not None:
             self._socket.abort()
+
+
+def _gone() -> ConnectionResetError:
+    return ConnectionResetError("the peer has gone")
+
+
+def _has_gone(there: socket.socket) -> bool:
+    """Whether a peer that is not read from has ended its side, or the connection."""
+    poll = select.poll()
+    poll.register(there, select.POLLRDHUP)
+    return bool(poll.poll(0))
