@@ -79,8 +79,9 @@ def said(connection: Connection) -> bytes:
 
 
 def opened(bounds: Bounds = BOUNDS) -> Connection:
-    """A server's end in traffic, which has nothing left to say."""
+    """A server's end in traffic, which has nothing left to say, and whose handshake was paid for."""
     connection = server(bounds)
     assert told(connection, OPENING) == []
     said(connection)
+    connection.take_cost()
     return connection

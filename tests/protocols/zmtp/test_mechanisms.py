@@ -53,6 +53,13 @@ PAIRS = {
 }
 
 
+@pytest.mark.parametrize(("name", "step_count"), [("PLAIN", 1), ("CURVE", 2)])
+def test_each_command_of_a_handshake_has_its_price(name: str, step_count: int) -> None:
+    ours, theirs = PAIRS[name][0]()
+    exchange(ours, theirs)
+    assert ours.take_cost() == step_count * ours.mechanism.step_ns > 0
+
+
 @pytest.mark.parametrize("name", PAIRS)
 def test_who_is_admitted_talks_and_is_talked_to(name: str) -> None:
     make, credential = PAIRS[name]
@@ -162,6 +169,7 @@ def test_a_sealed_command_is_no_larger_than_a_clear_one() -> None:
 @pytest.mark.parametrize(("flags", "body"), [(0, b""), (1, b""), (4, b"\x01x"), (4, b"\x04PING\0\0")])
 def test_a_flood_of_sealed_frames_is_opened_a_few_at_a_time(flags: int, body: bytes) -> None:
     ours, client = traffic()
+    ours.take_cost()
     ours.receive(b"".join(frame(0, client.seal(flags if number % 8 else flags & 4, body)) for number in range(1000)))
     costs = list(iter(lambda: (ours.next_messages(), ours.take_cost())[1], 0))
     assert ours.fault is None

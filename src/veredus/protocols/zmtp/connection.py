@@ -284,6 +284,7 @@ class Connection:
         if not flags & frames.COMMAND:
             raise PeerFault("unexpected", "a handshake may have only commands")
         self._heard_size += stop - start
+        self._cost_ns += self.mechanism.step_ns
         name, data = frames.split_command(view[body:stop])
         if name == b"ERROR":
             raise PeerFault("peer-error", f"the peer refuses: {frames.reason_of(data)}")

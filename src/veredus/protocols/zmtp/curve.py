@@ -57,6 +57,7 @@ class Sealed:
 
     name = b"CURVE"
     seals = True
+    step_ns = 150_000
 
     def __init__(self, local: Local, ours: bytes, theirs: bytes) -> None:
         """`ours` and `theirs` end the prefix of a MESSAGE's nonce: S from the server, C from the client."""
