@@ -20,6 +20,7 @@ from veredus.cli.exits import Exit
 from veredus.client.embedded import embedded
 from veredus.journal.checkpoint import CHECKPOINT_NAME
 from veredus.kernel.errors import Refused
+from veredus.runtime.directory import open_directory
 from veredus.topics import AsyncClientGroup, Client
 
 BODY = bytes(range(256)) * 400
@@ -170,6 +171,17 @@ def test_a_flipped_bit_in_what_a_client_remembers_is_named_and_has_its_exit_code
     assert verified.code == Exit.DAMAGED
     assert "damage: segment=1" in verified.err
     assert "journal-unsound" in journal("dump", remembered).err
+
+
+@pytest.mark.parametrize("command", ["verify", "dump"])
+def test_a_directory_with_nothing_but_a_lock_has_no_journal(journal: Journal, tmp_path: Path, command: str) -> None:
+    """As a node leaves it that could not bind its addresses."""
+    open_directory(tmp_path / "node").close()
+    for path in (tmp_path, tmp_path / "node"):
+        refused = journal(command, path)
+        assert (refused.code, refused.out) == (Exit.REFUSED, "")
+        said = f"there is no journal in {path}: name the directory of a node, or of a client of topics [no-journal]"
+        assert said in refused.err
 
 
 @pytest.mark.parametrize("command", ["verify", "dump"])

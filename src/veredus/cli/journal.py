@@ -277,11 +277,9 @@ def looked_at(path: Path) -> Iterator[Directory]:
 
 def _has_journal(path: Path) -> bool:
     """Whether a journal was begun in the directory."""
-    from veredus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
-    from veredus.runtime.directory import LOCK_NAME
+    from veredus.journal.beginning import is_own
 
-    is_begun = any((path / name).is_file() for name in (LOCK_NAME, CHECKPOINT_NAME, COPY_NAME))
-    return is_begun or any(path.glob("*.segment"))
+    return any(is_own(entry.name) for entry in path.iterdir())
 
 
 def note_down(found: Any) -> None:
