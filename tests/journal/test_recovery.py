@@ -139,6 +139,8 @@ def test_the_segment_that_was_written_last_is_missed_after_a_clean_stop_too() ->
     again, found = rig.reopened()
     assert [(note.event, note.fields) for note in found.notes] == [("journal-segment-missing", {"segment": 1})]
     assert not found.recovered.is_clean
+    assert again.ask(1, 1) == RangeMissing(again.last_token, "damaged", 1, 21)
+    assert not [said for said in again.said if isinstance(said, Note)], "it was named when the journal was opened"
     again.append(batch_entry(1, 21))
     again.settle()
     assert again.is_appended(again.last_token)
@@ -434,7 +436,7 @@ def test_one_unsound_copy_of_the_checkpoint_is_named_and_harmless(name: str) -> 
     rig.disk.files[name][len(rig.disk.files[name]) // 2] ^= 4
     again, found = rig.reopened()
     assert found.states == [b"tables"]
-    assert found.note_events() == (["journal-checkpoint-damaged"] if name == "checkpoint" else [])
+    assert [(note.event, note.fields) for note in found.notes] == [("journal-checkpoint-damaged", {"file": name})]
     assert [r.first_sequence for r in again.read_all(1, 80)] == list(range(80, 101))
 
 
@@ -467,6 +469,36 @@ def test_two_unsound_checkpoints_are_named_kept_aside_and_made_again_while_every
     again.checkpoint(b"tables")
     _, found = again.reopened()
     assert (found.states, found.notes) == ([b"tables"], [])
+
+
+def test_two_checkpoints_that_are_missing_after_a_clean_stop_are_made_again_and_that_is_said() -> None:
+    rig = filled(count=100)
+    rig.checkpoint(b"tables", is_final=True)
+    for name in ("checkpoint", "checkpoint.copy"):
+        del rig.disk.files[name]
+    again, found = rig.reopened()
+    assert found.note_events() == ["journal-recovered-from-segments"]
+    assert [record.first_sequence for record in again.read_all(1)] == list(range(1, 101))
+
+
+def test_a_journal_that_was_killed_before_its_first_checkpoint_misses_none() -> None:
+    _, found = filled(count=100).reopened()
+    assert found.notes == []
+
+
+@pytest.mark.parametrize("is_final", [False, True])
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_segment_with_bytes_behind_its_end_is_named_once_at_each_start(is_open: bool, is_final: bool) -> None:
+    rig = filled(count=100)
+    rig.checkpoint(b"tables", is_final)
+    number = rig.log.position.segment if is_open else 1
+    file = rig.disk.files[segment_name(number)]
+    size = len(file)
+    file.extend(b"q" * 1000)
+    again, found = rig.reopened()
+    fields = {"file": segment_name(number), "size": size + 1000, "expected": size}
+    assert [(note.event, note.fields) for note in found.notes] == [("journal-file-too-long", fields)]
+    assert [record.first_sequence for record in again.read_all(1)] == list(range(1, 101))
 
 
 @pytest.mark.parametrize("gone", [1, 2])

@@ -11,6 +11,7 @@ from collections.abc import Generator, Mapping
 from veredus.delivery.record import read_envelope
 from veredus.kernel.effects import Note
 from veredus.kernel.errors import Refused
+from veredus.kernel.octets import Octets
 
 from .checkpoint import (
     CHECKPOINT_HEAD_SIZE,
@@ -21,6 +22,7 @@ from .checkpoint import (
     checkpoint_size,
     crc_of_checkpoint,
     decode_checkpoint,
+    is_checkpoint_sound,
 )
 from .index import INDEX_HEADER_SIZE, Summary, decode_summary, summary_size
 from .layout import (
@@ -48,45 +50,44 @@ def is_own(name: str) -> bool:
 
 
 def load_checkpoint(listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answer, tuple[Checkpoint | None, bytes]]:
-    """The checkpoint, of two copies the first that is sound, and its CRC; damaged ones are named.
+    """The checkpoint, of two copies the first that is sound, and its CRC; each damaged one is named.
 
     Raises `Refused("newer-format")` and `Refused("older-format")`.
     """
     other_format: Refused | None = None
+    found: Octets | None = None
     for name in (CHECKPOINT_NAME, COPY_NAME):
         if name in listing:
-            checkpoint, crc = None, b""
+            data = None
             try:
-                checkpoint, crc = yield from read_checkpoint(name, listing)
+                data = yield from _read_checkpoint(name, listing)
             except Refused as refused:
                 # One flipped bit can say that, too: then the other copy says otherwise.
                 other_format = refused
-            if checkpoint is not None:
-                return checkpoint, crc
-            yield Note("error", "journal-checkpoint-damaged", {"file": name})
+            if data is None:
+                yield Note("error", "journal-checkpoint-damaged", {"file": name})
+            found = found or data
+    if found is not None:
+        return decode_checkpoint(found), crc_of_checkpoint(found)
     if other_format is not None:
         raise other_format
     return None, b""
 
 
-def read_checkpoint(
-    name: str, listing: Mapping[str, int]
-) -> Generator[RecoveryOrder, Answer, tuple[Checkpoint | None, bytes]]:
-    """The checkpoint in a file, None when it is unsound, and its CRC. What lies behind it in the file is named, and not
-    read.
+def _read_checkpoint(name: str, listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answer, Octets | None]:
+    """The checkpoint's file, None when it is unsound. What lies behind it in the file is named, and not read.
 
     Raises `Refused("newer-format")` and `Refused("older-format")`.
     """
     head = yield ReadFile(name, 0, CHECKPOINT_HEAD_SIZE)
     size = None if head is None else checkpoint_size(head)
     if size is None or size > listing[name]:
-        return None, b""
+        return None
     data = yield ReadFile(name, 0, size)
-    checkpoint = None if data is None else decode_checkpoint(data)
-    if data is None or checkpoint is None:
-        return None, b""
+    if data is None or len(data) < size or not is_checkpoint_sound(data):
+        return None
     yield from name_excess(name, listing, size)
-    return checkpoint, crc_of_checkpoint(data)
+    return data
 
 
 def read_segment(
@@ -94,7 +95,7 @@ def read_segment(
 ) -> Generator[RecoveryOrder, Answer, memoryview | None]:
     """All bytes of a segment, None where it cannot be read; `is_needed` as in `ReadFile`.
 
-    What others put behind its end is named, and not read. Raises `Refused`: `newer-format`, `older-format`.
+    What others put behind its end is not read. Raises `Refused`: `newer-format`, `older-format`.
     """
     name = segment_name(number)
     head = yield ReadFile(name, 0, SEGMENT_HEADER_SIZE, is_needed)
@@ -104,7 +105,6 @@ def read_segment(
     if header is not None:
         check_version(header.version)
         size = header.size
-    yield from name_excess(name, listing, size)
     data = yield ReadFile(name, 0, min(size, listing[name]), is_needed)
     return None if data is None else memoryview(data)
 
@@ -130,7 +130,27 @@ def name_excess(name: str, listing: Mapping[str, int], size: int) -> Steps:
         yield Note("warning", "journal-file-too-long", {"file": name, "size": listing[name], "expected": size})
 
 
-def journal_id_of(
+def go_without(
+    listing: Mapping[str, int], newest: SegmentHeader | None, new_journal_id: bytes
+) -> Generator[RecoveryOrder, Answer, bytes]:
+    """The journal's id where there is no sound checkpoint. All that one could say is in the segments: damaged ones are
+    kept aside, as if there were none.
+
+    Raises `Refused("journal-damaged")`.
+    """
+    numbers = sorted(number for name in listing if (number := number_of(name, ".segment")) is not None)
+    damaged = [name for name in (CHECKPOINT_NAME, COPY_NAME) if name in listing]
+    # A clean stop leaves both: where neither is there, they were removed since.
+    had_checkpoint = bool(damaged) or CLOSED_NAME in listing
+    journal_id = yield from _journal_id_of(numbers, had_checkpoint, newest, new_journal_id)
+    if had_checkpoint:
+        yield Note("warning", "journal-recovered-from-segments", {"segments": len(numbers)})
+    for name in damaged:
+        yield MoveAside(name)
+    return journal_id
+
+
+def _journal_id_of(
     numbers: list[int], had_checkpoint: bool, newest: SegmentHeader | None, new_journal_id: bytes
 ) -> Generator[RecoveryOrder, Answer, bytes]:
     """The journal's id out of its segments, when there is no sound checkpoint; possible while none of them has gone.
@@ -161,10 +181,3 @@ def journal_id_of(
     raise Refused(
         "journal-damaged", f"no segment has a valid header: {KEPT}; check whether the files of a backup have one"
     )
-
-
-def go_without(damaged: list[str], segment_count: int) -> Steps:
-    """All that a checkpoint could say is in the segments: keep the damaged ones aside, as if there were none."""
-    yield Note("warning", "journal-recovered-from-segments", {"segments": segment_count})
-    for name in damaged:
-        yield MoveAside(name)

@@ -148,14 +148,15 @@ def checkpoint_size(head: Octets) -> int | None:
     return _HEAD.size + int(size)
 
 
-def decode_checkpoint(data: Octets) -> Checkpoint | None:
-    """What the file holds, None when it is unsound. Raises `Refused("newer-format")`, `Refused("older-format")`."""
-    size = checkpoint_size(data)
-    if size is None or size > len(data):
-        return None
-    body = memoryview(data)[16:size]
+def is_checkpoint_sound(data: Octets) -> bool:
+    """Whether all of a file, which has the size that its beginning says, is as it was written."""
     _, _, crc, _ = _HEAD.unpack_from(data, 0)
-    return _decode(body[_SIZE.size :]) if crc32c(body) == crc else None
+    return bool(crc32c(memoryview(data)[16:]) == crc)
+
+
+def decode_checkpoint(data: Octets) -> Checkpoint:
+    """What a sound file holds."""
+    return _decode(memoryview(data)[CHECKPOINT_HEAD_SIZE:])
 
 
 def tables_of(checkpoint: Checkpoint) -> Catalogue:
@@ -177,13 +178,8 @@ def tables_of(checkpoint: Checkpoint) -> Catalogue:
     return catalogue
 
 
-def open_segment_of(checkpoint: Checkpoint, catalogue: Catalogue) -> Segment | None:
-    """The segment that was appended to at the checkpoint, with its rows, known to `catalogue`; None when there was
-    none.
-    """
-    row = checkpoint.open_segment
-    if row is None:
-        return None
+def open_segment_of(checkpoint: Checkpoint, row: SegmentRow, catalogue: Catalogue) -> Segment:
+    """The segment that was appended to at the checkpoint, which has this row, with its rows, known to `catalogue`."""
     rows_by_key: dict[int, array[int]] = {}
     segment = Segment(row.number, salt_of(checkpoint.journal_id, row.number), row.size, row.end, rows=rows_by_key)
     catalogue.segments[segment.number] = segment

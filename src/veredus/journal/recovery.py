@@ -30,12 +30,10 @@ from veredus.delivery.record import RecordKind, RecordView
 from veredus.kernel.effects import Note
 from veredus.kernel.octets import ALIGNMENT
 
-from .beginning import go_without, is_own, journal_id_of, load_checkpoint, read_segment, read_summary
+from .beginning import go_without, is_own, load_checkpoint, name_excess, read_segment, read_summary
 from .catalogue import Catalogue, Segment, StagePlaces
 from .checkpoint import (
-    CHECKPOINT_NAME,
     CLOSED_NAME,
-    COPY_NAME,
     Checkpoint,
     SegmentRow,
     ascending,
@@ -93,14 +91,10 @@ def recover(
     """
     checkpoint, crc = yield from load_checkpoint(listing)
     newest = yield from load_newest(listing)
-    numbers = [number for name in listing if (number := number_of(name, ".segment")) is not None]
     if checkpoint is None:
         if not any(map(is_own, listing)):
             return empty_journal(new_journal_id)
-        damaged = [name for name in (CHECKPOINT_NAME, COPY_NAME) if name in listing]
-        journal_id = yield from journal_id_of(sorted(numbers), bool(damaged), newest, new_journal_id)
-        if damaged:
-            yield from go_without(damaged, len(numbers))
+        journal_id = yield from go_without(listing, newest, new_journal_id)
         recovery = _Recovery(listing, empty_journal(journal_id), (), newest)
     else:
         yield CheckpointLoaded(checkpoint.state)
@@ -127,7 +121,7 @@ def _after_checkpoint(
     recovery = _Recovery(listing, recovered, checkpoint.dropped_keys, newest)
     for row in ascending(checkpoint.segments):
         yield from recovery.adopt(row)
-    recovered.open_segment = open_segment_of(checkpoint, catalogue)
+    yield from recovery.adopt_open(checkpoint)
     catalogue.forget_lost_places()
     return recovery
 
@@ -150,6 +144,8 @@ class _Recovery:
         self._is_behind_damage = False
         self._accounted: set[int] = set()
         """Segments of which the end is missing, and was named, or that held nothing as those around them say."""
+        self._gone: SegmentRow | None = None
+        """The checkpoint's open segment, if its file is not there."""
         self._kept: dict[int, int] = {}
         """Where what is sound ends in the checkpoint's open segment, if that lacks what was at its end."""
         self._loaded: dict[int, memoryview] = {}
@@ -163,6 +159,7 @@ class _Recovery:
             yield Note("error", "journal-segment-missing", {"segment": number})
             return
         size = self.listing[segment_name(number)]
+        yield from name_excess(segment_name(number), self.listing, row.size)
         if size < row.size:
             yield Note("error", "journal-segment-missing", {"segment": number, "offset": size, "size": row.size - size})
         journal_id = self.recovered.journal_id
@@ -172,6 +169,19 @@ class _Recovery:
         if segment.summary is None:
             yield from self._reindex(segment)
         self.catalogue.adopt(segment)
+
+    def adopt_open(self, checkpoint: Checkpoint) -> Steps:
+        """Know the segment that the checkpoint was taken in, with what it held."""
+        row = checkpoint.open_segment
+        if row is None:
+            return
+        name = segment_name(row.number)
+        if name in self.listing:
+            yield from name_excess(name, self.listing, row.size)
+            self.recovered.open_segment = open_segment_of(checkpoint, row, self.catalogue)
+        else:
+            yield Note("error", "journal-segment-missing", {"segment": row.number})
+            self._gone = row
 
     def _reindex(self, segment: Segment) -> Steps:
         number = segment.number
@@ -213,7 +223,7 @@ class _Recovery:
         Only where a group would begin is looked at: at the end, and at the beginning of each later segment.
         """
         opened, end = self.recovered.open_segment, self.recovered.position
-        if opened is not None and self.listing.get(segment_name(opened.number), -1) < opened.size:
+        if self._gone is not None or (opened is not None and self.listing[segment_name(opened.number)] < opened.size):
             return True
         newest = 0 if self.newest is None else self.newest.number
         if newest > self.recovered.next_ordinal and segment_name(newest) not in self.listing:
@@ -237,12 +247,10 @@ class _Recovery:
         recovered = self.recovered
         recovered.is_clean = False
         opened = recovered.open_segment
-        sizes = {} if opened is None else {opened.number: opened.size}
-        if opened is not None and segment_name(opened.number) not in self.listing:
-            yield Note("error", "journal-segment-missing", {"segment": opened.number})
-            self._seal(opened)
-            self._is_behind_damage = self.recovered.is_damaged = True
-            opened = None
+        begun = opened or self._gone
+        sizes = {} if begun is None else {begun.number: begun.size}
+        if self._gone is not None:
+            self._is_behind_damage = recovered.is_damaged = True
         number: int | None
         begin = number = recovered.next_ordinal if opened is None else opened.number
         if opened is None and number is not None and segment_name(number) not in self.listing:
@@ -252,6 +260,8 @@ class _Recovery:
         scanned: list[Segment] = []
         while number is not None:
             data = yield from self._load(number)
+            if recovered.open_segment is None:
+                yield from name_excess(segment_name(number), self.listing, len(data))
             segment = self._open(number, len(data))
             # What was cut off by others is not written to: its space is gone as well.
             segment.size = min(segment.size, len(data))

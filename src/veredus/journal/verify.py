@@ -9,18 +9,15 @@ Source: docs/internals/DESIGN.md, "Recovery".
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar, cast
 
 from veredus.delivery.record import RecordKind, RecordView
 from veredus.kernel.effects import Note
-from veredus.kernel.errors import Refused
 
-from .beginning import read_checkpoint, read_segment, read_summary
+from .beginning import name_excess, read_segment, read_summary
 from .catalogue import Catalogue, Extent, Segment
-from .checkpoint import CHECKPOINT_NAME, COPY_NAME
 from .layout import (
     CONTINUED,
     FORMAT_VERSION,
@@ -37,7 +34,7 @@ from .layout import (
 from .recovery import recover
 from .scan import Unsound, description, last_trace, walk
 from .settings import LogSettings, Recovered
-from .steps import Answer, CheckpointLoaded, ReadFile, RecoveryOrder, Replayed, Steps
+from .steps import Answer, CheckpointLoaded, ReadFile, RecoveryOrder, Replayed
 
 T = TypeVar("T")
 
@@ -113,9 +110,6 @@ def verify(listing: Mapping[str, int], settings: LogSettings) -> Verifying:
     """Look through the files in `listing`. Raises what recovery raises when it cannot go on at all."""
     notes: list[Note] = []
     recovered = yield from _without_hands(recover(listing, settings, bytes(16)), notes)
-    if CHECKPOINT_NAME in listing and COPY_NAME in listing and not _is_named(notes, "journal-checkpoint-damaged"):
-        # The first was sound, so recovery left the other alone.
-        yield from _without_hands(_verify_copy(listing), notes)
     segments = sorted(recovered.catalogue.segments.values(), key=lambda segment: ordinal_of(segment.number))
     reports: list[SegmentReport] = []
     for segment in segments:
@@ -130,19 +124,6 @@ def verify(listing: Mapping[str, int], settings: LogSettings) -> Verifying:
         FORMAT_VERSION, recovered.journal_id, recovered.position, recovered.is_clean, reports, free, notes, extents,
         recovered.catalogue, recovered.gaps,
     )  # fmt: skip
-
-
-def _is_named(notes: Sequence[Note], event: str) -> bool:
-    return any(note.event == event for note in notes)
-
-
-def _verify_copy(listing: Mapping[str, int]) -> Steps:
-    checkpoint = None
-    with suppress(Refused):
-        # Another version is damage where the first copy has ours.
-        checkpoint, _ = yield from read_checkpoint(COPY_NAME, listing)
-    if checkpoint is None:
-        yield Note("error", "journal-checkpoint-damaged", {"file": COPY_NAME})
 
 
 def _without_hands(
@@ -235,6 +216,7 @@ def dump(listing: Mapping[str, int], numbers: list[int] | None = None) -> Dumpin
         if data is None or header is None or header.number != number:
             yield Note("error", "journal-segment-unreadable", {"segment": number})
             continue
+        yield from name_excess(segment_name(number), listing, len(data))
         yield from _dump_segment(data, number, header.salt)
 
 
