@@ -173,7 +173,13 @@ def test_a_flipped_bit_in_what_a_client_remembers_is_named_and_has_its_exit_code
     assert "journal-unsound" in journal("dump", remembered).err
 
 
-@pytest.mark.parametrize("command", ["verify", "dump"])
+def test_the_journal_of_a_client_is_not_marked_as_restored(journal: Journal, remembered: Path) -> None:
+    refused = journal("restored", remembered)
+    assert (refused.code, "[wrong-journal]" in refused.err) == (Exit.REFUSED, True)
+    assert not (remembered / "restored").exists()
+
+
+@pytest.mark.parametrize("command", ["verify", "dump", "restored"])
 def test_a_directory_with_nothing_but_a_lock_has_no_journal(journal: Journal, tmp_path: Path, command: str) -> None:
     """As a node leaves it that could not bind its addresses."""
     open_directory(tmp_path / "node").close()
@@ -184,7 +190,7 @@ def test_a_directory_with_nothing_but_a_lock_has_no_journal(journal: Journal, tm
         assert said in refused.err
 
 
-@pytest.mark.parametrize("command", ["verify", "dump"])
+@pytest.mark.parametrize("command", ["verify", "dump", "restored"])
 def test_a_directory_without_a_journal_is_refused_and_those_in_it_that_have_one_are_named(
     journal: Journal, around: Scene, tmp_path: Path, command: str
 ) -> None:

@@ -13,6 +13,9 @@ from veredus.streams.facts import StreamConfig, StreamCreated
 from veredus.streams.stream import TERMS_MAX, Stream
 from veredus.streams.tail import TailBudget
 
+RAISED = 1_700_000_001
+"""The first term that is raised: the time, in seconds."""
+
 
 def stream() -> Stream:
     return Stream(StreamCreated(1, "s", incarnation(1), StreamConfig(), 0, "local"), TailBudget(1 << 20))
@@ -58,20 +61,29 @@ def test_of_more_terms_than_are_kept_too_early_a_sequence_is_told_and_never_too_
     assert kept.changed_from(count - 2) == 10 * (count - 1)
 
 
+def test_a_term_that_is_raised_is_later_than_any_that_was_lost_with_the_end_and_than_the_last_one() -> None:
+    rig = published(5)
+    terms = []
+    for seconds in (1, 3601, 1, 1):
+        rig.time_ns = seconds * 1_000_000_000
+        terms.append(raised(rig).subscribe(10 + len(terms)).term)
+    assert terms == [RAISED, RAISED + 3600, RAISED + 3601, RAISED + 3602]
+
+
 def test_a_subscriber_of_an_earlier_term_is_told_from_where_on_all_is_new() -> None:
     rig = raised(published(5))
     rig.publish(rig.attach(2, who=2), 6, 3)
     known = rig.subscribe(10, "sub", term=1)
-    assert (known.term, known.changed_from) == (2, 6)
+    assert (known.term, known.changed_from) == (RAISED, 6)
     assert rig.subscribe(11, "new").changed_from == 0
-    assert rig.subscribe(12, "sub", term=2).changed_from == 0
+    assert rig.subscribe(12, "sub", term=RAISED).changed_from == 0
 
 
 def test_an_ephemeral_subscriber_of_an_earlier_term_begins_where_all_is_new() -> None:
     rig = raised(published(5))
     rig.publish(rig.attach(2, who=2), 6, 3)
     rig.subscribe(10, start=x.Start(x.StartKind.SEQUENCE, 8), term=1)
-    rig.subscribe(11, start=x.Start(x.StartKind.SEQUENCE, 8), term=2)
+    rig.subscribe(11, start=x.Start(x.StartKind.SEQUENCE, 8), term=RAISED)
     rig.subscribe(12, start=x.Start(x.StartKind.SEQUENCE, 100), term=1)
     assert (rig.pushed(10), rig.pushed(11), rig.pushed(12)) == ([6, 7, 8], [8], [6, 7, 8])
 
@@ -92,7 +104,7 @@ def test_a_snapshot_that_knows_no_beginnings_of_terms_is_taken_as_if_all_began_a
         del row[-3:]
     rig.floor.tables.streams.clear()
     rig.floor.load(msgspec.msgpack.encode(state))
-    assert rig.floor.tables.streams["s"].terms == [(2, 1)]
+    assert rig.floor.tables.streams["s"].terms == [(RAISED, 1)]
 
 
 def test_nobody_is_told_of_a_term_that_a_power_cut_could_give_again() -> None:
@@ -105,7 +117,7 @@ def test_nobody_is_told_of_a_term_that_a_power_cut_could_give_again() -> None:
     (group,) = rig.pending
     assert (group.is_synced, rig.said_to(5, x.GrantSubscription)) == (True, [])
     rig.carry_out()
-    assert [grant.term for grant in rig.said_to(5, x.GrantSubscription)] == [2]
+    assert [grant.term for grant in rig.said_to(5, x.GrantSubscription)] == [RAISED]
 
 
 def test_a_term_that_the_journal_refused_is_told_to_nobody_before_it_is_there() -> None:
@@ -115,6 +127,6 @@ def test_a_term_that_the_journal_refused_is_told_to_nobody_before_it_is_there() 
     (refusal,) = rig.do(x.SubscribeRequested(5, "local", "s", credit=1 << 20))
     assert refusal.code == "disk-full"
     rig.is_full = False
-    assert rig.subscribe(6).term == 2
+    assert rig.subscribe(6).term == RAISED
     rig.restart()
-    assert rig.subscribe(7).term == 2
+    assert rig.subscribe(7).term == RAISED

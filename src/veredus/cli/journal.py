@@ -1,4 +1,6 @@
-"""`veredus journal`: looks into the directory of a journal that nobody uses, and changes nothing in it."""
+"""`veredus journal`: looks into the directory of a journal that nobody uses, or marks it as restored; changes nothing
+else in it.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ _directory_argument = click.argument("directory", type=click.Path(exists=True, f
 
 @click.group(cls=CommandGroup)
 def journal() -> None:
-    """Verify and dump the journal of a stopped node, or of topic clients."""
+    """Verify, dump, or mark as restored the journal of a stopped node; the first two also of topic clients."""
 
 
 @journal.command("verify", short_help="Report all damage in a journal.")
@@ -98,6 +100,29 @@ def dump(
     kind, known = ("topic", topics) if topics else ("stream", set(names.values()))
     if stream is not None and stream not in known:
         note(f"there are no records of {kind} {stream!r}; {kind}s: {', '.join(sorted(known)) or 'none'}")
+
+
+@journal.command("restored", short_help="Say that a journal was restored from a copy.")
+@_directory_argument
+def restored(directory: Path) -> None:
+    """Say that DIRECTORY was restored from a copy, and the node had published more since that copy was made.
+
+    At its next start the node begins a new term in every stream, once: subscribers that had received later
+    publications than the copy has get a GAP with the code `lost`, and then all new ones.
+    """
+    from veredus.journal.settings import LogSettings
+    from veredus.journal.verify import rehearse
+    from veredus.kernel.errors import Refused
+    from veredus.runtime.disk import drive_steps
+
+    contents = _Contents()
+    with looked_at(directory) as opened:
+        drive_steps(opened, rehearse(opened.listing(), LogSettings(), []), contents.take)
+        if contents.kind == "clients":
+            said = f"the journal in {directory} is that of clients of topics: name the directory of a node"
+            raise Refused("wrong-journal", said, path=str(directory))
+        opened.mark_restored()
+    note("the next start begins a new term in every stream")
 
 
 class _Enough(Exception):

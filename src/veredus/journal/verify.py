@@ -109,7 +109,7 @@ Dumping: TypeAlias = Generator["RecoveryOrder | DumpedRecord", Answer, None]
 def verify(listing: Mapping[str, int], settings: LogSettings) -> Verifying:
     """Look through the files in `listing`. Raises what recovery raises when it cannot go on at all."""
     notes: list[Note] = []
-    recovered = yield from _without_hands(recover(listing, settings, bytes(16)), notes)
+    recovered = yield from rehearse(listing, settings, notes)
     segments = sorted(recovered.catalogue.segments.values(), key=lambda segment: ordinal_of(segment.number))
     reports: list[SegmentReport] = []
     for segment in segments:
@@ -124,6 +124,16 @@ def verify(listing: Mapping[str, int], settings: LogSettings) -> Verifying:
         FORMAT_VERSION, recovered.journal_id, recovered.position, recovered.is_clean, reports, free, notes, extents,
         recovered.catalogue, recovered.gaps,
     )  # fmt: skip
+
+
+def rehearse(
+    listing: Mapping[str, int], settings: LogSettings, notes: list[Note]
+) -> Generator[ReadFile | CheckpointLoaded | Replayed, Answer, Recovered]:
+    """What recovery would find, and hands out, without changing anything; what it would say goes to `notes`.
+
+    Raises what recovery raises when it cannot go on at all.
+    """
+    return _without_hands(recover(listing, settings, bytes(16)), notes)
 
 
 def _without_hands(

@@ -4,6 +4,7 @@ lock                  held by the one node that uses the directory; its contents
 checkpoint, …         veredus.journal.checkpoint
 <number>.segment      veredus.journal.layout
 <number>.index        veredus.journal.index
+restored              the directory is an older copy of a journal that was used on: the next start begins new terms
 aside/                what recovery cut off or found damaged; nothing deletes it
 """
 
@@ -24,6 +25,7 @@ from veredus.kernel.octets import Octets
 from .failures import MORE_FILES, code_of, reason_of
 
 LOCK_NAME = "lock"
+RESTORED_NAME = "restored"
 ASIDE_NAME = "aside"
 _TEMPORARY = ".tmp"
 _FILLED_SIZE_MAX = 1 << 20
@@ -113,6 +115,20 @@ class Directory:
         except OSError:
             return math.nan
         return disk.f_bavail * disk.f_frsize
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether the directory is marked as a restored copy; see `mark_restored`."""
+        return (self.path / RESTORED_NAME).exists()
+
+    def mark_restored(self) -> None:
+        """Let the next start begin a new term in every stream, durably. Raises `OSError`."""
+        replace_file(self.path, RESTORED_NAME, ())
+
+    def forget_restored(self) -> None:
+        """Remove that mark, if it is there, durably. Raises `OSError`."""
+        if self.is_restored:
+            self.remove(RESTORED_NAME)
 
     def is_in_place(self) -> bool:
         """Whether the directory is still the one that was opened, under its name."""

@@ -19,11 +19,12 @@ from contextlib import suppress
 from typing import Protocol
 
 from veredus.kernel.effects import Admit, CloseLink, Note, PauseReading, ResumeReading, Send
-from veredus.kernel.engine import Engine, Now
+from veredus.kernel.engine import Engine
 from veredus.kernel.errors import VeredusError, ending_of
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
 from veredus.kernel.octets import Octets
 
+from .clocks import read_clocks
 from .hearing import once_read
 from .logs import Logger, say_held_back
 from .peers import Peers
@@ -153,7 +154,7 @@ class Host:
     def _run(self) -> None:
         self._is_scheduled, self._is_running = False, True
         events, self._inbox, self._inbox_size = self._inbox, [], 0
-        now = Now(time.monotonic_ns(), time.time_ns())
+        now = read_clocks()
         sends: dict[int, list[Octets]] = {}
         try:
             for event in events:

@@ -25,7 +25,6 @@ from veredus.journal.log import Log
 from veredus.journal.settings import Recovered
 from veredus.journal.steps import CheckpointLoaded, Found, Replayed
 from veredus.kernel.effects import Note
-from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused, Unavailable, words_of
 from veredus.kernel.events import LinkOpened
 from veredus.node.dialects import LinkEngine
@@ -49,6 +48,7 @@ from veredus.streams.exchange import Durability
 from .askers import Askers, Known
 from .audit import AuditedLogger, audit_log_of
 from .binding import BoundListeners
+from .clocks import read_clocks
 from .directory import Directory, open_directory
 from .disk import Disk, drive_recovery
 from .files import check_files
@@ -83,6 +83,7 @@ TOPICS_DOOR = "topics"
 JOURNAL_TIMEOUT_S = 60.0
 """How long a node that stops waits for its journal."""
 DIRECTORY_LOOK_S = 1.0
+_random_ids = partial(os.urandom, 16)
 
 
 class Node:
@@ -154,8 +155,14 @@ class Node:
             self.engine.administering.why_not = self._why_not_audited
             self.engine.administering.is_recorded = self._audit is not None
             self._enter(floor.finish_recovery(was_clean))
-            if recovered.is_damaged or (not was_clean and durability_of(settings) is not Durability.GROUP):
-                self._enter(floor.raise_terms(_now()))
+            is_restored = self._directory.is_restored
+            is_weak = not was_clean and durability_of(settings) is not Durability.GROUP
+            if recovered.is_damaged or is_weak or is_restored:
+                self._enter(floor.raise_terms(read_clocks()))
+            if is_restored:
+                self._log.warning("journal-restored", directory=settings.node.directory)
+                # With it the new terms are there for good, and the mark has done its work.
+                self._enter((journal.CheckpointRequested(floor.snapshot()),))
             self._configure_streams()
             self.host.start()
             self._open_doors()
@@ -205,7 +212,7 @@ class Node:
 
     def _configure_streams(self) -> None:
         for name, section in self.settings.stream.items():
-            self._enter(self.engine.floor.configure(name, config_of(section), _now()))
+            self._enter(self.engine.floor.configure(name, config_of(section), read_clocks()))
 
     def _open_doors(self) -> None:
         settings, engine, bound = self.settings, self.engine, self._bound
@@ -335,6 +342,7 @@ class Node:
                 assert self._audit is not None
                 self._audit.await_written(partial(self._record_written, token), self._loop)
             case journal.CheckpointDone(is_final):
+                self._directory.forget_restored()
                 if is_final and self._checkpointed is not None and not self._checkpointed.done():
                     self._checkpointed.set_result(None)
             case journal.CheckpointFailed(reason, is_final):
@@ -434,7 +442,7 @@ class Node:
                 while self.engine.log.unsynced_size and self.engine.log.phase is Phase.RUNNING:
                     await asyncio.sleep(0.005)
                 self._checkpointed = self._loop.create_future()
-                for effect in self.engine.close_journal(_now()):
+                for effect in self.engine.close_journal(read_clocks()):
                     self._carry_out(effect)
                 await self._checkpointed
         except TimeoutError:
@@ -490,11 +498,3 @@ class Node:
 
     def _why_not_alive(self) -> str:
         return "" if self.host.failure is None else words_of(self.host.failure)
-
-
-def _random_ids() -> bytes:
-    return os.urandom(16)
-
-
-def _now() -> Now:
-    return Now(time.monotonic_ns(), time.time_ns())

@@ -8,7 +8,6 @@ import time
 from dataclasses import replace
 
 from veredus.kernel.effects import Note
-from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused, VeredusError, ending_of, words_of
 from veredus.kernel.events import DeadlineReached
 from veredus.node.exposure import access_of
@@ -20,6 +19,7 @@ from veredus.streams.rights import ANONYMOUS
 from .askers import Askers
 from .audit import AuditedLogger, audit_log_of
 from .binding import bind_tcp
+from .clocks import read_clocks
 from .files import check_tokens
 from .logs import log_loop_failures, say_held_back
 from .peers import Peers
@@ -162,7 +162,7 @@ class TopicsProxy:
     def _tell_held_back(self) -> None:
         say_held_back()
         # Who has paid for what it used is forgotten.
-        self._accounts.quotas.rested(Now(time.monotonic_ns(), time.time_ns()))
+        self._accounts.quotas.rested(read_clocks())
         fault = "" if self._gate is None else self._gate.fault()
         if fault:
             self._log.error("tokens-not-read", reason=fault)
@@ -172,7 +172,7 @@ class TopicsProxy:
         if self._failed.done():
             return
         try:
-            for effect in self.engine.handle(event, Now(time.monotonic_ns(), time.time_ns())):
+            for effect in self.engine.handle(event, read_clocks()):
                 if isinstance(effect, Note):
                     self._log.say(effect.level, effect.event, self._peers.located(effect.fields))
                 else:

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets
 from veredus.node import receiving
@@ -43,6 +42,7 @@ from veredus.streams.rights import ANONYMOUS
 
 from .askers import Known
 from .binding import Bound
+from .clocks import read_clocks
 from .hearing import once_read
 from .listeners import NO_DESCRIPTOR, Arrivals, Listener, Peer, Place, note_refused, tcp_peer_of
 from .logs import Logger
@@ -186,7 +186,7 @@ class TopicsSockets:
         if isinstance(order, Answer):
             link, envelope, counted = self._waiting.pop(order.peer)
             if counted is not None:
-                self._accounts.answer(counted, len(order.data), _now())
+                self._accounts.answer(counted, len(order.data), read_clocks())
             link.send((*envelope, order.data))
         elif isinstance(order, Ask):
             back = self._meet(order.address)
@@ -383,7 +383,7 @@ class TopicsSockets:
 
     def _count(self, holder: Holder, principal: str, size: int) -> tuple[InHand | None, str]:
         """Count a request, or say why it is not taken."""
-        now, accounts = _now(), self._accounts
+        now, accounts = read_clocks(), self._accounts
         if not principal and accounts.has_quotas and self._gate is not None:
             principal = self._gate.unproven
         why_not = accounts.why_not(holder, principal, size, now)
@@ -446,10 +446,6 @@ class TopicsSockets:
 def _null(socket_type: bytes, is_server: bool) -> dict[bytes, Mechanism]:
     null = Null(Local(socket_type), is_server)
     return {null.name: null}
-
-
-def _now() -> Now:
-    return Now(time.monotonic_ns(), time.time_ns())
 
 
 def _spoken_for(envelope: Sequence[bytes]) -> str:

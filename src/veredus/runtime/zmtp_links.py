@@ -26,6 +26,7 @@ from veredus.protocols.zmtp.connection import Message
 from veredus.protocols.zmtp.link import ZmtpLink
 from veredus.protocols.zmtp.mechanisms import Credential
 
+from .clocks import read_clocks
 from .hearing import once_read
 from .listeners import Place
 from .sockets import ReadMemory
@@ -123,7 +124,7 @@ class Links:
 
     def _current_turn(self) -> Now:
         if self._turn is None:
-            self._turn = _now()
+            self._turn = read_clocks()
             self.loop.call_soon(self._end_turn)
         return self._turn
 
@@ -222,7 +223,7 @@ class MessageLink(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is up: greet."""
         self._transport = cast(asyncio.Transport, transport)
-        now, since_ns = _now(), 0
+        now, since_ns = read_clocks(), 0
         if self._place is not None:
             since_ns = self._place.since_ns
             if not since_ns:
@@ -247,7 +248,7 @@ class MessageLink(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were read."""
         self._received_size += nbytes
-        self.wire.receive(self._links.memory.take(nbytes), _now())
+        self.wire.receive(self._links.memory.take(nbytes), read_clocks())
         self._read()
 
     def eof_received(self) -> bool:
@@ -366,11 +367,11 @@ class MessageLink(asyncio.BufferedProtocol):
             self.wire.pause()
         else:
             # Who reads nothing of what waits for it is silent, though we do not read from it.
-            self.wire.resume(_now())
+            self.wire.resume(read_clocks())
             self._read()
 
     def _read(self) -> None:
-        now, payer = _now(), self._owner.payer_of(self)
+        now, payer = read_clocks(), self._owner.payer_of(self)
         while not (self._is_held or self._is_congested or self._is_reading_on or self._is_closing):
             if not self._links.may_go(self, payer, self._has_turn):
                 self._is_reading_on = True
@@ -400,7 +401,3 @@ class MessageLink(asyncio.BufferedProtocol):
         if self.wire.fault is not None:
             self.write()
             self.close()
-
-
-def _now() -> Now:
-    return Now(time.monotonic_ns(), time.time_ns())

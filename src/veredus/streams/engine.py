@@ -197,9 +197,13 @@ class StreamsEngine:
         return len(self._publishing.attachments)
 
     def raise_terms(self, now: Now) -> Sequence[object]:
-        """After an unclean stop under weak durability, or damage: a new term for every stream."""
+        """After an unclean stop under weak durability, damage, or a return to an older copy: a new term for every
+        stream.
+
+        What was lost may have had later terms than the last one that is known: the time is later than them all.
+        """
         for stream in self.tables.streams.values():
-            stream.raise_term(stream.term + 1, stream.head_durable + 1)
+            stream.raise_term(max(stream.term + 1, now.wall_ns // 1_000_000_000), stream.head_durable + 1)
             stream.is_term_durable = False
             # Where the journal refuses it, whoever subscribes sends it there again.
             kept = Then(partial(_keep_term, stream), _tell_nobody)

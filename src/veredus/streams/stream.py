@@ -173,6 +173,12 @@ class Stream:
         if first > head + 1:
             # A peer names where it begins, or the last that it knows: this is true for both.
             message = f"nothing can begin behind sequence {first - 1} of stream {self.name!r} yet: the newest is {head}"
+            if term:
+                message = (
+                    f"the subscriber has stream {self.name!r} up to sequence {first - 1}, but the newest one of the"
+                    f" node is {head}: its journal was put back to an earlier state. Stop the node, run `veredus"
+                    " journal restored DIRECTORY`, start it again, and subscribe again"
+                )
             raise Refused("above-head", message, floor=floor, head=head)
         return first
 

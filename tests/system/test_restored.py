@@ -1,0 +1,183 @@
+"""A journal is put back to an earlier state, as from a backup, while its clients run on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import veredus
+from tests.cli.conftest import ran
+from tests.system.serving import ServedNode
+from veredus.cli.exits import Exit
+from veredus.client.blocking import Node
+from veredus.client.ends import Subscription
+
+pytestmark = [pytest.mark.slow, pytest.mark.attack]
+
+PutBack = Callable[[ServedNode], None]
+OLD, LATER, NEW = 20, 20, 50
+"""What the backup has of a stream, what came behind it, and what is published when the backup was put back."""
+
+
+def publish(node: Node, word: str, count: int) -> None:
+    with node.publisher("s") as publisher:
+        for text in words(word, count):
+            publisher.publish("k", text)
+
+
+def words(word: str, count: int) -> list[str]:
+    return [f"{word} {number}" for number in range(1, count + 1)]
+
+
+def taken(subscription: Subscription, count: int, is_durable: bool = False) -> list[str]:
+    """The next publications, which are settled if the subscription is durable."""
+    got: list[str] = []
+    for publication in subscription:
+        got.append(publication.body.decode())
+        if is_durable:
+            subscription.settle(publication)
+        if len(got) == count:
+            break
+    if is_durable:
+        subscription.wait_settled(timeout_s=20)
+    return got
+
+
+def backup_of(served: ServedNode) -> Path:
+    return served.directory.with_name("backup")
+
+
+def back_up(served: ServedNode) -> None:
+    """Stop the node, copy its directory, and start it again."""
+    assert served.stop() == 0
+    shutil.copytree(served.directory, backup_of(served))
+    served.spawn()
+
+
+def replace(served: ServedNode) -> None:
+    """Kill the node, and put the backup in the place of its directory."""
+    served.kill()
+    shutil.rmtree(served.directory)
+    shutil.copytree(backup_of(served), served.directory)
+
+
+def connected(served: ServedNode) -> Node:
+    return veredus.connect(served.address, timeout_s=20, refused_s=20)
+
+
+@pytest.fixture
+def put_back(capfd: pytest.CaptureFixture[str]) -> PutBack:
+    """Puts the backup back as the page says."""
+
+    def put_back(served: ServedNode) -> None:
+        replace(served)
+        marked = ran(capfd, "journal", "restored", served.directory)
+        assert (marked.code, marked.err) == (Exit.OK, "the next start begins a new term in every stream\n")
+        served.spawn()
+
+    return put_back
+
+
+def test_a_reader_that_had_more_than_the_backup_is_told_of_what_is_gone_and_gets_all_that_is_new(
+    served: ServedNode, put_back: PutBack
+) -> None:
+    gaps: list[veredus.Gap] = []
+    with served.start() as node:
+        publish(node, "old", OLD)
+        back_up(served)
+        publish(node, "later", LATER)
+        with node.subscribe("s", on_gap=gaps.append) as subscription:
+            assert taken(subscription, OLD + LATER) == words("old", OLD) + words("later", LATER)
+            for word in ("new", "newer"):
+                # The second time, the first new ones are what is gone: their term is not given again.
+                put_back(served)
+                with connected(served) as other:
+                    publish(other, word, NEW)
+                assert taken(subscription, NEW) == words(word, NEW)
+    assert gaps == [veredus.Gap(OLD + 1, OLD + LATER + 1, "lost"), veredus.Gap(OLD + 1, OLD + NEW + 1, "lost")]
+    assert served.said().count("journal-restored") == 2
+
+
+def test_a_durable_subscriber_is_told_of_what_is_gone_and_gets_all_that_is_new(
+    served: ServedNode, put_back: PutBack
+) -> None:
+    gaps: list[veredus.Gap] = []
+    with served.start() as node:
+        publish(node, "old", OLD)
+        with node.subscribe("s", subscriber="reader", on_gap=gaps.append) as subscription:
+            taken(subscription, OLD // 2, is_durable=True)
+            back_up(served)
+            publish(node, "later", LATER)
+            taken(subscription, OLD // 2 + LATER, is_durable=True)
+            put_back(served)
+            with connected(served) as other:
+                publish(other, "new", NEW)
+            assert taken(subscription, NEW, is_durable=True) == words("new", NEW)
+            assert node.subscriptions.show("s", "reader")["floor"] == OLD + NEW
+    assert gaps == [veredus.Gap(OLD + 1, OLD + LATER + 1, "lost")]
+
+
+def test_a_publisher_with_a_source_hears_that_what_was_acknowledged_is_lost(
+    served: ServedNode, put_back: PutBack
+) -> None:
+    with served.start() as node:
+        publisher = node.publisher("s", source="desk")
+        publisher.wait(publisher.publish("k", "old"))
+        back_up(served)
+        publisher.wait(publisher.publish("k", "later"), timeout_s=20)
+        put_back(served)
+        with pytest.raises(veredus.Refused) as refused:
+            publisher.wait(publisher.publish("k", "new"), timeout_s=20)
+        assert refused.value.code == "lost"
+        with node.publisher("s", source="desk") as again:
+            assert again.taken_number == 1
+            assert again.wait(again.publish("k", "later")).sequence == 2
+
+
+def test_who_came_after_the_backup_is_ended_and_can_come_again(served: ServedNode, put_back: PutBack) -> None:
+    with served.start() as node:
+        publish(node, "old", OLD)
+        back_up(served)
+        publisher = node.publisher("s", source="desk")
+        publisher.wait(publisher.publish("k", "later"), timeout_s=20)
+        subscription = node.subscribe("s", subscriber="reader")
+        taken(subscription, OLD, is_durable=True)
+        put_back(served)
+        with pytest.raises(veredus.Refused) as refused:
+            publisher.wait(publisher.publish("k", "new"), timeout_s=20)
+        assert refused.value.code == "unknown-source"
+        with pytest.raises(veredus.Refused) as refused:
+            list(subscription)
+        assert refused.value.code == "unknown-subscription"
+
+
+def test_a_new_term_is_begun_once_and_the_mark_is_gone(served: ServedNode, put_back: PutBack) -> None:
+    with served.start() as node:
+        publish(node, "old", OLD)
+        back_up(served)
+        put_back(served)
+        term = node.streams.show("s")["term"]
+        assert term > 1
+        publish(node, "new", NEW)
+        served.kill()
+        assert not (served.directory / "restored").exists()
+        served.spawn()
+        assert node.streams.show("s")["term"] == term
+    assert served.said().count("journal-restored") == 1
+
+
+def test_a_reader_of_a_node_that_was_put_back_without_a_word_is_told_what_to_do(served: ServedNode) -> None:
+    with served.start() as node:
+        publish(node, "old", OLD)
+        back_up(served)
+        publish(node, "later", LATER)
+        with node.subscribe("s") as subscription:
+            taken(subscription, OLD + LATER)
+            replace(served)
+            served.spawn()
+            with pytest.raises(veredus.Refused, match="put back to an earlier state") as refused:
+                next(iter(subscription))
+    assert (refused.value.code, "veredus journal restored" in refused.value.message) == ("above-head", True)
