@@ -75,7 +75,6 @@ class SubscriptionChannel:
         self.tell_over: Callable[[VeredusError], None] | None = None
         """Called as soon as this is fenced or closed: nothing that was pushed can be settled any more."""
         self.tell_again: Callable[[], None] | None = None
-        """Called when something is to be handed out again."""
         self.pushed_anew = (0, 0)
         """A link, and from where on what earlier links pushed is to be taken as that one pushes it."""
         self.anew_count = 0
@@ -88,9 +87,8 @@ class SubscriptionChannel:
         """What is handed out once more; it outlives a link."""
         self.retry_count = 0
         """How many publications were given back to be tried again; the subscriber's thread writes it."""
-        self.returns = Returns(
-            self._say_return, connection.call_later, self._hand_again, self._is_asked, self._tell_all
-        )
+        say, later = self._say_return, connection.call_later
+        self.returns = Returns(say, later, self._hand_again, self._is_asked, self._tell_all)
         self.settled_floor = 0
         self.settle_to = 0
         """In order: up to where the subscriber has settled; its thread writes it."""
