@@ -64,7 +64,7 @@ class Floor(Generic[E]):
                 self.rig.tell(DeadlineReached())
             effects = self.up(before)
             self.follow(effects)
-            is_going_on = is_waiting or bool(effects)
+            is_going_on = is_waiting or len(self.rig.said) > before
 
     def next_id(self) -> int:
         """A number that nobody has."""
