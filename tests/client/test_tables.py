@@ -1,6 +1,7 @@
 """Arrow tables as publications: the types that are taken, and what is said of those that are not."""
 
 from collections.abc import Sequence
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -90,7 +91,10 @@ def test_event_times_are_taken_in_microseconds(unit: str) -> None:
         ),
         ({"k": ["a"], "b": ["x"], "t": [-FAR_US]}, "t", [], "'t' has a time outside the years 1 to 9999"),
         ({"k": ["a"], "b": ["x"], "t": pa.array([FAR_US], TIMESTAMP)}, None, ["t"], "'t' has a time outside the years"),
+        ({"k": ["a"], "b": ["x"], "t": [1_764_115_200]}, "t", [], "column 't' looks like seconds"),
+        ({"k": ["a"], "b": ["x"], "t": [1_764_115_200_000]}, "t", [], "column 't' looks like milliseconds"),
         ({"k": ["a"], "b": ["x"], "l": [[1]]}, None, ["l"], "attributes must be"),
+        ({"k": ["a"], "b": ["x"], "d": [Decimal("12345678901234567890.12")]}, None, ["d"], "cast it to one of these"),
         ({"k": ["a"], "b": ["x"], "n": pa.array([1 << 63], pa.uint64())}, None, ["n"], "'n' does not fit int64"),
         ({"k": ["a"], "b": ["x"]}, None, list("vwxyz"), "at most 4 attributes"),
     ],

@@ -41,7 +41,7 @@ class Target(NamedTuple):
         """A connection, closed at the end of its block. Raises `Unavailable`, `Refused` or `Misuse`."""
         import veredus
 
-        where, connect = ", ".join(self.addresses), veredus.connect
+        where, connect, tls = ", ".join(self.addresses), veredus.connect, self._tls()
         waiting = threading.Timer(SILENCE_S, note, (f"no answer from {where} yet: still trying",))
         waiting.daemon = True
         waiting.start()
@@ -49,7 +49,7 @@ class Target(NamedTuple):
             return connect(
                 *self.addresses,
                 token=self.token or None,
-                tls=self._tls(),
+                tls=tls,
                 timeout_s=self.timeout_s,
                 client=f"veredus-cli-{os.getpid()}",
             )

@@ -57,6 +57,8 @@ def parse_address(text: str) -> Address:
         return Address(text, path=parts.path)
     if parts.netloc.count(":") > 1 and "[" not in parts.netloc:
         raise Misuse("bad-address", f"{text!r}: an IPv6 host is written in brackets, [::1]:7071", address=text)
+    if text.startswith("/"):
+        raise Misuse("bad-address", f"{text!r}: a Unix socket is written unix://{text}", address=text)
     if not parts.hostname or parts.path not in ("", "/"):
         raise Misuse("bad-address", f"{text!r}: an address is {parts.scheme}://host:port", address=text)
     try:

@@ -15,7 +15,7 @@ from veredus.kernel.errors import Misuse
 from veredus.kernel.lazily import pc
 from veredus.kernel.names import KEY_SIZE_MAX
 
-from .arguments import shown
+from .arguments import check_unit, shown
 from .given import check_names
 
 _TIMES = pa.timestamp("us", tz="UTC")
@@ -120,10 +120,14 @@ def _times(batch: pa.RecordBatch, name: str) -> pa.Array:
         if array.type.tz is None:
             raise Misuse("bad-table", f"column {name!r} has no time zone: cast it to timestamp[us, UTC] first")
         array = _narrowed(array, TIMESTAMP, name).view(pa.int64())
-    if not pa.types.is_integer(array.type):
+    elif not pa.types.is_integer(array.type):
         raise Misuse(
             "bad-table", f"column {name!r} is of type {array.type}: event times must be timestamps or microseconds"
         )
+    else:
+        for when in pc.min_max(_narrowed(array, pa.int64(), name)).as_py().values():
+            if when is not None:
+                check_unit(f"a time of column {name!r}", when, "bad-table")
     return _dated(_narrowed(array, pa.int64(), name), name)
 
 
@@ -149,7 +153,7 @@ def _attribute(batch: pa.RecordBatch, name: str) -> pa.Array:
         return array
     if pa.types.is_integer(kind):
         return _narrowed(array, pa.int64(), name)
-    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_floating(kind):
         return _narrowed(array, pa.float64(), name)
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return _dated(_narrowed(array, TIMESTAMP, name), name)
@@ -158,7 +162,7 @@ def _attribute(batch: pa.RecordBatch, name: str) -> pa.Array:
     raise Misuse(
         "bad-table",
         f"column {name!r} is of type {kind}: attributes must be bool, integer, float, text, bytes or timestamp with a"
-        " time zone",
+        " time zone; cast it to one of these",
     )
 
 
