@@ -152,3 +152,27 @@ def test_a_server_that_gave_a_topic_away_asks_the_other_one_for_the_same_princip
     (ask,) = (order for order in scene.take(Ask) if order.data == GET)
     assert (ask.address, ask.principal) == ("s2:1", "alice")
     assert scene.take(Answer) == []
+
+
+def test_what_a_header_alone_refuses_is_refused_without_a_look_at_what_follows_it() -> None:
+    """Of a message that is wrong in its body too, which a neighbour would wait for: the header speaks first."""
+    transfer, periodic = b"TRANSFER s2:1 t\r\n\r\n*not to be read", b"PERIODIC s1\r\n\r\nnot  to be read"
+    for taker in ("a proxy accepts", "a server accepts"):
+        scene = Scene() if taker.startswith("a proxy") else None
+        data = transfer if scene else periodic
+        asked = Asked(1, data, LINK, principal="mallory", is_member=False)
+        status, text = said(scene.tell(asked))[0][1:] if scene else told_by_a_server(asked)
+        assert (status, taker in text) == ("BAD_MESSAGE", True)
+    refused = said(Scene().tell(Asked(1, periodic, principal="mallory", is_member=False)))
+    assert refused[0][1:][0] == "REFUSED"
+    assert told_by_a_server(Asked(1, transfer, LINK, principal="mallory", is_member=False))[0] == "REFUSED"
+    assert told_by_a_server(Asked(1, transfer, LINK, principal="s2"))[0] == "BAD_MESSAGE", "a member's is looked at"
+
+
+def told_by_a_server(asked: Asked) -> tuple[str, str]:
+    """The word and the text of what a server answers."""
+    scene = ServerScene()
+    scene.tell(asked)
+    scene.sync()
+    ((_, status),) = scene.answers()
+    return status.status, status.body.decode()

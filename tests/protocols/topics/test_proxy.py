@@ -360,9 +360,18 @@ def test_what_is_not_for_a_proxy_is_answered_with_what_is() -> None:
         "BAD_MESSAGE",
         "a proxy accepts SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY and PERIODIC; MERGE is for servers",
     )
+    ((_, _, text),) = said(scene.tell(Asked(3, b"STATUS s OK\r\n\r\n")))
+    assert text == "STATUS is an answer, but there was no request"
     ((_, status, text),) = said(scene.tell(Asked(2, b"GET alice\r\n\r\n")))
     assert status == "BAD_MESSAGE"
     assert text.startswith("GET <SENDER_ID>")
+
+
+def test_a_peer_hears_little_of_a_message_of_which_much_is_wrong() -> None:
+    scene = Scene()
+    for data in (b"SUBSCRIBE a b\r\n\r\n" + bytes(100_000), b"PERIODIC s\r\n\r\n" + b"x" * 100_000 + b"\0"):
+        ((_, status, text),) = said(scene.tell(Asked(1, data)))
+        assert (status, len(text) <= m.REASON_SIZE_MAX) == ("BAD_MESSAGE", True)
 
 
 def test_who_is_not_listed_where_servers_are_is_none() -> None:

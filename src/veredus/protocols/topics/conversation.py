@@ -24,7 +24,7 @@ from veredus.kernel.errors import Misuse, PeerFault
 from veredus.kernel.events import DeadlineReached
 from veredus.kernel.symbol import Symbol
 
-from .messages import Status, decode_message, name_of
+from .messages import Status, decode_body, decode_header
 
 ANSWER_NS = 100_000_000
 RETRIES_MAX = 3
@@ -111,14 +111,15 @@ class Conversation:
     def hear(self, event: ProxyAnswered, now: Now) -> None:
         """An answer is told; what is none speaks against the proxy that gave it."""
         try:
-            message = decode_message(event.data)
+            header = decode_header(event.data)
+            answer = decode_body(header, event.data) if header.name == "STATUS" else None
         except PeerFault as fault:
             self._pass_over(f"gave an invalid answer: {fault.message}", now)
             return
-        if isinstance(message, Status):
-            self._end(Tell(message))
+        if isinstance(answer, Status):
+            self._end(Tell(answer))
         else:
-            self._pass_over(f"answered with {name_of(message)}", now)
+            self._pass_over(f"answered with {header.name}", now)
 
     def be_unreachable(self, event: ProxyUnreachable, now: Now) -> None:
         """Ask the next one."""

@@ -37,7 +37,8 @@ _NOT_IN_A_WORD = re.compile(r"[\x00-\x20\x7f-\x9f]")
 _ESCAPED = re.compile(rb"/(.?)", re.DOTALL)
 _ORIGINALS = {b"/": b"/", b"s": b"*"}
 _LAST_SHOWN = 40
-_REASON_SIZE_MAX = 1000
+REASON_SIZE_MAX = 1000
+"""A peer may have written much of what is wrong with its message: so much of that is told."""
 
 
 class StatusWord(StrEnum):
@@ -195,23 +196,26 @@ _NAMES: dict[type, str] = {
 }
 
 
-def name_of(message: Message) -> str:
-    """The word by which a message begins."""
-    return _NAMES[type(message)]
-
-
 def status_of(data: bytes) -> Status | None:
     """An answer, None where it is none."""
     try:
-        answer = decode_message(data)
+        header = decode_header(data)
+        answer = decode_body(header, data) if header.name == "STATUS" else None
     except PeerFault:
         return None
     return answer if isinstance(answer, Status) else None
 
 
+def why_not_for(what: str, takes: Sequence[str], others: str, name: str) -> str:
+    """What a proxy or server (`what`) says of a message that is none of those that it `takes`, but for `others`."""
+    if name == "STATUS":
+        return "STATUS is an answer, but there was no request"
+    return f"{what} accepts {', '.join(takes[:-1])} and {takes[-1]}; {name} is for {others}"
+
+
 def reason_of(status: Status) -> str:
     """What an error says, of which a peer may have written much."""
-    return status.body[:_REASON_SIZE_MAX].decode(errors="backslashreplace")
+    return status.body[:REASON_SIZE_MAX].decode(errors="backslashreplace")
 
 
 def status_word_of(data: bytes) -> str:
@@ -320,18 +324,44 @@ def _escaped(content: bytes) -> bytes:
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decode_message(data: Octets) -> Message:
-    """The message that these bytes are. Raises `PeerFault("bad-message")` that says what is wrong with them."""
+class Header(NamedTuple):
+    """What a message says before its body: enough to refuse it, whatever the size of the rest."""
+
+    name: str
+    words: Sequence[str]
+    """The sender and the fields, of any number."""
+    size: int
+    """Up to and with the empty line."""
+
+    def word(self, at: int) -> str:
+        """The word at this place, the sender's id at 0 and the topic at 1; "" where it is missing."""
+        return self.words[at] if at < len(self.words) else ""
+
+
+def decode_header(data: Octets) -> Header:
+    """The header of these bytes. Raises `PeerFault("bad-message")` where they begin no message that is known."""
     head = bytes(data[: HEADER_SIZE_MAX + len(END_OF_HEADER)])
     end = head.find(END_OF_HEADER)
     if end < 0:
         said = f"an empty line ends a header, and there is none in the first {min(len(head), HEADER_SIZE_MAX)} bytes"
         raise PeerFault("bad-message", f"{said} ({_beginning(head)})")
     name, *words = _words(head[:end])
-    reader = _READERS.get(name)
-    if reader is None:
+    if name not in _READERS:
         raise PeerFault("bad-message", f"unknown message {_beginning(name.encode())}; known: {', '.join(_READERS)}")
-    return reader(words, bytes(data[end + len(END_OF_HEADER) :]))
+    return Header(name, words, end + len(END_OF_HEADER))
+
+
+def decode_body(header: Header, data: Octets) -> Message:
+    """The message that these bytes are, which begin with `header`. Raises `PeerFault("bad-message")`.
+
+    A body of 16 MiB may take seconds: whoever can refuse its header does so first.
+    """
+    return _READERS[header.name](header.words, bytes(data[header.size :]))
+
+
+def decode_message(data: Octets) -> Message:
+    """The message that these bytes are. Raises `PeerFault("bad-message")` that says what is wrong with them."""
+    return decode_body(decode_header(data), data)
 
 
 def _words(header: bytes) -> list[str]:
@@ -380,7 +410,8 @@ def _read_unsubscribe(words: Sequence[str], body: bytes) -> Message:
 
 
 def _read_wish(digits: bytes) -> int:
-    return _number("wish", digits.decode(errors="replace"), U63_MAX)
+    # What is longer is no number either, and need not be read.
+    return _number("wish", digits[:REASON_SIZE_MAX].decode(errors="replace"), U63_MAX)
 
 
 def _read_get(words: Sequence[str], body: bytes) -> Message:

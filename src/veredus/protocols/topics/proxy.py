@@ -47,21 +47,19 @@ from .mapping import Conflict, TopicMap
 from .messages import (
     END_OF_HEADER,
     HEADER_SIZE_MAX,
-    Get,
-    GetMany,
+    REASON_SIZE_MAX,
+    Header,
     Merge,
     Periodic,
-    Put,
-    PutMany,
     Status,
     StatusWord,
-    Subscribe,
-    Unsubscribe,
-    decode_message,
+    Transfer,
+    decode_body,
+    decode_header,
     encode_message,
-    name_of,
     says_given,
     status_word_of,
+    why_not_for,
 )
 from .plain import plainly_asked
 
@@ -69,6 +67,7 @@ _REPLACED_PERIODS = 3
 SERVERS_MAX = 1000
 MILLISECOND = 1_000_000
 _HEADER_SIZE_MAX = HEADER_SIZE_MAX + len(END_OF_HEADER)
+_TAKEN = ("SUBSCRIBE", "UNSUBSCRIBE", "GET", "GET_MANY", "PUT", "PUT_MANY", "PERIODIC")
 _IN_CONFLICT = ("UNSUBSCRIBE", "GET", "GET_MANY")
 """What is asked of other servers too while several claim a topic."""
 _NOT_SUBSCRIBED = b" NOT_SUBSCRIBED"
@@ -202,25 +201,32 @@ class Proxy:
             self._dispatch(peer, *asked, data, principal)
             return
         try:
-            message = decode_message(data)
+            header = decode_header(data)
+            why_not = self._why_not(header, len(data))
+            if why_not:
+                raise PeerFault("bad-message", why_not)
+            if header.name == "PERIODIC":
+                self._learn(peer, header, event)
+                return
+            message = decode_body(header, data)
         except PeerFault as fault:
-            self._say(peer, StatusWord.BAD_MESSAGE, fault.message)
+            self._say(peer, StatusWord.BAD_MESSAGE, fault.message[:REASON_SIZE_MAX])
             return
-        name = name_of(message)
-        if isinstance(message, Periodic):
-            self._learn(peer, message, event)
-        elif isinstance(message, Put | PutMany) and len(message.body) > self.settings.body_size_max:
-            most = self.settings.body_size_max
-            said = f"this proxy accepts bodies of at most {most} bytes, this one has {len(message.body)}"
-            self._say(peer, StatusWord.BAD_MESSAGE, said)
-        elif isinstance(message, Subscribe | Unsubscribe | Get | GetMany | Put | PutMany):
-            self._dispatch(peer, name, message.sender, message.topic, data, principal)
-        else:
-            takes = "SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY and PERIODIC"
-            self._say(peer, StatusWord.BAD_MESSAGE, f"a proxy accepts {takes}; {name} is for servers")
+        assert not isinstance(message, Periodic | Transfer | Status)
+        self._dispatch(peer, header.name, message.sender, message.topic, data, principal)
 
-    def _learn(self, peer: int, message: Periodic, event: Asked) -> None:
-        server, servers = message.sender, self.settings.servers
+    def _why_not(self, header: Header, size: int) -> str:
+        """Why nobody's message with this header is taken, "" where it is."""
+        if header.name not in _TAKEN:
+            return why_not_for("a proxy", _TAKEN, "servers", header.name)
+        body_size, most = size - header.size, self.settings.body_size_max
+        if header.name != "PERIODIC" and body_size > most:
+            return f"this proxy accepts bodies of at most {most} bytes, this one has {body_size}"
+        return ""
+
+    def _learn(self, peer: int, header: Header, event: Asked) -> None:
+        """Hear which topics a server has. Raises `PeerFault("bad-message")`."""
+        server, servers = header.word(0), self.settings.servers
         if not event.is_member:
             self._effects.append(note_no_member(event, "announce", "server", server))
             self._say(peer, StatusWord.REFUSED, no_member(event.principal))
@@ -230,6 +236,8 @@ class Proxy:
             said = f"{server} is not one of the {len(servers)} servers of this proxy: list it under `servers`"
             self._say(peer, StatusWord.REFUSED, said)
             return
+        message = decode_body(header, event.data)
+        assert isinstance(message, Periodic)
         if self._is_second(server, event.origin):
             said = f"two servers have the id {server}: give each the address at which others reach it (topics.id)"
             self._say(peer, StatusWord.REFUSED, said)

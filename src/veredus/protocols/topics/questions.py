@@ -8,10 +8,9 @@ from typing import TypeAlias
 
 from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.engine import Now
-from veredus.kernel.errors import PeerFault
 
 from .exchange import Ask
-from .messages import Status, decode_message
+from .messages import Status, status_of
 
 Then: TypeAlias = Callable[[Status | None, Now], None]
 """Told of the answer, None where there was none in time."""
@@ -51,11 +50,8 @@ class Questions:
         question = self._asked.get(token)
         if question is None:
             return
-        try:
-            message = decode_message(data)
-        except PeerFault:
-            return
-        if isinstance(message, Status):
+        message = status_of(data)
+        if message is not None:
             del self._asked[token]
             self._deadlines.clear(token)
             question.then(message, now)

@@ -36,8 +36,8 @@ from .exchange import Answer, Answered, Asked, Meet, no_member, note_no_member
 from .getting import GetEnded, Gets
 from .merging import Merging
 from .messages import (
-    Get,
-    GetMany,
+    REASON_SIZE_MAX,
+    Header,
     Merge,
     Message,
     Periodic,
@@ -45,12 +45,11 @@ from .messages import (
     PutMany,
     Status,
     StatusWord,
-    Subscribe,
     Transfer,
-    Unsubscribe,
-    decode_message,
+    decode_body,
+    decode_header,
     encode_message,
-    name_of,
+    why_not_for,
 )
 from .putting import PutEnded, Puts
 from .questions import Questions, Then
@@ -59,6 +58,8 @@ from .transfer import PART_COUNT_MAX
 _OWN, _PUTS, _GETS, _MOVES = 0, 1, 2, 3
 _KINDS_COUNT = 4
 """Whose a session is, its number says: the rest of it when divided by this."""
+_OF_MEMBERS = ("MERGE", "TRANSFER")
+_TAKEN = ("SUBSCRIBE", "UNSUBSCRIBE", "GET", "GET_MANY", "PUT", "PUT_MANY", *_OF_MEMBERS)
 HELD_NS = 300_000_000
 """How long a question waits for a topic that is held; a proxy waits a little longer."""
 _UNHEARD_PART = 10
@@ -227,44 +228,51 @@ class Server:
             self.answer(peer, StatusWord.SERVER_UNAVAILABLE, event.why_not.encode(errors="backslashreplace"))
             return
         try:
-            message = decode_message(event.data)
+            header = decode_header(event.data)
+            if header.name not in _TAKEN:
+                raise PeerFault("bad-message", why_not_for("a server", _TAKEN, "proxies", header.name))
         except PeerFault as fault:
-            self.answer(peer, StatusWord.BAD_MESSAGE, fault.message.encode(errors="backslashreplace"))
+            self._say_bad(peer, fault)
             return
-        if not event.is_member and (event.speaks_for or isinstance(message, Merge | Transfer)):
-            self._effects.append(note_no_member(event, *_for_members(event, message)))
+        if not event.is_member and (event.speaks_for or header.name in _OF_MEMBERS):
+            self._effects.append(note_no_member(event, *_for_members(event, header)))
             self.answer(peer, StatusWord.REFUSED, no_member(event.principal).encode())
-            return
-        if self._is_draining:
+        elif self._is_draining:
             self.answer(peer, StatusWord.SERVER_UNAVAILABLE, f"{self.server_id} is stopping: try again".encode())
         elif len(self._in_hand) >= self.settings.requests_max:
             said = f"{len(self._in_hand)} requests are being handled, and this is the limit: try again"
             self.answer(peer, StatusWord.SERVER_UNAVAILABLE, said.encode())
-        elif isinstance(message, Put | PutMany | Get | GetMany | Subscribe | Unsubscribe):
-            in_hand = self._in_hand[peer] = _InHand(
-                message.topic, message, event.data, event.speaks_for or event.principal, event.origin
-            )
-            self._take(peer, in_hand, now)
-        elif isinstance(message, Merge):
+        else:
+            self._read(header, event, now)
+
+    def _read(self, header: Header, event: Asked, now: Now) -> None:
+        """Take what nothing in its header speaks against."""
+        peer = event.peer
+        try:
+            message = decode_body(header, event.data)
+        except PeerFault as fault:
+            self._say_bad(peer, fault)
+            return
+        if isinstance(message, Merge):
             self._merging.merge(peer, message, now)
         elif isinstance(message, Transfer):
             self._merging.transfer(peer, message, now)
         else:
-            self._judge(peer, message)
+            assert not isinstance(message, Periodic | Status)
+            in_hand = self._in_hand[peer] = _InHand(
+                message.topic, message, event.data, event.speaks_for or event.principal, event.origin
+            )
+            self._take(peer, in_hand, now)
+
+    def _say_bad(self, peer: int, fault: PeerFault) -> None:
+        said = fault.message[:REASON_SIZE_MAX].encode(errors="backslashreplace")
+        self.answer(peer, StatusWord.BAD_MESSAGE, said)
 
     def asker_of(self, session: int) -> int:
         """The connection of whoever is to be answered by what is said to a session, 0 where nobody is."""
         asking = self.puts.by_session.get(session) or self.gets.by_session.get(session)
         in_hand = None if asking is None else self._in_hand.get(asking.asker)
         return 0 if in_hand is None else int.from_bytes(in_hand.origin)
-
-    def _judge(self, peer: int, message: Message) -> None:
-        """Refuse what only proxies take, or nobody."""
-        takes = "SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY, MERGE and TRANSFER"
-        said = f"a server accepts {takes}; {name_of(message)} is for proxies"
-        if isinstance(message, Status):
-            said = "STATUS is an answer, but there was no request"
-        self.answer(peer, StatusWord.BAD_MESSAGE, said.encode())
 
     def _take(self, peer: int, in_hand: _InHand, now: Now) -> None:
         """Hand a question on, unless its topic is on its way."""
@@ -453,10 +461,10 @@ class Server:
         assert len(self._in_hand) <= self.settings.requests_max, "(2)"
 
 
-def _for_members(asked: Asked, message: Message) -> tuple[str, str, str]:
+def _for_members(asked: Asked, header: Header) -> tuple[str, str, str]:
     """What only members may do of this: a verb, on what kind of thing, and its name."""
-    if isinstance(message, Merge | Transfer):
-        return name_of(message).lower(), "topic", message.topic
+    if header.name in _OF_MEMBERS:
+        return header.name.lower(), "topic", header.word(1)
     return "speak-for", "principal", asked.speaks_for
 
 
