@@ -54,7 +54,7 @@ def test_a_proxy_learns_for_longer_than_the_servers_period() -> None:
     given = TopicsSection(
         answer_ns=3, retries_max=4, period_ns=1000, servers=("s:1",), requests_max=5, body_size_max=6000
     )
-    assert proxy_settings(given) == ProxySettings("", 3, 4, 1200, ("s:1",), 5, 6000)
+    assert proxy_settings(given, 7) == ProxySettings("", 3, 4, 1200, ("s:1",), 5, 6000, 7)
 
 
 def test_a_proxy_that_could_let_nobody_in_does_not_start(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

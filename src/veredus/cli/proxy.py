@@ -74,8 +74,8 @@ def _placed(settings: NodeSettings) -> NodeSettings:
     return settings
 
 
-def proxy_settings(topics: TopicsSection) -> ProxySettings:
-    """How a proxy of this service is."""
+def proxy_settings(topics: TopicsSection, topics_max: int) -> ProxySettings:
+    """How a proxy of this service is, whose servers have at most `topics_max` topics each."""
     from veredus.protocols.topics.proxy import ProxySettings
 
     return ProxySettings(
@@ -86,6 +86,7 @@ def proxy_settings(topics: TopicsSection) -> ProxySettings:
         servers=topics.servers,
         requests_max=topics.requests_max,
         body_size_max=topics.body_size_max,
+        topics_max=topics_max,
     )
 
 
@@ -104,7 +105,12 @@ def _run(settings: NodeSettings, reread: Callable[[], NodeSettings]) -> None:
         limits = topics_limits_of(settings, admission_limits_of(settings))
         manager = ServiceManager(os.environ.get(VARIABLE, ""))
         running = TopicsProxy(
-            proxy_settings(settings.topics), settings.topics.listen, limits, settings, reread, manager
+            proxy_settings(settings.topics, settings.limits.streams_max),
+            settings.topics.listen,
+            limits,
+            settings,
+            reread,
+            manager,
         )
         # As for a node: what is there now stays, and what comes makes no cycles.
         gc.collect()

@@ -73,7 +73,11 @@ _KEPT_COUNT = "When a stream holds more publications than this, the oldest are d
 _LAG = "A durable cursor keeps at most this much from deletion. Farther behind, it gets a gap; 0 for no limit"
 _MEMBERS = (
     "The principals of the proxies and servers, separated by commas. Only they may announce and merge topics, and pass"
-    " on the requests of other principals. If empty, every unauthenticated peer may announce and merge"
+    " on the requests of other principals. If empty, every unauthenticated peer may announce and merge, and can use up"
+    " the topics that a proxy keeps, so that it refuses true servers"
+)
+_STREAMS = (
+    "Streams of the node. A proxy keeps at most as many topics of each server, and five times as many of all servers"
 )
 _SOURCES = "Sources that a stream can have; the node refuses more"
 
@@ -174,7 +178,7 @@ class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
     tail_size_max: Annotated[int, _size("Memory for the newest publications of all streams, which live flow reads")] = (
         64 * MIB
     )
-    streams_max: Annotated[int, _count("Streams of the node", 1)] = 40_000
+    streams_max: Annotated[int, _count(_STREAMS, 1)] = 40_000
     streams_per_principal_max: Annotated[int, _count("Streams that one principal may have created", 1)] = 20_000
     sources_per_principal_max: Annotated[
         int, _count("Sources of one principal that may be attached at the same time", 1)

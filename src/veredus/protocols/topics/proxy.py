@@ -41,6 +41,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault, Refused
 from veredus.kernel.events import DeadlineReached
 
+from .announcements import Announcements
 from .conflicts import Conflicts
 from .exchange import Answer, Answered, Ask, Asked, Meet, no_member, note_no_member
 from .mapping import Conflict, TopicMap
@@ -63,8 +64,6 @@ from .messages import (
 )
 from .plain import plainly_asked
 
-_REPLACED_PERIODS = 3
-SERVERS_MAX = 1000
 MILLISECOND = 1_000_000
 _HEADER_SIZE_MAX = HEADER_SIZE_MAX + len(END_OF_HEADER)
 _TAKEN = ("SUBSCRIBE", "UNSUBSCRIBE", "GET", "GET_MANY", "PUT", "PUT_MANY", "PERIODIC")
@@ -96,6 +95,8 @@ class ProxySettings:
     requests_max: int = 10_000
     body_size_max: int = 1 << 20
     """The largest body that is handed on."""
+    topics_max: int = 40_000
+    """So many topics one server may announce."""
 
 
 Event: TypeAlias = Asked | Answered | DeadlineReached
@@ -136,6 +137,7 @@ class Proxy:
         """A proxy that has heard of nobody yet."""
         self.settings = settings
         self.topics = TopicMap()
+        self._announcements = Announcements(settings.servers, settings.topics_max, settings.learning_ns)
         self._questions: OrderedDict[int, _Question] = OrderedDict()
         """By token."""
         self._newest: dict[_Key, _Question] = {}
@@ -149,9 +151,6 @@ class Proxy:
         """By server, when it answered last (monotonic)."""
         self._silent: dict[str, tuple[int, int]] = {}
         """By server: since when it is silent (wall clock), and when it was last asked all the same (monotonic)."""
-        self._origins: dict[str, tuple[bytes, bytes, int]] = {}
-        """By server: the connection by which it was heard, the one before, and until when that one may come back only
-        if another server has the same id (monotonic)."""
         self._unheard = list(settings.servers)
         """Who is listed and has not said yet which topics it has."""
         self._conflicts = Conflicts()
@@ -226,40 +225,29 @@ class Proxy:
 
     def _learn(self, peer: int, header: Header, event: Asked) -> None:
         """Hear which topics a server has. Raises `PeerFault("bad-message")`."""
-        server, servers = header.word(0), self.settings.servers
+        server, names = header.word(0), event.data[header.size :]
         if not event.is_member:
             self._effects.append(note_no_member(event, "announce", "server", server))
             self._say(peer, StatusWord.REFUSED, no_member(event.principal))
             return
-        is_new = server not in self.topics
-        if (servers and server not in servers) or (is_new and len(self.topics.servers) >= SERVERS_MAX):
-            said = f"{server} is not one of the {len(servers)} servers of this proxy: list it under `servers`"
-            self._say(peer, StatusWord.REFUSED, said)
+        try:
+            self._announcements.judge(server, names, event.origin, self._now.monotonic_ns)
+        except Refused as refusal:
+            self._effects.append(
+                Note("warning", "announcement-refused", {"code": refusal.code, "reason": refusal.message})
+            )
+            self._say(peer, StatusWord.REFUSED, refusal.message)
             return
         message = decode_body(header, event.data)
         assert isinstance(message, Periodic)
-        if self._is_second(server, event.origin):
-            said = f"two servers have the id {server}: give each the address at which others reach it (topics.id)"
-            self._say(peer, StatusWord.REFUSED, said)
-            return
+        self._announcements.keep(server, names)
         self._hear_of(server)
-        if is_new:
+        if server not in self.topics:
             self._effects.append(Meet(server))
             self._unheard = [listed for listed in self._unheard if listed != server]
         self._conflicts.hear(self.topics.learn(server, message.topics), self.topics.has)
         self._say(peer, StatusWord.OK)
         self._merge_some()
-
-    def _is_second(self, server: str, origin: bytes) -> bool:
-        """Whether a server goes on by a connection that another one seemed to have replaced: then both are there."""
-        current, former, until_ns = self._origins.get(server, (b"", b"", 0))
-        if origin == current:
-            return False
-        now_ns = self._now.monotonic_ns
-        if origin == former and now_ns < until_ns:
-            return True
-        self._origins[server] = (origin, current, now_ns + _REPLACED_PERIODS * self.settings.learning_ns)
-        return False
 
     def _dispatch(self, peer: int, name: str, sender: str, topic: str, data: bytes, principal: str) -> None:
         if self.peer_count >= self.settings.requests_max:
@@ -480,6 +468,7 @@ class Proxy:
     def check(self) -> None:
         """The invariants of the module hold."""
         self.topics.check()
+        self._announcements.check()
         questions = list(self._questions.values())
         assert self.peer_count == sum(len(question.peers) for question in questions), "(3)"
         assert self.peer_count <= self.settings.requests_max, "(3)"

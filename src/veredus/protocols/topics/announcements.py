@@ -1,0 +1,87 @@
+"""Whose announcements a proxy takes, and how much of them it keeps: nobody fills its memory with topics that none has.
+
+What a server announces counts as its topics, each with up to `NAME_SIZE` bytes on average; longer names count as more.
+
+Invariants
+    (1) At most `SERVERS_MAX` servers are known, or those that are listed.
+    (2) Of each at most `topics_max` topics are kept, of all together at most `SERVERS_FULL` times as many.
+Source: seed 000, section 3.1.5.
+"""
+
+from __future__ import annotations
+
+from veredus.kernel.errors import Refused
+
+SERVERS_MAX = 1000
+SERVERS_FULL = 5
+"""So many servers may have as many topics as one may have."""
+NAME_SIZE = 256
+_REPLACED_PERIODS = 3
+
+
+class Announcements:
+    """Owns what a proxy counts of servers: by which connections they come, and how many topics each announced."""
+
+    def __init__(self, servers: tuple[str, ...], topics_max: int, learning_ns: int) -> None:
+        """`servers`: who may announce; with none, anybody."""
+        self._servers = servers
+        self._topics_max = topics_max
+        self._learning_ns = learning_ns
+        self._counts: dict[str, int] = {}
+        """By server, of its last announcement that was taken."""
+        self._all = 0
+        self._origins: dict[str, tuple[bytes, bytes, int]] = {}
+        """By server: the connection by which it was heard, the one before, and until when that one may come back only
+        if another server has the same id (monotonic)."""
+
+    def judge(self, server: str, names: bytes, origin: bytes, now_ns: int) -> None:
+        """Raise `Refused` for an announcement that is not taken: "unlisted", "too-many-servers", "second-server" or
+        "too-many-topics". It has to be read all the same before it is kept.
+        """
+        if self._servers and server not in self._servers:
+            said = f"{server} is not one of the {len(self._servers)} servers of this proxy: list it under `servers`"
+            raise Refused("unlisted", said, server=server)
+        if server not in self._counts and not self._servers and len(self._counts) >= SERVERS_MAX:
+            said = f"this proxy knows {SERVERS_MAX} servers, the limit: list those that are yours under topics.servers"
+            raise Refused("too-many-servers", said, server=server)
+        count, most, most_of_all = _count(names), self._topics_max, SERVERS_FULL * self._topics_max
+        others = self._all - self._counts.get(server, 0)
+        if count > most:
+            said = f"{server} announces {count} topics, and this proxy keeps at most {most} of a server"
+            raise Refused("too-many-topics", f"{said}: raise limits.streams_max of the proxy", server=server)
+        if others + count > most_of_all:
+            said = (
+                f"{server} announces {count} topics and other servers {others}, this proxy keeps {most_of_all} of all"
+            )
+            advice = "list your servers under topics.servers and topics.members, or raise limits.streams_max"
+            raise Refused("too-many-topics", f"{said}: {advice} of the proxy", server=server)
+        if self._is_second(server, origin, now_ns):
+            said = f"two servers have the id {server}: give each the address at which others reach it (topics.id)"
+            raise Refused("second-server", said, server=server)
+
+    def keep(self, server: str, names: bytes) -> None:
+        """An announcement was taken."""
+        count = _count(names)
+        self._all += count - self._counts.get(server, 0)
+        self._counts[server] = count
+
+    def _is_second(self, server: str, origin: bytes, now_ns: int) -> bool:
+        """Whether a server goes on by a connection that another one seemed to have replaced: then both are there."""
+        current, former, until_ns = self._origins.get(server, (b"", b"", 0))
+        if origin == current:
+            return False
+        if origin == former and now_ns < until_ns:
+            return True
+        self._origins[server] = (origin, current, now_ns + _REPLACED_PERIODS * self._learning_ns)
+        return False
+
+    def check(self) -> None:
+        """The invariants of the module hold."""
+        assert len(self._counts) <= max(SERVERS_MAX, len(self._servers)), "(1)"
+        assert all(count <= self._topics_max for count in self._counts.values()), "(2)"
+        assert self._all == sum(self._counts.values()) <= SERVERS_FULL * self._topics_max, "(2)"
+
+
+def _count(names: bytes) -> int:
+    """As how many topics these names count that spaces set apart."""
+    return max(names.count(b" ") + 1, -(-len(names) // NAME_SIZE)) if names else 0
