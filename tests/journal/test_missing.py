@@ -12,11 +12,10 @@ from veredus.journal.exchange import fact_entry
 from veredus.journal.layout import (
     NEWEST_NAME,
     SEGMENT_HEADER_SIZE,
-    encode_segment_header,
     index_name,
     segment_name,
 )
-from veredus.journal.settings import LogSettings, empty_journal
+from veredus.journal.settings import LogSettings
 from veredus.kernel.errors import Refused
 
 SMALL = LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30)
@@ -215,14 +214,6 @@ def test_two_unsound_checkpoints_are_not_made_again_without_the_last_segment() -
     assert caught.value.code == "journal-damaged"
 
 
-def test_a_header_of_another_journal_misses_nothing() -> None:
-    rig = filled(count=30)
-    rig.checkpoint()
-    rig.disk.files[NEWEST_NAME] = bytearray(encode_segment_header(9, 16 << 10, b"another journal!", 0))
-    _, found = rig.reopened()
-    assert found.notes == []
-
-
 def test_a_segment_whose_headers_are_all_damaged_is_read_with_the_id_that_the_newest_has() -> None:
     rig = filled(count=9)
     rig.disk.files[segment_name(1)][:SEGMENT_HEADER_SIZE] = bytes(SEGMENT_HEADER_SIZE)
@@ -245,14 +236,6 @@ def exchanged_with_the_one_before(disk: MemoryDisk, number: int) -> None:
     disk.files[last], disk.files[before] = disk.files[before], disk.files[last]
 
 
-def of_another_journal(disk: MemoryDisk, number: int) -> None:
-    other = Rig(SMALL, empty_journal(b"another journal!"))
-    for sequence in range(1, 200):
-        other.append(batch_entry(1, sequence, size=200))
-        other.settle()
-    disk.files[segment_name(number)] = bytearray(other.disk.files[segment_name(number)])
-
-
 def zeros_behind_its_header(disk: MemoryDisk, number: int) -> None:
     file = disk.files[segment_name(number)]
     file[SEGMENT_HEADER_SIZE:] = bytes(len(file) - SEGMENT_HEADER_SIZE)
@@ -263,7 +246,6 @@ REPLACED = [
     all_random,
     as_the_one_before,
     exchanged_with_the_one_before,
-    of_another_journal,
     zeros_behind_its_header,
 ]
 

@@ -391,11 +391,19 @@ def _in_hex(value: object) -> object:
 
 def _names_in_checkpoint(directory: Directory) -> tuple[dict[int, str], set[str]]:
     """The names of a node's streams, by their ids, and the topics of clients."""
-    from veredus.journal.beginning import load_checkpoint
+    from veredus.journal.belonging import sort_out
+    from veredus.kernel.errors import Refused
     from veredus.runtime.disk import drive_steps
     from veredus.topics.facts import decode_snapshot, is_snapshot, names_in
 
-    checkpoint, _ = drive_steps(directory, load_checkpoint(directory.listing()), note_down)
+    try:
+        checkpoint = drive_steps(directory, sort_out(directory.listing()), note_down).checkpoint
+    except Refused as refused:
+        if refused.code != "journal-damaged":
+            raise
+        # Whose names they are is not known: what there is, is listed without.
+        note(refused.message)
+        checkpoint = None
     if checkpoint is None or not checkpoint.state:
         return {}, set()
     if is_snapshot(checkpoint.state):

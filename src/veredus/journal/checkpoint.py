@@ -154,6 +154,20 @@ def is_checkpoint_sound(data: Octets) -> bool:
     return bool(crc32c(memoryview(data)[16:]) == crc)
 
 
+class _Whose(msgspec.Struct):
+    """What a checkpoint says of its journal: the rest may be much, and is passed over."""
+
+    journal_id: bytes
+
+
+_decode_whose = msgspec.msgpack.Decoder(_Whose).decode
+
+
+def journal_of_checkpoint(data: Octets) -> bytes:
+    """The id of the journal that a sound file is of."""
+    return _decode_whose(memoryview(data)[CHECKPOINT_HEAD_SIZE:]).journal_id
+
+
 def decode_checkpoint(data: Octets) -> Checkpoint:
     """What a sound file holds."""
     return _decode(memoryview(data)[CHECKPOINT_HEAD_SIZE:])

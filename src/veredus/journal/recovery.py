@@ -30,7 +30,8 @@ from veredus.delivery.record import RecordKind, RecordView
 from veredus.kernel.effects import Note
 from veredus.kernel.octets import ALIGNMENT
 
-from .beginning import go_without, is_own, load_checkpoint, name_excess, read_segment, read_summary
+from .beginning import is_own, name_excess, read_segment, read_summary
+from .belonging import go_without, keep_apart, sort_out
 from .catalogue import Catalogue, Segment, StagePlaces
 from .checkpoint import (
     CLOSED_NAME,
@@ -53,7 +54,7 @@ from .layout import (
     salt_of,
     segment_name,
 )
-from .missing import kept_of, load_newest, name_missing
+from .missing import kept_of, name_missing
 from .scan import (
     Unsound,
     collect_rows,
@@ -89,23 +90,24 @@ def recover(
     Raises `Refused("newer-format")`, `Refused("older-format")`, and `Refused("journal-damaged")` when too much is gone
     to go on.
     """
-    checkpoint, crc = yield from load_checkpoint(listing)
-    newest = yield from load_newest(listing)
+    belongings = yield from sort_out(listing)
+    listing, checkpoint, newest = belongings.listing, belongings.checkpoint, belongings.newest
     if checkpoint is None:
         if not any(map(is_own, listing)):
             return empty_journal(new_journal_id)
-        journal_id = yield from go_without(listing, newest, new_journal_id)
+        journal_id = yield from go_without(belongings, new_journal_id)
         recovery = _Recovery(listing, empty_journal(journal_id), (), newest)
     else:
         yield CheckpointLoaded(checkpoint.state)
         recovery = yield from _after_checkpoint(checkpoint, listing, newest)
     closed = (yield ReadFile(CLOSED_NAME, 0, 8)) if CLOSED_NAME in listing else None
-    is_closed = checkpoint is not None and closed is not None and bytes(closed) == crc
+    is_closed = checkpoint is not None and closed is not None and bytes(closed) == belongings.crc
     if not is_closed or (yield from recovery.is_refuted()):
         yield from recovery.scan()
     if CLOSED_NAME in listing:
         yield RemoveFile(CLOSED_NAME)
     yield from recovery.sort_rest(settings)
+    recovery.recovered.foreign = yield from keep_apart(belongings)
     return recovery.recovered
 
 
@@ -138,7 +140,7 @@ class _Recovery:
     ) -> None:
         self.listing = listing
         self.recovered = recovered
-        self.newest = newest if newest is not None and newest.journal_id == recovered.journal_id else None
+        self.newest = newest
         self.catalogue: Catalogue = recovered.catalogue
         self.dropped_keys = frozenset(dropped_keys)
         self._is_behind_damage = False

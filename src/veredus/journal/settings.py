@@ -57,6 +57,8 @@ class Recovered:
     """Segments that can be written over."""
     surplus: list[int] = field(default_factory=list)
     """Segments to be removed."""
+    foreign: tuple[str, ...] = ()
+    """The files of another journal."""
     unindexed: list[Segment] = field(default_factory=list)
     """Sealed segments whose rows are in memory, since their index is missing or unsound."""
     gaps: list[tuple[int, int, int]] = field(default_factory=list)

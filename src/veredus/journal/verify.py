@@ -117,7 +117,7 @@ def verify(listing: Mapping[str, int], settings: LogSettings) -> Verifying:
             reports.append((yield from _verify_segment(segment, listing, recovered)))
             notes += yield from _verify_index(segment, listing, recovered.journal_id)
     held = {segment.number for segment in segments}
-    numbers = (number_of(name, ".segment") for name in listing)
+    numbers = (number_of(name, ".segment") for name in listing if name not in recovered.foreign)
     free = sorted(number for number in numbers if number is not None and number not in held)
     extents = {stream_id: recovered.catalogue.extent(stream_id) for stream_id in recovered.catalogue.streams}
     return Report(
