@@ -412,7 +412,7 @@ class Feed:
         _check_sequence(sequence)
         self._check_handed_out(sequence)
         if not channel.wanted.is_durable:
-            raise Refused("not-durable", "only a durable subscription can settle: give it a subscriber and a name")
+            raise Refused("not-durable", "only a durable subscription can settle: give it a subscriber")
         if channel.wanted.mode is SettleMode.INDIVIDUAL:
             self.settle_range(sequence, sequence)
         elif sequence > channel.settle_to:

@@ -104,7 +104,7 @@ class AsyncNode:
         With a `subscriber` (and a `name`, "main" by default) it is durable: the node keeps its cursor, `start` has an
         effect only the first time, and settled publications never come again. Without, it is ephemeral. `until`: end
         before this sequence. `window_size`: how many bytes the node pushes ahead. `on_gap`: "raise", or a function.
-        `attempts_max`: what was pushed so often and never settled is parked, in the stream `parked_to`.
+        `attempts_max`: what the application was handed so often and never settled is parked, in the stream `parked_to`.
         """
         wanted = wanted_of(
             stream, subscriber, name, keys, where, start, until, mode, window_size, on_gap, attempts_max, parked_to
