@@ -29,8 +29,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from veredus.protocols.topics.many import unpack
-from veredus.protocols.topics.messages import NO_MESSAGE_ID, Status, StatusWord, Transfer, decode_message
+from veredus.protocols.topics.messages import Status, StatusWord, Transfer, decode_message
 from veredus.protocols.topics.transfer import End, RowsPart, decode_part
+from veredus.protocols.topics.words import NO_MESSAGE_ID
 
 from .world import MILLISECOND, SECOND, Clock, Violation, World
 

@@ -67,9 +67,9 @@ from veredus.protocols.topics.messages import (
     StatusWord,
     Subscribe,
     Unsubscribe,
-    check_word,
     encode_message,
 )
+from veredus.protocols.topics.words import check_word
 
 from .home import Home
 

@@ -104,6 +104,12 @@ BAD = {
     "not there": (b"TRANSFER s t\r\n\r\na b-7 \r\n", "a still has to receive b-7, and that message is missing"),
     "twice": (b"TRANSFER s t\r\n\r\n*b-7\r\n1\r\n*b-7\r\n2\r\n", "needs an id of its own other than -1"),
     "the id of none": (b"TRANSFER s t\r\n\r\n*-1\r\n1\r\n*b\r\n2\r\n", "needs an id of its own other than -1"),
+    "two lines": (
+        b"TRANSFER s t\r\n\r\na b-7\r\na b-8\r\n*b-7\r\n1\r\n*b-8\r\n2\r\n",
+        "a TRANSFER has one line for each subscriber, and a has two",
+    ),
+    "too many messages": (b"TRANSFER s t\r\n\r\n" + b"*" * 200_001, "200000 messages and lines of subscribers"),
+    "too many lines": (b"TRANSFER s t\r\n\r\n" + b"\r\n" * 200_001, "and this one has 200001: give the topic when"),
     "escape": (b"TRANSFER s t\r\n\r\n*b-7\r\n/x\r\n", "in a TRANSFER, / must be followed by / or s, not by 'x'"),
     "half an escape": (b"TRANSFER s t\r\n\r\n*b-7\r\na/\r\n", "not by ''"),
     "status of nobody": (b"STATUS\r\n\r\n", "STATUS <ID> <STATUS> has 2 fields, this one has 0"),
@@ -119,7 +125,7 @@ def transfers(draw: st.DrawFn) -> m.Transfer:
     """Any TRANSFER, whose subscribers wait for some of its messages."""
     ids = draw(st.lists(WORDS.filter(lambda word: word != "-1"), unique=True, max_size=5))
     waiting = st.lists(st.sampled_from(ids)) if ids else st.just([])
-    subscribers = draw(st.lists(st.tuples(WORDS, waiting.map(tuple)), max_size=4))
+    subscribers = draw(st.lists(st.tuples(WORDS, waiting.map(tuple)), max_size=4, unique_by=lambda line: line[0]))
     held = tuple((message_id, draw(BODIES)) for message_id in ids)
     return m.Transfer(draw(WORDS), draw(WORDS), tuple(subscribers), held, draw(BODIES))
 

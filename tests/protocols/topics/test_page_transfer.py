@@ -254,3 +254,40 @@ def test_a_proxy_that_asks_again_for_what_could_not_be_given_hears_why_until_the
     scene.tell(Answered(asked.token, encode_message(Status(keeper, "OK", "", taken)), LINK))
     scene.sync()
     assert scene.say(merge) == Status(SERVER, "OK", "", b"under way"), "what was in the way is not any more"
+
+
+SLASHED = b"TRANSFER 127.0.0.1:9002 prices\r\n\r\nalice %b %b\r\n*%b\r\none\r\n*%b\r\ntwo\r\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(b"b/7", b"b/8"), (b"b/s7", b"b/s8"), (b"b//7", b"b//8"), (b"b/s7", b"c/8"), (b"/", b"/x")]
+)
+def test_a_message_whose_id_was_not_escaped_is_known_by_it(first: bytes, second: bytes) -> None:
+    scene = ServerScene()
+    assert scene.say(SLASHED % (first, second, first, second)).status == "OK"
+    assert received(scene, "alice", first.decode()) == [b"two"]
+
+
+@pytest.mark.parametrize(("written", "named"), [(b"b/s7", "b*7"), (b"b//7", "b/7"), (b"b///s", "b/*")])
+def test_a_message_whose_id_was_escaped_is_known_by_what_it_was(written: bytes, named: str) -> None:
+    scene = ServerScene()
+    assert scene.say(SLASHED % (written, b"8", written, b"8")).status == "OK"
+    scene.restart()
+    assert received(scene, "alice", named) == [b"two"]
+
+
+@pytest.mark.parametrize(
+    ("line", "client"), [(b"team/a", "team/a"), (b"team//a", "team/a"), (b"team//a x/y", "team//a"), (b"a", "a")]
+)
+def test_a_subscriber_whose_id_has_a_slash_gets_what_it_had_yet_to_receive(line: bytes, client: str) -> None:
+    scene = ServerScene()
+    said = SLASHED.replace(b"alice %b %b", line + b" 8") % (b"x/y" if b"x/y" in line else b"7", b"8")
+    assert scene.say(said).status == "OK"
+    assert received(scene, client)[-1:] == [b"two"]
+
+
+def test_two_messages_of_which_a_client_could_mean_either_by_one_id_stay_where_they_are() -> None:
+    scene = ServerScene()
+    status = scene.say(SLASHED % (b"b/7", b"b//7", b"b/7", b"b//7"))
+    assert (status.status, b"[ambiguous-id]" in status.body) == ("REFUSED", True)
+    assert TOPIC not in scene.rig.floor.tables.streams

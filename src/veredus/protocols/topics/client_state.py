@@ -22,7 +22,8 @@ from msgspec.structs import replace
 from veredus.kernel.errors import PeerFault, Refused
 
 from .many import SEQUENCE_SIZE, count_of, sequences_in, unpack
-from .messages import NO_MESSAGE_ID, Get, GetMany, Put, PutMany, Status, StatusWord, Subscribe, Unsubscribe
+from .messages import Get, GetMany, Put, PutMany, Status, StatusWord, Subscribe, Unsubscribe
+from .words import NO_MESSAGE_ID
 
 _DIGITS_MAX = 19
 

@@ -33,10 +33,11 @@ from veredus.streams.ranges import is_in, joined, without
 
 from .ids import SUBSCRIPTION, is_of_page, read_id, shown_of, unknown_id
 from .many import COUNT_MAX, LENGTH_SIZE, SEQUENCE_SIZE, pack_numbered
-from .messages import NO_MESSAGE_ID, Get, GetMany, StatusWord, Subscribe, Unsubscribe
+from .messages import Get, GetMany, StatusWord, Subscribe, Unsubscribe
 from .pushed import messages_in
 from .putting import word_for
-from .transfer import page_number
+from .transfer import page_numbers
+from .words import NO_MESSAGE_ID
 
 CREDIT_SIZE = 64 << 10
 """How many bytes of messages wait here for one client at most, and one frame more."""
@@ -415,17 +416,15 @@ class Gets:
         return None if is_own or origins else self._named_of_page(getter, message_id, is_its_form=False)
 
     def _named_of_page(self, getter: _Getter, message_id: str, *, is_its_form: bool) -> tuple[Range, ...] | None:
-        """What it settles to name an id that a server from the page gave: that message, wherever it waits, or what was
-        named before. `is_its_form`: no other server can have given it.
-        """
-        number = page_number(message_id)
+        """As `_named`, of what a server from the page gave, wherever it waits. `is_its_form`: nobody else can have."""
         held = [one for shown, known in getter.origins.items() if is_of_page(shown) for one in known]
-        for one in held:
-            if one.next_sequence == number:
-                return without(one.places_to(number), getter.done)
-        for message in getter.messages:
-            if isinstance(message, _Message) and message.page_number == number:
-                return ((message.sequence, message.sequence),)
+        for number in page_numbers(message_id):
+            for one in held:
+                if one.next_sequence == number:
+                    return without(one.places_to(number), getter.done)
+            for message in getter.messages:
+                if isinstance(message, _Message) and message.page_number == number:
+                    return ((message.sequence, message.sequence),)
         return () if is_its_form and (held or self._is_paged(getter.topic)) else None
 
     def _hand_out(self, getter: _Getter) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .messages import NO_MESSAGE_ID, StatusWord
+from .messages import StatusWord
+from .words import NO_MESSAGE_ID
 
 SUBSCRIPTION = "topics"
 """The name of the subscription of each client."""

@@ -11,18 +11,18 @@ Source: seed 000, section 3.1; github.com/diogolhc/feup-m.eic-sdle-proj1.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from veredus.kernel.errors import PeerFault, Refused
+from veredus.kernel.errors import PeerFault
 from veredus.kernel.names import U63_MAX
 from veredus.kernel.octets import Octets
 
 from .many import count_of
+from .transfer_text import Carried, read_transfer, write_transfer
+from .words import beginning, check_word, words_of
 
-END_OF_LINE = b"\r\n"
 END_OF_HEADER = b"\r\n\r\n"
 HEADER_SIZE_MAX = 2048
 """Four words of 255 characters fit, twice over."""
@@ -31,12 +31,6 @@ COUNTER_MAX = U63_MAX - 1
 """Counters begin with 0, and the numbers of a source with 1."""
 UNDER_WAY = b"under way"
 """With what a server of ours says `OK` to MERGE: it serves the topic until the other one has it."""
-NO_MESSAGE_ID = "-1"
-"""Said by who never got a message; no message has this id. Source: seed 000, section 3.1.3."""
-_NOT_IN_A_WORD = re.compile(r"[\x00-\x20\x7f-\x9f]")
-_ESCAPED = re.compile(rb"/(.?)", re.DOTALL)
-_ORIGINALS = {b"/": b"/", b"s": b"*"}
-_LAST_SHOWN = 40
 REASON_SIZE_MAX = 1000
 """A peer may have written much of what is wrong with its message: so much of that is told."""
 
@@ -168,20 +162,6 @@ def message_size_max(body_size_max: int) -> int:
     return HEADER_SIZE_MAX + max(_SIZE_LEAST, 4 * body_size_max)
 
 
-def check_word(kind: str, word: str) -> None:
-    """Raise `Refused("bad-word")` for what cannot be said as one word of a header: which character, and where."""
-    if word.isprintable() and word and " " not in word:
-        return
-    found = _NOT_IN_A_WORD.search(word)
-    if found is not None:
-        where = f"character {found[0]!r} at position {found.start()}"
-        said = f"{kind} {word!r}: {where} is not allowed in a header, where a space ends a word"
-        raise Refused("bad-word", said, kind=kind, word=word, position=found.start())
-    if not word:
-        article = "an" if kind[:1] in "aeiou" else "a"
-        raise Refused("bad-word", f"{article} {kind} must have at least one character", kind=kind, word=word)
-
-
 _NAMES: dict[type, str] = {
     Subscribe: "SUBSCRIBE",
     Unsubscribe: "UNSUBSCRIBE",
@@ -287,15 +267,7 @@ def _parts_of_merge(m: Merge) -> _Parts:
 
 
 def _parts_of_transfer(m: Transfer) -> _Parts:
-    pieces: list[bytes] = []
-    for subscriber, ids in m.subscribers:
-        check_word("id", subscriber)
-        line = " ".join((subscriber, *ids)).encode()
-        pieces += (_escaped(line), b" ", END_OF_LINE)
-    for message_id, content in (*m.messages, *(((NO_MESSAGE_ID, m.beyond),) if m.beyond else ())):
-        check_word("message id", message_id)
-        pieces += (b"*", _escaped(message_id.encode()), END_OF_LINE, _escaped(content), END_OF_LINE)
-    return (("id", m.sender), ("topic", m.topic)), b"".join(pieces)
+    return (("id", m.sender), ("topic", m.topic)), write_transfer(Carried(m.subscribers, m.messages, m.beyond))
 
 
 def _parts_of_status(m: Status) -> _Parts:
@@ -315,10 +287,6 @@ _PARTS: dict[type, Callable[..., _Parts]] = {
     PutMany: _parts_of_put_many,
     GetMany: _parts_of_get_many,
 }
-
-
-def _escaped(content: bytes) -> bytes:
-    return content.replace(b"/", b"//").replace(b"*", b"/s")
 
 
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -344,10 +312,10 @@ def decode_header(data: Octets) -> Header:
     end = head.find(END_OF_HEADER)
     if end < 0:
         said = f"an empty line ends a header, and there is none in the first {min(len(head), HEADER_SIZE_MAX)} bytes"
-        raise PeerFault("bad-message", f"{said} ({_beginning(head)})")
-    name, *words = _words(head[:end])
+        raise PeerFault("bad-message", f"{said} ({beginning(head)})")
+    name, *words = words_of(head[:end])
     if name not in _READERS:
-        raise PeerFault("bad-message", f"unknown message {_beginning(name.encode())}; known: {', '.join(_READERS)}")
+        raise PeerFault("bad-message", f"unknown message {beginning(name.encode())}; known: {', '.join(_READERS)}")
     return Header(name, words, end + len(END_OF_HEADER))
 
 
@@ -362,31 +330,6 @@ def decode_body(header: Header, data: Octets) -> Message:
 def decode_message(data: Octets) -> Message:
     """The message that these bytes are. Raises `PeerFault("bad-message")` that says what is wrong with them."""
     return decode_body(decode_header(data), data)
-
-
-def _words(header: bytes) -> list[str]:
-    try:
-        text = header.decode()
-        words = text.split(" ")
-    except UnicodeDecodeError as error:
-        raise PeerFault(
-            "bad-message", f"a header must be UTF-8: byte {error.start} of {_beginning(header)} is not"
-        ) from error
-    if len(words) > 1 and not words[-1]:
-        words.pop()
-    if text.isprintable() and "" not in words:
-        # A hundred thousand topics are judged at once.
-        return words
-    for word in words:
-        try:
-            check_word("word", word)
-        except Refused as error:
-            raise PeerFault("bad-message", f"{error.message} ({_beginning(header)})") from error
-    return words
-
-
-def _beginning(data: bytes) -> str:
-    return repr(data[:_LAST_SHOWN].decode(errors="backslashreplace")) + ("…" if len(data) > _LAST_SHOWN else "")
 
 
 def _fields(name: str, words: Sequence[str], kinds: Sequence[str], body: bytes | None = None) -> Sequence[str]:
@@ -444,7 +387,7 @@ def _number(kind: str, digits: str, most: int, least: int = 1) -> int:
 
 def _read_periodic(words: Sequence[str], body: bytes) -> Message:
     (sender,) = _fields("PERIODIC", words, ("sender id",))
-    return Periodic(sender, tuple(_words(body)) if body else ())
+    return Periodic(sender, tuple(words_of(body)) if body else ())
 
 
 def _read_merge(words: Sequence[str], body: bytes) -> Message:
@@ -453,37 +396,7 @@ def _read_merge(words: Sequence[str], body: bytes) -> Message:
 
 def _read_transfer(words: Sequence[str], body: bytes) -> Message:
     sender, topic = _fields("TRANSFER", words, ("sender id", "topic"))
-    lines, *pieces = body.split(b"*")
-    if body and not body.endswith(END_OF_LINE):
-        raise PeerFault(
-            "bad-message", f"a TRANSFER must end with a line end, and this one has none after {len(body)} bytes"
-        )
-    if lines and not lines.endswith(END_OF_LINE):
-        last = _beginning(lines.rpartition(END_OF_LINE)[2])
-        raise PeerFault("bad-message", f"each subscriber of a TRANSFER is a line, and this one has no line end: {last}")
-    subscribers: list[tuple[str, tuple[str, ...]]] = []
-    for line in lines.split(END_OF_LINE)[:-1]:
-        subscriber, *ids = _words(_original(line))
-        subscribers.append((subscriber, tuple(ids)))
-    messages: list[tuple[str, bytes]] = []
-    for piece in pieces:
-        message_id, separator, content = piece.partition(END_OF_LINE)
-        if not separator or not content.endswith(END_OF_LINE):
-            raise PeerFault(
-                "bad-message", f"a message of a TRANSFER is an id, a line and its content: {_beginning(piece)}"
-            )
-        (word,) = _fields("*", _words(_original(message_id)), ("message id",))
-        messages.append((word, _original(content[: -len(END_OF_LINE)])))
-    beyond = messages.pop()[1] if messages and messages[-1][0] == NO_MESSAGE_ID else b""
-    known = {word for word, _ in messages}
-    if NO_MESSAGE_ID in known or len(known) < len(messages):
-        raise PeerFault("bad-message", f"a message of a TRANSFER needs an id of its own other than {NO_MESSAGE_ID}")
-    for subscriber, waiting in subscribers:
-        for word in waiting:
-            if word not in known:
-                said = f"{subscriber} still has to receive {word}, and that message is missing"
-                raise PeerFault("bad-message", f"a TRANSFER must contain every message that it names: {said}")
-    return Transfer(sender, topic, tuple(subscribers), tuple(messages), beyond)
+    return Transfer(sender, topic, *read_transfer(body))
 
 
 def _read_status(words: Sequence[str], body: bytes) -> Message:
@@ -492,17 +405,6 @@ def _read_status(words: Sequence[str], body: bytes) -> Message:
         return Status(sender, status, message_id, body)
     sender, status = _fields("STATUS", words, ("id", "status"))
     return Status(sender, status, "", body)
-
-
-def _original(content: bytes) -> bytes:
-    return _ESCAPED.sub(_unescape, content) if b"/" in content else content
-
-
-def _unescape(match: re.Match[bytes]) -> bytes:
-    original = _ORIGINALS.get(match[1])
-    if original is None:
-        raise PeerFault("bad-message", f"in a TRANSFER, / must be followed by / or s, not by {_beginning(match[1])}")
-    return original
 
 
 _READERS: dict[str, Callable[[Sequence[str], bytes], Message]] = {

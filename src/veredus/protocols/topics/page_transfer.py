@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 from veredus.kernel.engine import Now
+from veredus.kernel.errors import Refused
 from veredus.kernel.names import checked_name
 from veredus.streams.facts import Origin
 from veredus.streams.ranges import cursor_of
@@ -30,6 +31,7 @@ from .ids import PAGE_MARK
 from .keeping import Keeping
 from .messages import StatusWord, Transfer
 from .transfer import PAGE_SOURCE, Begin, End, Part, Row, Standing, decode_heard, encode_beyond, page_number, part_of
+from .transfer_text import other_form
 
 
 def page_incarnation(giver: str, topic: str) -> bytes:
@@ -38,11 +40,18 @@ def page_incarnation(giver: str, topic: str) -> bytes:
 
 
 def check_names(message: Transfer) -> None:
-    """Raises `Refused("bad-name")` for a name that nothing can have here: nobody could ask for its messages."""
+    """Raises `Refused("bad-name")` for a name that nothing can have here: nobody could ask for its messages; and
+    "ambiguous-id" for an id by which a client could mean another message too.
+    """
     checked_name("stream", message.topic)
     checked_name("source", PAGE_SOURCE + name_of(message.sender))
     for subscriber, _ in message.subscribers:
         checked_name("subscriber", subscriber)
+    ids = {message_id for message_id, _ in message.messages}
+    for message_id, _ in message.messages:
+        if "/" in message_id and other_form(message_id) in ids:
+            said = f"{message_id} and {other_form(message_id)} are two messages, and one id where / and * are escaped"
+            raise Refused("ambiguous-id", f"{said}: let the subscribers get one of them first", message_id=message_id)
 
 
 def in_order_of_lines(message: Transfer) -> tuple[tuple[str, bytes], ...]:

@@ -34,6 +34,7 @@ from veredus.streams.stream import Left
 from .many import pack
 from .messages import Transfer
 from .putting import DIGEST_SIZE, digest_of
+from .transfer_text import other_form
 
 PUT_CLIENT, PUT_COUNTER = "put-client", "put-counter"
 """Attributes of a row that was put at another server: by whom, and under which number, its counter and one more."""
@@ -259,6 +260,12 @@ def rows_in(buffers: Sequence[Octets], names: Mapping[int, str]) -> Iterator[Row
 def page_number(message_id: str) -> int:
     """The number that a message of a server from the page has, by its id there."""
     return int.from_bytes(blake2b(message_id.encode(), digest_size=8).digest()) >> 2 | 1
+
+
+def page_numbers(message_id: str) -> tuple[int, ...]:
+    """The numbers of messages that may be meant by this id: as it is, and in its other form."""
+    other = other_form(message_id)
+    return (page_number(message_id), page_number(other)) if other else (page_number(message_id),)
 
 
 def put_of(attributes: Mapping[str, Any] | None) -> tuple[str, int]:
