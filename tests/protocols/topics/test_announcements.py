@@ -38,6 +38,13 @@ def test_servers_that_announce_together_more_than_all_may_have_are_refused_until
     scene.claim("late", "t")
 
 
+def test_nothing_is_known_of_a_server_whose_announcement_cannot_be_read() -> None:
+    scene = Scene()
+    ((_, status, _),) = said(scene.tell(Asked(1, b"PERIODIC s1\r\n\r\n\0", origin=b"1")))
+    assert (status, scene.met) == ("BAD_MESSAGE", [])
+    scene.proxy.check()
+
+
 def test_an_announcement_that_cannot_be_read_makes_no_room_for_others() -> None:
     scene = Scene(replace(SETTINGS, topics_max=TOPICS_MAX))
     for number in range(SERVERS_FULL):
@@ -57,9 +64,9 @@ def test_what_is_refused_is_counted_and_not_read() -> None:
 def test_no_more_servers_are_known_than_may_be_where_none_are_listed() -> None:
     announcements = Announcements((), TOPICS_MAX, 1)
     for number in range(SERVERS_MAX):
-        announcements.judge(f"s{number}", b"", b"", 0)
-        announcements.keep(f"s{number}", b"")
+        announcements.judge(f"s{number}", b"", b"1", 0)
+        announcements.keep(f"s{number}", b"", b"1", 0)
     announcements.check()
     with pytest.raises(Refused, match="knows 1000 servers, the limit"):
-        announcements.judge("late", b"", b"", 0)
-    announcements.judge("s1", b"t", b"", 0)
+        announcements.judge("late", b"", b"1", 0)
+    announcements.judge("s1", b"t", b"1", 0)

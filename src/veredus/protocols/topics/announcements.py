@@ -55,29 +55,25 @@ class Announcements:
             )
             advice = "list your servers under topics.servers and topics.members, or raise limits.streams_max"
             raise Refused("too-many-topics", f"{said}: {advice} of the proxy", server=server)
-        if self._is_second(server, origin, now_ns):
+        current, former, until_ns = self._origins.get(server, (b"", b"", 0))
+        if origin != current and origin == former and now_ns < until_ns:
+            # It goes on by a connection that another one seemed to have replaced: both are there.
             said = f"two servers have the id {server}: give each the address at which others reach it (topics.id)"
             raise Refused("second-server", said, server=server)
 
-    def keep(self, server: str, names: bytes) -> None:
+    def keep(self, server: str, names: bytes, origin: bytes, now_ns: int) -> None:
         """An announcement was taken."""
         count = _count(names)
         self._all += count - self._counts.get(server, 0)
         self._counts[server] = count
-
-    def _is_second(self, server: str, origin: bytes, now_ns: int) -> bool:
-        """Whether a server goes on by a connection that another one seemed to have replaced: then both are there."""
-        current, former, until_ns = self._origins.get(server, (b"", b"", 0))
-        if origin == current:
-            return False
-        if origin == former and now_ns < until_ns:
-            return True
-        self._origins[server] = (origin, current, now_ns + _REPLACED_PERIODS * self._learning_ns)
-        return False
+        current, _, _ = self._origins.get(server, (b"", b"", 0))
+        if origin != current:
+            self._origins[server] = (origin, current, now_ns + _REPLACED_PERIODS * self._learning_ns)
 
     def check(self) -> None:
         """The invariants of the module hold."""
         assert len(self._counts) <= max(SERVERS_MAX, len(self._servers)), "(1)"
+        assert self._origins.keys() <= self._counts.keys(), "(1)"
         assert all(count <= self._topics_max for count in self._counts.values()), "(2)"
         assert self._all == sum(self._counts.values()) <= SERVERS_FULL * self._topics_max, "(2)"
 

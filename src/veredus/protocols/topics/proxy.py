@@ -225,13 +225,13 @@ class Proxy:
 
     def _learn(self, peer: int, header: Header, event: Asked) -> None:
         """Hear which topics a server has. Raises `PeerFault("bad-message")`."""
-        server, names = header.word(0), event.data[header.size :]
+        server, names, now_ns = header.word(0), event.data[header.size :], self._now.monotonic_ns
         if not event.is_member:
             self._effects.append(note_no_member(event, "announce", "server", server))
             self._say(peer, StatusWord.REFUSED, no_member(event.principal))
             return
         try:
-            self._announcements.judge(server, names, event.origin, self._now.monotonic_ns)
+            self._announcements.judge(server, names, event.origin, now_ns)
         except Refused as refusal:
             self._effects.append(
                 Note("warning", "announcement-refused", {"code": refusal.code, "reason": refusal.message})
@@ -240,7 +240,7 @@ class Proxy:
             return
         message = decode_body(header, event.data)
         assert isinstance(message, Periodic)
-        self._announcements.keep(server, names)
+        self._announcements.keep(server, names, event.origin, now_ns)
         self._hear_of(server)
         if server not in self.topics:
             self._effects.append(Meet(server))
