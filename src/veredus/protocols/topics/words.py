@@ -11,6 +11,7 @@ END_OF_LINE = b"\r\n"
 NO_MESSAGE_ID = "-1"
 """Said by who never got a message; no message has this id. Source: seed 000, section 3.1.3."""
 _NOT_IN_A_WORD = re.compile(r"[\x00-\x20\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SHOWN = 40
 
 
@@ -40,11 +41,14 @@ def words_of(line: bytes) -> list[str]:
     if len(words) > 1 and not words[-1]:
         words.pop()
     if text.isprintable() and "" not in words:
-        # A hundred thousand topics are judged at once.
+        # A hundred thousand topics are judged at once, as is what is wrong with them.
         return words
-    for word in words:
+    found = _CONTROL.search(text)
+    wrong = [] if found is None else [text.count(" ", 0, found.start())]
+    wrong += [words.index("")] if "" in words else []
+    for at in sorted(wrong):
         try:
-            check_word("word", word)
+            check_word("word", words[at])
         except Refused as error:
             raise PeerFault("bad-message", f"{error.message} ({beginning(line)})") from error
     return words
