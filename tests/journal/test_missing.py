@@ -8,6 +8,7 @@ import pytest
 
 from tests.journal.rig import MemoryDisk, Rig, batch_entry, recover_from
 from tests.journal.test_recovery import again_records, damage_checkpoints, filled, group_headers
+from tests.journal.test_verify import verified
 from veredus.journal.exchange import fact_entry
 from veredus.journal.layout import (
     NEWEST_NAME,
@@ -220,6 +221,95 @@ def test_a_segment_whose_headers_are_all_damaged_is_read_with_the_id_that_the_ne
     again, found = rig.reopened()
     assert found.notes == []
     assert [record.first_sequence for record in again.read_all(1)] == list(range(1, 10))
+
+
+def test_a_last_segment_that_is_shorter_than_its_header_says_is_missed_without_the_newest_too() -> None:
+    for is_next_made in (False, True):
+        rig = killed(is_next_made, is_checkpointed=True)
+        number = rig.log.position.segment
+        cut_to_header(rig.disk, number)
+        del rig.disk.files[NEWEST_NAME]
+        again, found = rig.reopened()
+        lost = {"segment": number, "offset": SEGMENT_HEADER_SIZE, "size": SMALL.segment_size - SEGMENT_HEADER_SIZE}
+        assert [note.fields for note in found.notes if note.event == MISSING] == [lost]
+        assert found.recovered.is_damaged
+        assert not verified(rig).is_sound
+        for sequence in range(again.log.extent(1).last_sequence + 1, 301):
+            again.append(batch_entry(1, sequence, size=200, fill=1))
+            again.settle()
+        _, found = again.reopened()
+        assert found.notes == [], "what was named is over"
+
+
+def test_a_last_segment_that_was_cut_behind_an_older_final_checkpoint_is_missed_without_the_newest_too() -> None:
+    rig = filled(count=20)
+    rig.checkpoint(is_final=True)
+    later, _ = rig.reopened()
+    for sequence in range(21, 51):
+        later.append(batch_entry(1, sequence, size=200))
+        later.settle()
+    assert later.log.position.segment == rig.log.position.segment + 1
+    harmed = segment_name(rig.log.position.segment)
+    later.disk.files |= {name: rig.disk.files[name] for name in ("checkpoint", "checkpoint.copy", "closed", harmed)}
+    cut_to_header(later.disk, later.log.position.segment)
+    del later.disk.files[NEWEST_NAME]
+    _, found = later.reopened()
+    assert missing(found) == [later.log.position.segment]
+    assert not found.recovered.is_clean
+
+
+@pytest.mark.parametrize("is_final", [False, True])
+@pytest.mark.parametrize("data", [b"", bytes(SEGMENT_HEADER_SIZE), b"x" * SEGMENT_HEADER_SIZE])
+def test_a_damaged_newest_is_named_for_without_it_the_loss_of_the_last_segment_is_not(
+    data: bytes, is_final: bool
+) -> None:
+    rig = filled(count=60)
+    rig.checkpoint(is_final=is_final)
+    rig.disk.files[NEWEST_NAME] = bytearray(data)
+    again, found = rig.reopened()
+    named = ("error", "journal-newest-damaged", {"file": NEWEST_NAME})
+    assert [(note.level, note.event, note.fields) for note in found.notes] == [named]
+    assert not verified(rig).is_sound
+    for sequence in range(61, 161):
+        again.append(batch_entry(1, sequence, size=200))
+        again.settle()
+    _, found = again.reopened()
+    assert found.notes == []
+
+
+def test_a_later_checkpoint_that_only_the_file_closed_still_knows_of_is_missed() -> None:
+    rig = filled(count=20)
+    rig.checkpoint(is_final=True)
+    later, _ = rig.reopened()
+    for sequence in range(21, 121):
+        later.append(batch_entry(1, sequence, size=200))
+        later.settle()
+    later.checkpoint(is_final=True)
+    # All as it was before, but for what says that there was a later one.
+    rig.disk.files["closed"] = later.disk.files["closed"]
+    assert not verified(rig).is_sound
+    again, found = rig.reopened()
+    named = ("error", "journal-checkpoint-missing", {"file": "closed"})
+    assert [(note.level, note.event, note.fields) for note in found.notes] == [named]
+    assert found.recovered.is_damaged
+    _, found = again.reopened()
+    assert found.notes == [], "what was named is over"
+
+
+@pytest.mark.parametrize("older", ["checkpoint", "checkpoint.copy"])
+def test_of_two_checkpoints_the_later_one_is_used(older: str) -> None:
+    rig = filled(count=20)
+    rig.checkpoint(b"older")
+    data = rig.disk.files[older]
+    later, _ = rig.reopened()
+    for sequence in range(21, 121):
+        later.append(batch_entry(1, sequence, size=200))
+        later.settle()
+    later.checkpoint(b"later", is_final=True)
+    later.disk.files[older] = data
+    _, found = later.reopened()
+    assert (found.states, found.notes) == ([b"later"], [])
+    assert found.recovered.is_clean
 
 
 def all_random(disk: MemoryDisk, number: int) -> None:

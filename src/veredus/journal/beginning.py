@@ -19,13 +19,15 @@ from .checkpoint import (
     COPY_NAME,
     checkpoint_size,
     is_checkpoint_sound,
-    journal_of_checkpoint,
+    place_of_checkpoint,
 )
 from .index import INDEX_HEADER_SIZE, Summary, decode_summary, summary_size
 from .layout import (
     NEWEST_NAME,
     SEGMENT_HEADER_SIZE,
     SEGMENT_SIZE_MAX,
+    Position,
+    SegmentHeader,
     check_version,
     decode_segment_header,
     index_name,
@@ -38,6 +40,9 @@ KEPT = "nothing was changed; this directory may have more data than any copy of 
 """What is said with each refusal to begin."""
 
 
+_NOWHERE = Position(-1, 0)
+
+
 def is_own(name: str) -> bool:
     """Whether a file of this name belongs to a journal that was begun."""
     is_numbered = number_of(name, ".segment") is not None or number_of(name, ".index") is not None
@@ -47,12 +52,13 @@ def is_own(name: str) -> bool:
 def load_checkpoints(
     listing: Mapping[str, int],
 ) -> Generator[RecoveryOrder, Answer, tuple[dict[bytes, Octets], dict[str, bytes]]]:
-    """The sound checkpoints by the id of their journal, of two copies the first; and that id by the file's name.
+    """The sound checkpoints by the id of their journal, of two copies the later one; and that id by the file's name.
 
     Each damaged one is named. Raises `Refused("newer-format")` and `Refused("older-format")`.
     """
     other_format: Refused | None = None
     found: dict[bytes, Octets] = {}
+    positions: dict[bytes, Position] = {}
     ids: dict[str, bytes] = {}
     for name in (CHECKPOINT_NAME, COPY_NAME):
         if name in listing:
@@ -65,8 +71,10 @@ def load_checkpoints(
             if data is None:
                 yield Note("error", "journal-checkpoint-damaged", {"file": name})
             else:
-                ids[name] = journal_of_checkpoint(data)
-                found.setdefault(ids[name], data)
+                ids[name], position = place_of_checkpoint(data)
+                # The second is the later one where an older first was put back.
+                if position > positions.get(ids[name], _NOWHERE):
+                    found[ids[name]], positions[ids[name]] = data, position
     if other_format is not None and not found:
         raise other_format
     return found, ids
@@ -86,6 +94,23 @@ def _read_checkpoint(name: str, listing: Mapping[str, int]) -> Generator[Recover
         return None
     yield from name_excess(name, listing, size)
     return data
+
+
+def load_newest(listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answer, SegmentHeader | None]:
+    """The header of the segment that was made last, None where nothing sound says so; a damaged one is named, for
+    without it the loss of that segment may pass unnoticed.
+
+    Raises `Refused("newer-format")` and `Refused("older-format")`.
+    """
+    if NEWEST_NAME not in listing:
+        return None
+    data = yield ReadFile(NEWEST_NAME, 0, SEGMENT_HEADER_SIZE)
+    header = None if data is None else decode_segment_header(data)
+    if header is None:
+        yield Note("error", "journal-newest-damaged", {"file": NEWEST_NAME})
+    else:
+        check_version(header.version)
+    return header
 
 
 def read_segment(

@@ -21,7 +21,7 @@ from veredus.delivery.record import read_envelope
 from veredus.kernel.effects import Note
 from veredus.kernel.errors import Refused
 
-from .beginning import KEPT, load_checkpoints
+from .beginning import KEPT, load_checkpoints, load_newest
 from .checkpoint import CHECKPOINT_NAME, CLOSED_NAME, COPY_NAME, Checkpoint, crc_of_checkpoint, decode_checkpoint
 from .layout import (
     FORMAT_VERSION,
@@ -35,7 +35,6 @@ from .layout import (
     number_of,
     segment_name,
 )
-from .missing import load_newest
 from .steps import Answer, MoveAside, ReadFile, RecoveryOrder
 
 _NAMED_MAX = 4
@@ -54,11 +53,21 @@ class Belongings(NamedTuple):
     """The sound headers of its own segments, by the number in the file's name, ascending; of any format version."""
     newest: SegmentHeader | None
     checkpoint: Checkpoint | None
-    """Of two copies the first that is sound."""
+    """Of two copies the later one that is sound."""
     crc: bytes
     """Of that; empty without one."""
     had_checkpoint: bool
     """Whether one was there, sound or not: where it was of another journal, that took the place of its own."""
+
+    def made_size(self, number: int) -> int:
+        """The size, in bytes, with which a segment was made as its own header says; 0 where it does not."""
+        header = self.headers.get(number)
+        # One that is made out of another has that one's name until its header is durable.
+        return 0 if header is None or header.number != number else header.size
+
+    def is_cut(self, number: int) -> bool:
+        """Whether a segment that is there is shorter than its own header says."""
+        return self.listing[segment_name(number)] < self.made_size(number)
 
 
 def sort_out(listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answer, Belongings]:

@@ -154,18 +154,21 @@ def is_checkpoint_sound(data: Octets) -> bool:
     return bool(crc32c(memoryview(data)[16:]) == crc)
 
 
-class _Whose(msgspec.Struct):
-    """What a checkpoint says of its journal: the rest may be much, and is passed over."""
+class _Place(msgspec.Struct):
+    """What a checkpoint says of where it is: the rest may be much, and is passed over."""
 
     journal_id: bytes
+    segment: int
+    offset: int
 
 
-_decode_whose = msgspec.msgpack.Decoder(_Whose).decode
+_decode_place = msgspec.msgpack.Decoder(_Place).decode
 
 
-def journal_of_checkpoint(data: Octets) -> bytes:
-    """The id of the journal that a sound file is of."""
-    return _decode_whose(memoryview(data)[CHECKPOINT_HEAD_SIZE:]).journal_id
+def place_of_checkpoint(data: Octets) -> tuple[bytes, Position]:
+    """The id of the journal that a sound file is of, and where in it recovery goes on."""
+    place = _decode_place(memoryview(data)[CHECKPOINT_HEAD_SIZE:])
+    return place.journal_id, Position(place.segment, place.offset)
 
 
 def decode_checkpoint(data: Octets) -> Checkpoint:

@@ -1,7 +1,8 @@
 """What a journal had at its end, and has no more: segments whose file is gone, shorter than it was made, or another.
 
     newest     the header of the segment that was made last, durable before the first record in that segment
-    segments   each one is as long as its header says before a record is written to it, and is never cut
+    segments   each one is as long as its header says before a record is written to it, and is never cut; so one that
+               is shorter is named even where nothing else knows of it
     checkpoint all before its end was durable: where that is not there, what lay behind it may have gone as well
 
 Nothing else would tell: what ends where a segment ends may have been all. Whether a segment that is gone held anything
@@ -15,32 +16,11 @@ from collections.abc import Container, Generator, Mapping
 
 from veredus.kernel.effects import Note
 
+from .belonging import Belongings
 from .catalogue import Segment
-from .layout import (
-    NEWEST_NAME,
-    SEGMENT_HEADER_SIZE,
-    Position,
-    SegmentHeader,
-    check_version,
-    decode_segment_header,
-    segment_name,
-)
+from .layout import SEGMENT_HEADER_SIZE, Position, segment_name
 from .scan import group_at, sound_end
-from .steps import Answer, ReadFile, RecoveryOrder
-
-
-def load_newest(listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answer, SegmentHeader | None]:
-    """The header of the segment that was made last, None where nothing sound says so.
-
-    Raises `Refused("newer-format")` and `Refused("older-format")`.
-    """
-    if NEWEST_NAME not in listing:
-        return None
-    data = yield ReadFile(NEWEST_NAME, 0, SEGMENT_HEADER_SIZE)
-    header = None if data is None else decode_segment_header(data)
-    if header is not None:
-        check_version(header.version)
-    return header
+from .steps import Answer, RecoveryOrder
 
 
 def kept_of(opened: Segment, data: memoryview) -> dict[int, int]:
@@ -59,10 +39,9 @@ def kept_of(opened: Segment, data: memoryview) -> dict[int, int]:
 
 
 def name_missing(
-    listing: Mapping[str, int],
+    belongings: Belongings,
     begin: int,
     end: Position,
-    newest: SegmentHeader | None,
     sizes: Mapping[int, int],
     kept: Mapping[int, int],
     held: Container[int],
@@ -75,15 +54,17 @@ def name_missing(
     which what is missing was named by what follows them, or which held nothing, as those around them say.
     """
     is_missing = False
+    listing, newest = belongings.listing, belongings.newest
     last = end.segment if newest is None else max(newest.number, end.segment)
-    for number in range(max(begin, 1), last + 1):
+    behind = [number for number in belongings.headers if number > last and belongings.is_cut(number)]
+    for number in (*range(max(begin, 1), last + 1), *behind):
         size = listing.get(segment_name(number))
         if size is None:
             lost: dict[str, object] | None = None if number in sizes or number in held else {"segment": number}
         elif number < end.segment and number in held and number not in kept:
             lost = None
         else:
-            lost = yield from _missing_part(number, min(size, kept.get(number, size)), end, newest, sizes)
+            lost = _missing_part(number, min(size, kept.get(number, size)), end, belongings, sizes)
         if lost is not None:
             is_missing = True
             yield Note("error", "journal-segment-missing", lost)
@@ -91,15 +72,14 @@ def name_missing(
 
 
 def _missing_part(
-    number: int, size: int, end: Position, newest: SegmentHeader | None, sizes: Mapping[int, int]
-) -> Generator[RecoveryOrder, Answer, dict[str, object] | None]:
+    number: int, size: int, end: Position, belongings: Belongings, sizes: Mapping[int, int]
+) -> dict[str, object] | None:
     """What a segment has no more, None when it is as long as it was made."""
-    head = yield ReadFile(segment_name(number), 0, SEGMENT_HEADER_SIZE)
-    header = None if head is None else decode_segment_header(head)
-    if header is None or header.number != number:
-        header = newest if newest is not None and newest.number == number else None
+    made, newest = belongings.made_size(number), belongings.newest
+    if not made:
+        made = newest.size if newest is not None and newest.number == number else SEGMENT_HEADER_SIZE
         if number > end.segment:
             # Nothing of it is left, not even its header.
             size = 0
-    made = sizes.get(number, SEGMENT_HEADER_SIZE if header is None else header.size)
+    made = sizes.get(number, made)
     return {"segment": number, "offset": size, "size": made - size} if size < made else None

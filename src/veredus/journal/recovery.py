@@ -31,7 +31,7 @@ from veredus.kernel.effects import Note
 from veredus.kernel.octets import ALIGNMENT
 
 from .beginning import is_own, name_excess, read_segment, read_summary
-from .belonging import go_without, keep_apart, sort_out
+from .belonging import Belongings, go_without, keep_apart, sort_out
 from .catalogue import Catalogue, Segment, StagePlaces
 from .checkpoint import (
     CLOSED_NAME,
@@ -47,7 +47,6 @@ from .layout import (
     SEGMENT_HEADER_SIZE,
     GroupHeader,
     Position,
-    SegmentHeader,
     batch_ids,
     number_of,
     ordinal_of,
@@ -91,19 +90,23 @@ def recover(
     to go on.
     """
     belongings = yield from sort_out(listing)
-    listing, checkpoint, newest = belongings.listing, belongings.checkpoint, belongings.newest
+    listing, checkpoint = belongings.listing, belongings.checkpoint
     if checkpoint is None:
         if not any(map(is_own, listing)):
             return empty_journal(new_journal_id)
         journal_id = yield from go_without(belongings, new_journal_id)
-        recovery = _Recovery(listing, empty_journal(journal_id), (), newest)
+        recovery = _Recovery(belongings, empty_journal(journal_id), ())
     else:
         yield CheckpointLoaded(checkpoint.state)
-        recovery = yield from _after_checkpoint(checkpoint, listing, newest)
+        recovery = yield from _after_checkpoint(checkpoint, belongings)
     closed = (yield ReadFile(CLOSED_NAME, 0, 8)) if CLOSED_NAME in listing else None
     is_closed = checkpoint is not None and closed is not None and bytes(closed) == belongings.crc
     if not is_closed or (yield from recovery.is_refuted()):
         yield from recovery.scan()
+    if checkpoint is not None and closed is not None and not is_closed:
+        # A later one was there, so what was appended before that may be gone from the end.
+        yield Note("error", "journal-checkpoint-missing", {"file": CLOSED_NAME})
+        recovery.recovered.is_damaged = True
     if CLOSED_NAME in listing:
         yield RemoveFile(CLOSED_NAME)
     yield from recovery.sort_rest(settings)
@@ -111,16 +114,14 @@ def recover(
     return recovery.recovered
 
 
-def _after_checkpoint(
-    checkpoint: Checkpoint, listing: Mapping[str, int], newest: SegmentHeader | None
-) -> Generator[RecoveryOrder, Answer, _Recovery]:
+def _after_checkpoint(checkpoint: Checkpoint, belongings: Belongings) -> Generator[RecoveryOrder, Answer, _Recovery]:
     catalogue = tables_of(checkpoint)
     journal_id = checkpoint.journal_id
     position = checkpoint.position
     recovered = Recovered(
         journal_id, catalogue, position, None, checkpoint.next_ordinal, position, checkpoint.group_number
     )
-    recovery = _Recovery(listing, recovered, checkpoint.dropped_keys, newest)
+    recovery = _Recovery(belongings, recovered, checkpoint.dropped_keys)
     for row in ascending(checkpoint.segments):
         yield from recovery.adopt(row)
     yield from recovery.adopt_open(checkpoint)
@@ -131,16 +132,11 @@ def _after_checkpoint(
 class _Recovery:
     """Owns what was found so far: `recovered`, whose `position` is the end of what was replayed."""
 
-    def __init__(
-        self,
-        listing: Mapping[str, int],
-        recovered: Recovered,
-        dropped_keys: Iterable[int],
-        newest: SegmentHeader | None,
-    ) -> None:
-        self.listing = listing
+    def __init__(self, belongings: Belongings, recovered: Recovered, dropped_keys: Iterable[int]) -> None:
+        self.belongings = belongings
+        self.listing = belongings.listing
         self.recovered = recovered
-        self.newest = newest
+        self.newest = belongings.newest
         self.catalogue: Catalogue = recovered.catalogue
         self.dropped_keys = frozenset(dropped_keys)
         self._is_behind_damage = False
@@ -230,6 +226,8 @@ class _Recovery:
         newest = 0 if self.newest is None else self.newest.number
         if newest > self.recovered.next_ordinal and segment_name(newest) not in self.listing:
             return True
+        if any(self.belongings.is_cut(number) for number in self.belongings.headers if number > end.segment):
+            return True
         places = [end] if segment_name(end.segment) in self.listing else []
         following = self._following(end.segment)
         while following is not None:
@@ -271,7 +269,7 @@ class _Recovery:
             number = yield from self._scan_segment(segment, data)
             self._loaded = {kept: self._loaded[kept] for kept in self._loaded if kept > segment.number}
         held = {segment.number for segment in scanned if segment.end > SEGMENT_HEADER_SIZE} | self._accounted
-        if (yield from name_missing(self.listing, begin, recovered.position, self.newest, sizes, self._kept, held)):
+        if (yield from name_missing(self.belongings, begin, recovered.position, sizes, self._kept, held)):
             recovered.is_damaged = True
         opened = recovered.open_segment
         if opened is not None and opened.end == SEGMENT_HEADER_SIZE:
