@@ -16,6 +16,8 @@ from tests.interop.native_by_hand import Client
 from tests.processes import ended, free_port
 from tests.system.serving import ServedNode
 from veredus.cli.exits import Exit
+from veredus.kernel.errors import Refused
+from veredus.runtime.directory import open_directory
 
 pytestmark = [pytest.mark.slow, pytest.mark.attack]
 
@@ -114,5 +116,19 @@ def test_a_node_whose_directory_is_removed_under_load_ends_with_a_code(tmp_path:
             assert served.process.wait(20) == Exit.UNAVAILABLE
         assert "[journal-failed]" in served.said()
         assert "removed or replaced" in served.said()
+    finally:
+        served.kill()
+
+
+def test_a_node_whose_lock_file_is_removed_keeps_others_out_and_ends_with_a_word_about_it(tmp_path: Path) -> None:
+    served = ServedNode(tmp_path / "journal")
+    try:
+        with served.start():
+            (served.directory / "lock").unlink()
+            with pytest.raises(Refused, match="in use by a process whose lock file was removed"):
+                open_directory(served.directory)
+            assert served.process is not None
+            assert served.process.wait(20) == Exit.UNAVAILABLE
+        assert "/lock' was removed or replaced under the node" in served.said()
     finally:
         served.kill()

@@ -279,21 +279,20 @@ def looked_at(path: Path) -> Iterator[Directory]:
     Raises `Refused`: `no-journal`, and `journal-locked` while a process uses it.
     """
     from veredus.kernel.errors import Refused
-    from veredus.runtime.directory import LOCK_NAME, Directory, holder_of, is_held
+    from veredus.runtime.directory import LOCK_NAME, Directory, user_of
 
     if not _has_journal(path):
         below = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and _has_journal(entry))
         which = f"one of those below it: {', '.join(below)}" if below else _WHICH
         raise Refused("no-journal", f"there is no journal in {path}: name {which}", path=str(path))
     lock_file = path / LOCK_NAME
-    is_there = lock_file.is_file()
-    lock = os.open(lock_file if is_there else path, os.O_RDONLY)
-    if is_held(lock):
-        holder = holder_of(lock) if is_there else 0
-        os.close(lock)
-        said = f"process {holder} uses the journal in {path}: stop that process first"
-        raise Refused("journal-locked", said, path=str(path), pid=holder)
-    directory = Directory(path, lock)
+    lock = os.open(lock_file, os.O_RDONLY) if lock_file.is_file() else None
+    directory = Directory(path, os.open(path, os.O_RDONLY), lock)
+    if directory.is_in_use():
+        directory.close()
+        pid, user = user_of(path)
+        said = f"{user} uses the journal in {path}: stop that process first"
+        raise Refused("journal-locked", said, path=str(path), pid=pid)
     try:
         yield directory
     finally:

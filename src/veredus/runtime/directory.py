@@ -6,6 +6,8 @@ checkpoint, …         veredus.journal.checkpoint
 <number>.index        veredus.journal.index
 restored              the directory is an older copy of a journal that was used on: the next start begins new terms
 aside/                what recovery cut off or found damaged; nothing deletes it
+
+The directory itself is locked too: the lock file can be removed, and who comes next would make and lock another one.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import math
 import os
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from veredus.journal.beginning import is_own
@@ -36,13 +39,14 @@ sync_data = getattr(os, "fdatasync", os.fsync)
 
 
 class Directory:
-    """Owns the lock on a journal's directory, from `open_directory` to `close`."""
+    """Owns the locks on a journal's directory, from `open_directory` to `close`."""
 
-    __slots__ = ("_lock", "path")
+    __slots__ = ("_lock", "_opened", "path")
 
-    def __init__(self, path: Path, lock: int) -> None:
-        """Of a directory whose lock file is open, and locked, as descriptor `lock`."""
+    def __init__(self, path: Path, opened: int, lock: int | None) -> None:
+        """Of a directory that is open as descriptor `opened`, and its lock file, if it has one, as `lock`."""
         self.path = path
+        self._opened = opened
         self._lock = lock
 
     def listing(self) -> dict[str, int]:
@@ -130,20 +134,35 @@ class Directory:
         if self.is_restored:
             self.remove(RESTORED_NAME)
 
-    def is_in_place(self) -> bool:
-        """Whether the directory is still the one that was opened, under its name."""
-        try:
-            there, held = (self.path / LOCK_NAME).stat(), os.fstat(self._lock)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            # Who cannot look knows nothing.
-            return True
-        return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)
+    def is_in_use(self) -> bool:
+        """Whether another process has taken it. If none has, none can until this is closed."""
+        locks = [self._opened] if self._lock is None else [self._opened, self._lock]
+        return any(map(is_held, locks))
+
+    def displaced(self) -> str:
+        """What was removed or replaced under this process, in words; "" while all is where it was opened."""
+        if not _is_at(self.path, self._opened):
+            return f"the journal's directory {str(self.path)!r} was removed or replaced"
+        lock_file = self.path / LOCK_NAME
+        if self._lock is not None and not _is_at(lock_file, self._lock):
+            return f"the lock file {str(lock_file)!r} was removed or replaced"
+        return ""
 
     def close(self) -> None:
         """Let go of the directory."""
-        os.close(self._lock)
+        if self._lock is not None:
+            os.close(self._lock)
+        os.close(self._opened)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        # Who cannot look knows nothing.
+        return True
 
 
 def _numbered(name: str) -> Iterable[str]:
@@ -160,15 +179,18 @@ def holder_of(lock: int) -> int:
     return int(holder) if holder.isdigit() else 0
 
 
-def is_held(lock: int) -> bool:
-    """Whether a process holds a lock file, which is open as descriptor `lock`.
+def is_held(lock: int, kind: int = fcntl.LOCK_SH) -> bool:
+    """Whether a process holds a lock file, or a directory, which is open as descriptor `lock`.
 
-    If none does, none can take it as long as the descriptor is open.
+    If none does, none can take it as long as the descriptor is open; with `LOCK_EX` none can look at it either.
     """
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
+    except OSError:
+        # Some network file systems lock files, and no directories: then the lock file has to do.
+        return False
     return False
 
 
@@ -197,7 +219,7 @@ def open_directory(path: Path) -> Directory:
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except (FileExistsError, NotADirectoryError) as error:
         message = (
             f"the journal's directory {str(path)!r} cannot be made, a file is in its place: name another directory"
@@ -206,12 +228,25 @@ def open_directory(path: Path) -> Directory:
     except OSError as error:
         raise unusable(path, error) from error
     try:
+        return Directory(path, opened, _take(path, opened))
+    except BaseException:
+        os.close(opened)
+        raise
+
+
+def _take(path: Path, opened: int) -> int:
+    """Lock a directory that is open as descriptor `opened`, and its lock file; returns the descriptor of that."""
+    if is_held(opened, fcntl.LOCK_EX):
+        raise _in_use(path)
+    try:
+        lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise unusable(path, error) from error
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        pid = holder_of(lock)
         os.close(lock)
-        message = f"the journal in {str(path)!r} is in use by process {pid}: stop that node, or name another directory"
-        raise Refused("journal-locked", message, path=str(path), pid=pid) from None
+        raise _in_use(path) from None
     try:
         has_block = bool(os.fstat(lock).st_size)
         # In this order, for a full disk may have no block to give once the one that is there was let go.
@@ -225,7 +260,21 @@ def open_directory(path: Path) -> Directory:
     except OSError as error:
         os.close(lock)
         raise unusable(path, error) from error
-    return Directory(path, lock)
+    return lock
+
+
+def user_of(path: Path) -> tuple[int, str]:
+    """The process that has the directory, as its lock file says, and that in words; 0 where the file was removed."""
+    pid = 0
+    with suppress(OSError, ValueError):
+        pid = int(read_regular(path / LOCK_NAME)[1])
+    return pid, f"process {pid}" if pid else "a process whose lock file was removed"
+
+
+def _in_use(path: Path) -> Refused:
+    pid, user = user_of(path)
+    message = f"the journal in {str(path)!r} is in use by {user}: stop that node, or name another directory"
+    return Refused("journal-locked", message, path=str(path), pid=pid)
 
 
 def unusable(path: Path, error: OSError) -> VeredusError:

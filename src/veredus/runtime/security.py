@@ -390,12 +390,14 @@ def _check_principal(principal: str) -> None:
 def _locked(path: Path) -> Iterator[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        directory = os.open(path.parent, os.O_RDONLY)
+        # Not the directory, which a node may hold as long as it runs; nor the file itself, which is replaced.
+        lock_file = path.with_name(f".{path.name}.lock")
+        lock = os.open(lock_file, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         try:
-            fcntl.flock(directory, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX)
             yield
         finally:
-            os.close(directory)
+            os.close(lock)
     except OSError as error:
         raise Refused("bad-tokens", f"{path}: the token file cannot be written ({error.strerror or error})") from None
 

@@ -383,9 +383,9 @@ class Node:
 
     async def _watch_directory(self, directory: Directory) -> None:
         """What is written to a directory that was removed is gone, though no write to an open file fails."""
-        while directory.is_in_place():
+        while not (displaced := directory.displaced()):
             await asyncio.sleep(DIRECTORY_LOOK_S)
-        said = f"the journal's directory {str(directory.path)!r} was removed or replaced under the node: it stops"
+        said = f"{displaced} under the node, which stops: start it again, and leave what is in its directory"
         self._fail(Unavailable("journal-failed", said))
 
     def _fail(self, error: BaseException) -> None:

@@ -35,7 +35,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused, Unavailable
 from veredus.kernel.events import DeadlineReached
 from veredus.protocols.topics.client_state import ClientState
-from veredus.runtime.directory import Directory, open_directory, sync_directory, unusable
+from veredus.runtime.directory import Directory, open_directory, sync_directory, unusable, user_of
 from veredus.runtime.disk import Disk, drive_recovery
 
 from .facts import (
@@ -172,8 +172,8 @@ class States:
         except Refused as refused:
             if refused.code != "journal-locked":
                 raise
-            pid = refused.details["pid"]
-            said = f"{self._owner} is in use by process {pid} (in {self.path}): stop that process, or use another id"
+            pid, user = user_of(self.path)
+            said = f"{self._owner} is in use by {user} (in {self.path}): stop that process, or use another id"
             raise Refused("client-in-use", said, path=str(self.path), pid=pid) from None
         try:
             for path in made:
