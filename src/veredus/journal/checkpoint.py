@@ -24,6 +24,7 @@ from .layout import FORMAT_VERSION, Position, check_version, ordinal_of, salt_of
 CHECKPOINT_NAME = "checkpoint"
 COPY_NAME = "checkpoint.copy"
 CLOSED_NAME = "closed"
+CLOSED_SIZE = 4
 _MAGIC = b"VEREDCKP"
 _HEAD = struct.Struct("<8sIIQ")
 CHECKPOINT_HEAD_SIZE = _HEAD.size

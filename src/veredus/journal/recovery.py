@@ -35,6 +35,7 @@ from .belonging import Belongings, go_without, keep_apart, sort_out
 from .catalogue import Catalogue, Segment, StagePlaces
 from .checkpoint import (
     CLOSED_NAME,
+    CLOSED_SIZE,
     Checkpoint,
     SegmentRow,
     ascending,
@@ -99,11 +100,11 @@ def recover(
     else:
         yield CheckpointLoaded(checkpoint.state)
         recovery = yield from _after_checkpoint(checkpoint, belongings)
-    closed = (yield ReadFile(CLOSED_NAME, 0, 8)) if CLOSED_NAME in listing else None
+    closed = (yield ReadFile(CLOSED_NAME, 0, CLOSED_SIZE)) if CLOSED_NAME in listing else None
     is_closed = checkpoint is not None and closed is not None and bytes(closed) == belongings.crc
     if not is_closed or (yield from recovery.is_refuted()):
         yield from recovery.scan()
-    if checkpoint is not None and closed is not None and not is_closed:
+    if checkpoint is not None and listing.get(CLOSED_NAME) == CLOSED_SIZE and not is_closed:
         # A later one was there, so what was appended before that may be gone from the end.
         yield Note("error", "journal-checkpoint-missing", {"file": CLOSED_NAME})
         recovery.recovered.is_damaged = True
