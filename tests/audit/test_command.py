@@ -70,9 +70,9 @@ def test_what_makes_no_sense_ends_before_spark_starts(
 def test_a_report_without_a_place_is_told_before_spark_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(veredus, ["audit", "--journal", "hdfs://store/journal", "--into", str(tmp_path)]) == Exit.ERROR
+    assert run(veredus, ["audit", "--journal", "hdfs://store/journal", "--into", str(tmp_path)]) == Exit.USAGE
     said = capsys.readouterr().err
-    assert f"{tmp_path}: exists already: name a new directory" in said
+    assert f"{tmp_path} exists already: name a new directory" in said
     assert "starting Spark" not in said
 
 
