@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import socket
 import struct
@@ -15,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import veredus
-from tests.processes import free_port
-from tests.system.serving import ServedNode
+from tests.processes import free_port, wait_until
+from tests.system.serving import START_TIMEOUT_S, ServedNode
 from veredus.cli.exits import Exit
 from veredus.client.blocking import Node, connect
 from veredus.kernel.octets import crc32c
@@ -214,9 +215,22 @@ def test_a_file_descriptor_limit_is_survived(tmp_path: Path) -> None:
                 publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
             for connection in held:
                 connection.close()
-        assert served.said().count('"connections-not-accepted"') == 1
     finally:
         served.kill()
+
+
+def test_a_node_that_can_open_no_file_more_says_that_it_accepts_no_connection(served: ServedNode) -> None:
+    with served.start() as node:
+        assert served.process is not None
+        process = served.process.pid
+        former = resource.prlimit(process, resource.RLIMIT_NOFILE)
+        resource.prlimit(process, resource.RLIMIT_NOFILE, (4, former[1]))
+        with socket.create_connection(("127.0.0.1", served.port)):
+            wait_until(lambda: '"connections-not-accepted"' in served.said())
+            assert node.streams.list() == []
+        resource.prlimit(process, resource.RLIMIT_NOFILE, former)
+        connect(served.address, timeout_s=START_TIMEOUT_S).close()
+    assert served.said().count('"connections-not-accepted"') == 1
 
 
 @pytest.mark.parametrize("descriptors_max", [15, 47])
