@@ -101,6 +101,15 @@ def test_a_segment_that_was_made_and_held_nothing_is_missed_as_well_for_nobody_k
     assert len(again.read_all(1)) == count
 
 
+def gone_on(rig: Rig, sequences: range) -> Rig:
+    """The journal opened again, and appended to."""
+    later, _ = rig.reopened()
+    for sequence in sequences:
+        later.append(batch_entry(1, sequence, size=200))
+        later.settle()
+    return later
+
+
 def test_a_segment_of_which_only_its_length_is_left_is_missed() -> None:
     rig = killed(is_next_made=False, is_checkpointed=True)
     number = rig.log.position.segment
@@ -167,10 +176,7 @@ def test_the_open_segment_that_was_cut_after_a_clean_stop_is_missed(kept_size: i
 def test_an_older_final_checkpoint_from_before_segments_that_are_gone_is_refuted() -> None:
     rig = filled(count=20)
     rig.checkpoint(is_final=True)
-    later, _ = rig.reopened()
-    for sequence in range(21, 121):
-        later.append(batch_entry(1, sequence, size=200))
-        later.settle()
+    later = gone_on(rig, range(21, 121))
     newest = max(int(name[:16], 16) for name in later.disk.files if name.endswith(".segment"))
     files = {**rig.disk.files, NEWEST_NAME: later.disk.files[NEWEST_NAME]}
     later.disk.files = {name: bytearray(data) for name, data in files.items()}
@@ -244,10 +250,7 @@ def test_a_last_segment_that_is_shorter_than_its_header_says_is_missed_without_t
 def test_a_last_segment_that_was_cut_behind_an_older_final_checkpoint_is_missed_without_the_newest_too() -> None:
     rig = filled(count=20)
     rig.checkpoint(is_final=True)
-    later, _ = rig.reopened()
-    for sequence in range(21, 51):
-        later.append(batch_entry(1, sequence, size=200))
-        later.settle()
+    later = gone_on(rig, range(21, 51))
     assert later.log.position.segment == rig.log.position.segment + 1
     harmed = segment_name(rig.log.position.segment)
     later.disk.files |= {name: rig.disk.files[name] for name in ("checkpoint", "checkpoint.copy", "closed", harmed)}
@@ -280,10 +283,7 @@ def test_a_damaged_newest_is_named_for_without_it_the_loss_of_the_last_segment_i
 def test_a_later_checkpoint_that_only_the_file_closed_still_knows_of_is_missed() -> None:
     rig = filled(count=20)
     rig.checkpoint(is_final=True)
-    later, _ = rig.reopened()
-    for sequence in range(21, 121):
-        later.append(batch_entry(1, sequence, size=200))
-        later.settle()
+    later = gone_on(rig, range(21, 121))
     later.checkpoint(is_final=True)
     # All as it was before, but for what says that there was a later one.
     rig.disk.files["closed"] = later.disk.files["closed"]
@@ -301,10 +301,7 @@ def test_of_two_checkpoints_the_later_one_is_used(older: str) -> None:
     rig = filled(count=20)
     rig.checkpoint(b"older")
     data = rig.disk.files[older]
-    later, _ = rig.reopened()
-    for sequence in range(21, 121):
-        later.append(batch_entry(1, sequence, size=200))
-        later.settle()
+    later = gone_on(rig, range(21, 121))
     later.checkpoint(b"later", is_final=True)
     later.disk.files[older] = data
     _, found = later.reopened()
