@@ -203,7 +203,7 @@ def test_a_client_needs_an_id_and_its_settings_make_sense(
     file.write_text("[topics]\nproxy = 1\n")
     assert run(veredus, ["topics", "--config", str(file), "--id", "a", "get", "t"]) == Exit.USAGE
     assert "did you mean proxies?" in capfd.readouterr().err
-    assert run_as("two words", "get", "t").code == Exit.REFUSED
+    assert run_as("two words", "get", "t").code == Exit.USAGE
     large = tmp_path / "large"
     large.write_bytes(bytes((1 << 20) + 1))
     assert run_as("alice", "put", "t", large).err == (

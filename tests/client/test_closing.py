@@ -14,7 +14,7 @@ from veredus.client.ends import Publisher
 def wait_for_end(publisher: Publisher) -> None:
     """Until the publisher knows that its source is over."""
     deadline = time.monotonic() + 20
-    while publisher.failure is None:
+    while publisher._intake.failure is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -56,7 +56,7 @@ async def _close_behind_a_failure(address: str, stream: str) -> None:
     async with veredus.connect_async(address) as far:
         publisher = await far.publisher(stream, source="a")
         await publisher.publish("k", Unwritable())
-        while publisher.failure is None:
+        while publisher._intake.failure is None:
             await asyncio.sleep(0.01)
         with pytest.raises(veredus.Misuse):
             await publisher.close()

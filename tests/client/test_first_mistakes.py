@@ -86,10 +86,10 @@ def test_what_is_used_before_it_is_open_says_how_to_open_it(node: Embedded, stre
 
 def test_waiting_before_anything_was_published_is_told_so(node: Embedded, stream: str) -> None:
     with node.publisher(stream, source="a") as publisher:
-        with pytest.raises(veredus.Misuse, match="this publisher has assigned no number yet"):
+        with pytest.raises(veredus.Misuse, match="this source has assigned no number yet"):
             publisher.wait(1)
         publisher.publish("k", b"x")
-        with pytest.raises(veredus.Misuse, match="this publisher has assigned the numbers 1 to 1"):
+        with pytest.raises(veredus.Misuse, match="this source has assigned the numbers 1 to 1"):
             publisher.wait(2)
 
 

@@ -198,6 +198,16 @@ def test_a_number_that_was_never_given_cannot_be_waited_for(node: Embedded, stre
         assert publisher.flush() is None
 
 
+def test_numbers_of_an_earlier_publisher_of_the_source_can_be_waited_for(node: Embedded, stream: str) -> None:
+    with node.publisher(stream, source="a") as publisher:
+        publisher.publish_many(["k"] * 3, [b"1", b"2", b"3"])
+    with node.publisher(stream, source="a") as publisher:
+        assert [publisher.wait(number).number for number in (1, publisher.last_number)] == [1, 3]
+        for number in (0, 4):
+            with pytest.raises(veredus.Misuse, match="unknown-number"):
+                publisher.wait(number)
+
+
 def test_a_closed_publisher_says_so(node: Embedded, stream: str) -> None:
     publisher = node.publisher(stream, source="a")
     publisher.publish("k", b"1")

@@ -131,7 +131,7 @@ def test_while_no_node_is_there_the_policy_says_what_publishing_does() -> None:
 def wait_until_gone(publisher: veredus.Publisher) -> None:
     """The stop is told to the client's loop; wait for it there."""
     for _ in itertools.count():
-        if publisher.is_gone:
+        if publisher._intake.is_gone:
             return
         publisher._thread.run(one_turn())
 

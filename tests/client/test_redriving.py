@@ -80,7 +80,7 @@ def begin_and_die(
         if next(calls) == at:
             if not is_stored:
                 target._publisher.publish_many(*_columns(target._batch))
-                target._publisher.close_run(b"")
+                target._publisher._intake.close_run(b"")
             target._publisher.wait(target._publisher.number, timeout_s=10)
             raise KeyboardInterrupt
         move(target, letter)

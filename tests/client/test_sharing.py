@@ -118,7 +118,7 @@ def test_a_publisher_is_closed_in_time_also_while_another_thread_waits_for_room(
 
         filling = threading.Thread(target=filled, daemon=True)
         filling.start()
-        while publisher.is_free:
+        while publisher._intake.is_free:
             filling.join(0.01)
         closing = threading.Thread(target=closed_in_doubt, args=(publisher,), daemon=True)
         closing.start()

@@ -404,13 +404,13 @@ def test_a_get_that_fails_loses_nothing(opened: Callable[..., Client], around: S
 def test_what_no_header_can_carry_is_refused_where_it_enters(
     opened: Callable[..., Client], around: Scene, word: str
 ) -> None:
-    with pytest.raises(Refused) as raised:
+    with pytest.raises(Misuse) as raised:
         opened(word)
     assert raised.value.code == "bad-word"
     with opened() as alice:
         heard_count = len(around.server.heard)
         for ask in (alice.subscribe, alice.unsubscribe, alice.get, lambda topic: alice.put(topic, b"")):
-            with pytest.raises(Refused) as raised:
+            with pytest.raises(Misuse) as raised:
                 ask(word)
             assert raised.value.code == "bad-word"
         assert len(around.server.heard) == heard_count

@@ -238,7 +238,7 @@ class _Publishing:
         elif sys.stderr.isatty() or ending is not None:
             where = f"up to number {publisher.taken_number}"
             note(f"{taken} of {self._published_count} publications were acknowledged, {where}")
-        if ending is None and not self._resumes and publisher.settings.source and not self._source.seekable():
+        if ending is None and not self._resumes and publisher.source and not self._source.seekable():
             note(
                 "the place in a pipe is not stored: the same command publishes all records again;"
                 " use --resume each time to publish only the records that are missing"

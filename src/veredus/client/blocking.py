@@ -65,7 +65,13 @@ class Node(Blocking):
         linger_ms: float = 1.0,
         compression: Literal["zstd", "lz4"] | None = None,
     ) -> Publisher:
-        """Publish to `stream` as `source`; as `AsyncNode.publisher`. To be closed, or entered."""
+        """Publish to `stream` as `source`. Without a source, the node recognises no duplicates.
+
+        `resume`: with "number", the numbers continue after the last one in the stream. With "token", they continue
+        after the resume token: the source publishes again from there, and the node recognises duplicates. Batches are
+        then sent when they are full or flushed. `on_full`, `on_gone`: what to do if the outbox is full, or if no node
+        answers. To be closed, or entered. Raises the refusal of the node.
+        """
         settings = PublisherSettings(
             stream, source, resume, on_full, on_gone, outbox_size_max, batch_size, linger_ms, compression
         )
@@ -87,7 +93,14 @@ class Node(Blocking):
         attempts_max: int = 0,
         parked_to: str = "",
     ) -> Subscription:
-        """Subscribe to `stream`; as `AsyncNode.subscribe`. To be closed, or entered."""
+        """Subscribe to `stream`, from its history to new publications, with key patterns and a condition.
+
+        With a `subscriber` (and a `name`, "main" by default) it is durable: the node keeps its cursor, `start` has an
+        effect only the first time, and settled publications never come again. Without, it is ephemeral. `until`: end
+        before this sequence. `window_size`: how many bytes the node pushes ahead. `on_gap`: "raise", or a function.
+        `attempts_max`: what the application was handed so often and never settled is parked, in the stream `parked_to`.
+        To be closed, or entered. Raises the refusal of the node.
+        """
         wanted = wanted_of(
             stream, subscriber, name, keys, where, start, until, mode, window_size, on_gap, attempts_max, parked_to
         )
@@ -167,7 +180,12 @@ class Streams:
         self._streams = node.streams
 
     def create(self, name: str, **config: Any) -> dict[str, Any]:
-        """Create a stream; as `AsyncStreams.create`."""
+        """Create a stream, and return its description. If it exists with the same configuration, nothing changes.
+
+        `config`: `retention_age` (a timedelta, or text: "7d") or `retention_age_s`; `retention_size` and `lag_size_max`
+        (bytes, or text: "10 GiB"); `retention_count`; `sources_max`. Raises `Misuse("bad-config")`, and `Refused` when
+        the stream is there and configured otherwise.
+        """
         return self._thread.run(self._streams.create(name, **config))
 
     def list(self) -> list[dict[str, Any]]:
@@ -179,11 +197,14 @@ class Streams:
         return self._thread.run(self._streams.show(name))
 
     def trim(self, name: str, floor: int) -> dict[str, Any]:
-        """Delete all publications below the sequence `floor`; as `AsyncStreams.trim`."""
+        """Delete all publications below the sequence `floor`; returns the new description of the stream.
+
+        A `floor` after the newest publication deletes everything; it does not delete later publications.
+        """
         return self._thread.run(self._streams.trim(name, floor))
 
     def alter(self, name: str, **config: Any) -> dict[str, Any]:
-        """Change the given settings of the stream; as `AsyncStreams.alter`."""
+        """Change the given settings of the stream, as in `create`; returns its new description."""
         return self._thread.run(self._streams.alter(name, **config))
 
     def delete(self, name: str) -> None:

@@ -18,12 +18,11 @@ from veredus.kernel.octets import Octets
 from .arguments import check_seconds, filter_of
 from .connection import Connection
 from .feed import Feed
-from .given import Attributes, EventTime, called
-from .intake import Intake
+from .given import Attributes, EventTime
 from .loops import LoopThread, Signal, forked, refuse_pickling
 from .other_library import Blocking
 from .publication import Batch, Publication
-from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings
+from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings, PublishingEnd
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching
 from .subscribing import Settleable, SubscriptionChannel
 from .times import end_of, left_until
@@ -36,16 +35,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Publisher(Intake, Blocking):
+class Publisher(PublishingEnd, Blocking):
     """Publishes to one stream as one source, in the order of the calls; threads may share it.
 
     `publish` gives a publication's number at once; `wait` gives its receipt. What was published and not yet taken is
     offered again after every reconnection, until the stream has it, once.
     """
 
-    __slots__ = ("_channel", "_is_closed", "_thread", "settings")
-
-    __reduce__ = refuse_pickling
+    __slots__ = ("_thread",)
 
     def __init__(
         self,
@@ -55,25 +52,21 @@ class Publisher(Intake, Blocking):
         attaching: SourceAttaching | StageAttaching | None = None,
     ) -> None:
         """A publisher that is attached. Raises what the node refused it with."""
-        settings.check()
-        super().__init__(settings.batch_size, settings.outbox_size_max, settings.on_full, settings.on_gone)
-        self.settings = settings
-        self.keeps_last = settings.resume == "token"
-        self._is_closed = False
+        super().__init__(settings)
         self._thread = thread
-        self.wait_room = self._wait_room
+        self._intake.wait_room = self._wait_room
         self._channel = thread.run(self._attach(connection, attaching or settings.attaching))
-        self.wake = self._wake
+        self._intake.wake = self._wake
 
     async def _attach(self, connection: Connection, attaching: SourceAttaching | StageAttaching) -> SourceChannel:
-        channel = SourceChannel(connection, attaching, self, self.settings.outbox)
+        channel = SourceChannel(connection, attaching, self._intake, self._settings.outbox)
         await channel.attach()
         return channel
 
     def _wake(self) -> None:
         call, pump = self._thread.loop.call_soon_threadsafe, self._channel.pump
-        if self.is_idle:
-            self.is_idle = False
+        if self._intake.is_idle:
+            self._intake.is_idle = False
             call(pump)
         else:
             call(pump)
@@ -84,36 +77,27 @@ class Publisher(Intake, Blocking):
         signal = Signal()
         self._thread.call(lambda: self._channel.add_room_waiter(signal.tell))
         taken = self._channel.taken_number
-        while not signal.wait(self.settings.room_timeout_s):
+        while not signal.wait(self._settings.room_timeout_s):
             if self._channel.taken_number == taken:
                 raise self._channel.not_taken(self.number)
             taken = self._channel.taken_number
 
-    # ── what the node knows ──────────────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def last_number(self) -> int:
-        """The last number of this source in the stream when the publisher attached; 0 for none."""
-        return self._channel.last_number
-
-    @property
-    def resume_token(self) -> bytes:
-        """The last resume token of this source when the publisher attached; b"" for none."""
-        return self._channel.resume_token
-
-    @property
-    def resume_number(self) -> int:
-        """The number of the publication that the resume token closed."""
-        return self._channel.resume_number
-
-    @property
-    def taken_number(self) -> int:
-        """The last acknowledged number: this publication and all before it are in the stream."""
-        return self._channel.taken_number
-
     # ── publish ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    publish = called("Publisher.publish", Intake.put)
+    def publish(
+        self,
+        key: bytes | str,
+        body: Octets | str,
+        attributes: Attributes | None = None,
+        event_time: EventTime | None = None,
+    ) -> int:
+        """Publish; returns the publication's number at once, or 0 when it was dropped by policy.
+
+        `key`: at most 255 bytes. `body`: bytes, or text to be written as UTF-8; it must not change any more.
+        `event_time`: now, where it is left out. Raises `Misuse`, `Fenced`, `Refused`, and by policy
+        `Unavailable("outbox-full")` or `Unavailable("link-lost")`.
+        """
+        return self._intake.put(key, body, attributes, event_time)
 
     def publish_many(
         self,
@@ -123,7 +107,7 @@ class Publisher(Intake, Blocking):
         event_times: Iterable[EventTime | None] | None = None,
     ) -> int:
         """Publish lists of one length; returns the number of the last."""
-        return self.put_many(keys, bodies, attributes, event_times)
+        return self._intake.put_many(keys, bodies, attributes, event_times)
 
     def publish_table(
         self,
@@ -137,8 +121,8 @@ class Publisher(Intake, Blocking):
         from .tables import tables_of  # a lot to import for who publishes no table
 
         number = self.number
-        for tabled, size in tables_of(table, key, body, event_time, attributes, self.limits):
-            number = self.put_columns(tabled, size)
+        for tabled, size in tables_of(table, key, body, event_time, attributes, self._intake.limits):
+            number = self._intake.put_columns(tabled, size)
         return number
 
     # ── wait ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -152,7 +136,7 @@ class Publisher(Intake, Blocking):
         check_seconds("timeout_s", timeout_s)
         end_s = end_of(timeout_s)
         try:
-            self.release(number, end_s)
+            self._intake.release(number, end_s)
         except TurnTakenError:
             raise self._channel.not_taken(number) from None
         if number > self._channel.taken_number:
@@ -171,15 +155,15 @@ class Publisher(Intake, Blocking):
         check_seconds("timeout_s", timeout_s)
         end_s = end_of(timeout_s)
         try:
-            last = self.close_run(resume_token, end_s)
+            last = self._intake.close_run(resume_token, end_s)
         except TurnTakenError:
             raise self._channel.not_taken(self.number) from None
         if resume_token:
             self._thread.call(lambda: self._channel.want_token(last, resume_token))
         if not wait:
             return None
-        receipt = self.wait(self.number, left_until(end_s)) if self.number > self.first_number else None
-        if self.keeps_last:
+        receipt = self.wait(self.number, left_until(end_s)) if self.number > self._intake.first_number else None
+        if self._intake.keeps_last:
             self._wait_token(end_s)
         return receipt
 
@@ -195,15 +179,14 @@ class Publisher(Intake, Blocking):
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises."""
-        if self._is_closed or (self.failure is not None and self.failure.code in ("closed", "forked")):
+        if self._is_over():
             return
         check_seconds("timeout_s", timeout_s)
         self._is_closed = True
         try:
             self.flush(timeout_s=timeout_s)
         finally:
-            self.failure = self.failure or Misuse("closed", "this publisher was closed")
-            self.bar()
+            self._bar()
             self._thread.call(self._channel.leave)
 
     def __enter__(self) -> Self:
@@ -310,8 +293,6 @@ class Subscription(Blocking):
         """What is about to be handed out."""
         self.channel = channel
         self._feed = Feed(self.channel, thread.loop.call_soon_threadsafe)
-        self.settle: Callable[[Settleable], None] = self._feed.settle
-        """Settle a publication, a batch or a sequence; in order, everything before it too. Returns at once."""
 
     @property
     def position(self) -> int:
@@ -414,6 +395,10 @@ class Subscription(Blocking):
         self._feed.reject(publication, reason)
 
     # ── settle ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def settle(self, what: Settleable) -> None:
+        """Settle a publication, a batch or a sequence; in order, everything before it too. Returns at once."""
+        self._feed.settle(what)
 
     def wait_settled(self, what: Settleable | None = None, timeout_s: float | None = None) -> None:
         """Wait until the journal has a settlement, or all of them. Raises `Unavailable("in-doubt")`."""

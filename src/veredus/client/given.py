@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime
 from itertools import chain
 from operator import itemgetter
-from types import FunctionType
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from veredus.delivery.batch import BatchLimits
 from veredus.delivery.cutting import Listed
@@ -36,17 +35,8 @@ OCTET_KINDS: frozenset[object] = frozenset((bytes, str, bytearray, memoryview))
 SOUND_KINDS: frozenset[object] = frozenset((bool, float, bytes, type(None)))
 """Whatever is of one of these types can be an attribute; of an int, a str and a datetime not all can."""
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
-F = TypeVar("F", bound=Callable[..., Any])
 PLAIN_KEY_SIZE = KEY_SIZE_MAX // 4
 """A key of so many characters fits, whatever they take in UTF-8."""
-
-
-def called(name: str, method: F) -> F:
-    """The same method under the name by which people call it: Python says it of an argument that is missing."""
-    assert isinstance(method, FunctionType)
-    copy = FunctionType(method.__code__, method.__globals__, name.rpartition(".")[2], method.__defaults__)
-    copy.__qualname__, copy.__doc__, copy.__annotations__ = name, method.__doc__, method.__annotations__
-    return copy  # type: ignore[return-value]
 
 
 def check_sizes(keys: Sequence[bytes | str], bodies: Sequence[Octets | str], body_size_max: int) -> int:
@@ -196,6 +186,8 @@ def _unsound(what: str, value: object) -> Misuse:
         allowed = "must be of the years 1 to 9999 in UTC"
     elif type(value) is datetime:
         hint = "; write datetime.now(UTC), for example"
+    elif hasattr(value, "to_pydatetime"):
+        hint = "; convert it with .to_pydatetime()"
     elif isinstance(value, np.generic):
         hint = "; convert it with .item()"
     elif isinstance(value, dict | list | tuple):
@@ -203,12 +195,12 @@ def _unsound(what: str, value: object) -> Misuse:
     return Misuse("bad-argument", f"{what} {allowed}, not {shown(value)}{hint}", argument="attributes")
 
 
-def check_assigned(number: int, first_number: int, last_number: int) -> None:
-    """Raise `Misuse("unknown-number")` unless a publisher has assigned this behind `first_number`."""
+def check_assigned(number: int, last_number: int) -> None:
+    """Raise `Misuse("unknown-number")` unless the source has assigned this, by this publisher or by an earlier one."""
     check_whole("number", number)
-    if not first_number < number <= last_number:
-        assigned = f"the numbers {first_number + 1} to {last_number}" if last_number > first_number else "no number yet"
-        raise Misuse("unknown-number", f"this publisher has assigned {assigned}")
+    if not 0 < number <= last_number:
+        assigned = f"the numbers 1 to {last_number}" if last_number else "no number yet"
+        raise Misuse("unknown-number", f"this source has assigned {assigned}")
 
 
 def check_mapping(attributes: object) -> None:

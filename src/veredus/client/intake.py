@@ -70,7 +70,6 @@ class Intake(Turns):
     """Owns the publications of one source that are in no batch yet, and their numbers."""
 
     __slots__ = (
-        "__weakref__",
         "_bodies",
         "_body_size",
         "_charged_number",
@@ -162,12 +161,7 @@ class Intake(Turns):
         attributes: Attributes | None = None,
         event_time: EventTime | None = None,
     ) -> int:
-        """Publish; returns the publication's number at once, or 0 when it was dropped by policy.
-
-        `key`: at most 255 bytes. `body`: bytes, or text to be written as UTF-8; it must not change any more.
-        `event_time`: now, where it is left out. Raises `Misuse`, `Fenced`,
-        `Refused`, and by policy `Unavailable("outbox-full")` or `Unavailable("link-lost")`.
-        """
+        """As `Publisher.publish`."""
         # As `_in_turn`, without the calls.
         while self._is_busy:
             self._wait_turn()
@@ -350,7 +344,7 @@ class Intake(Turns):
         """See that the loop may take `number`, which somebody waits for. Raises `Misuse` where it was never given."""
         if self.failure is not None and self.failure.code == "forked":
             raise self.failure
-        check_assigned(number, self.first_number, self.number)
+        check_assigned(number, self.number)
         if self.keeps_last and (self._bodies or self._delayed is not None):
             self.close_run(b"", end_s)
 

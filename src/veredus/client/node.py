@@ -78,7 +78,7 @@ class AsyncNode:
 
         async def opened() -> AsyncPublisher:
             publisher = AsyncPublisher(self.connection, settings)
-            await publisher.attach()
+            await publisher._attach()
             return publisher
 
         return Opening(opened)
@@ -112,7 +112,7 @@ class AsyncNode:
 
         async def opened() -> AsyncSubscription:
             subscription = AsyncSubscription(self.connection, wanted)
-            await subscription.attach()
+            await subscription._attach()
             return subscription
 
         return Opening(opened)

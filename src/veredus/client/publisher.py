@@ -18,7 +18,7 @@ from veredus.kernel.octets import Octets
 
 from .arguments import check_choice, check_name, check_seconds, check_whole
 from .connection import Connection
-from .given import POLICIES, Attributes, EventTime, Policy, called
+from .given import POLICIES, Attributes, EventTime, Policy
 from .intake import Intake
 from .loops import refuse_pickling
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching, new_incarnation
@@ -77,53 +77,41 @@ class PublisherSettings:
             raise Misuse("no-source", "a resume token needs a source: give the publisher a source name")
 
 
-class AsyncPublisher(Intake):
-    """Publishes to one stream as one source, in the order of the calls. To be used in its connection's loop.
+class PublishingEnd:
+    """What every publisher has: an intake that the caller's thread fills, and a channel in the loop that empties it."""
 
-    `publish` gives a publication's number at once; `wait` gives its receipt. What was published and not yet taken is
-    offered again after every reconnection, until the stream has it, once.
-    """
-
-    __slots__ = ("_channel", "_check_loop", "_is_closed", "_line", "_woken_s", "settings")
+    __slots__ = ("__weakref__", "_channel", "_intake", "_is_closed", "_settings")
+    _channel: SourceChannel
 
     __reduce__ = refuse_pickling
 
-    def __init__(
-        self,
-        connection: Connection,
-        settings: PublisherSettings,
-        attaching: SourceAttaching | StageAttaching | None = None,
-    ) -> None:
-        """A publisher that is not attached yet; `AsyncNode.publisher` makes one that is."""
+    def __init__(self, settings: PublisherSettings) -> None:
+        """One that has no channel yet. Raises `Misuse` for settings that cannot be meant."""
         settings.check()
-        super().__init__(settings.batch_size, settings.outbox_size_max, settings.on_full, settings.on_gone)
-        self.settings = settings
-        self.keeps_last = settings.resume == "token"
-        self._woken_s = inf
-        """Since when the loop is asked to send; infinite where it is not."""
+        self._settings = settings
+        self._intake = Intake(settings.batch_size, settings.outbox_size_max, settings.on_full, settings.on_gone)
+        self._intake.keeps_last = settings.resume == "token"
         self._is_closed = False
-        self._line: deque[asyncio.Future[None]] = deque()
-        """Those who wait for room, in the order in which they came."""
-        self._check_loop = connection.check_loop
-        self._check_loop()
-        self.check_caller = self._check_loop
-        self._channel = SourceChannel(connection, attaching or settings.attaching, self, settings.outbox)
-        self.wake = self._wake
 
-    async def attach(self) -> None:
-        """Wait until the node has attached the source. Raises what it refused with, or `Unavailable`."""
-        await self._channel.attach()
+    @property
+    def stream(self) -> str:
+        """The stream that it publishes to."""
+        return self._settings.stream
 
-    def _wake(self) -> None:
-        self.is_idle = False
-        self._woken_s = min(self._woken_s, monotonic())
-        asyncio.get_running_loop().call_soon(self._pump)
+    @property
+    def source(self) -> str:
+        """The durable name as which it publishes; "" for an anonymous source."""
+        return self._settings.source
 
-    def _pump(self) -> None:
-        self._woken_s = inf
-        self._channel.pump()
+    @property
+    def number(self) -> int:
+        """The last assigned number."""
+        return self._intake.number
 
-    # ── what the node knows ──────────────────────────────────────────────────────────────────────────────────────────
+    @property
+    def dropped_count(self) -> int:
+        """How many publications were dropped, as `on_full` and `on_gone` say."""
+        return self._intake.dropped_count
 
     @property
     def last_number(self) -> int:
@@ -145,9 +133,73 @@ class AsyncPublisher(Intake):
         """The last acknowledged number: this publication and all before it are in the stream."""
         return self._channel.taken_number
 
+    def _is_over(self) -> bool:
+        """Whether there is nothing to close any more."""
+        failure = self._intake.failure
+        return self._is_closed or (failure is not None and failure.code in ("closed", "forked"))
+
+    def _bar(self) -> None:
+        """Take no more publications: this publisher is closed."""
+        self._intake.failure = self._intake.failure or Misuse("closed", "this publisher was closed")
+        self._intake.bar()
+
+
+class AsyncPublisher(PublishingEnd):
+    """Publishes to one stream as one source, in the order of the calls. To be used in its connection's loop.
+
+    `publish` gives a publication's number at once; `wait` gives its receipt. What was published and not yet taken is
+    offered again after every reconnection, until the stream has it, once.
+    """
+
+    __slots__ = ("_check_loop", "_line", "_woken_s")
+
+    def __init__(
+        self,
+        connection: Connection,
+        settings: PublisherSettings,
+        attaching: SourceAttaching | StageAttaching | None = None,
+    ) -> None:
+        """A publisher that is not attached yet; `AsyncNode.publisher` makes one that is."""
+        super().__init__(settings)
+        self._woken_s = inf
+        """Since when the loop is asked to send; infinite where it is not."""
+        self._line: deque[asyncio.Future[None]] = deque()
+        """Those who wait for room, in the order in which they came."""
+        self._check_loop = connection.check_loop
+        self._check_loop()
+        self._intake.check_caller = self._check_loop
+        self._channel = SourceChannel(connection, attaching or settings.attaching, self._intake, settings.outbox)
+        self._intake.wake = self._wake
+
+    async def _attach(self) -> None:
+        """Wait until the node has attached the source. Raises what it refused with, or `Unavailable`."""
+        await self._channel.attach()
+
+    def _wake(self) -> None:
+        self._intake.is_idle = False
+        self._woken_s = min(self._woken_s, monotonic())
+        asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._woken_s = inf
+        self._channel.pump()
+
     # ── publish ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    publish_nowait = called("AsyncPublisher.publish_nowait", Intake.put)
+    def publish_nowait(
+        self,
+        key: bytes | str,
+        body: Octets | str,
+        attributes: Attributes | None = None,
+        event_time: EventTime | None = None,
+    ) -> int:
+        """Publish without waiting for room; returns the publication's number, or 0 when it was dropped by policy.
+
+        `key`: at most 255 bytes. `body`: bytes, or text to be written as UTF-8; it must not change any more.
+        `event_time`: now, where it is left out. Raises `Misuse`, `Fenced`, `Refused`, `Unavailable("outbox-full")`, and
+        by policy `Unavailable("link-lost")`.
+        """
+        return self._intake.put(key, body, attributes, event_time)
 
     def publish(
         self,
@@ -160,7 +212,7 @@ class AsyncPublisher(Intake):
 
         The number is given by the call itself, so that numbers are in the order of calls; what is awaited is room.
         """
-        return self._put(partial(self.put, key, body, attributes, event_time))
+        return self._put(partial(self._intake.put, key, body, attributes, event_time))
 
     def publish_many(
         self,
@@ -170,7 +222,7 @@ class AsyncPublisher(Intake):
         event_times: Iterable[EventTime | None] | None = None,
     ) -> Coroutine[Any, Any, int]:
         """Publish lists of one length; the number of the last. As `publish`."""
-        return self._put(partial(self.put_many, keys, bodies, attributes, event_times))
+        return self._put(partial(self._intake.put_many, keys, bodies, attributes, event_times))
 
     def _put(self, put: Callable[[], int]) -> Coroutine[Any, Any, int]:
         self._check_loop()
@@ -223,17 +275,17 @@ class AsyncPublisher(Intake):
 
         self._check_loop()
         number = self.number
-        for tabled, size in tables_of(table, key, body, event_time, attributes, self.limits):
+        for tabled, size in tables_of(table, key, body, event_time, attributes, self._intake.limits):
             while True:
                 try:
-                    number = self.put_columns(tabled, size)
+                    number = self._intake.put_columns(tabled, size)
                     break
                 except Unavailable as error:
                     await self._wait_room(error)
         return number
 
     def _is_waiting_allowed(self, error: Unavailable) -> bool:
-        return error.code == "outbox-full" and self.settings.on_full == "wait"
+        return error.code == "outbox-full" and self._settings.on_full == "wait"
 
     async def _wait_room(self, error: Unavailable) -> None:
         if not self._is_waiting_allowed(error):
@@ -243,7 +295,7 @@ class AsyncPublisher(Intake):
         self._channel.add_room_waiter(teller_of(room))
         while not room.done():
             taken = self._channel.taken_number
-            await asyncio.wait((room,), timeout=self.settings.room_timeout_s)
+            await asyncio.wait((room,), timeout=self._settings.room_timeout_s)
             if not room.done() and self._channel.taken_number == taken:
                 raise self._channel.not_taken(self.number)
 
@@ -257,7 +309,7 @@ class AsyncPublisher(Intake):
         """
         check_seconds("timeout_s", timeout_s)
         self._check_loop()
-        self.release(number)
+        self._intake.release(number)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._channel.add_waiter(number, teller_of(done))
         if timeout_s is None:
@@ -280,14 +332,14 @@ class AsyncPublisher(Intake):
         """
         check_seconds("timeout_s", timeout_s)
         self._check_loop()
-        last = self.close_run(resume_token)
+        last = self._intake.close_run(resume_token)
         if resume_token:
             self._channel.want_token(last, resume_token)
         if not wait:
             return None
         end_s = end_of(timeout_s)
-        receipt = await self.wait(self.number, timeout_s) if self.number > self.first_number else None
-        if self.keeps_last:
+        receipt = await self.wait(self.number, timeout_s) if self.number > self._intake.first_number else None
+        if self._intake.keeps_last:
             await self._wait_token(end_s)
         return receipt
 
@@ -302,7 +354,7 @@ class AsyncPublisher(Intake):
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises."""
-        if self._is_closed or (self.failure is not None and self.failure.code in ("closed", "forked")):
+        if self._is_over():
             return
         check_seconds("timeout_s", timeout_s)
         self._check_loop()
@@ -310,8 +362,7 @@ class AsyncPublisher(Intake):
         try:
             await self.flush(timeout_s=timeout_s)
         finally:
-            self.failure = self.failure or Misuse("closed", "this publisher was closed")
-            self.bar()
+            self._bar()
             self._channel.leave()
 
     async def __aenter__(self) -> Self:

@@ -243,7 +243,7 @@ class AsyncRun:
 
         async def opened() -> AsyncStage:
             stage = AsyncStage(self._connection, settings, attaching)
-            await stage.attach()
+            await stage._attach()
             return stage
 
         return Opening(opened)

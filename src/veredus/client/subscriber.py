@@ -58,6 +58,10 @@ def wanted_of(
         name = name or "main"
     if not subscriber and name:
         raise Misuse("no-subscriber", "a durable subscription needs a subscriber: give its name too")
+    if mode == "individual" and not subscriber:
+        raise Misuse(
+            "no-subscriber", 'mode="individual" settles, which needs a durable subscription: give a subscriber'
+        )
     if attempts_max and not parked_to:
         raise Misuse("bad-parking", "attempts_max needs parked_to, the stream for dead letters")
     if parked_to and not subscriber:
@@ -94,7 +98,7 @@ class AsyncSubscription:
         """What is about to be handed out, and what tells that the node has heard so."""
         self.channel.tell_arrived = self._arrived.set
 
-    async def attach(self) -> None:
+    async def _attach(self) -> None:
         """Wait until the node has granted the subscription. Raises what it refused with, or `Unavailable`."""
         await self.channel.attach()
 

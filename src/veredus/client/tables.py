@@ -105,7 +105,8 @@ def _narrowed(array: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
     try:
         return array if array.type == kind else array.cast(kind)
     except pa.ArrowException as error:
-        raise Misuse("bad-table", f"column {name!r} does not fit {kind}: {error}") from None
+        cure = ": round it before" if pa.types.is_timestamp(kind) and pa.types.is_timestamp(array.type) else ""
+        raise Misuse("bad-table", f"column {name!r} does not fit {kind}: {error}{cure}") from None
 
 
 def _times(batch: pa.RecordBatch, name: str) -> pa.Array:

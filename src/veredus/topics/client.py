@@ -38,7 +38,7 @@ class GroupClient:
     """
 
     def __init__(self, client_id: str, home: Home) -> None:
-        """A client in a home that it may share. Raises `Refused("bad-word")` for an id that no header can carry."""
+        """A client in a home that it may share. Raises `Misuse("bad-word")` for an id that no header can carry."""
         self.id = client_id
         self._operations = Operations(client_id, home)
         self._hands: dict[str, asyncio.Lock] = {}
@@ -157,7 +157,7 @@ class AsyncClient(GroupClient, Asynchronous):
         """A client that asks `proxies` ("host:port"), in this order, and remembers what it must below `directory`.
 
         A proxy is asked `retries_max` times more if it does not answer in `answer_s`, then the next one is. Raises
-        `Refused("bad-word")` for an id that no header can carry, and `Misuse`: `no-proxies`, `bad-address`.
+        `Misuse`: `no-proxies`, `bad-address`, and `bad-word` for an id that no header can carry.
 
         Where proxies want to know who it is, it shows a `token` (PLAIN), or its `secret_key` (CURVE; then `server_key`
         is the public key of all its proxies, both in Z85). Raises `Refused`: `bad-token`, `bad-key`.
@@ -228,7 +228,7 @@ class AsyncClientGroup(Asynchronous):
         self._clients: dict[str, GroupClient] = {}
 
     def client(self, client_id: str) -> GroupClient:
-        """The client of this id, always the same. Raises `Refused("bad-word")`, and `Misuse("not-open")`."""
+        """The client of this id, always the same. Raises `Misuse`: `bad-word`, `not-open`."""
         known = self._clients.get(client_id)
         if known is None:
             self._home.check_open()

@@ -109,7 +109,7 @@ class Operations:
     """Owns what one client has in hand; opened, used and closed on one loop, while its home is open."""
 
     def __init__(self, client_id: str, home: Home) -> None:
-        """Nothing is opened yet. Raises `Refused("bad-word")` for an id that no header can carry."""
+        """Nothing is opened yet. Raises `Misuse("bad-word")` for an id that no header can carry."""
         check_named("id", client_id)
         self._id = client_id
         self._home = home
@@ -416,18 +416,20 @@ class Operations:
 
 
 def check_named(kind: str, word: str) -> None:
-    """Raise `Refused("bad-word")` for an id or a topic that a header cannot carry; `Misuse` for what is no text."""
+    """Raise `Misuse` for an id or a topic that a header cannot carry (`bad-word`), and for what is no text."""
     if not isinstance(word, str):
         raise Misuse("bad-argument", f"the {kind} must be text, not {word!r:.60}", argument=kind)
-    check_word(kind, word)
     try:
+        check_word(kind, word)
         size = len(word.encode())
+    except Refused as error:
+        raise Misuse(error.code, error.message, **error.details) from None
     except UnicodeEncodeError as error:
-        said = f"{kind} {word!r}: character {word[error.start]!r} at position {error.start} is not allowed in a header"
-        raise Refused("bad-word", f"{said}, which must be UTF-8", kind=kind, word=word, position=error.start) from None
+        said = f"{kind} {word!r}: character {word[error.start]!r} at position {error.start} cannot be written as UTF-8"
+        raise Misuse("bad-word", said, kind=kind, word=word, position=error.start) from None
     if size > WORD_SIZE_MAX:
-        said = f"{kind} {word[:40]!r}… has {size} bytes as UTF-8, and a header allows {WORD_SIZE_MAX}"
-        raise Refused("bad-word", said, kind=kind, word=word)
+        said = f"{kind} {word[:40]!r}… has {size} bytes as UTF-8, and {WORD_SIZE_MAX} are allowed"
+        raise Misuse("bad-word", said, kind=kind, word=word)
 
 
 def packed_of(bodies: Sequence[Octets | str]) -> bytes:
