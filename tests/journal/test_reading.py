@@ -306,14 +306,15 @@ def test_a_segment_let_go_under_a_reader_is_trimmed_to_it_not_damaged() -> None:
     assert rig.answer(9000) == RangeMissing(9000, "trimmed", 1, 150)
 
 
-def test_a_read_that_found_no_file_descriptor_is_tried_again_and_is_no_damage() -> None:
+@pytest.mark.parametrize("code", ["too-many-files", "out-of-memory"])
+def test_a_read_that_found_no_file_descriptor_or_memory_is_tried_again_and_is_no_damage(code: str) -> None:
     rig = filled()
     rig.tell(ReadRequested(9000, 1, 10, 1))
     for _ in range(3):
         reads = [order for order in rig.pending if isinstance(order, ReadBytes)]
         assert len(reads) == 1
         rig.pending.remove(reads[0])
-        rig.tell(BytesFailed(reads[0].token, "Too many open files", "too-many-files"))
+        rig.tell(BytesFailed(reads[0].token, "what the system said", code))
         assert not [order for order in rig.pending if isinstance(order, ReadBytes)]
         rig.time_ns += SMALL.retry_ns
         rig.wake()

@@ -457,6 +457,17 @@ def test_a_disk_failure_of_any_kind_has_a_stable_code() -> None:
     assert codes(errno.EIO) == "io-error"
 
 
+def test_a_read_for_which_there_is_no_memory_fails_alone(disk: Disk, posted: SimpleQueue, tmp_path: Path) -> None:
+    (tmp_path / segment_name(4)).write_bytes(b"abcd")
+    for order in (ReadBytes(1, 4, 0, 1 << 62), ReadBytes(2, 4, 1, 2)):
+        disk.carry_out(order)
+    answers = [*posted.get(timeout=20)]
+    while len(answers) < 2:
+        answers += posted.get(timeout=20)
+    assert answers[0] == BytesFailed(1, f"there is no memory to read {1 << 62} bytes", "out-of-memory")
+    assert bytes(answers[1].data) == b"bc"
+
+
 def test_a_segment_that_cannot_be_made_is_answered_so(disk: Disk, posted: SimpleQueue, tmp_path: Path) -> None:
     (tmp_path / segment_name(4)).mkdir()
     disk.carry_out(CreateSegment(1, 4, 65536, header()))

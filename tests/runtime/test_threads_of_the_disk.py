@@ -49,7 +49,7 @@ def test_a_thread_that_fails_is_reported_and_the_disk_can_be_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thread: str
 ) -> None:
     def fail(*_: object) -> None:
-        raise MemoryError("no room")
+        raise ArithmeticError("no sum")
 
     for name in ("read_at", "write_at", "replace_file", "remove_segment", "create_segment"):
         monkeypatch.setattr(disks, name, fail)
@@ -58,12 +58,29 @@ def test_a_thread_that_fails_is_reported_and_the_disk_can_be_closed(
     failed: SimpleQueue[str] = SimpleQueue()
     disk = Disk(tmp_path, posted.put, failed.put)
     disk.carry_out(ORDERS[thread])  # type: ignore[arg-type]
-    assert failed.get(timeout=20) == f"the thread veredus-{thread.partition(',')[0]} failed: MemoryError('no room')"
+    assert failed.get(timeout=20) == f"the thread veredus-{thread.partition(',')[0]} failed: ArithmeticError('no sum')"
     closing = threading.Thread(target=disk.close, daemon=True)
     closing.start()
     closing.join(20)
     assert not closing.is_alive()
     assert posted.empty()
+
+
+@pytest.mark.parametrize("thread", [thread for thread in ORDERS if thread != "reader"])
+def test_a_thread_that_lacks_the_memory_to_write_names_the_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thread: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("no room")
+
+    for name in ("write_at", "replace_file", "remove_segment", "create_segment"):
+        monkeypatch.setattr(disks, name, fail)
+    (tmp_path / disks.segment_name(7)).touch()
+    failed: SimpleQueue[str] = SimpleQueue()
+    disk = Disk(tmp_path, pytest.fail, failed.put)
+    disk.carry_out(ORDERS[thread])  # type: ignore[arg-type]
+    assert "no memory left (no room): give it more, or let it hold less" in failed.get(timeout=20)
+    disk.close()
 
 
 def test_who_cannot_be_told_for_lack_of_memory_is_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +99,7 @@ def test_who_cannot_be_told_for_lack_of_memory_is_told_again(tmp_path: Path, mon
     monkeypatch.setattr(disks, "TELL_AGAIN_S", 0.01)
     disk = Disk(tmp_path, post, fail)
     disk.carry_out(ORDERS["reader"])  # type: ignore[arg-type]
-    assert "veredus-reader failed: MemoryError('no room')" in told.get(timeout=20)
+    assert "veredus-reader failed: this process has no memory left (no room)" in told.get(timeout=20)
     disk.close()
 
 
@@ -104,7 +121,7 @@ os._exit(0)
     assert f"node ended {int(Exit.UNAVAILABLE)}" in done.stdout, done.stderr
     assert "node-failed" in done.stderr
     assert "[journal-failed]" in done.stderr
-    assert "MemoryError('no room')" in done.stderr
+    assert "no memory left (no room): give it more" in done.stderr
 
 
 async def _save_without_memory(directory: Path, monkeypatch: pytest.MonkeyPatch) -> str:

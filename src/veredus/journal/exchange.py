@@ -172,6 +172,10 @@ class SegmentFailed(msgspec.Struct, frozen=True):
     reason: str
 
 
+WANTING = frozenset(("too-many-files", "out-of-memory"))
+"""Codes of reads that failed for want of something that the process may have again later: the file may be whole."""
+
+
 class BytesRead(msgspec.Struct, frozen=True):
     """The bytes that were asked for, in memory of their own; fewer where the file ends."""
 
@@ -180,7 +184,7 @@ class BytesRead(msgspec.Struct, frozen=True):
 
 
 class BytesFailed(msgspec.Struct, frozen=True):
-    """The bytes could not be read. With the code `too-many-files` it is worth another try by and by."""
+    """The bytes could not be read. With a code of `WANTING` it is worth another try by and by."""
 
     token: int
     reason: str

@@ -31,6 +31,7 @@ from veredus.kernel.octets import Octets
 
 from .catalogue import Catalogue, Run, Segment, StreamPlaces
 from .exchange import (
+    WANTING,
     BytesFailed,
     BytesRead,
     Located,
@@ -141,7 +142,7 @@ class Reading:
         load = self._loads.pop(event.token, None)
         if load is not None:
             del self._loads_by_key[load.segment.number, load.key]
-            if isinstance(event, BytesFailed) and event.code == "too-many-files":
+            if isinstance(event, BytesFailed) and event.code in WANTING:
                 self._postponed += load.waiting
             else:
                 self._take_rows(load, data)
@@ -161,7 +162,7 @@ class Reading:
     def _try_again(self, read: _Read, failure: BytesFailed) -> None:
         """Bytes could not be read: look it all up again, for the segment may have been let go; then by and by."""
         read.failure = None
-        if failure.code == "too-many-files":
+        if failure.code in WANTING:
             self._postponed.append(read)
             return
         assert read.segment is not None
@@ -187,7 +188,7 @@ class Reading:
         return bool(self._postponed)
 
     def retry(self) -> None:
-        """Try again what could not be read for want of a file descriptor."""
+        """Try again what could not be read for want of a file descriptor or of memory."""
         postponed, self._postponed = self._postponed, []
         for waiting in postponed:
             self._resume_one(waiting)

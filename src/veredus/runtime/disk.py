@@ -43,7 +43,7 @@ from veredus.journal.recovery import recover
 from veredus.journal.settings import LogSettings, Recovered
 from veredus.journal.steps import Answer, ClearFile, Found, MoveAside, ReadFile, RemoveFile, SetAside, SyncFile
 from veredus.kernel.effects import Note
-from veredus.kernel.errors import Refused, Unavailable, VeredusError
+from veredus.kernel.errors import Refused, Unavailable, VeredusError, ending_of
 from veredus.kernel.octets import Octets
 
 from .directory import Directory, read_at, replace_file, sync_data, sync_directory, write_at
@@ -134,7 +134,9 @@ class Disk:
         try:
             work()
         except BaseException as error:  # noqa: BLE001 whatever it is, what waits behind it is answered by nobody
-            reason = f"the thread {current_thread().name} failed: {error!r}"
+            ending = ending_of(error)
+            said = ending.message if isinstance(ending, VeredusError) else repr(error)
+            reason = f"the thread {current_thread().name} failed: {said}"
         # Here, where the error and the memory that its order took are let go of.
         while reason:
             try:
@@ -249,6 +251,10 @@ class Disk:
                     answers.append(BytesRead(order.token, self._read_bytes(order, opened)))
                 except OSError as error:
                     answers.append(BytesFailed(order.token, reason_of(error), code_of(error)))
+                except MemoryError:
+                    # For one read, however large: what else the process does need not end.
+                    said = f"there is no memory to read {order.size} bytes"
+                    answers.append(BytesFailed(order.token, said, "out-of-memory"))
                 size += order.size
                 if size >= _ANSWERS_SIZE_MAX:
                     self._post(answers)
