@@ -270,6 +270,25 @@ def test_version_1_peers_that_say_nothing_more_give_their_places_back(
         served.kill()
 
 
+def test_who_comes_with_many_connections_that_greet_at_once_pushes_out_none_of_its_own(served: ServedNode) -> None:
+    limits = {"LIMITS_CONNECTIONS_PER_PRINCIPAL_MAX": "10000", "LIMITS_CONNECTIONS_UNPROVEN_PER_ADDRESS_MAX": "200"}
+    served = ServedNode(served.directory, limits)
+    served.start().close()
+    come = []
+    try:
+        for _ in range(1_000):
+            connection = socket.create_connection(("127.0.0.1", served.port))
+            connection.sendall(GREETING)
+            come.append(connection)
+        for connection in come:
+            connection.settimeout(10)
+            assert connection.recv(3) == frames.ATTACH_OK
+    finally:
+        for connection in come:
+            connection.close()
+        served.kill()
+
+
 def test_idle_links_hold_no_buffers(served: ServedNode, figures: Figures, is_full: bool) -> None:
     served = ServedNode(served.directory, {"LIMITS_CONNECTIONS_PER_PRINCIPAL_MAX": "10000"})
     served.start().close()

@@ -2,6 +2,7 @@
 nothing, and gets nothing twice.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -10,6 +11,7 @@ from typing import Literal
 import pytest
 
 from tests.client.tears import torn
+from tests.processes import ended
 from veredus.client.embedded import Embedded
 from veredus.client.ends import Publisher, Subscription
 from veredus.client.publication import Batch, Publication
@@ -179,3 +181,30 @@ def test_who_is_torn_out_of_publishing_has_published_it_or_not(
             assert put is not put_timed or each.event_time == EPOCH + timedelta(seconds=index)
         node.streams.delete(own)
     assert at > 10
+
+
+EMBEDDED = """
+import threading
+import veredus
+from tests.client.tears import torn
+from tests.processes import ended
+
+where, at = "never", 0
+while where:
+    at += 1
+    with torn(frozenset(("loops.py", "threading.py")), at, KeyboardInterrupt()) as tear:
+        with veredus.embedded() as node, node.publisher("s") as publisher:
+            publisher.publish("key", b"body")
+    where = tear.where
+print(at, [thread.name for thread in threading.enumerate() if not thread.daemon])
+"""
+
+
+def test_a_program_that_is_torn_out_of_an_embedded_nodes_start_or_end_still_ends() -> None:
+    done = ended([sys.executable, "-W", "ignore", "-c", EMBEDDED], life_s=120)
+    assert done.returncode == 0, done.stderr
+    # Coroutines that nobody began are told of, and are nothing to tell: the program was torn out of there.
+    assert "RuntimeError" not in done.stderr
+    count, _, left = done.stdout.partition(" ")
+    assert int(count) > 50
+    assert left == "['MainThread']\n"

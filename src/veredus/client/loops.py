@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 import time
+from _thread import start_new_thread
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Generic, NoReturn, TypeVar
@@ -130,17 +131,34 @@ class LoopThread:
     """Owns a daemon thread that runs an event loop, uvloop's where that is installed."""
 
     def __init__(self, name: str) -> None:
-        """Start the thread."""
+        """Start the thread. Raises `RuntimeError` where this process can have no further one."""
         self._process = os.getpid()
-        self._is_parked = False
+        self._name = name
+        self._ident = 0
+        self._is_over = False
+        self._over = Signal()
+        self._is_parked = True
         self.loop = new_loop()
         _running.add(self)
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        # No `threading.Thread`: to start it and to wait for its end take locks in Python, as a future does, and what a
+        # signal's handler raises meanwhile leaves them taken for ever. Between these two steps none is noticed.
+        self._is_parked = False
+        try:
+            start_new_thread(self._run, ())
+        except RuntimeError:
+            self._is_parked = True
+            self.stop()
+            raise
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        self._ident = threading.get_ident()
+        threading.current_thread().name = self._name
+        try:
+            asyncio.set_event_loop(self.loop)
+            self.loop.run_forever()
+        finally:
+            self._is_over = True
+            self._over.tell()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, done in the loop, waited for here. Not to be called in the loop's own thread."""
@@ -159,7 +177,7 @@ class LoopThread:
             raise forked()
         if self._is_parked:
             return self._done_here(work)
-        if threading.current_thread() is self._thread:
+        if threading.get_ident() == self._ident:
             work.close()
             raise Misuse(
                 "in-loop", "the blocking library cannot be called inside its own event loop: use connect_async there"
@@ -184,7 +202,8 @@ class LoopThread:
         """
         if not self.is_forked and not self._is_parked:
             self.call(self.loop.stop)
-            self._thread.join()
+            if not self._is_over:
+                self._over.wait()
             self._is_parked = True
 
     def _done_here(self, work: Coroutine[Any, Any, T]) -> Begun[T]:

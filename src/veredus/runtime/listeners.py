@@ -35,6 +35,10 @@ ACCEPT_COUNT_MAX = 32
 """Connections accepted in one turn of the loop: those that are there already are heard in between."""
 BEGIN_COUNT_MAX = 8
 """Connections that get a transport in one turn of the loop, which costs some 0.1 ms each; addresses take turns."""
+LINE_COUNT_MAX = 64
+"""While so many wait for that, no more are accepted than get one: who comes with many and says at once who he is would
+push out his own otherwise. The others wait in the system's line.
+"""
 HANDSHAKES_AT_ONCE_MAX = 1
 """How many steps of TLS handshakes are done at once by threads: the loop has the other processors."""
 SWEEP_S = 0.1
@@ -140,6 +144,11 @@ class Arrivals:
             self.loop.call_soon(self._give_turns)
         self._begins[place.key] = begin
         self._heard.ask(place.key, address)
+
+    @property
+    def accept_count_max(self) -> int:
+        """How many connections a listener may accept in this turn of the loop."""
+        return ACCEPT_COUNT_MAX if len(self._begins) < LINE_COUNT_MAX else BEGIN_COUNT_MAX
 
     def _give_turns(self) -> None:
         keys = []
@@ -247,7 +256,7 @@ class Listener:
             listening.close()
 
     def _accept_all(self, listening: socket.socket) -> None:
-        for _ in range(ACCEPT_COUNT_MAX):
+        for _ in range(self._arrivals.accept_count_max):
             try:
                 accepted, address = listening.accept()
             except (BlockingIOError, InterruptedError):
