@@ -233,7 +233,7 @@ def test_a_node_that_can_open_no_file_more_says_that_it_accepts_no_connection(se
     assert served.said().count('"connections-not-accepted"') == 1
 
 
-@pytest.mark.parametrize("descriptors_max", [15, 47])
+@pytest.mark.parametrize("descriptors_max", [10, 15, 47])
 def test_a_node_that_may_open_too_few_files_for_any_connection_does_not_start(
     tmp_path: Path, descriptors_max: int
 ) -> None:

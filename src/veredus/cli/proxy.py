@@ -101,8 +101,9 @@ def _run(settings: NodeSettings, reread: Callable[[], NodeSettings]) -> None:
     from veredus.runtime.topics_limits import topics_limits_of
     from veredus.runtime.topics_proxy import TopicsProxy
 
+    limits = topics_limits_of(settings, admission_limits_of(settings))
+
     async def live() -> None:
-        limits = topics_limits_of(settings, admission_limits_of(settings))
         manager = ServiceManager(os.environ.get(VARIABLE, ""))
         running = TopicsProxy(
             proxy_settings(settings.topics, settings.limits.streams_max),

@@ -84,6 +84,7 @@ def run_node(settings: NodeSettings, reread: Callable[[], NodeSettings] | None =
 
     import uvloop
 
+    from veredus.runtime.limits import descriptors_free
     from veredus.runtime.serve import Node
     from veredus.runtime.service_manager import VARIABLE, ServiceManager
 
@@ -98,6 +99,7 @@ def run_node(settings: NodeSettings, reread: Callable[[], NodeSettings] | None =
         gc.enable()
         await node.run()
 
+    descriptors_free()  # a loop that cannot open its own files says less of what is missing
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(live())
