@@ -45,6 +45,38 @@ def test_what_comes_behind_something_that_waits_waits_too() -> None:
     assert turns.may_go("a", at(3))
 
 
+def test_a_crowd_has_one_share_for_all_of_it() -> None:
+    turns: Turns[str, int] = Turns(quantum_ns=100, is_of_crowd=lambda payer: payer.startswith("stranger"))
+    assert turns.may_go("stranger-1", at(1))
+    turns.charge("stranger-1", 60, at(1))
+    assert turns.may_go("stranger-2", at(1))
+    turns.charge("stranger-2", 190, at(1))
+    assert not turns.may_go("stranger-3", at(1))
+    assert turns.may_go("known", at(1))
+    assert not turns.may_go("stranger-3", at(2))
+    assert turns.may_go("stranger-3", at(3))
+
+
+def test_of_a_crowd_that_waits_a_few_get_their_turn_at_once_and_all_get_one() -> None:
+    turns: Turns[str, int] = Turns(quantum_ns=100, is_of_crowd=lambda payer: payer.startswith("stranger"))
+    for item in range(1_000):
+        turns.wait(f"stranger-{item}", item)
+    turns.wait("known", 1_000)
+    taken: list[int] = []
+    turn = 0
+    while turns.deadline() is not None:
+        turn += 1
+        due = turns.due(at(turn))
+        assert len(due) <= 17
+        assert (1_000 in due) == (turn == 1)
+        for item in due:
+            if item < 1_000:
+                turns.charge(f"stranger-{item}", 10, at(turn))
+        taken += [item for item in due if item < 1_000]
+    assert taken == list(range(1_000))
+    assert turn < 130
+
+
 def test_each_payer_gets_one_item_done_in_a_turn_and_payers_go_round() -> None:
     turns: Turns[str, int] = Turns(quantum_ns=100)
     turns.may_go("a", at(1))

@@ -9,7 +9,7 @@ from veredus.journal.settings import LogSettings
 from veredus.kernel.effects import Send
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached, LinkOpened, Received
-from veredus.kernel.turns import QUANTUM_NS
+from veredus.kernel.turns import CROWD_COUNT, QUANTUM_NS
 from veredus.node.engine import FloorOrdered, NodeEngine
 from veredus.protocols.zeps.attachment import NodeLink
 from veredus.protocols.zeps.orders import LinkLimits
@@ -25,7 +25,7 @@ from veredus.streams.tables import StreamsLimits
 
 SERVER, CLIENT = KeyPair(b"s" * 32), KeyPair(b"c" * 32)
 SETTINGS = LogSettings()
-STRANGERS_COUNT, VICTIM = 60, 1000
+STRANGERS_COUNT, VICTIM = 200, 1000
 HELLO = frames.encode_command(
     CurveClient(Local(b"DEALER"), CLIENT, SERVER.public, bytes(range(CLIENT_RANDOM_SIZE))).begin()[0]
 )
@@ -63,7 +63,7 @@ class Node:
         self.tell(DeadlineReached())
 
 
-def test_an_address_has_a_share_of_handshakes_done_in_a_turn_and_another_address_waits_for_none() -> None:
+def test_an_address_has_a_share_of_handshakes_done_in_a_turn_and_another_address_has_the_next() -> None:
     node = Node()
     for link in range(1, STRANGERS_COUNT + 1):
         node.come(link, "192.0.2.1")
@@ -73,9 +73,26 @@ def test_an_address_has_a_share_of_handshakes_done_in_a_turn_and_another_address
     for link in range(1, STRANGERS_COUNT + 1):
         node.tell(Received(link, HELLO))
     node.tell(Received(VICTIM, HELLO))
+    assert len(node.welcomed) <= share
+    node.turn()
     assert VICTIM in node.welcomed
-    assert len(node.welcomed) <= share + 1
     while len(node.welcomed) <= STRANGERS_COUNT:
         before = len(node.welcomed)
         node.turn()
         assert len(node.welcomed) <= before + share
+
+
+def test_strangers_of_as_many_addresses_have_one_share_together_and_each_is_answered() -> None:
+    node = Node()
+    for link in range(1, STRANGERS_COUNT + 1):
+        node.come(link, f"192.0.2.{link}")
+        node.turn()
+    share = QUANTUM_NS // CurveServer.step_ns + CROWD_COUNT
+    for link in range(1, STRANGERS_COUNT + 1):
+        node.tell(Received(link, HELLO))
+    assert len(node.welcomed) <= share
+    while len(node.welcomed) < STRANGERS_COUNT:
+        before = len(node.welcomed)
+        node.turn()
+        assert len(node.welcomed) <= before + share
+    assert sorted(node.welcomed) == list(range(1, STRANGERS_COUNT + 1))

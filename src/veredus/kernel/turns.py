@@ -4,13 +4,16 @@ All that is handled under one `now` is one turn. Each payer (a principal, or all
 whose they are) may have about a quantum of work done in a turn; what it costs beyond that is a debt, which the
 following turns pay off. Work is counted in estimated nanoseconds, so that an engine needs no clock to count it.
 
+Payers may be of a crowd, which has one share for all of it: whoever has proved nothing can come from any number of
+addresses, and those who have proved who they are go on beside all of them as beside one.
+
 Source: deficit round robin (Shreedhar and Varghese, 1995), with the debt known only after the work.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterator
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -20,6 +23,8 @@ Payer = TypeVar("Payer", bound=Hashable)
 Item = TypeVar("Item", bound=Hashable)
 
 QUANTUM_NS = 2_000_000
+CROWD_COUNT = 16
+"""Of those of the crowd who wait, so many at most get their turn at once: what theirs cost is known behind it."""
 _OWED_COUNT = 1024
 """Debts are looked through for those that are paid when there are so many, or twice as many as were left then."""
 
@@ -32,13 +37,30 @@ class Turns(Generic[Payer, Item]):
         (2) In one turn each payer that owes nothing gets one item done, in the order in which payers came to wait.
         (3) While anything waits there is a deadline, and each turn brings every payer nearer to its own.
         (4) Of payers that have paid and do not come again nothing is kept for ever.
+        (5) What the crowd has done in a turn is bounded, however many payers it has.
     """
 
-    __slots__ = ("_now_ns", "_owed", "_owed_count", "_payers", "_quantum_ns", "_turn", "_waiting")
+    __slots__ = (
+        "_crowd",
+        "_is_of_crowd",
+        "_now_ns",
+        "_owed",
+        "_owed_count",
+        "_payers",
+        "_quantum_ns",
+        "_turn",
+        "_waiting",
+    )
 
-    def __init__(self, quantum_ns: int = QUANTUM_NS) -> None:
-        """Nobody waits, and nobody owes anything; `quantum_ns` is what a payer may have done in a turn."""
+    def __init__(self, quantum_ns: int = QUANTUM_NS, is_of_crowd: Callable[[Payer], bool] = lambda _: False) -> None:
+        """Nobody waits, and nobody owes anything.
+
+        `quantum_ns` is what a payer may have done in a turn, and all of the crowd together.
+        """
         self._quantum_ns = quantum_ns
+        self._is_of_crowd = is_of_crowd
+        self._crowd = (0, 0)
+        """What the crowd owes, as each payer in `_owed`."""
         self._turn = 0
         self._now_ns = 0
         self._owed: dict[Payer, tuple[int, int]] = {}
@@ -53,6 +75,8 @@ class Turns(Generic[Payer, Item]):
 
     def has_share(self, payer: Payer, now: Now) -> bool:
         """Whether the payer has not had its share of this turn, whatever else of it waits."""
+        if self._is_of_crowd(payer) and self._crowd_debt(now) >= self._quantum_ns:
+            return False
         return self._debt(payer, now) < self._quantum_ns
 
     def charge(self, payer: Payer, cost_ns: int, now: Now) -> None:
@@ -63,6 +87,8 @@ class Turns(Generic[Payer, Item]):
                     self._debt(known, now)
                 self._owed_count = max(_OWED_COUNT, 2 * len(self._owed))
             self._owed[payer] = (self._turn_of(now), self._debt(payer, now) + cost_ns)
+            if self._is_of_crowd(payer):
+                self._crowd = (self._turn, self._crowd_debt(now) + cost_ns)
 
     def wait(self, payer: Payer, item: Item) -> None:
         """Let the item wait behind what waits of the payer; nothing changes for one that waits already."""
@@ -94,7 +120,7 @@ class Turns(Generic[Payer, Item]):
 
     def due(self, now: Now, count_max: int | None = None) -> list[Item]:
         """The items whose turn it is, taken out: one of each payer that has not had its share, `count_max` at most."""
-        ready = list(islice((payer for payer in self._waiting if self.has_share(payer, now)), count_max))
+        ready = list(islice(self._ready(now), count_max))
         items: list[Item] = []
         for payer in ready:
             waiting = self._waiting.pop(payer)
@@ -106,6 +132,18 @@ class Turns(Generic[Payer, Item]):
                 self._waiting[payer] = waiting
         return items
 
+    def _ready(self, now: Now) -> Iterator[Payer]:
+        """The payers whose turn it is, in their order; of the crowd some."""
+        left = CROWD_COUNT
+        for payer in self._waiting:
+            if self._is_of_crowd(payer):
+                if not left or not self.has_share(payer, now):
+                    continue
+                left -= 1
+            elif not self.has_share(payer, now):
+                continue
+            yield payer
+
     def deadline(self) -> int | None:
         """Monotonic nanoseconds at which the next turn is due: at once, if anything waits."""
         return self._now_ns + 1 if self._waiting else None
@@ -115,6 +153,10 @@ class Turns(Generic[Payer, Item]):
             self._now_ns = now.monotonic_ns
             self._turn += 1
         return self._turn
+
+    def _crowd_debt(self, now: Now) -> int:
+        charged, owed = self._crowd
+        return max(0, owed - (self._turn_of(now) - charged) * self._quantum_ns)
 
     def _debt(self, payer: Payer, now: Now) -> int:
         turn = self._turn_of(now)

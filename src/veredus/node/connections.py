@@ -28,6 +28,11 @@ class Stranger(NamedTuple):
     address: str
 
 
+def is_stranger(payer: object) -> bool:
+    """Whether nobody has said whose the payer's links are."""
+    return type(payer) is Stranger
+
+
 Payer: TypeAlias = str | Stranger
 """Who pays for the work of a link: its principal or, until it has one, its address, however many links that has."""
 

@@ -27,7 +27,7 @@ from veredus.kernel.events import LinkClosed, Received
 from veredus.kernel.turns import Turns
 from veredus.protocols.links import TurnGiven
 
-from .connections import Payer
+from .connections import Payer, is_stranger
 
 _ABSENT = object()
 CROWDED, RECEIVED, SENT = 1, 2, 4
@@ -40,7 +40,7 @@ class Pacing:
     __slots__ = ("_changes", "_clogged", "_congested", "_crowded", "_held", "_is_full", "_slowed", "_turns", "_working")
 
     def __init__(self) -> None:
-        self._turns: Turns[Payer, int] = Turns()
+        self._turns: Turns[Payer, int] = Turns(is_of_crowd=is_stranger)
         self._held: dict[int, deque[Received | LinkClosed]] = {}
         """By link what it has not been told: what was received, and at last that it is gone."""
         self._working: dict[int, None] = {}

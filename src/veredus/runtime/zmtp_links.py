@@ -19,7 +19,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets
 from veredus.kernel.turns import QUANTUM_NS, Turns
-from veredus.node.connections import Stranger
+from veredus.node.connections import Stranger, is_stranger
 from veredus.node.sending import Waiting
 from veredus.protocols.links import Unfinished
 from veredus.protocols.zmtp.connection import Message
@@ -84,7 +84,7 @@ class Links:
         self.loop = asyncio.get_running_loop()
         self.memory = ReadMemory()
         self.unwritten = unwritten
-        self._turns: Turns[Payer, MessageLink] = Turns()
+        self._turns: Turns[Payer, MessageLink] = Turns(is_of_crowd=is_stranger)
         self._turn: Now | None = None
         self._last_number = 0
         self._links: dict[MessageLink, None] = {}
