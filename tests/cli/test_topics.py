@@ -18,7 +18,6 @@ from tests.processes import Child, free_port
 from tests.topics.paper_server import Scene, scene
 from veredus.cli import veredus
 from veredus.cli.exits import Exit, run
-from veredus.runtime.logs import set_up_logs
 
 COMMAND = [sys.executable, "-c", "from veredus.cli import main; main()", "topics"]
 Run = Callable[..., Ran]
@@ -26,7 +25,6 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def around() -> Iterator[Scene]:
-    set_up_logs("error")
     with scene() as around:
         yield around
 

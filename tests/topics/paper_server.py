@@ -16,6 +16,7 @@ import zmq
 
 from veredus.protocols.topics.many import pack_numbered, unpack
 from veredus.protocols.topics.proxy import ProxySettings
+from veredus.runtime.logs import set_up_logs
 from veredus.runtime.topics_proxy import TopicsProxy
 
 BODY_SIZE_MAX = 8 << 20
@@ -171,7 +172,10 @@ class Scene:
 
 @contextmanager
 def scene(proxy_count: int = 1, answer_ms: int = 2000) -> Iterator[Scene]:
-    """A server from the page, and proxies that know it."""
+    """A server from the page, and proxies that know it. What these log is not printed by structlog's own default, from
+    their thread into what a test captures.
+    """
+    set_up_logs("error")
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     around = Scene(context, PaperServer(context), answer_ms)
     try:
