@@ -91,6 +91,11 @@ def beside(work: Callable[..., object], *arguments: object) -> Iterator[threadin
     assert not thread.is_alive(), f"{work} did not end"
 
 
+def whole_lines(file: Path) -> list[str]:
+    """The lines of a file that others write to: who reads meanwhile may see the beginning of one more."""
+    return file.read_text().rpartition("\n")[0].splitlines()
+
+
 def wait_until(is_so: Callable[[], bool], said: Callable[[], str] = lambda: "it did not come to be so") -> None:
     """Wait until something is so; `said` says what may tell why it does not come to be."""
     end_s = time.monotonic() + WAIT_S

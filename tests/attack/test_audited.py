@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.attack.by_hand import Peer
+from tests.processes import whole_lines
 from tests.system.serving import ServedNode
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps import native
@@ -25,7 +26,7 @@ def changes(file: Path, verb: str, count: int = 1) -> list[dict[str, Any]]:
     deadline = time.monotonic() + WAIT_S
     while len(found) < count and time.monotonic() < deadline:
         time.sleep(0.05)
-        records = [json.loads(line) for line in file.read_text().splitlines()]
+        records = [json.loads(line) for line in whole_lines(file)]
         found = [record for record in records if record.get("verb") == verb]
     return found
 

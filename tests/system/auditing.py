@@ -16,7 +16,7 @@ import zmq
 import veredus
 from tests.interop.serving_topics_secured import Shown
 from tests.interop.zeps1_by_hand import TIMEOUT_S, Client, StreamWay, over_tcp
-from tests.processes import free_port
+from tests.processes import free_port, whole_lines
 from tests.runtime.authority import Authority
 from tests.system.serving import ServedNode
 from tests.system.serving_topics import QUICK, ServedProxy
@@ -56,9 +56,7 @@ class Records:
         """The records of a kind that have these fields."""
         if not self.file.exists():
             return []
-        # Who reads while a line is written may see the beginning of it.
-        whole = self.file.read_text().rpartition("\n")[0]
-        found = [json.loads(line) for line in whole.splitlines()]
+        found = [json.loads(line) for line in whole_lines(self.file)]
         return [one for one in found if one["kind"] == kind and fields.items() <= one.items()]
 
     def wait(self, kind: str, **fields: object) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import veredus
-from tests.processes import beside, wait_until
+from tests.processes import beside, wait_until, whole_lines
 from tests.runtime.authority import Authority
 from tests.system.secured import Secured, reload_by_command
 from tests.system.serving import ServedNode
@@ -38,7 +38,7 @@ class Audited(Secured):
     def records(self, kind: str) -> list[dict[str, object]]:
         if not self.audit.exists():
             return []
-        found = [json.loads(line) for line in self.audit.read_text().splitlines()]
+        found = [json.loads(line) for line in whole_lines(self.audit)]
         return [record for record in found if record["kind"] == kind]
 
     def wait_record(self, kind: str, is_it: Callable[[dict[str, object]], bool] = bool) -> dict[str, object]:
