@@ -227,8 +227,10 @@ class ZmtpEar(StreamEar):
 class LibzmqEar(Ear):
     """A DEALER of libzmq; `options` say by which mechanism it comes."""
 
-    def __init__(self, endpoint: str, options: dict[str, bytes] | None = None) -> None:
+    def __init__(self, endpoint: str, options: dict[str, bytes | int] | None = None) -> None:
         super().__init__()
+        self.strays: list[bytes] = []
+        """What it was handed that no node says of itself."""
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         for name, value in {"LINGER": 0, "RECONNECT_IVL": 60_000, "RCVTIMEO": 10_000, **(options or {})}.items():
@@ -248,6 +250,8 @@ class LibzmqEar(Ear):
                 self.ping_count += 1
                 if self.is_lively:
                     self._socket.send(PING_OK)
+            elif said != DETACH:
+                self.strays.append(said)
 
     def close(self) -> None:
         self._socket.disable_monitor()

@@ -124,10 +124,10 @@ class Secured:
         )
         self.served.start(token).close()
 
-    def peers(self) -> dict[str, Callable[[], Ear]]:
+    def peers(self, **options: int) -> dict[str, Callable[[], LibzmqEar]]:
         return {
-            "ZEPS 1 by PLAIN": lambda: LibzmqEar(self._tcp, self._plain),
-            "ZEPS 1 by CURVE": lambda: LibzmqEar(self._tcp, self._curve),
+            "ZEPS 1 by PLAIN": lambda: LibzmqEar(self._tcp, {**self._plain, **options}),
+            "ZEPS 1 by CURVE": lambda: LibzmqEar(self._tcp, {**self._curve, **options}),
         }
 
 
@@ -193,3 +193,22 @@ def test_a_silent_peer_of_each_listener_is_closed_and_one_that_answers_each_ping
     assert {name for name, ear in lively.items() if not (ear.is_open and ear.ping_count)} == set()
     assert {name for name, ear in mute.items() if ear.is_open or not ear.ping_count} == set()
     assert {name for name, ear in mute.items() if not ear.was_detached} == {"topics"}, "the others are told"
+
+
+def test_a_heartbeat_of_libzmq_is_answered_and_one_of_the_node_is_no_message_by_each_mechanism(
+    scene: Open, secured: Secured, ears: list[Ear]
+) -> None:
+    times = {"HEARTBEAT_IVL": 300, "HEARTBEAT_TIMEOUT": 900, "HEARTBEAT_TTL": 3000}
+    peers = {
+        "ZEPS 1 over libzmq": lambda: LibzmqEar(scene.zeromq),
+        "ZEPS 1 over libzmq that heartbeats": lambda: LibzmqEar(scene.zeromq, {**times}),
+        **secured.peers(),
+        **{f"{name} that heartbeats": peer for name, peer in secured.peers(**times).items()},
+    }
+    heard = {name: peer() for name, peer in peers.items()}
+    ears += heard.values()
+    for ear in heard.values():
+        ear.is_lively = False
+    listen(ears, 3 * INTERVAL_S)
+    assert {name: ear.strays for name, ear in heard.items() if ear.strays} == {}
+    assert [name for name, ear in heard.items() if not ear.is_open] == []

@@ -52,6 +52,12 @@ class KeyPair:
         self.public = crypto_scalarmult_base(secret)
 
 
+_SEALED_COMMAND: Final = 2
+"""What a MESSAGE says of a command in it. RFC 26 names no flag for that; libzmq takes the bit behind MORE, and hands
+whatever has another one to the application.
+"""
+
+
 class Sealed:
     """Owns what both ends of a CURVE connection have in common: the session's key, and the nonces."""
 
@@ -73,7 +79,7 @@ class Sealed:
     def seal(self, flags: int, body: Octets) -> bytes:
         """A MESSAGE with these flags and this body."""
         nonce = self._next_nonce()
-        text = bytes((flags,)) + bytes(body)
+        text = bytes((_SEALED_COMMAND if flags == frames.COMMAND else flags,)) + bytes(body)
         return b"\x07MESSAGE" + nonce + crypto_box_easy_afternm(text, self._our_prefix + nonce, self._session)
 
     def unseal(self, body: Octets) -> tuple[int, memoryview]:
@@ -84,9 +90,9 @@ class Sealed:
         nonce = self._check_nonce(data[8:16])
         text = self._opened(data[16:], self._their_prefix + nonce)
         flags = text[0]
-        if flags & ~(frames.MORE | frames.COMMAND) or flags == frames.MORE | frames.COMMAND:
+        if flags not in (0, frames.MORE, _SEALED_COMMAND):
             raise PeerFault("bad-frame", f"the flags {flags:02X} of a MESSAGE have reserved bits")
-        return flags, memoryview(text)[1:]
+        return frames.COMMAND if flags == _SEALED_COMMAND else flags, memoryview(text)[1:]
 
     def _next_nonce(self) -> bytes:
         self._sent += 1
