@@ -17,6 +17,7 @@ from tests.interop.zeps1_by_hand import string
 ATTACH = b"\xaa\xa5\x01" + string(b"ZEPS") + b"\x00\x01" + string(b"long")
 ATTACH_NATIVE = b"\xaa\xa5\x01" + string(b"ZEPS") + b"\x00\x02\x00"
 ATTACH_OK, PING, PING_OK, DETACH = b"\xaa\xa5\x02", b"\xaa\xa5\x08", b"\xaa\xa5\x09", b"\xaa\xa5\x0a"
+INVALID = b"\xaa\xa5\x0c"
 SUBSCRIBE, CREDIT = b"\xaa\xa5\x03\x00" + bytes(8), b"\xaa\xa5\x05"
 DELIVER = b"\xaa\xa5\x07"
 FRAME_SIZE_MAX = 2 << 20
@@ -34,6 +35,8 @@ class Ear:
         self.is_open = True
         self.ping_count = 0
         self.was_detached = False
+        self.invalid = b""
+        """Why it was ended, as INVALID says it."""
 
     def turn(self) -> None:
         raise NotImplementedError
@@ -136,6 +139,10 @@ class Zeps1Ear(StreamEar):
             return end if end <= len(held) else 0
         if len(held) < 3:
             return 0
+        if held[:3] == INVALID:
+            end = 4 + held[3] if len(held) > 3 else len(held) + 1
+            self.invalid = held[4:end]
+            return end if end <= len(held) else 0
         self.was_detached |= held[:3] == DETACH
         if held[:3] == PING:
             self.ping_count += 1
@@ -231,6 +238,7 @@ class LibzmqEar(Ear):
         super().__init__()
         self.strays: list[bytes] = []
         """What it was handed that no node says of itself."""
+        self.attaches_again = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         for name, value in {"LINGER": 0, "RECONNECT_IVL": 60_000, "RCVTIMEO": 10_000, **(options or {})}.items():
@@ -250,7 +258,11 @@ class LibzmqEar(Ear):
                 self.ping_count += 1
                 if self.is_lively:
                     self._socket.send(PING_OK)
-            elif said != DETACH:
+            elif said == DETACH or said.startswith(INVALID):
+                self.invalid = said[4:]
+                if self.attaches_again:
+                    self._socket.send(ATTACH)
+            else:
                 self.strays.append(said)
 
     def close(self) -> None:

@@ -93,11 +93,13 @@ def test_a_zeromq_peer_whose_token_or_key_is_removed_is_let_go_and_no_other(door
     options = {name: doors.options_of(name, mechanism) for name in ("desk-1", "desk-2")}
     doors.start()
     gone, kept = (LibzmqEar(doors.zeromq, options[name]) for name in ("desk-1", "desk-2"))
+    gone.attaches_again = True
     with closing(gone), closing(kept):
         doors.disown("desk-1")
         doors.wait_ended(gone)
         assert hears_on(kept)
-    assert gone.was_detached, "it is told"
+    assert gone.invalid.startswith(b"revoked:"), "it is told"
+    assert gone.strays == [], "it is not let in again by what it has proved before"
     told = doors.wait_said("principal-revoked")
     assert (told["principal"], told["code"], told["listener"]) == ("desk-1", "revoked", "zeromq")
     assert doors.said("principal-revoked") == 1
@@ -113,7 +115,7 @@ def test_a_peer_of_version_1_over_tls_whose_certificate_is_revoked_is_let_go_and
         assert reload_by_command(doors).returncode == 0
         doors.wait_ended(gone)
         assert hears_on(kept)
-    assert gone.was_detached, "it is told"
+    assert gone.invalid.startswith(b"revoked:"), "it is told"
     told = doors.wait_said("principal-revoked")
     assert (told["principal"], told["code"], told["listener"]) == ("desk-1", "revoked", "tls")
 

@@ -52,7 +52,7 @@ FRAMED_DOOR = "zeromq"
 """The listener at which one `Received` is one whole command."""
 
 
-_FINAL = ("draining", "silent")
+_FINAL = "silent"
 """Why a link over ZeroMQ is closed together with the life that it had."""
 
 
@@ -117,7 +117,10 @@ class NodeLink:
         if self.dialect is not None:
             if isinstance(self.dialect, Version1) and not self._is_framed and type(event) in (Received, TurnGiven):
                 return self._work(event, now)
-            return self._judge_life(self.dialect.handle(event, now), now)
+            effects = self.dialect.handle(event, now)
+            # What ends the link by the node's will ends it with all the lives that it might have: whoever comes again
+            # proves again who it is.
+            return effects if type(event) is DrainRequested else self._judge_life(effects, now)
         match event:
             case LinkOpened() if self._phase is _Phase.WAITING:
                 self._open(event, now)
@@ -249,7 +252,7 @@ class NodeLink:
         """The life is over. Its socket may attach again, unless the node stops or hears nothing from it."""
         assert isinstance(self.dialect, Version1)
         ends = [effect.reason for effect in effects if isinstance(effect, CloseLink)]
-        if not ends or ends[0] in _FINAL:
+        if not ends or ends[0] == _FINAL:
             return effects
         self._is_refused = ends[0] != "detached"
         self._listen_again(self.dialect.channel, now)

@@ -241,7 +241,8 @@ class Version1:
         self._become_closed()
 
     def _drain_node(self, event: DrainRequested, now: Now) -> None:
-        self._send(frames.DETACH)
+        is_stopping = event.code == "draining"
+        self._send(frames.DETACH if is_stopping else frames.encode_invalid(f"{event.code}: {event.message}"))
         self._close(event.code)
 
     def _watch(self, event: DeadlineReached, now: Now) -> None:
