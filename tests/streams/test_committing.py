@@ -1,5 +1,9 @@
 """Sinks: stages stay unseen, a commit shows them at once, and a newer run fences the older."""
 
+import sys
+from types import FrameType
+from typing import Any
+
 import pytest
 
 from tests.streams.rig import Rig, incarnation
@@ -309,3 +313,21 @@ def test_a_run_that_was_damaged_is_joined_by_whoever_has_its_epoch() -> None:
     rig, run = committed_by_a_damaged_run()
     again = open_run(rig, 1, run.epoch)
     assert (again.epoch, again.commit_id) == (run.epoch, 7)
+
+
+def test_a_stage_is_opened_without_a_look_at_those_that_are_open() -> None:
+    rig = Rig()
+    epoch, line_counts = open_run(rig).epoch, []
+
+    def count(frame: FrameType, event: str, _: object) -> Any:
+        line_counts[-1] += event == "line" and "/veredus/streams/" in frame.f_code.co_filename
+        return count
+
+    for session in range(100, 400):
+        line_counts.append(0)
+        sys.settrace(count)
+        try:
+            open_stage(rig, session, epoch)
+        finally:
+            sys.settrace(None)
+    assert line_counts[-1] < line_counts[10] + 50

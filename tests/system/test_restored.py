@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -119,6 +120,24 @@ def test_a_durable_subscriber_is_told_of_what_is_gone_and_gets_all_that_is_new(
             assert taken(subscription, NEW, is_durable=True) == words("new", NEW)
             assert node.subscriptions.show("s", "reader")["floor"] == OLD + NEW
     assert gaps == [veredus.Gap(OLD + 1, OLD + LATER + 1, "lost")]
+
+
+@pytest.mark.parametrize("mode", ["in-order", "individual"])
+def test_a_durable_subscriber_that_had_more_than_a_journal_that_nobody_has_marked_is_told_so(
+    served: ServedNode, mode: Literal["in-order", "individual"]
+) -> None:
+    with served.start() as node:
+        publish(node, "old", OLD)
+        with node.subscribe("s", subscriber="reader", mode=mode) as subscription:
+            taken(subscription, OLD, is_durable=True)
+            back_up(served)
+            publish(node, "later", LATER)
+            taken(subscription, LATER, is_durable=True)
+            replace(served)
+            served.spawn()
+            with pytest.raises(veredus.Refused, match="veredus journal restored") as refused:
+                subscription.next_batch(timeout_s=20)
+            assert refused.value.code == "above-head"
 
 
 def test_a_publisher_with_a_source_hears_that_what_was_acknowledged_is_lost(

@@ -93,11 +93,8 @@ class Committing:
         self._orders.append_fact(fact, _StageGranted(self, event.session, stage, is_new=True), now)
 
     def _stage_with(self, event: StageOpenRequested, stream: Stream, run: Run) -> Stage | None:
-        wanted = (event.stage_key, event.run_epoch, stream.stream_id)
-        for stage in run.stages.values():
-            if (stage.stage_key, stage.run_epoch, stage.stream_id) == wanted and not stage.is_committing:
-                return stage
-        return None
+        stage = run.attempts.get((event.stage_key, event.run_epoch, stream.stream_id))
+        return None if stage is None or stage.is_committing else stage
 
     def grant_stage(self, session: int, stage: Stage) -> None:
         """The stage is in the journal: it is granted, unless its session is over by now or its stream is gone."""

@@ -170,7 +170,13 @@ class Stream:
         if first < floor:
             message = f"sequence {first} of stream {self.name!r} is no longer kept: begin at {floor} or at the start"
             raise Refused("below-floor", message, floor=floor, head=head)
-        if first > head + 1:
+        self.check_there(first, term)
+        return first
+
+    def check_there(self, first: int, term: int) -> None:
+        """Raise `Refused("above-head")` where nothing can begin at `first` yet, for a subscriber that knew `term`."""
+        floor, head = self.floor, self.head_durable
+        if min(first, self.changed_from(term) or first) > head + 1:
             # A peer names where it begins, or the last that it knows: this is true for both.
             message = f"nothing can begin behind sequence {first - 1} of stream {self.name!r} yet: the newest is {head}"
             if term:
@@ -180,7 +186,6 @@ class Stream:
                     " journal restored DIRECTORY`, start it again, and subscribe again"
                 )
             raise Refused("above-head", message, floor=floor, head=head)
-        return first
 
     def note_left(self, subscriber: str, name: str, removed_us: int, wish: int = 0) -> None:
         """A durable subscription is gone, or is not to come by any wish up to this one."""

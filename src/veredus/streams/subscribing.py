@@ -186,6 +186,9 @@ class Subscribing:
             wanted = wanted_by(known.filter)
         owner = next_owner(event.principal, known.owner)
         try:
+            if event.term and event.start.kind is StartKind.SEQUENCE:
+                # Who has been here before names how far it is: behind the end, the journal is of an earlier time.
+                stream.check_there(event.start.value, event.term)
             self._check_filter(known, owner, wanted, now)
         except Refused as refused:
             self.refuse(event.session, refused)

@@ -75,6 +75,11 @@ class Stage:
     session: int = 0
     """Who writes it now, 0 for nobody."""
 
+    @property
+    def attempt(self) -> tuple[bytes, int, int]:
+        """What an attempt to write it names: who does so again gets the same stage."""
+        return self.stage_key, self.run_epoch, self.stream_id
+
 
 @dataclass(slots=True)
 class Run:
@@ -100,6 +105,8 @@ class Run:
     """Whether it goes once nobody has been there for it for a while: nobody will ask for its commit again."""
     stages: dict[int, Stage] = field(default_factory=dict)
     """Those of the sink that are open, also of older runs while they are being committed."""
+    attempts: dict[tuple[bytes, int, int], Stage] = field(default_factory=dict)
+    """The last stage of each attempt; see `Stage.attempt`."""
 
     def begin(self, epoch: int, incarnation: bytes, owner: str) -> None:
         """A new run begins."""
@@ -178,14 +185,18 @@ class Tables:
 
     def add_stage(self, stage: Stage) -> None:
         """Know an open stage of a sink that is there."""
-        self.stages[stage.stage] = self.runs[stage.sink].stages[stage.stage] = stage
+        run = self.runs[stage.sink]
+        self.stages[stage.stage] = run.stages[stage.stage] = run.attempts[stage.attempt] = stage
 
     def take_stage(self, number: int) -> Stage | None:
         """Forget an open stage; None where there is none of this number."""
         self.removed_count += 1
         stage = self.stages.pop(number, None)
         if stage is not None and stage.sink in self.runs:
-            self.runs[stage.sink].stages.pop(number, None)
+            run = self.runs[stage.sink]
+            run.stages.pop(number, None)
+            if run.attempts.get(stage.attempt) is stage:
+                del run.attempts[stage.attempt]
         return stage
 
     def existing(self, name: str) -> Stream:

@@ -423,7 +423,8 @@ def check_named(kind: str, word: str) -> None:
         check_word(kind, word)
         size = len(word.encode())
     except Refused as error:
-        raise Misuse(error.code, error.message, **error.details) from None
+        said = error.message.partition(" in a header,")[0]
+        raise Misuse(error.code, f"{said}; use neither spaces nor control characters", **error.details) from None
     except UnicodeEncodeError as error:
         said = f"{kind} {word!r}: character {word[error.start]!r} at position {error.start} cannot be written as UTF-8"
         raise Misuse("bad-word", said, kind=kind, word=word, position=error.start) from None

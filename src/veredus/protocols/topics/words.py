@@ -22,7 +22,7 @@ def check_word(kind: str, word: str) -> None:
     found = _NOT_IN_A_WORD.search(word)
     if found is not None:
         where = f"character {found[0]!r} at position {found.start()}"
-        said = f"{kind} {word!r}: {where} is not allowed, nor is any other space or control character"
+        said = f"{kind} {word!r}: {where} is not allowed in a header, where a space ends a word"
         raise Refused("bad-word", said, kind=kind, word=word, position=found.start())
     if not word:
         article = "an" if kind[:1] in "aeiou" else "a"
