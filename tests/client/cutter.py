@@ -22,6 +22,8 @@ class Cutter:
         self.limits = list(limits or [])
         self.connection_count = 0
         self.is_open = True
+        self.answers: list[bytes] = []
+        """What the next connections are answered, each in turn, and closed."""
         self.damages = b""
         """Where these bytes pass, their last bit is turned, once."""
         self._directory = tempfile.TemporaryDirectory(prefix="veredus-")
@@ -38,6 +40,12 @@ class Cutter:
         self.connection_count += 1
         self._writers.append(writer)
         if not self.is_open:
+            writer.close()
+            return
+        if self.answers:
+            answer = self.answers.pop(0)
+            await reader.read(100)
+            writer.write(answer)
             writer.close()
             return
         up_max, down_max = self.limits.pop(0) if self.limits else (1 << 60, 1 << 60)

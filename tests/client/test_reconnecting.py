@@ -14,7 +14,7 @@ from veredus.client.loops import LoopThread
 from veredus.delivery.batch import BatchLimits
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps import native
-from veredus.protocols.zeps.frames import ATTACH_OK
+from veredus.protocols.zeps.frames import ATTACH_OK, encode_invalid
 from veredus.protocols.zeps.parsing import FrameParser
 
 
@@ -36,6 +36,41 @@ def test_a_source_whose_link_is_cut_after_so_many_bytes_loses_and_doubles_nothin
     assert receipt is not None
     assert receipt.number == len(bodies)
     assert [p.body for p in read(node, stream, len(bodies))] == bodies
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        encode_invalid("greeting-timeout: no ATTACH arrived within limits.greeting_timeout"),
+        b"HTTP/1.1 503 Service Unavailable\r\n\r\n",
+        b"220 mail",
+    ],
+    ids=["too late", "HTTP", "SMTP"],
+)
+def test_whatever_answers_where_a_node_was_clients_go_on_when_it_is_back(
+    node: Embedded, stream: str, answer: bytes
+) -> None:
+    with (
+        Cutter(node.served.address) as cutter,
+        veredus.connect(cutter.address) as far,
+        far.publisher(stream, source="a") as publisher,
+        far.subscribe(stream, subscriber="r") as subscription,
+    ):
+        publisher.wait(publisher.publish("k", b"before"), timeout_s=30)
+        cutter.answers = [answer] * 7
+        cutter.cut()
+        publisher.wait(publisher.publish("k", b"behind"), timeout_s=30)
+        bodies = [next(iter(subscription)).body for _ in range(2)]
+        subscription.settle(2)
+        subscription.wait_settled(timeout_s=30)
+    assert bodies == [b"before", b"behind"]
+
+
+def test_a_node_that_finds_the_first_greeting_late_is_greeted_again(node: Embedded, stream: str) -> None:
+    with Cutter(node.served.address) as cutter:
+        cutter.answers = [encode_invalid("greeting-timeout: no ATTACH arrived within limits.greeting_timeout")] * 2
+        with veredus.connect(cutter.address) as far:
+            assert far.streams.list() is not None
 
 
 @pytest.mark.parametrize("down_max", [3, 90, 400, 700, 3_000])

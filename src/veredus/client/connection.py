@@ -62,6 +62,8 @@ WELCOME_BACKOFF_S_MAX, STEADY_S = 0.5, 1.0
 """The pause is at most the first where a node said WELCOME, and the least where the link then lived for the second."""
 FAULT_COUNT_MAX = 5
 """So many times in a row a node may find fault with what it is sent before the connection gives up."""
+STRANGER = "version-unknown"
+"""What answered is no node, or one of another version."""
 TICK_S = 0.25
 FINISH_TIMEOUT_S = 5.0
 """So long what is pending may take when a connection is closed, or its program ends."""
@@ -234,7 +236,9 @@ class Connection:
             began_s = time.monotonic()
             outcome = await self._live(address)
             error = outcome.error
-            is_fault = error is not None and error.code not in TRANSIENT
+            # Where a node was, another server may answer while it is gone: one that stands before it, for example.
+            is_elsewhere = error is not None and error.code == STRANGER and self.welcome is not None
+            is_fault = error is not None and error.code not in TRANSIENT and not is_elsewhere
             fault_count = fault_count + 1 if is_fault else 0
             is_hopeless = not outcome.is_welcome or fault_count >= FAULT_COUNT_MAX
             if error is not None and is_fault and (is_hopeless or error.code in PROVED_NO_MORE):

@@ -62,6 +62,8 @@ from .parsing import FrameParser
 from .strangers import told_of_stranger
 
 _LOST = "link-lost"
+_TOO_LATE = "greeting-timeout"
+"""What a node says of a greeting, in the grammar of version 1, that was long on its way: the next one may be in time."""
 SECOND_NS = 1_000_000_000
 
 
@@ -195,7 +197,10 @@ class ClientLink:
         answer, end = found
         if not isinstance(answer, frames.AttachOk):
             reason = answer.reason.decode("ascii", "replace") if isinstance(answer, frames.Invalid) else str(answer)
-            self._close("version-unknown", told_of_stranger(octets, reason))
+            if reason.startswith(_TOO_LATE):
+                self._close(_TOO_LATE, "the greeting reached the node too late")
+            else:
+                self._close("version-unknown", told_of_stranger(octets, reason))
             return b""
         self._phase = _Phase.GREETING
         self._greeting.clear()
