@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import zmq
 
-from tests.processes import LIFE_S, Child, free_port
+from tests.processes import LIFE_S, Child, free_port, whole_lines
 from tests.system.serving import START_TIMEOUT_S, ServedNode
 from veredus.client.blocking import connect
 
@@ -137,7 +137,7 @@ class ServedProxy:
 
     def said(self) -> list[dict[str, object]]:
         """The lines of its log."""
-        return [json.loads(line) for line in self._log.read_bytes().splitlines()] if self._log.exists() else []
+        return [json.loads(line) for line in whole_lines(self._log)] if self._log.exists() else []
 
     def wait_for(self, is_so: Callable[[], bool]) -> None:
         """Until something is so, while the process lives."""

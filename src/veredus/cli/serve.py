@@ -76,7 +76,7 @@ def _node_faults(settings: NodeSettings) -> list[Fault]:
     return [*file_faults(settings), *faults_of(settings)]
 
 
-def run_node(settings: NodeSettings, reread: Callable[[], NodeSettings] | None = None) -> None:
+def run_node(settings: NodeSettings, reread: Callable[[], NodeSettings]) -> None:
     """Run a node until it is interrupted; `reread` gives the settings of a reload."""
     import asyncio
     import gc

@@ -15,6 +15,7 @@ from veredus.cli.terminal import note, output_option, write_rows
 
 if TYPE_CHECKING:
     from veredus.client.blocking import Node
+    from veredus.node.settings import NodeSettings
     from veredus.runtime.configuration import Configuration, Flag
 
 NATIVE_SOCKET = "native.socket"
@@ -44,11 +45,15 @@ def serve(given: Any, id: str, others: tuple[str, ...]) -> None:  # noqa: A002  
 
     flags = flags_of(others, {})
     set_here = read_configuration(given.config, os.environ, flags)
-    defaults = _defaults(id, set_here)
-    settings = read_configuration(given.config, os.environ, [*defaults, *flags]).settings
+
+    def read() -> NodeSettings:
+        here = read_configuration(given.config, os.environ, flags)
+        return read_configuration(given.config, os.environ, [*_defaults(id, here), *flags]).settings
+
+    settings = read()
     say_ignored(set_here)
     set_up_logs(settings.log.level, settings.log.format)
-    run_node(settings)
+    run_node(settings, read)
 
 
 def _defaults(server_id: str, set_here: Configuration) -> list[Flag]:
