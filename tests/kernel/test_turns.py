@@ -58,7 +58,7 @@ def test_a_crowd_has_one_share_for_all_of_it() -> None:
 
 
 def test_of_a_crowd_that_waits_a_few_get_their_turn_at_once_and_all_get_one() -> None:
-    turns: Turns[str, int] = Turns(quantum_ns=100, is_of_crowd=lambda payer: payer.startswith("stranger"))
+    turns: Turns[str, int] = Turns(is_of_crowd=lambda payer: payer.startswith("stranger"))
     for item in range(1_000):
         turns.wait(f"stranger-{item}", item)
     turns.wait("known", 1_000)
@@ -71,7 +71,7 @@ def test_of_a_crowd_that_waits_a_few_get_their_turn_at_once_and_all_get_one() ->
         assert (1_000 in due) == (turn == 1)
         for item in due:
             if item < 1_000:
-                turns.charge(f"stranger-{item}", 10, at(turn))
+                turns.charge(f"stranger-{item}", 10_000, at(turn))
         taken += [item for item in due if item < 1_000]
     assert taken == list(range(1_000))
     assert turn < 130

@@ -10,19 +10,23 @@ from veredus.node.lookups import Lookups
 FLOOD, VICTIM = "192.0.2.1", "192.0.2.2"
 
 
+def drained(lookups: Lookups) -> list[int]:
+    """The keys in the order in which they are checked, one at a time."""
+    order = []
+    while (key := lookups.next()) is not None:
+        order.append(key)
+        lookups.finish(key)
+    return order
+
+
 def test_another_address_waits_for_one_check_of_a_flooding_one() -> None:
     lookups = Lookups(1, 100)
     for key in range(90):
         assert lookups.ask(key, FLOOD) is None
     assert lookups.next() == 0
     lookups.ask(1000, VICTIM)
-    order = []
-    while (running := lookups.next()) is not None or not order:
-        if running is None:
-            lookups.finish(0)
-            continue
-        order.append(running)
-        lookups.finish(running)
+    lookups.finish(0)
+    order = drained(lookups)
     assert order.index(1000) <= 1
     assert [key for key in order if key != 1000] == list(range(1, 90)), "who came first is checked first"
 
@@ -33,18 +37,70 @@ def test_where_too_many_wait_the_newest_of_the_address_with_the_most_makes_room(
         lookups.ask(key, FLOOD)
     assert lookups.ask(4, FLOOD) == 4
     assert lookups.ask(10, VICTIM) == 3
-    assert lookups.ask(11, VICTIM) == 11, "who was there before stays"
+    assert lookups.ask(11, VICTIM) == 2, "of equals, the one whose turn is the last"
+
+
+def test_an_address_that_comes_anew_has_the_next_turn_though_more_come_than_can_be_checked() -> None:
+    lookups = Lookups(1, 50)
+    checked = 0
+    for come in range(500):
+        lookups.ask(come, f"192.0.{2 + come // 250}.{come % 250}")
+        if come % 3 == 0:
+            assert lookups.next() == come
+            checked += 1
+            lookups.finish(come)
+    assert checked == 167
+
+
+def test_addresses_that_come_again_and_again_do_not_pass_for_new() -> None:
+    lookups = Lookups(1, 50)
+    lookups.ask(0, FLOOD)
+    lookups.ask(1, "192.0.2.3")
+    drained(lookups)
+    lookups.ask(10, VICTIM)
+    lookups.ask(11, FLOOD)
+    order = []
+    for key in range(12, 20):
+        order.append(running := lookups.next())
+        assert running is not None
+        lookups.finish(running)
+        lookups.ask(key, FLOOD if key % 2 else "192.0.2.3")
+    assert 10 in order[:2]
+
+
+def test_known_addresses_have_every_second_turn_beside_new_ones_without_end() -> None:
+    lookups = Lookups(1, 50)
+    lookups.ask(0, VICTIM)
+    drained(lookups)
+    lookups.ask(1, VICTIM)
+    order = []
+    for key in range(10, 14):
+        lookups.ask(key, f"198.51.100.{key}")
+        order.append(running := lookups.next())
+        assert running is not None
+        lookups.finish(running)
+    assert 1 in order[:2]
+
+
+def test_what_continues_a_check_goes_before_what_begins_one() -> None:
+    lookups = Lookups(1, 50)
+    for key in range(10):
+        lookups.ask(key, f"192.0.2.{key}")
+    lookups.ask(100, VICTIM, is_begun=True)
+    assert lookups.next() == 100
 
 
 def test_hosts_of_one_ipv6_network_share_one_turn() -> None:
-    lookups = Lookups(2, 10)
+    lookups = Lookups(1, 10)
     lookups.ask(1, "2001:db8::1")
     lookups.ask(2, "2001:db8::2")
     lookups.ask(3, VICTIM)
-    assert (lookups.next(), lookups.next(), lookups.next()) == (1, 3, None)
+    assert drained(lookups) == [3, 1, 2]
 
 
-STEPS = st.lists(st.tuples(st.sampled_from(["ask", "next", "finish", "forget"]), st.integers(0, 5)), max_size=60)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["ask", "go on", "next", "finish", "forget"]), st.integers(0, 5)), max_size=60
+)
 
 
 @given(STEPS)
@@ -55,6 +111,9 @@ def test_no_more_wait_or_are_checked_than_may_and_each_is_checked_once(steps: li
             case "ask":
                 asked += 1
                 lookups.ask(asked, f"192.0.2.{which}")
+            case "go on":
+                asked += 1
+                lookups.ask(asked, f"192.0.2.{which}", is_begun=True)
             case "next":
                 key = lookups.next()
                 if key is not None:

@@ -25,6 +25,8 @@ Item = TypeVar("Item", bound=Hashable)
 QUANTUM_NS = 2_000_000
 CROWD_COUNT = 16
 """Of those of the crowd who wait, so many at most get their turn at once: what theirs cost is known behind it."""
+CROWD_NS = 50_000
+"""What it costs at least to let one of the crowd have its turn."""
 _OWED_COUNT = 1024
 """Debts are looked through for those that are paid when there are so many, or twice as many as were left then."""
 
@@ -127,6 +129,8 @@ class Turns(Generic[Payer, Item]):
             item = waiting.popleft()
             del self._payers[item]
             items.append(item)
+            if self._is_of_crowd(payer):
+                self.charge(payer, CROWD_NS, now)
             if waiting:
                 # Behind the payers that were not yet ready: the order of payers goes round.
                 self._waiting[payer] = waiting

@@ -50,7 +50,7 @@ from veredus.streams.rights import NOBODY, UNPROVEN
 from . import receiving
 from .administering import Administering
 from .backlog import Backlog
-from .connections import PEER_FAULTS, Connections, is_stranger
+from .connections import PEER_FAULTS, Connections
 from .dialects import LinkEngine, asker_of
 from .exchange import DrainRequested as DrainRequested
 from .exchange import FloorOrdered as FloorOrdered
@@ -60,8 +60,6 @@ from .quotas import Quotas
 from .receiving import DEFAULT_LIMITS, ReceiveBudget, ReceiveLimits
 from .retention import Retention
 
-STRANGER_NS = 50_000
-"""What it costs at least to hear a peer that has not said who it is."""
 UNHEARD_NS = 20_000_000
 """How soon a link is looked at again that would be late, had all been read that it may have said."""
 
@@ -248,9 +246,6 @@ class NodeEngine:
     def _work(self, number: int, event: object, now: Now) -> Sequence[object]:
         """Let the link's engine take what came, and count what it holds of a frame that is not whole."""
         link = self.links[number]
-        payer = self.connections.payer_of(number)
-        if is_stranger(payer):
-            self.pacing.charge(payer, STRANGER_NS, now)
         try:
             effects = link.handle(event, now)
         except MemoryError:

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from veredus.kernel.effects import PauseReading, ResumeReading
 from veredus.kernel.engine import Now
 from veredus.kernel.events import LinkClosed, Received
-from veredus.kernel.turns import Turns
+from veredus.kernel.turns import CROWD_NS, Turns
 from veredus.protocols.links import TurnGiven
 
 from .connections import Payer, is_stranger
@@ -73,6 +73,8 @@ class Pacing:
     def may_tell(self, event: Received, payer: Payer, now: Now) -> bool:
         """Whether the link is told at once; it is held otherwise."""
         if event.link not in self._slowed and self._turns.may_go(payer, now):
+            if is_stranger(payer):
+                self._turns.charge(payer, CROWD_NS, now)
             return True
         self._held.setdefault(event.link, deque()).append(event)
         self._wait(event.link, payer)

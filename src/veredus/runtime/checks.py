@@ -59,15 +59,16 @@ class Checks:
         check: Callable[[], Found],
         answer: Callable[[Found | Exception], None],
         is_wanted: Callable[[], bool],
+        is_begun: bool = False,
     ) -> int:
         """Have a thread `check`; `answer` hears later, on the loop, what came of it, or what was raised.
 
-        That is `Crowded` or `Unwanted` where nothing was checked: `is_wanted` is asked when the turn has come. The key,
-        which is not 0, is for `forget`.
+        That is `Crowded` or `Unwanted` where nothing was checked: `is_wanted` is asked when the turn has come.
+        `is_begun`: it continues what was checked. The key, which is not 0, is for `forget`.
         """
         self._last_key += 1
         self._asked[self._last_key] = _Asked(check, answer, is_wanted)
-        refused = self._lookups.ask(self._last_key, address)
+        refused = self._lookups.ask(self._last_key, address, is_begun)
         if refused is not None:
             self._loop.call_soon(self._answer, refused, Crowded())
         self._go_on()

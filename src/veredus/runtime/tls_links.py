@@ -134,7 +134,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._address = address
         self._step = 0
         """The key of the step of the handshake that is waited for, 0 for none. Until it is done, TLS is a thread's."""
-        self._has_answered = False
+        self._has_answered = self._is_second = False
         """Whether a step was done: the peer has heard of us, and may have said why it goes."""
         self._phase = Phase.SHAKING
         self._socket: asyncio.Transport | None = None
@@ -264,7 +264,10 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _shake(self) -> None:
         """Have the next step done when it is the address's turn."""
-        self._step = self._shared.steps.ask(self._address, self._tls.do_handshake, self._take_step, self._is_there)
+        # The second one mostly ends it. Of those behind it there may be one for each octet.
+        is_begun, self._is_second = self._is_second, False
+        ask, step = self._shared.steps.ask, self._tls.do_handshake
+        self._step = ask(self._address, step, self._take_step, self._is_there, is_begun)
         self._hold()
 
     def _is_there(self) -> bool:
@@ -274,6 +277,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         return self._has_answered or not _has_gone(self._socket.get_extra_info("socket"))
 
     def _take_step(self, done: Exception | None) -> None:
+        self._is_second = not self._has_answered
         self._step, self._has_answered = 0, True
         if done is None:
             self._phase, self._is_made = Phase.OPEN, True

@@ -59,11 +59,9 @@ from .client_exchange import (
 )
 from .native import Frame, Kind
 from .parsing import FrameParser
-from .strangers import told_of_stranger
+from .strangers import cause_of
 
 _LOST = "link-lost"
-_TOO_LATE = "greeting-timeout"
-"""What a node says of a greeting, in the grammar of version 1, that was long on its way: the next one may be in time."""
 SECOND_NS = 1_000_000_000
 
 
@@ -190,17 +188,14 @@ class ClientLink:
         try:
             found = frames.first_command(octets)
         except PeerFault as fault:
-            self._close("version-unknown", told_of_stranger(octets, fault.message))
+            self._close(*cause_of(octets, fault.message))
             return b""
         if found is None:
             return b""
         answer, end = found
         if not isinstance(answer, frames.AttachOk):
             reason = answer.reason.decode("ascii", "replace") if isinstance(answer, frames.Invalid) else str(answer)
-            if reason.startswith(_TOO_LATE):
-                self._close(_TOO_LATE, "the greeting reached the node too late")
-            else:
-                self._close("version-unknown", told_of_stranger(octets, reason))
+            self._close(*cause_of(octets, reason))
             return b""
         self._phase = _Phase.GREETING
         self._greeting.clear()

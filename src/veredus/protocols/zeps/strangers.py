@@ -1,7 +1,8 @@
-"""What a client says of a server that does not speak the native protocol: mostly it is another listener's port."""
+"""What a client says of an answer to its greeting that is none: mostly it is another listener's port."""
 
 from __future__ import annotations
 
+_TOO_LATE = "greeting-timeout"
 _SPOKEN = {0xFF: "ZeroMQ", ord("H"): "HTTP", 0x15: "TLS"}
 """What a server speaks that answers like this."""
 _CURE = (
@@ -10,8 +11,15 @@ _CURE = (
 )
 
 
-def told_of_stranger(octets: bytes, reason: str) -> str:
-    """A sentence about who answers our greeting with `octets`, which cannot be read for this `reason`."""
+def cause_of(octets: bytes, reason: str) -> tuple[str, str]:
+    """A code, and a sentence about who answers our greeting with `octets`, which is no ATTACH-OK for this `reason`."""
+    if reason.startswith(_TOO_LATE):
+        # The next one may be in time.
+        return _TOO_LATE, "the greeting reached the node too late"
+    return "version-unknown", _told_of_stranger(octets, reason)
+
+
+def _told_of_stranger(octets: bytes, reason: str) -> str:
     spoken = _SPOKEN.get(octets[0])
     if spoken is not None:
         other = "write veredus+tls:// if it is the node's listener for TLS, or" if spoken == "TLS" else "write"
