@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import click
@@ -107,15 +108,14 @@ def publish(
     octets = _octets_of(key or "", "--key")
     constant = _attributes_of(attributes)
     remembering = RememberingInput(file)
-    with (
-        Interrupts() as interrupts,
-        target.connect() as node,
-        node.publisher(
-            stream, source=source, resume="token" if resume else "number", compression=compression
-        ) as publisher,
-    ):
-        session = _Publishing(publisher, remembering, resume, octets, constant, first)
+    with Interrupts() as interrupts, ExitStack() as opened:
         with interrupts.waiting():
+            node = opened.enter_context(target.connect())
+            publishing = node.publisher(
+                stream, source=source, resume="token" if resume else "number", compression=compression
+            )
+            publisher = opened.enter_context(publishing)
+            session = _Publishing(publisher, remembering, resume, octets, constant, first)
             offset = session.begin()
         separator = separator_of(key_separator)
         last = None if count is None else first - 1 + count

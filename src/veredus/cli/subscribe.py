@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, NoReturn
 
@@ -135,23 +135,23 @@ def subscribe(
                 _print_messages(reception, count, form, separator)
         _end_with(gaps)
         return
-    with (
-        Interrupts(watches_output=True) as interrupts,
-        target.connect() as node,
-        _warnings_noted(),
-        node.subscribe(
-            stream,
-            subscriber=subscriber,
-            name=name or ("main" if subscriber else ""),
-            keys=keys or None,
-            where=where,
-            start=begin,
-            until=0 if follow else _head_of(node, stream) + 1,
-            on_gap=tell_gap,
-            attempts_max=attempts_max or 0,
-            parked_to=park_to,
-        ) as subscription,
-    ):
+    with Interrupts(watches_output=True) as interrupts, ExitStack() as opened:
+        with interrupts.waiting():
+            node = opened.enter_context(target.connect())
+            opened.enter_context(_warnings_noted())
+            subscribing = node.subscribe(
+                stream,
+                subscriber=subscriber,
+                name=name or ("main" if subscriber else ""),
+                keys=keys or None,
+                where=where,
+                start=begin,
+                until=0 if follow else _head_of(node, stream) + 1,
+                on_gap=tell_gap,
+                attempts_max=attempts_max or 0,
+                parked_to=park_to,
+            )
+            subscription = opened.enter_context(subscribing)
         _note_begin(subscription, stream, follow)
         _print_publications(subscription, interrupts, subscriber, count, form, separator)
     _end_with(gaps)
