@@ -61,7 +61,7 @@ def test_lists_that_are_asked_for_and_never_read_leave_the_neighbour_its_turn(
 def test_pages_of_a_very_long_list_leave_the_neighbour_its_turn(
     served: ServedNode, figures: Figures, is_full: bool
 ) -> None:
-    count, a_request = 100_000 if is_full else 20_000, 10_000
+    count, a_request = 100_000 if is_full else 20_000, 1_000
     served.start().close()
     with Peer(served.port) as peer, neighbour(served.address) as felt:
         peer.ask("stream.create", name="long")

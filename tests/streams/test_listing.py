@@ -11,6 +11,7 @@ from tests.streams.rig import Rig
 from veredus.matching import Filter
 from veredus.streams import exchange as x
 from veredus.streams.listing import InOrder, first_of, page_of
+from veredus.streams.raising import RAISED_MAX
 from veredus.streams.stream import Stream
 
 COUNT = 2_000
@@ -32,19 +33,30 @@ def raised(rig: Rig) -> list[str]:
     """A stream with many sources; their names by id."""
     rig.do(x.AdminRequested(1, 1, "local", "stream.create", {"name": "s"}))
     names = [f"source-{number * 7 % COUNT}" for number in range(COUNT)]
-    rig.do(x.AdminRequested(1, 2, "local", "source.raise", {"stream": "s", "sources": [(n, 1, b"") for n in names]}))
+    for begin in range(0, COUNT, RAISED_MAX):
+        sources = [(name, 1, b"") for name in names[begin : begin + RAISED_MAX]]
+        rig.do(x.AdminRequested(1, 2, "local", "source.raise", {"stream": "s", "sources": sources}))
     return names
 
 
+def test_a_request_raises_no_more_sources_than_hold_up_nobody() -> None:
+    rig = Rig()
+    rig.do(x.AdminRequested(1, 1, "local", "stream.create", {"name": "s"}))
+    sources = [(f"source-{number}", 1, b"") for number in range(RAISED_MAX + 1)]
+    (refused,) = rig.do(x.AdminRequested(1, 2, "local", "source.raise", {"stream": "s", "sources": sources}))
+    assert (refused.code, "ask several times" in refused.message) == ("too-large", True)
+    assert rig.floor.tables.streams["s"].sources == {}
+
+
 def test_names_come_in_order_whatever_comes_and_goes() -> None:
-    table: InOrder[int] = InOrder()
+    table: InOrder[str, int] = InOrder()
     for name in ("b", "d", "a", "b", "c"):
         table[name] = 1
     del table["d"]
     assert table.setdefault("a", 2) == 1
     assert table.setdefault("e", 2) == 2
-    assert list(table.names_from("")) == ["a", "b", "c", "e"]
-    assert list(table.names_from("bb")) == ["c", "e"]
+    assert list(table.keys_from("")) == ["a", "b", "c", "e"]
+    assert list(table.keys_from("bb")) == ["c", "e"]
     assert list(table.places_behind(("b",))) == [("c",), ("e",)]
 
 
@@ -114,10 +126,10 @@ def test_a_page_of_subscriptions_looks_at_no_stream_in_front_of_it(monkeypatch: 
     assert [row["stream"] for page in found for row in page] == [f"s{number:02}" for number in range(50)]
     assert [len(page) for page in found] == [7] * 7 + [1]
     seen = []
-    names_from = InOrder.names_from
-    monkeypatch.setattr(InOrder, "names_from", lambda table, name: seen.append(name) or names_from(table, name))
+    keys_from = InOrder.keys_from
+    monkeypatch.setattr(InOrder, "keys_from", lambda table, key: seen.append(key) or keys_from(table, key))
     rig.do(x.AdminRequested(1, 1, "local", "subscription.list", {"limit": 7, "after": ["s41", "me", "main"]}))
-    assert seen == ["s41"]
+    assert [key for key in seen if isinstance(key, str)] == ["s41"]
 
 
 def test_rows_with_very_many_parts_share_no_page_and_each_is_given() -> None:

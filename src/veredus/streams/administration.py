@@ -18,7 +18,7 @@ from .creating import Creating
 from .exchange import AdminRequested, AnswerAdmin
 from .facts import StreamConfig, StreamConfigured, StreamDeleted, StreamTrimmed
 from .leases import Leases
-from .listing import first_of, page_of
+from .listing import PAGE_COUNT, first_of, page_of
 from .orders import Orders
 from .places import Place
 from .publishing import Publishing
@@ -38,14 +38,14 @@ from .rights import (
     on_stream,
 )
 from .runs import Runs
-from .showing import part_count_of, shown_subscription
+from .showing import part_count_of, shown_source, shown_subscription
 from .stream import Stream
 from .subscribing import Subscribing
 from .subscription import Subscription
 from .tables import Run, Tables
 from .wishes import Wishes
 
-SHOWN_MAX = 1000
+SHOWN_MAX = PAGE_COUNT
 ARGUMENTS_MAX = 16
 """Arguments of one request: several times as many as any has, and no more than a record of it shows."""
 PAGED_VERBS = frozenset({
@@ -108,6 +108,7 @@ class Administration:
         resources_of: Callable[[Place], Iterable[Resource]],
         row_of: Callable[[Place], object],
         weigh: Callable[[Place], int] = _light,
+        is_wanted: Callable[[Place], bool] = lambda _: True,
     ) -> None:
         """Answer with a row for each place of a list, those that the principal may not see left out: whoever may not
         describe all of the place's resources. `places_behind(after)` are those behind the place `after`, in order.
@@ -118,7 +119,7 @@ class Administration:
         """
 
         def may_see(place: Place) -> bool:
-            return all(self._may_describe(event, resource) for resource in resources_of(place))
+            return is_wanted(place) and all(self._may_describe(event, resource) for resource in resources_of(place))
 
         if "limit" not in event.arguments:
             self._answer(event, [row_of(place) for place in places_behind(()) if may_see(place)])
@@ -159,17 +160,7 @@ class Administration:
         """`stream.show` {name}: its description, with the first of its sources and of its subscriptions."""
         stream = self._named(event, DESCRIBE)
         described = self.described(stream)
-        described["source_list"] = [
-            {
-                "name": s.name,
-                "owner": s.owner,
-                "epoch": s.epoch,
-                "last_number": s.last_durable,
-                "last_sequence": s.last_sequence,
-                "is_attached": bool(s.session),
-            }
-            for s in islice(stream.sources.values(), SHOWN_MAX)
-        ]
+        described["source_list"] = [shown_source(s) for s in islice(stream.sources.values(), SHOWN_MAX)]
         described["subscription_list"] = [
             self._shown(stream, s) for s in first_of(stream.subscriptions.values(), SHOWN_MAX, part_count_of)
         ]
@@ -294,9 +285,13 @@ class Administration:
             self._tables.existing(one)
 
         def places_behind(after: Place) -> Iterator[Place]:
-            for name in (one,) if one else streams.names_from(after[0] if after else ""):
+            for name in (one,) if one else streams.keys_from(after[0] if after else ""):
                 known = streams[name].subscriptions
-                yield from sorted(place for key in known if named in (None, key[1]) and (place := (name, *key)) > after)
+                begin = (after[1], after[2]) if after and after[0] == name else ("", "")
+                yield from (place for key in known.keys_from(begin) if (place := (name, *key)) > after)
+
+        def is_wanted(place: Place) -> bool:
+            return named in (None, place[2])
 
         def row(place: Place) -> object:
             return self._shown(streams[place[0]], streams[place[0]].subscriptions[place[1], place[2]])
@@ -304,7 +299,7 @@ class Administration:
         def weigh(place: Place) -> int:
             return part_count_of(streams[place[0]].subscriptions[place[1], place[2]])
 
-        self._answer_rows(event, places_behind, _its_stream, row, weigh)
+        self._answer_rows(event, places_behind, _its_stream, row, weigh, is_wanted)
 
     def show_subscription(self, event: AdminRequested, now: Now) -> None:
         """`subscription.show` {stream, subscriber, name}: where it stands, its flow, its credit, and what it waits
@@ -351,8 +346,9 @@ class Administration:
         self._check(event, DESCRIBE, on_stream(stream))
         left = self._tables.existing(stream).left
 
-        def places_behind(after: Place) -> list[Place]:
-            return sorted(place for who, named in left if named == name and (place := (stream, who)) > after)
+        def places_behind(after: Place) -> Iterator[Place]:
+            known = left.keys_from((after[1] if after else "", ""))
+            return (place for who, named in known if named == name and (place := (stream, who)) > after)
 
         self._answer_rows(event, places_behind, _its_stream, lambda place: (place[1], *left[place[1], name]))
 
@@ -392,8 +388,7 @@ class Administration:
             return on_sink(stage.sink), on_stream(streams[stage.stream_id].name)
 
         def places_behind(after: Place) -> Iterator[Place]:
-            behind = _number_of(after)
-            return ((f"{number:019}",) for number in sorted(number for number in stages if number > behind))
+            return ((f"{number:019}",) for number in stages.keys_from(_number_of(after) + 1))
 
         self._answer_rows(event, places_behind, resources_of, lambda place: self._leases.shown(stages[int(place[0])]))
 

@@ -1,6 +1,6 @@
 """Lists in pages: what a page costs depends on how long it is, and not on how much there is to list.
 
-A table that is listed by name keeps its names in order: a page begins where the one before it ended, and nothing is
+A table that is listed keeps its keys in order: a page begins where the one before it ended, and nothing is
 gathered or sorted but what it looks at.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from .places import Place
 
@@ -22,40 +22,55 @@ PARTS_MAX = 4096
 PART_SIZE = 16
 """Bytes of a part, roughly: what is no range counts as so many parts as it is long."""
 
+Key = TypeVar("Key", bound=Any)
+"""What can be compared with its like."""
 Entry = TypeVar("Entry")
 
 
-class InOrder(dict[str, Entry]):
-    """A table by name that knows its names in order."""
+class InOrder(dict[Key, Entry]):
+    """A table that knows its keys in order."""
+
+    __slots__ = ("_keys",)
 
     def __init__(self) -> None:
-        """Nothing has a name yet."""
+        """Nothing is in it yet."""
         super().__init__()
-        self._names: list[str] = []
+        self._keys: list[Key] = []
 
-    def __setitem__(self, name: str, entry: Entry) -> None:
-        if name not in self:
-            insort(self._names, name)
-        super().__setitem__(name, entry)
+    def __setitem__(self, key: Key, entry: Entry) -> None:
+        if key not in self:
+            insort(self._keys, key)
+        super().__setitem__(key, entry)
 
-    def __delitem__(self, name: str) -> None:
-        super().__delitem__(name)
-        del self._names[bisect_left(self._names, name)]
+    def __delitem__(self, key: Key) -> None:
+        super().__delitem__(key)
+        del self._keys[bisect_left(self._keys, key)]
 
-    def setdefault(self, name: str, entry: Entry) -> Entry:
-        """The entry of this name, which is this one where there was none."""
-        if name not in self:
-            self[name] = entry
-        return self[name]
+    def setdefault(self, key: Key, entry: Entry) -> Entry:
+        """The entry of this key, which is this one where there was none."""
+        if key not in self:
+            self[key] = entry
+        return self[key]
 
-    def names_from(self, name: str) -> Iterator[str]:
-        """The names in order, from this one on; "" for all. The table must not change meanwhile."""
-        names = self._names
-        return (names[at] for at in range(bisect_left(names, name), len(names)))
+    def take(self, key: Key) -> Entry | None:
+        """The entry of this key, taken out; None where there is none."""
+        entry = self.get(key)
+        if entry is not None:
+            del self[key]
+        return entry
 
-    def places_behind(self, after: Place) -> Iterator[Place]:
+    def pop(self, *_: object) -> NoReturn:
+        """`take` keeps the order."""
+        raise NotImplementedError
+
+    def keys_from(self, key: Key) -> Iterator[Key]:
+        """The keys in order, from this one on. The table must not change meanwhile."""
+        keys = self._keys
+        return (keys[at] for at in range(bisect_left(keys, key), len(keys)))
+
+    def places_behind(self: InOrder[str, Entry], after: Place) -> Iterator[Place]:
         """The names as places of a list, those behind `after`."""
-        return ((name,) for name in self.names_from(after[0] if after else "") if (name,) > after)
+        return ((name,) for name in self.keys_from(after[0] if after else "") if (name,) > after)
 
 
 class Page(NamedTuple):

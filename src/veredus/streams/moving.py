@@ -95,7 +95,7 @@ def apply_move(stream: Stream, move: CursorMoved, unsettled_max: int) -> None:
     known = stream.subscriptions.get(key)
     _note_left(stream, move)
     if move.is_removed:
-        stream.subscriptions.pop(key, None)
+        stream.subscriptions.take(key)
     elif known is None:
         stream.subscriptions[key] = Subscription.moved_in(move, unsettled_max)
     else:

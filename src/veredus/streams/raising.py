@@ -14,6 +14,8 @@ from veredus.kernel.names import U63_MAX, checked_name
 
 from .exchange import AdminRequested
 
+RAISED_MAX = 1_000
+"""Sources of one request: more would hold everybody up, since all of them are raised at once."""
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=U63_MAX)]
 
 
@@ -31,6 +33,9 @@ def read_raise(event: AdminRequested, token_size_max: int) -> Raise:
     except msgspec.ValidationError as error:
         needed = f"{event.verb} needs `sources` with a name, a number and a token each: {field_fault(error)}"
         raise Refused("bad-request", needed) from None
+    if len(said.sources) > RAISED_MAX:
+        message = f"a request may raise {RAISED_MAX} sources, this one has {len(said.sources)}: ask several times"
+        raise Refused("too-large", message)
     for source, _, token in said.sources:
         if len(token) > token_size_max:
             message = (

@@ -395,7 +395,7 @@ class Replay:
             case SubscriptionRenewed() if known is not None:
                 known.renew(fact)
             case SubscriptionRemoved(_, subscriber, name, removed_us, wish):
-                stream.subscriptions.pop((subscriber, name), None)
+                stream.subscriptions.take((subscriber, name))
                 stream.note_left(subscriber, name, removed_us, wish)
 
     def _pass(self, stream: Stream, fact: SubscriptionOpened | SubscriptionSettled) -> None:

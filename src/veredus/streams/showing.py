@@ -7,9 +7,22 @@ import msgspec
 from .flow import Flow
 from .kept import size_of_filter
 from .listing import PART_SIZE
+from .source import SourceState
 from .stream import Stream
 from .subscription import Subscription
 from .weave import next_of
+
+
+def shown_source(source: SourceState) -> dict[str, object]:
+    """How far it is, and whether somebody publishes as it."""
+    return {
+        "name": source.name,
+        "owner": source.owner,
+        "epoch": source.epoch,
+        "last_number": source.last_durable,
+        "last_sequence": source.last_sequence,
+        "is_attached": bool(source.session),
+    }
 
 
 def shown_subscription(stream: Stream, subscription: Subscription, flow: Flow | None) -> dict[str, object]:

@@ -22,6 +22,7 @@ from veredus.kernel.errors import Refused
 
 from .exchange import Start, StartKind
 from .facts import RaisedSource, StreamCreated, TermRaised
+from .listing import InOrder
 from .source import SourceState
 from .tail import Tail, TailBudget
 from .weave import cut_from
@@ -99,8 +100,8 @@ class Stream:
         self.next_source_id = 1
         self.sources: dict[str, SourceState] = {}
         self.source_names: dict[int, str] = {0: ""}
-        self.subscriptions: dict[tuple[str, str], Subscription] = {}
-        self.left: dict[tuple[str, str], Left] = {}
+        self.subscriptions: InOrder[tuple[str, str], Subscription] = InOrder()
+        self.left: InOrder[tuple[str, str], Left] = InOrder()
         """When durable subscriptions were removed last, of those that were last removed."""
         self.flows: dict[int, Flow] = {}
         self.waiting: dict[str, OrderedDict[Flow, None]] = {}
@@ -189,7 +190,7 @@ class Stream:
 
     def note_left(self, subscriber: str, name: str, removed_us: int, wish: int = 0) -> None:
         """A durable subscription is gone, or is not to come by any wish up to this one."""
-        before = self.left.pop((subscriber, name), NEVER_LEFT)
+        before = self.left.take((subscriber, name)) or NEVER_LEFT
         if len(self.left) >= LEFT_MAX:
             del self.left[next(iter(self.left))]
         self.left[subscriber, name] = Left(removed_us, max(wish, before.wish))

@@ -155,10 +155,10 @@ class Tables:
         self.places = Places(ids)
         self.rights = rights
         self.budget = TailBudget(limits.tail_size_max)
-        self.streams: InOrder[Stream] = InOrder()
+        self.streams: InOrder[str, Stream] = InOrder()
         self.streams_by_id: dict[int, Stream] = {}
-        self.runs: InOrder[Run] = InOrder()
-        self.stages: dict[int, Stage] = {}
+        self.runs: InOrder[str, Run] = InOrder()
+        self.stages: InOrder[int, Stage] = InOrder()
         self.created_by: dict[str, int] = {}
         self.next_stream_id = 1
         self.next_stage = 1
@@ -191,7 +191,7 @@ class Tables:
     def take_stage(self, number: int) -> Stage | None:
         """Forget an open stage; None where there is none of this number."""
         self.removed_count += 1
-        stage = self.stages.pop(number, None)
+        stage = self.stages.take(number)
         if stage is not None and stage.sink in self.runs:
             run = self.runs[stage.sink]
             run.stages.pop(number, None)

@@ -24,6 +24,7 @@ from typing import Any
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
 from veredus.streams import exchange as x
+from veredus.streams.raising import RAISED_MAX
 
 from .desk import Desk
 from .giving import left_of, name_of, standings_of
@@ -241,11 +242,19 @@ class Keeping:
             self._desk.learn(self.topic, client, counter, digest)
 
         def answered(result: Any, now: Now) -> None:
-            self._merged.head = int(result["head"])
-            self._await_head(self._merged.head, then, now)
+            if raised:
+                ask()
+            else:
+                self._merged.head = int(result["head"])
+                self._await_head(self._merged.head, then, now)
 
-        arguments: dict[str, object] = {"stream": self.topic, "sources": raised, "owners": dict(owners)}
-        self._administer("source.raise", arguments, answered)
+        def ask() -> None:
+            part = raised[:RAISED_MAX]
+            del raised[:RAISED_MAX]
+            theirs = {client: owners[client] for client, _, _ in part if client in owners}
+            self._administer("source.raise", {"stream": self.topic, "sources": part, "owners": theirs}, answered)
+
+        ask()
 
     def _take_rows(self, rows: list[Row], now: Now) -> None:
         if not rows:

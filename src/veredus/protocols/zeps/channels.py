@@ -42,6 +42,8 @@ RAW_OCTET_NS = 1
 """What a byte costs that was compressed, to decompress and to verify; measured, roughly."""
 PAGE_COST_NS = 2_000_000
 """What a page of a list costs, before it is known how long it is."""
+RAISED_NS = 15_000
+"""What it costs to raise a source; measured, roughly."""
 REPLY_OCTET_NS = 25
 """What a byte of a reply costs, to gather and to encode; measured, roughly."""
 _REFUSED_BATCHES = ("too-large", "mixed-types")
@@ -287,6 +289,8 @@ class Channels:
             limit = arguments.get("limit")
             arguments = {**arguments, "limit": min(limit, PAGE_COUNT) if type(limit) is int else PAGE_COUNT}
             self._cost_ns += PAGE_COST_NS
+        elif type(sources := arguments.get("sources")) is list:
+            self._cost_ns += len(sources) * RAISED_NS
         session = session_of(self.link, 0)
         self._effects.append(x.AdminRequested(session, said.request, self.principal, said.verb, arguments))
 
