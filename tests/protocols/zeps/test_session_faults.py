@@ -99,6 +99,12 @@ def test_a_request_with_a_bad_argument_is_refused_by_its_number(pair: Pair) -> N
     assert_others_go_on(pair)
 
 
+@pytest.mark.parametrize("value", [[], {}, 1])
+def test_a_request_of_very_many_values_ends_the_link_before_any_of_them_is_made(pair: Pair, value: object) -> None:
+    say(pair, Kind.REQUEST, 0, {"request": 3, "verb": "stream.show", "arguments": {"name": [value] * 20_000}})
+    assert pair.place.closed == {1: "bad-frame"}
+
+
 def test_a_batch_that_came_as_it_was_signed_and_is_wrong_ends_its_source_alone(pair: Pair) -> None:
     header = BatchHeader(int(Layout.ROWS), 0, 0, 0, 1, 1, 1, 1, 1, 1, 5, 5)
     (answer,) = say(pair, Kind.OFFER, SOURCE, bytes(signed_record(header, [b"\xc1 no rows"])))

@@ -42,6 +42,8 @@ RAW_OCTET_NS = 1
 """What a byte costs that was compressed, to decompress and to verify; measured, roughly."""
 PAGE_COST_NS = 2_000_000
 """What a page of a list costs, before it is known how long it is."""
+REQUEST_VALUES_MAX = 16_384
+"""An empty list takes one byte in a request, and a hundred once it is read."""
 RAISED_NS = 15_000
 """What it costs to raise a source; measured, roughly."""
 REPLY_OCTET_NS = 25
@@ -278,6 +280,8 @@ class Channels:
             )
 
     def _request(self, frame: Frame) -> None:
+        if native.has_more_values(frame.body, REQUEST_VALUES_MAX):
+            raise PeerFault("bad-frame", f"a REQUEST may have {REQUEST_VALUES_MAX} values, this one has more")
         said: Any = native.decode_message(frame)
         if frame.channel or not said.request:
             raise PeerFault("bad-frame", "a REQUEST must use channel 0 and a number from 1")
