@@ -6,6 +6,7 @@ Source: docs/decisions/0009-spark-sink.md.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -179,6 +180,11 @@ def commit_stages(options: WriteOptions, rows: list[StagedRows], commit_id: int)
     except Refused as refused:
         if not (refused.code == "commit-other-rows" and options.keeps_other_rows):
             raise
+        message = (
+            f"{refused.message}; onOtherRows=keep: the rows of this run are dropped. If the checkpoint was replaced by"
+            " an earlier one, rows that the query has read since are among them, and are lost"
+        )
+        warnings.warn(message, stacklevel=2)
         drop_stages(options, rows)
 
 
