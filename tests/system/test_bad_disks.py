@@ -64,6 +64,27 @@ def test_a_write_or_sync_that_fails_ends_the_node_and_the_next_one_has_all_that_
         served.kill()
 
 
+def test_a_disk_that_fails_while_a_journal_is_recovered_may_be_well_again_at_the_next_start(
+    tmp_path: Path, failing_disk: Path
+) -> None:
+    switch = tmp_path / "switch"
+    served = ServedNode(
+        tmp_path / "journal", environment={"LD_PRELOAD": str(failing_disk), "FAILING_DISK": str(switch)}
+    )
+    try:
+        with served.start() as node, node.publisher("s", source="p") as publisher:
+            publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
+            served.kill()
+            switch.write_text("sync")
+            # Not the code of what must be put right first, after which a service is not started again.
+            assert served.spawn().wait(20) == Exit.UNAVAILABLE
+            assert "[io-error]" in served.said()
+            served.spawn()
+            assert publisher.wait(publisher.publish("k", b"2"), timeout_s=20).sequence == 2
+    finally:
+        served.kill()
+
+
 def test_a_limit_on_the_size_of_files_is_a_full_disk_until_it_is_lifted(tmp_path: Path) -> None:
     served = ServedNode(tmp_path / "journal", {"JOURNAL_SEGMENT_SIZE": "4 MiB", "JOURNAL_FREE_SEGMENTS_MAX": "0"})
     try:

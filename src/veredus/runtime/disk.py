@@ -419,6 +419,9 @@ def _in_words(directory: Directory, name: str, error: OSError) -> VeredusError:
     said = f"{str(directory.path / name)!r} cannot be repaired: {reason_of(error)}"
     if code_of(error) == "disk-full":
         return Unavailable("disk-full", f"{said}; make room, and start again", path=where)
+    if error.errno == errno.EIO:
+        # It may pass: whoever watches over the process starts it again after this, and not after what is refused.
+        return Unavailable("io-error", f"{said}; nothing is lost by that: check the disk, and start again", path=where)
     return Refused("journal-directory", f"{said}; nothing is lost by that: put it right, and start again", path=where)
 
 

@@ -216,5 +216,6 @@ def test_an_id_above_what_was_given_is_refused_and_the_message_given_again(scene
     given, _, sequence = scene.say(Get("alice", TOPIC, "-1")).message_id.partition("-")
     assert sequence == "1"
     wrong = f"{given}-2"
-    text = f"{wrong} is not a message of prices that alice received: {GIVEN}"
+    restored = "if the server was put back to an earlier state, forget it (veredus topics forget)"
+    text = f"{wrong} is not a message of prices that alice received: {GIVEN}; {restored}"
     check(scene, f"GET alice prices {wrong}\r\n\r\n".encode(), "REFUSED", text)

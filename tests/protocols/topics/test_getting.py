@@ -128,8 +128,9 @@ def test_an_id_that_was_never_given_is_refused_and_changes_nothing() -> None:
         assert status == "REFUSED"
         known, advice = f"{wrong} is not a message of s that alice received", "name the last one, or -1 for none"
         is_ours = wrong in (f"{shown}-2", f"{shown}-99")
-        foreign = "" if is_ours else "; if a server of another make gave it, retry until the topic is merged"
-        assert text == f"{known}: {advice}{foreign}"
+        restored = "if the server was put back to an earlier state, forget it (veredus topics forget)"
+        foreign = "if a server of another make gave it, retry until the topic is merged"
+        assert text == f"{known}: {advice}; {restored if is_ours else foreign}"
     assert scene.get() == first
     assert sequence == "1"
 

@@ -61,7 +61,8 @@ def unknown_id(message_id: str, topic: str, client: str, own: str) -> tuple[Stat
         advice = "if a server of another make gave it, retry until the topic is merged"
         return StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none; {advice}"
     if named.incarnation == own:
-        return StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none"
+        cure = "if the server was put back to an earlier state, forget it (veredus topics forget)"
+        return StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none; {cure}"
     advice = (
         "retry until both are merged; or, if that server is lost for good, name -1 to get the messages of this server"
     )
