@@ -1,5 +1,5 @@
-/* The next write or sync of a journal segment fails with EIO, once, when the file named by FAILING_DISK says "write" or
-   "sync"; the file is gone then. Whoever tries again what has failed succeeds, and is found out.
+/* The next write or sync of a journal segment fails with EIO, once, when the file named by FAILING_DISK says "write",
+   "sync" or, for the sync of a start, "all of it"; the file is gone then. Whoever tries again what has failed succeeds, and is found out.
    For as long as the file says "space", there is no space for another segment, and for as long as it says "log", there
    is none where standard error goes. */
 #define _GNU_SOURCE
@@ -36,6 +36,11 @@ ssize_t write(int descriptor, const void *data, size_t size) {
 
 int fdatasync(int descriptor) {
     FAIL("sync")
+    return NEXT(int (*)(int))(descriptor);
+}
+
+int fsync(int descriptor) {
+    FAIL("all of it")
     return NEXT(int (*)(int))(descriptor);
 }
 

@@ -75,7 +75,7 @@ def test_a_disk_that_fails_while_a_journal_is_recovered_may_be_well_again_at_the
         with served.start() as node, node.publisher("s", source="p") as publisher:
             publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
             served.kill()
-            switch.write_text("sync")
+            switch.write_text("all of it")
             # Not the code of what must be put right first, after which a service is not started again.
             assert served.spawn().wait(20) == Exit.UNAVAILABLE
             assert "[io-error]" in served.said()
