@@ -31,13 +31,11 @@ from .hearing import once_read
 from .logs import Logger
 from .tls_links import Shared, shake_hands
 
-ACCEPT_COUNT_MAX = 32
-"""Connections accepted in one turn of the loop: those that are there already are heard in between."""
-BEGIN_COUNT_MAX = 8
+BEGIN_COUNT_MAX = 16
 """Connections that get a transport in one turn of the loop, which costs some 0.1 ms each; addresses take turns."""
-LINE_COUNT_MAX = 64
-"""While so many wait for that, no more are accepted than get one: who comes with many and says at once who he is would
-push out his own otherwise. The others wait in the system's line.
+ACCEPT_COUNT_MAX = BEGIN_COUNT_MAX
+"""Connections accepted by one listener in one turn: those that are there already are heard in between. Were it more,
+who comes with many and greets at once would push out his own; were it fewer, all would wait in the system's line.
 """
 HANDSHAKES_AT_ONCE_MAX = 1
 """How many steps of TLS handshakes are done at once by threads: the loop has the other processors."""
@@ -145,11 +143,6 @@ class Arrivals:
         self._begins[place.key] = begin
         self._heard.ask(place.key, address)
 
-    @property
-    def accept_count_max(self) -> int:
-        """How many connections a listener may accept in this turn of the loop."""
-        return ACCEPT_COUNT_MAX if len(self._begins) < LINE_COUNT_MAX else BEGIN_COUNT_MAX
-
     def _give_turns(self) -> None:
         keys = []
         while (key := self._heard.next()) is not None:
@@ -256,7 +249,7 @@ class Listener:
             listening.close()
 
     def _accept_all(self, listening: socket.socket) -> None:
-        for _ in range(self._arrivals.accept_count_max):
+        for _ in range(ACCEPT_COUNT_MAX):
             try:
                 accepted, address = listening.accept()
             except (BlockingIOError, InterruptedError):
