@@ -82,12 +82,22 @@ def test_known_addresses_have_every_second_turn_beside_new_ones_without_end() ->
     assert 1 in order[:2]
 
 
-def test_what_continues_a_check_goes_before_what_begins_one() -> None:
+def test_what_continues_a_check_has_every_second_turn() -> None:
     lookups = Lookups(1, 50)
-    for key in range(10):
+    for key in range(4):
         lookups.ask(key, f"192.0.2.{key}")
-    lookups.ask(100, VICTIM, is_begun=True)
-    assert lookups.next() == 100
+    for key in range(100, 104):
+        lookups.ask(key, f"198.51.100.{key}", is_begun=True)
+    assert drained(lookups) == [103, 3, 102, 2, 101, 1, 100, 0]
+
+
+def test_what_was_saved_up_to_be_continued_at_once_waits_for_its_address_to_have_turns() -> None:
+    lookups = Lookups(1, 2000)
+    for key in range(950):
+        lookups.ask(key, FLOOD, is_begun=True)
+    lookups.ask(1000, VICTIM)
+    lookups.ask(1001, "192.0.2.3", is_begun=True)
+    assert {1000, 1001} <= set(drained(lookups)[:4])
 
 
 def test_hosts_of_one_ipv6_network_share_one_turn() -> None:

@@ -223,6 +223,9 @@ def test_a_burst_of_one_address_is_taken_up_by_turns_and_another_address_has_the
             for source in ("127.0.0.2",) * 20 + ("127.0.0.3",):
                 connection = socket.create_connection(("127.0.0.1", house.port), 20, (source, 0))
                 house.opened.append(connection)
+            while house.arrivals.admission.unproven_count < 21:
+                await asyncio.sleep(0)
+            for connection in house.opened:
                 connection.sendall(b"x")
             while len(house.links) < 21:
                 await asyncio.sleep(0)

@@ -6,10 +6,11 @@
 A check of a token costs some 10 ms of a processor on purpose, a handshake one or more for a private key's operation,
 and whoever has a connection may ask for one.
 
-Addresses that were checked not long ago go round. Those that are new have every second turn, the newest first: where
-more come than can be checked, the oldest has mostly waited in vain by then, for it is late, or has lost its place. The
-newest is there still, so as many are let in as can be checked. What continues a check goes before both: there is never
-more of it than was checked before, and what was spent on that is not lost.
+Addresses that were checked not long ago go round. Those that are new have a turn for each of theirs, the newest first:
+where more come than can be checked, the oldest has mostly waited in vain by then, for it is late, or has lost its
+place. The newest is there still, so as many are let in as can be checked. What continues a check has every second turn,
+by address too: there is never more of it than was checked before, and what was spent on that is not to be lost; but
+it may be saved up, to come all at once.
 Source: round robin by origin, as places are shared out (veredus.node.admission); the newest first under overload, as in
 Maurer, "Fail at Scale" (2015).
 """
@@ -17,11 +18,14 @@ Maurer, "Fail at Scale" (2015).
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import TypeAlias
 
 from .admission import origin_of
 
 KNOWN_MAX = 4_096
 """Of so many addresses it is remembered that they were checked."""
+Lines: TypeAlias = OrderedDict[str, dict[int, None]]
+"""Keys that wait, by address; the last address has the next turn."""
 
 
 class Lookups:
@@ -31,37 +35,29 @@ class Lookups:
         (1) At most `running_max` are checked at once, and at most `waiting_max` wait.
         (2) Between two checks of one address that is known, each other known address that waits has one.
         (3) Who came first from an address is checked first, but for what continues a check.
-        (4) Where both wait, new and known addresses have every second turn.
+        (4) Where all wait, what continues a check has every second turn; new and known addresses have a fourth each.
     """
 
     __slots__ = (
-        "_addresses",
-        "_begun",
-        "_is_news_turn",
-        "_known",
-        "_new",
-        "_running",
-        "_waiting",
-        "_waiting_max",
-        "running_max",
-    )
+        "_addresses", "_begun", "_is_begun_turn", "_is_new_turn", "_known", "_new", "_running", "_waiting",
+        "_waiting_max", "running_max",
+    )  # fmt: skip
 
     def __init__(self, running_max: int, waiting_max: int) -> None:
         """Nobody has asked."""
         self.running_max = running_max
         self._waiting_max = waiting_max
         self._running: set[int] = set()
-        self._addresses: dict[int, str] = {}
-        """Where each comes from who waits."""
-        self._begun: dict[int, None] = {}
+        self._addresses: dict[int, tuple[str, Lines]] = {}
+        """Where each comes from who waits, and among which it does."""
+        self._begun: Lines = OrderedDict()
         """Who waits to continue a check."""
-        self._waiting: dict[str, dict[int, None]] = {}
-        """Who waits from known addresses, by address, in the order of the addresses' turns."""
-        self._new: dict[str, dict[int, None]] = {}
-        """Who waits from new addresses, by address; the last has the first turn."""
+        self._new: Lines = OrderedDict()
+        self._waiting: Lines = OrderedDict()
+        """Who waits from known addresses."""
         self._known: OrderedDict[str, None] = OrderedDict()
         """Addresses that were checked, the last of them last."""
-        self._is_news_turn = True
+        self._is_begun_turn = self._is_new_turn = True
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -71,27 +67,22 @@ class Lookups:
         for that.
         """
         origin = origin_of(address)
-        self._addresses[key] = origin
-        if is_begun:
-            self._begun[key] = None
-        else:
-            self._lines_of(origin).setdefault(origin, {})[key] = None
-        return None if len(self._addresses) <= self._waiting_max else self._refuse()
-
-    def _lines_of(self, origin: str) -> dict[str, dict[int, None]]:
         is_known = origin in self._waiting or (origin not in self._new and origin in self._known)
-        return self._waiting if is_known else self._new
+        lines = self._begun if is_begun else self._waiting if is_known else self._new
+        if origin not in lines:
+            lines[origin] = {}
+            if lines is self._waiting:
+                # Behind the others: it has had a turn before.
+                lines.move_to_end(origin, last=False)
+        lines[origin][key] = None
+        self._addresses[key] = origin, lines
+        return None if len(self._addresses) <= self._waiting_max else self._refuse()
 
     def _refuse(self) -> int:
         """Who makes room: of addresses that have the most, the one whose turn is the last."""
-        by_turn = [(lines[origin], origin) for lines in (self._new, self._waiting) for origin in lines]
-        if not by_turn:
-            refused = next(reversed(self._begun))
-        else:
-            most = max(len(keys) for keys, _ in by_turn)
-            new_count = len(self._new)
-            latest = [*by_turn[:new_count], *reversed(by_turn[new_count:])]
-            refused = next(reversed(next(keys for keys, _ in latest if len(keys) == most)))
+        every = [keys for lines in (self._waiting, self._new, self._begun) for keys in lines.values()]
+        most = max(map(len, every))
+        refused = next(reversed(next(keys for keys in every if len(keys) == most)))
         self.forget(refused)
         return refused
 
@@ -99,23 +90,37 @@ class Lookups:
         """Who is checked now; None where nobody waits, or enough are being checked."""
         if not self._addresses or len(self._running) >= self.running_max:
             return None
-        key = next(iter(self._begun)) if self._begun else self._next_of_addresses()
+        lines = self._lines_of_turn()
+        origin = next(reversed(lines))
+        keys = lines.pop(origin)
+        key = next(iter(keys))
+        if lines is not self._begun:
+            self._note_known(origin)
+            lines = self._waiting
+            for other in keys:
+                self._addresses[other] = origin, lines
+        # Behind the others: the turn goes round.
+        lines[origin] = keys
+        lines.move_to_end(origin, last=False)
         self.forget(key)
         self._running.add(key)
         return key
 
-    def _next_of_addresses(self) -> int:
-        is_new = bool(self._new) and (self._is_news_turn or not self._waiting)
-        self._is_news_turn = not is_new
-        lines = self._new if is_new else self._waiting
-        origin = next(reversed(lines)) if is_new else next(iter(lines))
+    def _lines_of_turn(self) -> Lines:
+        """Those of whom one is next; each line's last address is."""
+        is_begun = bool(self._begun) and (self._is_begun_turn or not (self._new or self._waiting))
+        self._is_begun_turn = not is_begun
+        if is_begun:
+            return self._begun
+        is_new = bool(self._new) and (self._is_new_turn or not self._waiting)
+        self._is_new_turn = not is_new
+        return self._new if is_new else self._waiting
+
+    def _note_known(self, origin: str) -> None:
         self._known[origin] = None
         self._known.move_to_end(origin)
         if len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
-        # Behind the others: the turn goes round.
-        keys = self._waiting[origin] = lines.pop(origin)
-        return next(iter(keys))
 
     def finish(self, key: int) -> None:
         """The check of `key` is over."""
@@ -123,20 +128,17 @@ class Lookups:
 
     def forget(self, key: int) -> None:
         """`key` waits no more; nothing changes for one that does not wait."""
-        origin = self._addresses.pop(key, None)
-        if origin is None or key in self._begun:
-            self._begun.pop(key, None)
-            return
-        lines = self._waiting if origin in self._waiting else self._new
-        keys = lines[origin]
-        del keys[key]
-        if not keys:
-            del lines[origin]
+        found = self._addresses.pop(key, None)
+        if found is not None:
+            origin, lines = found
+            del lines[origin][key]
+            if not lines[origin]:
+                del lines[origin]
 
     def check(self) -> None:
         """Raise `AssertionError` where an invariant does not hold."""
         assert len(self._running) <= self.running_max, "(1)"
-        lines = [*self._waiting.values(), *self._new.values()]
-        assert len(self._addresses) == sum(map(len, lines)) + len(self._begun) <= self._waiting_max, "(1)"
+        lines = [keys for lines in (self._waiting, self._new, self._begun) for keys in lines.values()]
+        assert len(self._addresses) == sum(map(len, lines)) <= self._waiting_max, "(1)"
         assert all(lines)
         assert not self._waiting.keys() & self._new.keys()
