@@ -68,7 +68,22 @@ def test_addresses_that_come_again_and_again_do_not_pass_for_new() -> None:
     assert 10 in order[:2]
 
 
-def test_known_addresses_have_every_second_turn_beside_new_ones_without_end() -> None:
+def test_an_address_where_somebody_has_proved_who_he_is_waits_for_no_crowd() -> None:
+    lookups = Lookups(1, 5_000)
+    crowd = [f"198.51.{100 + number // 250}.{number % 250}" for number in range(1_900)]
+    for key, address in enumerate(crowd):
+        lookups.ask(key, address)
+    drained(lookups)
+    lookups.prove(VICTIM)
+    for key, address in enumerate(crowd):
+        lookups.ask(key, address)
+        lookups.ask(10_000 + key, f"203.0.{key // 250}.{key % 250}")
+    lookups.ask(5_000, VICTIM)
+    lookups.ask(5_001, VICTIM)
+    assert {5_000, 5_001} <= set(drained(lookups)[:6])
+
+
+def test_addresses_that_were_seen_have_their_turns_beside_new_ones_without_end() -> None:
     lookups = Lookups(1, 50)
     lookups.ask(0, VICTIM)
     drained(lookups)

@@ -235,16 +235,17 @@ class Admission:
             place.is_heard = True
             self._crowds[place.listener].hear(key, place.address)
 
-    def prove(self, key: int) -> None:
-        """The peer has greeted, and has a principal: it keeps its place."""
+    def prove(self, key: int) -> str:
+        """The peer has greeted, and has a principal: it keeps its place. Its address, "" where that was known."""
         place = self._places.get(key)
         if place is None or place.is_proven:
-            return
+            return ""
         place.is_proven = True
         crowds = self._crowds[place.listener]
         crowds.remove(key, place.address)
         crowds.proven_count += 1
         del self._unproven[key]
+        return place.address
 
     def leave(self, key: int) -> None:
         """The connection is gone, or is to go: its place is free. Harmless for a key that has none."""

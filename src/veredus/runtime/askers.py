@@ -67,9 +67,12 @@ class Askers:
             return
 
         def take(checked: Known | Exception) -> None:
+            known = _answer_to(checked)
+            if known.principal is not None:
+                self._checks.prove(address)
             # Who does not wait any more hears nothing.
             if is_wanted():
-                answer(_answer_to(checked))
+                answer(known)
 
         self._checks.ask(address, partial(self._check, token), take, is_wanted)
 

@@ -53,6 +53,10 @@ class Checks:
         self._is_closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def prove(self, address: str) -> None:
+        """Somebody at this address has proved who he is: see `Lookups`."""
+        self._lookups.prove(address)
+
     def ask(
         self,
         address: str,

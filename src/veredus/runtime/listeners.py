@@ -95,7 +95,7 @@ class Place:
 
     def prove(self) -> None:
         """The peer has greeted, and has a principal."""
-        self._arrivals.admission.prove(self.key)
+        self._arrivals.prove(self.key)
 
     def leave(self) -> None:
         """The connection is gone."""
@@ -135,6 +135,13 @@ class Arrivals:
         self._lose_turn(place.key)
         place.key = 0
         place.abandon = _nothing
+
+    def prove(self, key: int) -> None:
+        """The peer has greeted, and has a principal; whoever comes from its address will wait for no crowd."""
+        address = self.admission.prove(key)
+        if address:
+            self._heard.prove(address)
+            self.handshakes.prove(address)
 
     def await_turn(self, place: Place, address: str, begin: Callable[[], object]) -> None:
         """Let a connection that was heard `begin` when it is the turn of its address, unless it is gone by then."""
