@@ -10,6 +10,7 @@ import pytest
 from tests.streams.rig import Rig
 from veredus.matching import Filter
 from veredus.streams import exchange as x
+from veredus.streams.administration import PAGED_VERBS
 from veredus.streams.listing import InOrder, first_of, page_of
 from veredus.streams.raising import RAISED_MAX
 from veredus.streams.stream import Stream
@@ -104,7 +105,7 @@ def test_a_page_of_sources_looks_at_its_own_sources_alone(monkeypatch: pytest.Mo
     assert len(looked_at) <= 6
 
 
-@pytest.mark.parametrize("after", [["x"], ["9" * 5000], ["²"], ["-1"], ["0", "x"]])
+@pytest.mark.parametrize("after", [["x"], ["9" * 5000], ["²"], ["-1"]])
 def test_a_list_by_numbers_that_is_to_go_on_behind_none_begins_at_its_beginning(after: list[str]) -> None:
     rig = Rig()
     raised(rig)
@@ -150,3 +151,18 @@ def test_of_rows_that_are_given_without_pages_so_many_are_given_as_one_answer_ma
     assert first_of([9000, 1], 3, lambda weight: weight) == [9000]
     assert first_of([4000, 96, 1], 3, lambda weight: weight) == [4000, 96]
     assert first_of([], 3, lambda weight: weight) == []
+
+
+@pytest.mark.parametrize("after", [["s"], ["s", "me"], ["s", "me", "main", "x"], [], [1], "s", {"s": 1}, b"s" * 40])
+@pytest.mark.parametrize("verb", sorted(PAGED_VERBS))
+def test_a_place_of_another_number_of_parts_is_refused_in_each_list(verb: str, after: object) -> None:
+    rig = Rig()
+    rig.do(x.AdminRequested(1, 1, "local", "stream.create", {"name": "s"}))
+    rig.subscribe(5, "me")
+    arguments = {"stream": "s", "name": "main"} if verb == "subscription.left" else {"stream": "s"}
+    parts = {"subscription.list": 3, "subscription.left": 2}.get(verb, 1)
+    (answer,) = rig.do(x.AdminRequested(1, 2, "local", verb, {**arguments, "limit": 1, "after": after}))
+    is_a_place = after == [] or (isinstance(after, list) and len(after) == parts and after != [1])
+    assert isinstance(answer, x.AnswerAdmin if is_a_place else x.Refuse), answer
+    if not is_a_place:
+        assert answer.code == "bad-request"

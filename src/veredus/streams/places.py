@@ -16,6 +16,8 @@ from veredus.kernel.errors import Refused
 
 Place: TypeAlias = tuple[str, ...]
 """Where a row stands in a list: the name of a stream or a sink, then of what belongs to it."""
+PARTS = {"subscription.list": 3, "subscription.left": 2}
+"""Of how many parts a place in such a list is; in any other, of one."""
 _MARK_SIZE = 16
 _decode = msgspec.msgpack.Decoder(Place).decode
 
@@ -40,18 +42,21 @@ class Places:
 
     def read(self, verb: str, given: object) -> Place:
         """The place that `shown` had said. Raises `Refused("bad-request")` for anything else."""
-        try:
-            if isinstance(given, bytes):
-                mark, crossed = given[:_MARK_SIZE], given[_MARK_SIZE:]
-                data = self._crossed(mark, crossed)
-                if self._mark(data) == mark:
-                    return _decode(data)
-            else:
-                return msgspec.convert(given, Place)
-        except msgspec.MsgspecError:
-            given = None
+        place = self._place_in(given)
+        if len(place) == PARTS.get(verb, 1):
+            return place
         message = f"{verb} needs as `after` the value of `next` in the page before: ask for the first page again"
         raise Refused("bad-request", message)
+
+    def _place_in(self, given: object) -> Place:
+        try:
+            if not isinstance(given, bytes):
+                return msgspec.convert(given, Place)
+            mark, crossed = given[:_MARK_SIZE], given[_MARK_SIZE:]
+            data = self._crossed(mark, crossed)
+            return _decode(data) if self._mark(data) == mark else ()
+        except msgspec.MsgspecError:
+            return ()
 
     def _mark(self, data: bytes) -> bytes:
         self._key = self._key or self._ids()
