@@ -51,11 +51,11 @@ def test_an_interrupted_simulation_ends_with_its_workers(number: int, with_group
 
 @pytest.mark.parametrize("with_group", [False, True], ids=["alone", "group"])
 @pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("verb", ["pub", "sub"])
-def test_a_command_that_waits_for_a_node_ends_at_once(verb: str, number: int, with_group: bool) -> None:
+@pytest.mark.parametrize("verb", [("pub", "s"), ("sub", "s"), ("verify",), ("stream", "ls")], ids=" ".join)
+def test_a_command_that_waits_for_a_node_ends_at_once(verb: tuple[str, ...], number: int, with_group: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        command = [*COMMAND, verb, "s", "--address", address, "--timeout", "60s"]
+        command = [*COMMAND, *verb, "--address", address, "--timeout", "60s"]
         with Child(command, stdin=PIPE, stdout=PIPE, stderr=PIPE) as child:
             link, _ = silent.accept()
             with link:

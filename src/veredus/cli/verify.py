@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import click
 
 from veredus.cli.exits import Ended, Exit
 from veredus.cli.interrupts import Interrupts
-from veredus.cli.link import Target, node_options
+from veredus.cli.link import Target, node_options, seconds_of
 from veredus.cli.terminal import note, output_option, progress, write_one
 
 if TYPE_CHECKING:
@@ -85,10 +86,10 @@ class _Published:
 @click.option("--rate", type=click.IntRange(1), help="Publications a second. The default is as fast as possible.")
 @click.option(
     "--patience",
-    type=click.IntRange(1),
-    default=30,
+    metavar="DURATION",
+    default="30s",
     show_default=True,
-    help="Seconds to wait for the next publication.",
+    help="How long to wait for the next publication.",
 )
 @click.option("--keep", is_flag=True, help="Keep the test stream.")
 @output_option
@@ -98,7 +99,7 @@ def verify(
     count: int,
     size: int,
     rate: int | None,
-    patience: int,
+    patience: str,
     keep: bool,
     target: Target,
     output: str,
@@ -111,16 +112,19 @@ def verify(
     witnesses = [Witness() for _ in range(source_count)]
     published = _Published()
     began = time.monotonic()
-    with Interrupts() as interrupts, target.connect() as node:
+    patience_s = seconds_of(patience, "--patience")
+    with Interrupts() as interrupts, ExitStack() as opened:
+        with interrupts.waiting():
+            node = opened.enter_context(target.connect())
         node.streams.create(stream)
         try:
             publishing = threading.Thread(
                 target=_publish, args=(node, stream, published, source_count, count, size, rate), daemon=True
             )
             publishing.start()
-            _receive(node, stream, published, witnesses, count, patience, interrupts)
+            _receive(node, stream, published, witnesses, count, patience_s, interrupts)
             was_interrupted, published.must_stop = published.must_stop, True
-            publishing.join(patience)
+            publishing.join(patience_s)
         finally:
             if not keep:
                 node.streams.delete(stream)
@@ -162,7 +166,7 @@ def _receive(
     published: _Published,
     witnesses: list[Witness],
     count: int,
-    patience_s: int,
+    patience_s: float,
     interrupts: Interrupts,
 ) -> None:
     received_count, last = 0, time.monotonic()
@@ -175,7 +179,7 @@ def _receive(
             batch = subscription.next_batch(timeout_s=0.5)
             if batch is None:
                 if time.monotonic() - last > patience_s:
-                    note(f"no publication arrived for {patience_s} s")
+                    note(f"no publication arrived for {patience_s:g} s")
                     return
                 continue
             last = time.monotonic()

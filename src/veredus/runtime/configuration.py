@@ -315,7 +315,7 @@ def _misspelt(variable: str) -> str:
 
 def _nearest(name: str, names: Iterable[str]) -> str:
     known = list(names)
-    near = get_close_matches(name, known, 1)
+    near = [each for each in known if each.endswith(f".{name}")] or get_close_matches(name, known, 1)
     if near:
         return f"; did you mean {near[0]}?"
     return f"; there are {', '.join(known)}" if len(known) <= 12 else ""
