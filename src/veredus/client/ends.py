@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from veredus.kernel.errors import Misuse, VeredusError
+from veredus.kernel.lazily import import_numpy
 from veredus.kernel.octets import Octets
 
 from .arguments import check_seconds, filter_of
@@ -118,6 +119,7 @@ class Publisher(PublishingEnd, Blocking):
         attributes: Sequence[str] | Mapping[str, str] | None = None,
     ) -> int:
         """Publish the rows of an Arrow table, by the names of its columns; returns the number of the last."""
+        import_numpy()
         from .tables import tables_of  # a lot to import for who publishes no table
 
         number = self.number

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from veredus.delivery.outbox import OutboxSettings
 from veredus.kernel.errors import Misuse, Unavailable, VeredusError
+from veredus.kernel.lazily import import_numpy
 from veredus.kernel.octets import Octets
 
 from .arguments import check_choice, check_name, check_seconds, check_whole
@@ -271,6 +272,7 @@ class AsyncPublisher(PublishingEnd):
         attributes: Sequence[str] | Mapping[str, str] | None = None,
     ) -> int:
         """Publish the rows of an Arrow table, by the names of its columns; returns the number of the last."""
+        import_numpy()
         from .tables import tables_of  # a lot to import for who publishes no table
 
         self._check_loop()

@@ -2,10 +2,16 @@
 
 numpy and pyarrow take a tenth of a second, and `pyarrow.compute`, which makes a Python function of each of its three
 hundred, as long again.
+
+A thread of its own imports numpy: what a signal's handler raises in the middle of that, as Ctrl-C does in a notebook,
+leaves a numpy that this process can never import again. So it ends the wait, and the import goes on. All that imports
+numpy or pyarrow late has numpy imported so before.
 """
 
 from __future__ import annotations
 
+import sys
+from _thread import allocate_lock, start_new_thread
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +19,10 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
+
+
+_LOOK_S = 0.2
+"""For how long a wait may overlook a signal."""
 
 
 class Lazily:
@@ -23,11 +33,36 @@ class Lazily:
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
+        import_numpy()
         found = self.__dict__[name] = getattr(import_module(self._module), name)
         return found
+
+
+def import_numpy() -> None:
+    """Import it, unless that was done. Raises what its import raises, and what a signal's handler raises meanwhile."""
+    module = sys.modules.get("numpy")
+    if module is not None and not getattr(module.__spec__, "_initializing", False):
+        return
+    errors: list[BaseException] = []
+    over = allocate_lock()
+    over.acquire()
+
+    def work() -> None:
+        try:
+            import_module("numpy")
+        except BaseException as error:  # noqa: BLE001 it is raised where it is waited for
+            errors.append(error)
+        finally:
+            over.release()
+
+    start_new_thread(work, ())
+    while not over.acquire(timeout=_LOOK_S):
+        pass
+    if errors:
+        raise errors[0]
 
 
 if not TYPE_CHECKING:
     np, pa, pc = Lazily("numpy"), Lazily("pyarrow"), Lazily("pyarrow.compute")
 
-__all__ = ["Lazily", "np", "pa", "pc"]
+__all__ = ["Lazily", "import_numpy", "np", "pa", "pc"]

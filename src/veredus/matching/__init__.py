@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from veredus.kernel.lazily import import_numpy
+
 if TYPE_CHECKING:
     from veredus.matching.evaluation import ROW_NS
     from veredus.matching.filters import (
@@ -86,11 +88,16 @@ __all__ = [
     "union_of",
 ]
 
+_LIGHT = ("wanted",)
+"""Those that need no columns."""
+
 
 def __getattr__(name: str) -> object:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if home not in _LIGHT:
+        import_numpy()
     found = globals()[name] = getattr(import_module(f".{home}", __name__), name)
     return found
 
