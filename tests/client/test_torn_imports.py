@@ -1,4 +1,4 @@
-"""An import of numpy that is broken off can never be made up for: what a signal's handler raises ends the wait alone."""
+"""A broken import of numpy can never be made up for: what a signal's handler raises ends the wait for it alone."""
 
 from __future__ import annotations
 
