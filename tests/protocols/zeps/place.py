@@ -70,6 +70,8 @@ class Place:
         self.down: list[Any] = []
         self.work_ns = 0
         self.principals: dict[str | None, str | None] = {None: "anonymous"}
+        self.is_known_who_asks = True
+        """Whether it is found out whose a token is."""
         self.journal: dict[int, list[j.PlacedRecord]] = {}
         self.held: list[object] | None = None
         self.held_reads: list[j.ReadRequested] | None = None
@@ -140,6 +142,8 @@ class Place:
                 self.sent[link].append(b"".join(bytes(buffer) for buffer in buffers))
             case CloseLink(link, reason):
                 self.closed[link] = reason
+            case AskPrincipal() if not self.is_known_who_asks:
+                pass
             case AskPrincipal(link, token):
                 known = self.principals.get(token)
                 self._queue.append(PrincipalKnown(link, known, "" if known else "this token is not known here"))

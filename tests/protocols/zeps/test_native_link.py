@@ -106,6 +106,17 @@ def test_a_greeting_that_does_not_come_is_given_up_on_both_sides() -> None:
     assert [t.code for t in told if isinstance(t, TellLinkClosed)] == ["greeting-timeout"]
 
 
+def test_who_has_greeted_and_whose_token_is_not_checked_in_time_is_told_that_and_may_try_again() -> None:
+    place = Place()
+    place.is_known_who_asks = False
+    place.open(1)
+    place.receive(1, frames.encode_attach("", 2))
+    place.receive(1, native.encode_message(0, m.Hello(token="t")))
+    place.wait(place.limits.greeting_timeout_ns)
+    assert place.closed == {1: "too-busy"}
+    assert b"too many tokens are being checked" in place.sent[1][-1]
+
+
 @pytest.mark.parametrize("kind", [Kind.ATTACH_SOURCE, Kind.OFFER, Kind.REQUEST, Kind.WELCOME, Kind.CLOSE_CHANNEL])
 def test_nothing_is_heard_before_the_greeting(kind: Kind) -> None:
     place = Place()

@@ -219,7 +219,11 @@ class Version2:
 
     def _watch(self, event: DeadlineReached, now: Now) -> None:
         if self._deadlines.due(now.monotonic_ns):
-            self._fail(PeerFault("greeting-timeout", "no HELLO arrived within limits.greeting_timeout"))
+            if self.phase is Phase.ASKING:
+                # The peer has said who it is, and has waited for its turn.
+                self._say_goodbye("too-busy", "too many tokens are being checked: try again later")
+            else:
+                self._fail(PeerFault("greeting-timeout", "no HELLO arrived within limits.greeting_timeout"))
             return
         verdict = self._liveness.look(now.monotonic_ns)
         if verdict is Verdict.PING:
