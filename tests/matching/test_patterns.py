@@ -160,6 +160,8 @@ def test_any_text_is_a_pattern_or_refused_with_a_position_in_it(scheme: str, res
         ("literal:" + "k" * 256, 8),
         ("k" * 256, 0),
         ("tokens:a.>.b", 11),
+        ("tokens:" + ".".join(["k" * 100] * 3), 7),
+        ("tokens:" + "*." * 256, 7),
         ("tokens:a.b*", 10),
         (r"tokens:a.b\x2ec", 9),
         ("regex:a(b", 9),
@@ -176,6 +178,13 @@ def test_any_text_is_a_pattern_or_refused_with_a_position_in_it(scheme: str, res
 )
 def test_what_is_no_pattern_is_refused_at_its_place(text: str, position: int) -> None:
     assert position_of_refusal(text) == position
+
+
+@pytest.mark.parametrize(
+    "text", ["literal:" + "\x01" * 255, "prefix:" + "\x01" * 255, "tokens:" + "\x01" * 252 + ".*.>", "\x01" * 255]
+)
+def test_the_longest_patterns_can_be_said_in_their_canonical_text(text: str) -> None:
+    assert compile_pattern(str(compile_pattern(text))) == compile_pattern(text)
 
 
 def test_a_hostile_expression_is_refused_without_being_tried_a_thousand_times() -> None:

@@ -36,8 +36,8 @@ from veredus.matching.selection import (
     true_where_valid,
 )
 
-PATTERN_SIZE_MAX = 1024
-"""The most octets of UTF-8 in a pattern's text."""
+PATTERN_SIZE_MAX = len("literal:") + len(r"\x00") * KEY_SIZE_MAX
+"""The most octets of UTF-8 in a pattern's text: each key can be said, though each octet of it takes four."""
 REGEX_PROGRAM_SIZE_MAX = 2048
 """The most instructions in a compiled regular expression; what one octet of a key can cost grows with it."""
 REGEX_MEMORY_SIZE_MAX = 1 << 20
@@ -259,6 +259,7 @@ def _compile_tokens(text: str, start: int) -> TokensPattern:
         else:
             tokens.append(_literal_token(text, position, position + len(word)))
         position += len(word) + 1
+    _checked_size(text, b".".join([*(token or b"" for token in tokens), *([b""] if has_tail else [])]), start)
     return TokensPattern(tuple(tokens), has_tail)
 
 
