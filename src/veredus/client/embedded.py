@@ -22,7 +22,7 @@ from .arguments import shown
 from .blocking import Node
 from .connection import Connection
 from .endings import to_stop, watch_end
-from .loops import LoopThread, closed_in_thread, opened_in_thread, shared_loop
+from .loops import Begun, LoopThread, closed_in_thread, opened_in_thread, shared_loop
 from .node import TIMEOUT_S, AsyncNode, open_node
 from .opening import Opening
 from .temporary import TemporaryDirectory
@@ -44,10 +44,13 @@ class EmbeddedNode:
         self.address = f"unix://{self._temporary.path}/{SOCKET_NAME}"
         self.settings = self._settings_of(settings or NodeSettings(), options)
         self._thread = LoopThread("veredus-node")
-        self._is_running = False
+        self._starting: Begun[None] | None = None
+        self._stopping: Begun[None] | None = None
+        """What an exception from a signal's handler ends is the wait for either; they go on to their ends."""
         watch_end()
         to_stop[self.close] = None
         try:
+            self._await_former()
             self.start()
         except BaseException:
             self.close()
@@ -68,18 +71,35 @@ class EmbeddedNode:
         if self._thread.loop.is_closed():
             message = "this embedded node was closed: make another one with veredus.embedded, of the same directory"
             raise Misuse("closed", message)
-        if not self._is_running:
+        if self._stopping is not None:
+            self.stop()
+        if self._starting is None:
             if not structlog.is_configured():
                 set_up_logs("warning")
             self._node = ServedNode(self.settings)
-            self._thread.run(self._node.start())
-            self._is_running = True
+            self._starting = Begun(self._thread.loop, self._node.start())
+        self._thread.see_to(self._starting)
+        self._starting.result()
 
     def stop(self) -> None:
         """Stop the node as on SIGTERM; its journal stays."""
-        if self._is_running:
-            self._is_running = False
-            self._thread.run(self._node.stop())
+        if self._starting is None:
+            return
+        if self._stopping is None:
+            self._stopping = self._stop_begun(self._starting)
+        self._thread.see_to(self._stopping)
+        stopped, self._starting, self._stopping = self._stopping, None, None
+        stopped.result()
+
+    def _stop_begun(self, starting: Begun[None]) -> Begun[None]:
+        return Begun(self._thread.loop, _stopped(self._node, starting))
+
+    def _await_former(self) -> None:
+        """Let a node of the same directory end whose end was not waited for."""
+        for close in list(to_stop):
+            former = getattr(close, "__self__", None)
+            if isinstance(former, EmbeddedNode) and former._stopping is not None and former.directory == self.directory:
+                former.close()
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -96,12 +116,19 @@ class EmbeddedNode:
         """
         if os.getpid() != self._process:
             return
-        to_stop.pop(self.close, None)
         try:
             self.stop()
         finally:
-            self._thread.stop()
-            self._temporary.remove()
+            if self._starting is None:
+                to_stop.pop(self.close, None)
+                self._thread.stop()
+                self._temporary.remove()
+            else:
+                # The rest is done by the next node of this directory, or at the end of the program.
+                stopping = self._stopping = self._stopping or self._stop_begun(self._starting)
+                if not stopping.is_over:
+                    self._thread.call(stopping.start)
+                stopping.then(self._thread.abandon)
 
     def __enter__(self) -> EmbeddedNode:
         return self
@@ -110,6 +137,12 @@ class EmbeddedNode:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+async def _stopped(node: ServedNode, starting: Begun[None]) -> None:
+    """Stop the node once it has started; one that has not, or could not, has let go of everything."""
+    if await starting.is_well():
+        await node.stop()
 
 
 def _check_given(directory: object, settings: object) -> None:

@@ -80,7 +80,7 @@ class Begun(Generic[T]):
     __slots__ = ("_error", "_is_cancelled", "_is_over", "_loop", "_result", "_signal", "_task", "_work")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
-        """Nothing is done yet; `start` is to be called in the loop."""
+        """Nothing is done yet; `start` is to be called in the loop, once at least."""
         self._loop = loop
         self._work = work
         self._signal = Signal()
@@ -92,6 +92,8 @@ class Begun(Generic[T]):
 
     def start(self) -> None:
         """Do the work, in the loop."""
+        if self._task is not None:
+            return
         if self._is_cancelled:
             self._work.close()
             return
@@ -105,6 +107,30 @@ class Begun(Generic[T]):
             self._result = task.result()
         self._is_over = True
         self._signal.tell()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is over."""
+        return self._is_over
+
+    def then(self, act: Callable[[], object]) -> None:
+        """Do something in the loop as soon as it is over; nothing where the loop is closed."""
+
+        def go_on() -> None:
+            if self._task is not None:
+                self._task.add_done_callback(lambda _: act())
+
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(go_on)
+
+    async def is_well(self) -> bool:
+        """Wait until it is over, in the loop; whether it was started, and has raised nothing."""
+        if self._task is None:
+            self._is_cancelled = True
+            self._work.close()
+            return False
+        await asyncio.wait((self._task,))
+        return not self._task.cancelled() and self._task.exception() is None
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it is over; whether it is, in time."""
@@ -135,7 +161,7 @@ class LoopThread:
         self._process = os.getpid()
         self._name = name
         self._ident = 0
-        self._is_over = False
+        self._is_over = self._is_abandoned = False
         self._over = Signal()
         self._is_parked = True
         self.loop = new_loop()
@@ -157,6 +183,9 @@ class LoopThread:
             asyncio.set_event_loop(self.loop)
             self.loop.run_forever()
         finally:
+            if self._is_abandoned:
+                self.loop.close()
+                _running.discard(self)
             self._is_over = True
             self._over.tell()
 
@@ -186,6 +215,15 @@ class LoopThread:
         self.loop.call_soon_threadsafe(begun.start)
         return begun
 
+    def see_to(self, begun: Begun[Any]) -> None:
+        """Have it done in the loop, and wait until it is over; what breaks the wait off does not break it off."""
+        if self._is_parked and not begun.is_over:
+            begun.start()
+            self.loop.run_until_complete(begun.is_well())
+        elif not begun.is_over:
+            self.call(begun.start)
+            begun.wait()
+
     @property
     def is_forked(self) -> bool:
         """Whether this is a child of a fork, which has no such thread."""
@@ -195,13 +233,19 @@ class LoopThread:
         """Call `then` in the loop, soon."""
         self.loop.call_soon_threadsafe(then)
 
+    def abandon(self) -> None:
+        """End the thread and its loop, from within: nobody waits for that."""
+        self._is_abandoned = True
+        self.loop.stop()
+
     def park(self) -> None:
         """End the thread. What is begun from now on is done at once, by whoever begins it.
 
         A thread that runs while the interpreter goes takes the process down with it, by SIGSEGV.
         """
         if not self.is_forked and not self._is_parked:
-            self.call(self.loop.stop)
+            with suppress(RuntimeError):  # the loop is closed where the thread was abandoned
+                self.call(self.loop.stop)
             if not self._is_over:
                 self._over.wait()
             self._is_parked = True
