@@ -29,7 +29,7 @@ class Cutter:
         self._directory = tempfile.TemporaryDirectory(prefix="veredus-")
         self.path = Path(self._directory.name) / "relay.socket"
         self.address = f"unix://{self.path}"
-        self._thread = LoopThread("cutter")
+        self._thread = LoopThread()
         self._writers: list[asyncio.StreamWriter] = []
         self._thread.run(self._listen())
 

@@ -265,7 +265,7 @@ async def _find_fault(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 
 
 def test_a_node_that_finds_fault_each_time_is_given_up_with_its_reason(tmp_path: Path) -> None:
-    thread = LoopThread("fault-finder")
+    thread = LoopThread()
     server = thread.run(asyncio.start_unix_server(_find_fault, str(tmp_path / "socket")))
     far = veredus.connect(f"unix://{tmp_path}/socket")
     with pytest.raises(veredus.Refused, match="this is no batch"):

@@ -54,7 +54,7 @@ def test_a_thread_that_waits_to_be_told_notices_a_signal() -> None:
 
 
 def test_a_thread_that_waits_for_the_loop_notices_a_signal() -> None:
-    loop = LoopThread("signalled")
+    loop = LoopThread()
     is_given_up = asyncio.Event()
     with signalled_elsewhere(lambda: loop.call(is_given_up.set)), pytest.raises(Interrupted):
         loop.run(is_given_up.wait())

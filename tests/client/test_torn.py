@@ -189,6 +189,7 @@ import sys
 import threading
 import veredus
 from tests.client.tears import torn
+from veredus.client import loops
 
 where, at = "never", 0
 while where:
@@ -202,8 +203,7 @@ while where:
         node.close()
     with veredus.embedded(sys.argv[1]) as node:
         assert len(node.streams.list()) <= 1
-nodes = [thread.name for thread in threading.enumerate() if thread.name == "veredus-node"]
-print(at, len(nodes), [thread.name for thread in threading.enumerate() if not thread.daemon])
+print(at, len(loops._running), [thread.name for thread in threading.enumerate() if not thread.daemon])
 """
 
 
@@ -215,7 +215,7 @@ def test_who_is_torn_out_of_an_embedded_nodes_start_or_end_can_begin_it_again_an
     assert done.returncode == 0, done.stderr
     # Coroutines that nobody began are told of, and are nothing to tell: the program was torn out of there.
     assert "RuntimeError" not in done.stderr
-    place_count, node_count, left = done.stdout.split(maxsplit=2)
+    place_count, loop_count, left = done.stdout.split(maxsplit=2)
     assert int(place_count) > 100
-    assert int(node_count) < 20
+    assert int(loop_count) < 20
     assert left == "['MainThread']\n"

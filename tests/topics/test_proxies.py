@@ -50,7 +50,7 @@ class Relay:
         self._host, _, self._port = target.rpartition(":")
         self._size_of = size_of
         self._links: list[asyncio.StreamWriter] = []
-        self._thread = LoopThread("relay")
+        self._thread = LoopThread()
         self.connection_count = 0
         self._server = self._thread.run(asyncio.start_server(self._relay, "127.0.0.1"))
         host, port = self._server.sockets[0].getsockname()

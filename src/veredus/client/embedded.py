@@ -43,7 +43,7 @@ class EmbeddedNode:
         self.directory = Path(directory) if directory is not None else self._temporary.path / JOURNAL_NAME
         self.address = f"unix://{self._temporary.path}/{SOCKET_NAME}"
         self.settings = self._settings_of(settings or NodeSettings(), options)
-        self._thread = LoopThread("veredus-node")
+        self._thread = LoopThread()
         self._starting: Begun[None] | None = None
         self._stopping: Begun[None] | None = None
         """What an exception from a signal's handler ends is the wait for either; they go on to their ends."""

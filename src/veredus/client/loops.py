@@ -156,10 +156,9 @@ class Begun(Generic[T]):
 class LoopThread:
     """Owns a daemon thread that runs an event loop, uvloop's where that is installed."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self) -> None:
         """Start the thread. Raises `RuntimeError` where this process can have no further one."""
         self._process = os.getpid()
-        self._name = name
         self._ident = 0
         self._is_over = self._is_abandoned = False
         self._over = Signal()
@@ -178,7 +177,6 @@ class LoopThread:
 
     def _run(self) -> None:
         self._ident = threading.get_ident()
-        threading.current_thread().name = self._name
         try:
             asyncio.set_event_loop(self.loop)
             self.loop.run_forever()
@@ -328,7 +326,7 @@ def shared_loop() -> LoopThread:
     global _shared
     with _shared_lock:
         if _shared is None:
-            _shared = LoopThread("veredus")
+            _shared = LoopThread()
         return _shared
 
 
