@@ -52,6 +52,7 @@ def test_a_crowd_has_one_share_for_all_of_it() -> None:
     assert turns.may_go("stranger-2", at(1))
     turns.charge("stranger-2", 190, at(1))
     assert not turns.may_go("stranger-3", at(1))
+    assert turns.has_share("stranger-3", at(1)), "who has got its turn keeps it, whatever others took before it"
     assert turns.may_go("known", at(1))
     assert not turns.may_go("stranger-3", at(2))
     assert turns.may_go("stranger-3", at(3))

@@ -99,7 +99,7 @@ def test_a_group_is_used_in_its_block_by_one_process_and_a_client_of_one_name_is
     async def use(group: AsyncClientGroup) -> None:
         with pytest.raises(Refused, match=r"the group of clients is in use by process \d+ \(in .*/clients\)"):
             await AsyncClientGroup(proxies=around.addresses, directory=tmp_path).__aenter__()
-        with pytest.raises(Refused, match="id 'a b'"):
+        with pytest.raises(Misuse, match="id 'a b'"):
             group.client("a b")
         await group.client("alice").put("t", b"x")
         async with AsyncClient("alice", proxies=around.addresses, directory=tmp_path) as alone:

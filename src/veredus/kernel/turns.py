@@ -73,13 +73,16 @@ class Turns(Generic[Payer, Item]):
 
     def may_go(self, payer: Payer, now: Now) -> bool:
         """Whether the payer's work is done at once: nothing of it waits, and it has not had its share of this turn."""
-        return payer not in self._waiting and self.has_share(payer, now)
+        return payer not in self._waiting and self._is_ready(payer, now)
 
     def has_share(self, payer: Payer, now: Now) -> bool:
-        """Whether the payer has not had its share of this turn, whatever else of it waits."""
+        """Whether the payer has not had its share of this turn, whatever else of it waits, or its crowd has had."""
+        return self._debt(payer, now) < self._quantum_ns
+
+    def _is_ready(self, payer: Payer, now: Now) -> bool:
         if self._is_of_crowd(payer) and self._crowd_debt(now) >= self._quantum_ns:
             return False
-        return self._debt(payer, now) < self._quantum_ns
+        return self.has_share(payer, now)
 
     def charge(self, payer: Payer, cost_ns: int, now: Now) -> None:
         """Work of the payer was done, or is sure to be."""
@@ -141,10 +144,10 @@ class Turns(Generic[Payer, Item]):
         left = CROWD_COUNT
         for payer in self._waiting:
             if self._is_of_crowd(payer):
-                if not left or not self.has_share(payer, now):
+                if not left or not self._is_ready(payer, now):
                     continue
                 left -= 1
-            elif not self.has_share(payer, now):
+            elif not self._is_ready(payer, now):
                 continue
             yield payer
 
