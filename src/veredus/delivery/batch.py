@@ -23,7 +23,7 @@ from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
 from veredus.kernel.errors import PeerFault
-from veredus.kernel.lazily import import_numpy
+from veredus.kernel.lazily import pa
 from veredus.kernel.names import U63_MAX
 from veredus.kernel.octets import Octets, crc32c, padding
 
@@ -211,9 +211,6 @@ def check_header(header: BatchHeader, limits: BatchLimits) -> None:
 
 def compressed(payload: Octets, codec: str) -> bytes:
     """The payload behind its raw size, compressed by "zstd" or "lz4"."""
-    import_numpy()
-    import pyarrow as pa  # a lot to import for a command that puts one message
-
     name = _CODECS[CODEC_FLAGS[codec]]
     data = pa.compress(pa.py_buffer(payload), codec=name, asbytes=True)
     return _RAW_SIZE.pack(len(payload)) + bytes(data)
@@ -242,9 +239,6 @@ def payload_of(batch: Octets, header: BatchHeader, limits: BatchLimits) -> memor
     codec = _CODECS.get(header.flags & _CODEC_MASK)
     if codec is None:
         return stored
-    import_numpy()
-    import pyarrow as pa  # a lot to import for a command that puts one message
-
     if len(stored) < RAW_SIZE_PREFIX:
         raise PeerFault("bad-batch", "a compressed payload must start with its raw size in 8 bytes")
     (raw_size,) = _RAW_SIZE.unpack_from(stored, 0)
@@ -274,9 +268,6 @@ def _fits(stored: memoryview, raw_size: int) -> bool:
     Arrow's LZ4 does not say how much it wrote: without this question, memory that nobody wrote would pass for data. It
     costs a second decompression, which zstd, whose frames know their size, does not need.
     """
-    import_numpy()
-    import pyarrow as pa  # a lot to import for a command that puts one message
-
     try:
         pa.decompress(pa.py_buffer(stored), decompressed_size=raw_size, codec=_LZ4)
     except OSError:
