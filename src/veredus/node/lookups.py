@@ -104,11 +104,15 @@ class Lookups:
 
     def _refuse(self) -> int:
         """Who makes room: of addresses that have the most, the one whose turn is the last."""
-        every = [keys for lines in (self._seen, self._new, self._proven, self._begun) for keys in lines.values()]
+        every = self._waiting()
         most = max(map(len, every))
         refused = next(reversed(next(keys for keys in every if len(keys) == most)))
         self.forget(refused)
         return refused
+
+    def _waiting(self) -> list[dict[int, None]]:
+        """Who waits, by address and line; whose turn is the last of a line comes first."""
+        return [keys for lines in (self._seen, self._new, self._proven, self._begun) for keys in lines.values()]
 
     def next(self) -> int | None:
         """Who is checked now; None where nobody waits, or enough are being checked."""
@@ -158,7 +162,7 @@ class Lookups:
     def check(self) -> None:
         """Raise `AssertionError` where an invariant does not hold."""
         assert len(self._running) <= self.running_max, "(1)"
-        lines = [keys for lines in (self._seen, self._new, self._proven, self._begun) for keys in lines.values()]
+        lines = self._waiting()
         assert len(self._addresses) == sum(map(len, lines)) <= self._waiting_max, "(1)"
         assert all(lines)
         assert not self._seen.keys() & self._new.keys()
