@@ -111,7 +111,7 @@ def test_what_a_sink_has_staged_is_listed_and_dropped(run_veredus: Veredus, node
         stage.flush()
         header, row = run_veredus("stage", "ls").lines
         assert header.split()[:2] == ["stage", "sink"]
-        assert row.split()[1:5] == ["nightly", "1", "trades", "1"]
+        assert row.split()[1:5] == ["nightly", str(run.epoch), "trades", "1"]
         assert "dropped: 1" in run_veredus("stage", "drop", "nightly", "--yes").err
         assert node.sinks.stages() == []
 

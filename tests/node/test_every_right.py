@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.protocols.zeps.place import Place
+from tests.protocols.zeps.place import WALL_NS, Place
 from veredus.kernel.errors import Refused
 from veredus.kernel.events import LinkClosed
 from veredus.protocols.links import session_of
@@ -27,6 +27,8 @@ from veredus.streams import exchange as x
 from veredus.streams.administration import Administration
 from veredus.streams.rights import RIGHTS, SINK, STREAM, UNASKED, VERBS, Resource, Rights
 
+EPOCH = WALL_NS // 1_000_000_000
+"""Of the first run of a sink."""
 ID = b"0123456789abcdef"
 OTHER_ID = b"fedcba9876543210"
 BYTES = (Kind.DELIVER, Kind.RECEIPT, Kind.SETTLED, Kind.PONG)
@@ -74,12 +76,12 @@ class Room:
     def take_own(self) -> None:
         """A run of mallory's own, with an open stage, number 1."""
         self.mallory.say(3, m.OpenRun("sink", OTHER_ID))
-        self.mallory.say(4, m.OpenStage("sink", 1, "s", OTHER_ID))
+        self.mallory.say(4, m.OpenStage("sink", EPOCH, "s", OTHER_ID))
 
     def take_committed(self) -> None:
         """A run of mallory's own that has committed a stage."""
         self.take_own()
-        assert isinstance(self.mallory.say(3, m.Commit(1, "sink", 1, 1, (1,))), m.Committed)
+        assert isinstance(self.mallory.say(3, m.Commit(1, "sink", EPOCH, 1, (1,))), m.Committed)
 
     def take_own_cursor(self) -> None:
         """A durable subscription of mallory's own, and a run with a stage."""
@@ -99,7 +101,7 @@ class Room:
     def commit_moving(self) -> Any:
         """Commit as a server of topics does that merges: over no wire, since no wire has it."""
         move = x.CursorMove(1, "subscriber", "main", 1, 1, 0, 0)
-        self.place.tell(x.CommitRequested(session_of(2, 3), 1, "mallory", "sink", 1, 1, (1,), (move,)))
+        self.place.tell(x.CommitRequested(session_of(2, 3), 1, "mallory", "sink", EPOCH, 1, (1,), (move,)))
         heard = [native.decode_message(frame) for frame in self.mallory.parser.feed(self.place.take(2))]
         return heard[-1]
 
@@ -136,8 +138,8 @@ def lists(name: str) -> Callable[[Any], bool]:
 
 ATTACH = opening(m.AttachSource("s", "source", OTHER_ID))
 SUBSCRIBE = opening(m.Subscribe("s", "subscriber", "main", incarnation=OTHER_ID))
-OPEN_RUN, OPEN_STAGE = opening(m.OpenRun("sink", OTHER_ID)), opening(m.OpenStage("sink", 1, "s", OTHER_ID))
-COMMIT, DROP = on_run(m.Commit(1, "sink", 1, 1, (1,))), on_run(m.DropStages(1, "sink", 1, (1,)))
+OPEN_RUN, OPEN_STAGE = opening(m.OpenRun("sink", OTHER_ID)), opening(m.OpenStage("sink", EPOCH, "s", OTHER_ID))
+COMMIT, DROP = on_run(m.Commit(1, "sink", EPOCH, 1, (1,))), on_run(m.DropStages(1, "sink", EPOCH, (1,)))
 REMOVE = request("subscription.remove", stream="s", subscriber="subscriber", name="main")
 RENEW = request("subscription.renew", stream="s", subscriber="subscriber", name="main")
 ADVANCE = request("subscription.advance", stream="s", subscriber="subscriber", name="main", floor=0)
@@ -162,7 +164,7 @@ SCENES: dict[tuple[str, str, str], Scene] = {
     ("OPEN_STAGE", "publish", "the sink"): Scene(K, OPEN_STAGE, OWN),
     ("OPEN_STAGE", "take-over", "the sink"): Scene(K, OPEN_STAGE, OWNED),
     ("OPEN_STAGE", "publish", "the stream"): Scene(S, OPEN_STAGE, OWN),
-    ("OPEN_STAGE", "create", "the stream"): Scene(NEW, opening(m.OpenStage("sink", 1, "new", ID)), OWN),
+    ("OPEN_STAGE", "create", "the stream"): Scene(NEW, opening(m.OpenStage("sink", EPOCH, "new", ID)), OWN),
     ("COMMIT", "publish", "the sink"): Scene(K, COMMIT, OWN),
     ("COMMIT", "publish", "the stream of each stage"): Scene(S, COMMIT, OWN),
     ("COMMIT", "subscribe", "the stream, as this subscriber"): Scene(S, Room.commit_moving, Room.take_own_cursor),

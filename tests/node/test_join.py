@@ -22,6 +22,8 @@ from veredus.streams.rights import May
 from veredus.streams.tables import StreamsLimits
 
 NOW = Now(1_000_000_000, 1_700_000_000_000_000_000)
+EPOCH = 1_700_000_000
+"""Of the first run of a sink."""
 WHO = bytes(16)
 LINK = 1
 SETTINGS = LogSettings(segment_size=64 << 10)
@@ -83,14 +85,14 @@ def offered(session: int, stream_id: int, source_id: int, epoch: int, first: int
 def test_a_commit_that_arrives_with_a_refused_batch_leaves_no_hole_in_the_stream() -> None:
     node = Node()
     node.say(x.SourceAttachRequested(1, "local", "s", "alpha", WHO), x.RunOpenRequested(2, "local", "sink", WHO))
-    (stage,) = node.say(x.StageOpenRequested(3, "local", "sink", 1, "s", WHO))
+    (stage,) = node.say(x.StageOpenRequested(3, "local", "sink", EPOCH, "s", WHO))
     node.say(offered(3, 1, 0, 0, 1, 4))
     node.disk.size_max = 0
     number = 1
     while not isinstance(node.say(offered(1, 1, 1, 1, number, 30))[0], x.RefuseBatch):
         number += 30
     refused, committed = node.say(
-        offered(1, 1, 1, 1, number, 30), x.CommitRequested(2, 1, "local", "sink", 1, 1, (stage.stage,))
+        offered(1, 1, 1, 1, number, 30), x.CommitRequested(2, 1, "local", "sink", EPOCH, 1, (stage.stage,))
     )
     assert (refused.code, refused.last_number) == ("disk-full", number - 1)
     assert committed.streams == (("s", number, 4),)
@@ -106,9 +108,9 @@ def test_a_checkpoint_that_is_due_when_a_node_starts_keeps_all_that_recovery_fou
     head = node.floor.tables.streams["s"].head_durable
     node.say(x.AdminRequested(4, 1, "local", "stream.trim", {"name": "s", "floor": head + 1}))
     for number in range(1, 4):
-        (stage,) = node.say(x.StageOpenRequested(3, "local", "sink", 1, "s", bytes([number]) * 16))
+        (stage,) = node.say(x.StageOpenRequested(3, "local", "sink", EPOCH, "s", bytes([number]) * 16))
         node.say(offered(3, 1, 0, 0, 1, 4), x.SessionClosed(3))
-        node.say(x.CommitRequested(2, number, "local", "sink", 1, number, (stage.stage,)))
+        node.say(x.CommitRequested(2, number, "local", "sink", EPOCH, number, (stage.stage,)))
     assert "checkpoint" not in node.disk.files
     second = Node(node.disk, replace(SETTINGS, checkpoint_interval_size=1))
     assert "checkpoint" in second.disk.files, "what was trimmed lets segments go, so a checkpoint is due at once"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from veredus.journal.catalogue import Part
 from veredus.node.retention import floor_of
 from veredus.streams.facts import StreamConfig
@@ -25,6 +27,10 @@ def test_by_size_whole_parts_go_and_no_less_than_the_limit_is_kept() -> None:
 
 def test_by_age_parts_go_whose_newest_publication_is_too_old() -> None:
     assert floor_of(StreamConfig(retention_age_s=2.5), PARTS, HEAD, (), 5 * SECOND_US) == 201
+
+
+def test_an_endless_age_that_an_older_node_took_keeps_everything() -> None:
+    assert floor_of(StreamConfig(retention_age_s=math.inf), PARTS, HEAD, (), 5 * SECOND_US) == 0
 
 
 def test_a_cursor_pins_what_it_has_not_settled() -> None:

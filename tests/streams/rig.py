@@ -49,6 +49,8 @@ class Rig:
     said: list[Any] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     time_ns: int = 1_000_000_000
+    wall_ns: int = 0
+    """The wall clock when `time_ns` was 0: early, so that the first run of a sink has the epoch 1."""
     may: Any = None
     is_full: bool = False
     """Whether the journal takes nothing."""
@@ -60,7 +62,7 @@ class Rig:
 
     @property
     def now(self) -> Now:
-        return Now(self.time_ns, 1_700_000_000_000_000_000 + self.time_ns)
+        return Now(self.time_ns, self.wall_ns + self.time_ns)
 
     def boot(self) -> None:
         """A process that recovers from the disk as it is."""

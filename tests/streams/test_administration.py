@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -26,6 +27,10 @@ def create(rig: Rig, config: object) -> x.AnswerAdmin | x.Refuse:
         ({"retention_count": 5, 7: 1}, "unknown setting '7'; known: "),
         ({"retention_count": "many"}, "Expected `int`, got `str`"),
         ([1], "Expected `object`, got `array`"),
+        ({"retention_age_s": math.inf}, "retention_age_s must be between 0 and 9223372036854775807"),
+        ({"retention_age_s": math.nan}, "retention_age_s must be between 0 and 9223372036854775807"),
+        ({"retention_size": 1 << 63}, "retention_size must be between 0 and 9223372036854775807"),
+        ({"sources_max": 0}, "sources_max must be between 1 and 9223372036854775807"),
     ],
 )
 def test_a_stream_is_created_as_it_was_asked_for_or_not_at_all(config: object, words: str) -> None:

@@ -1,6 +1,7 @@
 """Sinks: stages stay unseen, a commit shows them at once, and a newer run fences the older."""
 
 import sys
+from copy import deepcopy
 from types import FrameType
 from typing import Any
 
@@ -83,8 +84,9 @@ def test_a_commit_that_the_journal_refuses_leaves_its_stages_open_and_can_be_ask
 def test_what_is_asked_of_a_run_before_it_is_granted_is_refused_and_harms_nobody(is_full: bool) -> None:
     rig = Rig()
     rig.is_full = is_full
-    commit_asked = x.CommitRequested(RUN, 1, "local", "sink", 1, 7, (), (), ())
-    drop_asked = x.StagesDropRequested(RUN, 2, "local", "sink", 1, ())
+    epoch = rig.now.wall_ns // 1_000_000_000
+    commit_asked = x.CommitRequested(RUN, 1, "local", "sink", epoch, 7, (), (), ())
+    drop_asked = x.StagesDropRequested(RUN, 2, "local", "sink", epoch, ())
     rig.tell(x.RunOpenRequested(RUN, "local", "sink", incarnation(1), 0), commit_asked, drop_asked)
     rig.carry_out()
     codes = [refusal.code for refusal in rig.said_to(RUN, x.Refuse)]
@@ -92,7 +94,7 @@ def test_what_is_asked_of_a_run_before_it_is_granted_is_refused_and_harms_nobody
     rig.is_full = False
     run = open_run(rig, 2, session=RUN + 1)
     assert isinstance(run, x.GrantRun)
-    assert (run.epoch, run.commit_id) == (1 if is_full else 2, -1)
+    assert (run.epoch, run.commit_id) == (epoch if is_full else epoch + 1, -1)
 
 
 def test_a_commit_is_there_whole_after_a_kill_and_asked_again_answers_the_same() -> None:
@@ -331,3 +333,33 @@ def test_a_stage_is_opened_without_a_look_at_those_that_are_open() -> None:
         finally:
             sys.settrace(None)
     assert line_counts[-1] < line_counts[10] + 50
+
+
+def test_a_run_that_was_opened_after_the_copy_joins_no_run_of_a_journal_that_was_put_back() -> None:
+    rig = Rig()
+    rig.attach(1)
+    older = open_run(rig)
+    rig.checkpoint()
+    copy = deepcopy(rig.disk)
+    lost = open_run(rig, who=2, session=51)
+    assert lost.epoch == older.epoch + 1
+    rig.disk = copy
+    rig.time_ns += 3_000_000_000
+    rig.restart()
+    (refused,) = rig.do(x.RunOpenRequested(RUN, "local", "sink", incarnation(2), lost.epoch))
+    assert (refused.code, "put back" in refused.message) == ("unknown-run", True)
+    newer = open_run(rig, who=3, session=52)
+    (fenced,) = rig.do(x.RunOpenRequested(RUN, "local", "sink", incarnation(2), lost.epoch))
+    assert isinstance(fenced, x.Fence)
+    assert newer.epoch > lost.epoch
+
+
+def test_a_run_of_a_sink_that_was_removed_joins_no_run_of_the_sink_that_was_made_again() -> None:
+    rig = Rig()
+    rig.attach(1)
+    older = open_run(rig)
+    rig.do(x.AdminRequested(9, 1, "local", "sink.remove", {"sink": "sink"}))
+    rig.time_ns += 1_000_000_000
+    newer = open_run(rig, who=2, session=51)
+    assert newer.epoch > older.epoch
+    assert isinstance(open_run(rig, epoch=older.epoch), x.Fence)

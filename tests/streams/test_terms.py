@@ -22,7 +22,7 @@ def stream() -> Stream:
 
 
 def published(count: int) -> Rig:
-    rig = Rig()
+    rig = Rig(wall_ns=1_700_000_000_000_000_000)
     rig.publish(rig.attach(1), 1, count)
     return rig
 

@@ -26,7 +26,7 @@ def floor_of(config: StreamConfig, parts: Sequence[Part], head: int, pins: Itera
     """
     unwanted = 0
     if config.retention_age_s:
-        cutoff_us = wall_us - int(config.retention_age_s * 1e6)
+        cutoff_us = wall_us - config.retention_age_s * 1e6
         unwanted = max((part.last_sequence for part in parts if part.last_append_time_us < cutoff_us), default=0)
     if config.retention_size:
         unwanted = max(unwanted, _floor_by_size(parts, config.retention_size) - 1)
@@ -41,7 +41,7 @@ def floor_of(config: StreamConfig, parts: Sequence[Part], head: int, pins: Itera
 
 def _may_have_too_much(config: StreamConfig, extent: Extent, wall_us: int) -> bool:
     """Whether it is worth looking at a stream's parts, which costs more than its extent."""
-    is_old = config.retention_age_s and extent.first_append_time_us < wall_us - int(config.retention_age_s * 1e6)
+    is_old = config.retention_age_s and extent.first_append_time_us < wall_us - config.retention_age_s * 1e6
     is_large = config.retention_size and extent.size > config.retention_size
     is_long = config.retention_count and extent.count > config.retention_count
     return bool(is_old or is_large or is_long)

@@ -12,6 +12,7 @@ import msgspec
 
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused, field_fault
+from veredus.kernel.names import U63_MAX
 
 from .advancing import Advancing
 from .creating import Creating
@@ -214,6 +215,7 @@ class Administration:
             "stream_id": stream.stream_id,
             "incarnation": stream.incarnation,
             "term": stream.term,
+            "terms": list(stream.terms),
             "floor": stream.floor,
             "head": stream.head_durable,
             "append_time_us": stream.append_time_us,
@@ -438,10 +440,10 @@ def _config(stream: str, given: object) -> StreamConfig:
         if not unknown:
             config = msgspec.convert(given, StreamConfig)
             least = {name: int(name == "sources_max") for name in known}
-            low = [name for name in known if not getattr(config, name) >= least[name]]
-            if not low:
+            wrong = [name for name in known if not least[name] <= getattr(config, name) <= U63_MAX]
+            if not wrong:
                 return config
-            fault = f"{low[0]} must be at least {least[low[0]]}"
+            fault = f"{wrong[0]} must be between {least[wrong[0]]} and {U63_MAX}"
         else:
             fault = f"unknown setting {unknown[0]!r}; known: {', '.join(known)}"
     except msgspec.ValidationError as error:

@@ -191,8 +191,7 @@ class SubscribeRequested:
     """A publication handed to applications so often and never settled is parked; 0 for never. Needs `parked_to`."""
     parked_to: str = ""
     """The stream that parked publications are moved to."""
-    term: int = 0
-    """The term of the stream when the subscriber was last granted this; 0 when it never was."""
+    term: int = 0  # that of the stream when the subscriber was last granted this; 0 when it never was
     wish: int = 0
     """A number that grows with each wish of the subscriber's, where a late one must not make a new subscription."""
     is_woven: bool = False
@@ -217,6 +216,7 @@ class GrantSubscription:
     floor: int
     head: int
     changed_from: int = 0
+    terms: tuple[tuple[int, int], ...] = ()  # those of the stream that are known, and the first sequence of each
 
 
 @dataclass(frozen=True, slots=True)

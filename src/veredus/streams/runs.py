@@ -6,6 +6,8 @@ Invariants
     (3) A sink that no fact has made is in no table once the journal has refused it.
     (4) What a session asks of a run counts from when the journal has the run: until then it may come to nothing.
     (5) Where there is no room, the sinks without a name go first that nobody is there for, the oldest first.
+    (6) No epoch is given twice, also after the sink was removed, and after the journal was put back to an older copy:
+        a new one is the wall clock in seconds, and at least one above the sink's last. Who has the epoch may join.
 Source: docs/internals/DESIGN.md, "Sinks"; guarantees 7 and 8.
 """
 
@@ -70,10 +72,13 @@ class Runs:
         run = self._tables.runs.get(event.sink)
         if run is not None:
             self.check_owner(event, run)
-        elif event.epoch:
-            message = f"there is no run {event.epoch} of sink {event.sink!r} any more: it was removed, or went when"
-            raise Refused("unknown-run", f"{message} nobody was there for it: write again, under a new run")
-        else:
+        if event.epoch > (0 if run is None else run.epoch):
+            message = (
+                f"there is no run {event.epoch} of sink {event.sink!r} any more: it was removed, or went when nobody"
+                " was there for it, or the journal was put back to an older copy: write again, under a new run"
+            )
+            raise Refused("unknown-run", message)
+        if run is None:
             self._check_room(event.principal, now)
             run = self._tables.runs[event.sink] = Run(event.sink, is_ephemeral=event.is_ephemeral)
         is_joined = event.epoch == run.epoch if event.epoch else event.incarnation == run.incarnation
@@ -82,7 +87,9 @@ class Runs:
             return
         before = run.owner
         if not is_joined:
-            run.begin(run.epoch + 1, event.incarnation, next_owner(event.principal, before))
+            run.begin(
+                max(run.epoch + 1, now.wall_ns // 1_000_000_000), event.incarnation, next_owner(event.principal, before)
+            )
             if run.is_durable:
                 self._change_owner(before, run.owner)
             self._orders.note_owner(event, "sink", run.sink, "", run.epoch, before)

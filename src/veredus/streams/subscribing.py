@@ -284,6 +284,7 @@ class Subscribing:
                 stream.floor,
                 stream.head_durable,
                 stream.changed_from(event.term),
+                tuple(stream.terms),
             )
         )
         return flow

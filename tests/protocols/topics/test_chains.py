@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from veredus.protocols.topics.lives import Lives
 from veredus.protocols.topics.placing import Merged, Side, moves
 from veredus.protocols.topics.transfer import Standing
 from veredus.streams.exchange import CursorMove, Place
@@ -165,7 +166,9 @@ class World:
             keeper, giver = giver, keeper
         before_us = keeper.offset_us - giver.offset_us
         bounds = before_us - self.slack_us, before_us + self.slack_us
-        merged = Merged(keeper.incarnation, giver.incarnation, len(keeper.rows), len(giver.rows), bounds)
+        merged = Merged(
+            Lives.of(keeper.incarnation), Lives.of(giver.incarnation), len(keeper.rows), len(giver.rows), bounds
+        )
         places = {}
         for place, (put, time_us) in enumerate(keeper.rows, 1):
             places[put] = place

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
+from veredus.protocols.topics.lives import Lives
 from veredus.protocols.topics.placing import Merged, Side, moves
 from veredus.protocols.topics.transfer import Standing
 from veredus.streams.exchange import CursorMove, Place
@@ -71,7 +72,9 @@ def merged_with(
     giver_times: list[int],
     offset: tuple[int, int] = (0, 0),
 ) -> Merged:
-    merged = Merged(KEEPER, GIVER, len(times), len(giver_times), offset, sequences=array("q", staged))
+    merged = Merged(
+        Lives.of(KEEPER), Lives.of(GIVER), len(times), len(giver_times), offset, sequences=array("q", staged)
+    )
     merged.twins = dict(sorted(twins.items()))
     for place, time_us in enumerate(times, 1):
         merged.times.note(place, time_us)
@@ -235,7 +238,7 @@ def test_who_left_one_server_keeps_what_it_had_received_there_if_it_has_subscrib
 
 
 def test_a_subscription_that_is_asked_for_again_is_not_ended_by_an_older_departure_elsewhere() -> None:
-    merged = Merged(KEEPER, GIVER)
+    merged = Merged(Lives.of(KEEPER), Lives.of(GIVER))
     at_keeper = Side({"ada": Standing(50, 1, 0, renewed_us=90)})
     at_giver = Side({"bob": Standing(50, 1, 0, renewed_us=90)}, {"ada": Left(80)})
     ada, bob = moves(1, "topics", at_keeper._replace(left={"bob": Left(80)}), at_giver, merged)
@@ -244,7 +247,7 @@ def test_a_subscription_that_is_asked_for_again_is_not_ended_by_an_older_departu
 
 
 def test_of_wishes_with_numbers_the_higher_one_counts_whatever_clocks_say() -> None:
-    merged = Merged(KEEPER, GIVER)
+    merged = Merged(Lives.of(KEEPER), Lives.of(GIVER))
     at_keeper = Side({"ada": Standing(50, 1, 0, wish=7), "bob": Standing(50, 1, 0, wish=7)})
     at_giver = Side({}, {"ada": Left(900, 6), "bob": Left(10, 8)})
     ada, bob = moves(1, "topics", at_keeper, at_giver, merged)

@@ -35,7 +35,7 @@ from veredus.protocols.zeps.parsing import FrameParser
 from veredus.streams import exchange as x
 from veredus.streams.exchange import Durability
 
-from .place import SECOND_NS, START_NS, Pair, Place, batch, rows_in
+from .place import SECOND_NS, START_NS, WALL_NS, Pair, Place, batch, rows_in
 
 ME, OTHER = b"1" * 16, b"2" * 16
 MUCH = 1 << 40
@@ -305,29 +305,29 @@ def test_a_gap_and_progress_are_told_as_they_are(pair: Pair) -> None:
 
 def test_a_run_stages_rows_on_another_link_and_commits_them_once(pair: Pair) -> None:
     run, opened = pair.open(m.OpenRun("sink", ME))
-    assert (opened.epoch, opened.commit_id) == (1, -1)
+    assert (opened.epoch, opened.commit_id) == (WALL_NS // 1_000_000_000, -1)
     task = Pair(pair.place, 2, cut=pair.cut)
-    stage, staged = task.open(m.OpenStage("sink", 1, "s", OTHER))
+    stage, staged = task.open(m.OpenStage("sink", opened.epoch, "s", OTHER))
     record = batch(1, [(b"a", b"1"), (b"b", b"2")], staged.stream_id, 0, 0)
     assert task.ask(OfferRequested(stage, record)) == [TellReceipts(stage, [Receipt(2, 0, False, 0)])]
     committed = [TellMessage(run, m.Committed(7, 0, repeated, (("s", 1, 2),))) for repeated in (False, True)]
-    assert pair.ask(MessageRequested(run, m.Commit(7, "sink", 1, 0, (staged.stage,)))) == [committed[0]]
-    assert pair.ask(MessageRequested(run, m.Commit(7, "sink", 1, 0, (staged.stage,)))) == [committed[1]]
+    assert pair.ask(MessageRequested(run, m.Commit(7, "sink", opened.epoch, 0, (staged.stage,)))) == [committed[0]]
+    assert pair.ask(MessageRequested(run, m.Commit(7, "sink", opened.epoch, 0, (staged.stage,)))) == [committed[1]]
 
 
 def test_stages_that_are_dropped_are_answered_for(pair: Pair) -> None:
-    run, _ = pair.open(m.OpenRun("sink", ME))
-    _, staged = pair.open(m.OpenStage("sink", 1, "s", OTHER))
-    told = pair.ask(MessageRequested(run, m.DropStages(3, "sink", 1, (staged.stage, 99))))
+    run, opened = pair.open(m.OpenRun("sink", ME))
+    _, staged = pair.open(m.OpenStage("sink", opened.epoch, "s", OTHER))
+    told = pair.ask(MessageRequested(run, m.DropStages(3, "sink", opened.epoch, (staged.stage, 99))))
     assert told == [TellMessage(run, m.Reply(3, {"dropped": [staged.stage]}))]
 
 
 def test_a_refused_commit_leaves_the_run_open(pair: Pair) -> None:
-    run, _ = pair.open(m.OpenRun("sink", ME))
-    (told,) = pair.ask(MessageRequested(run, m.Commit(7, "sink", 1, 0, (99,))))
+    run, opened = pair.open(m.OpenRun("sink", ME))
+    (told,) = pair.ask(MessageRequested(run, m.Commit(7, "sink", opened.epoch, 0, (99,))))
     assert isinstance(told.message, m.Refusal)
     assert (told.message.code, told.message.request, told.message.final) == ("unknown-stage", 7, False)
-    assert isinstance(pair.ask(MessageRequested(run, m.Commit(8, "sink", 1, 0, ())))[0].message, m.Committed)
+    assert isinstance(pair.ask(MessageRequested(run, m.Commit(8, "sink", opened.epoch, 0, ())))[0].message, m.Committed)
 
 
 def test_a_request_is_answered_or_refused_by_its_number(pair: Pair) -> None:

@@ -3,10 +3,10 @@
     LOOKING ── there ──► ATTACHING ── GrantSubscription ──► ATTACHED ── Fence, Refuse, quiet for long ──► gone
         └── not there: NOT_SUBSCRIBED, or with SUBSCRIBE attached from the head on
 
-A message's id is the stream's incarnation and the message's sequence. GET names the last one that its client has: that
-is settled, durably, and then the next one is answered, which stays the next one until a GET names it. What is settled
-already was answered and the answer lost, so the next one is answered as well; any other id was never given. Ids of a
-stream that was merged into this one are known by where the subscription stood there (its *origins*).
+A message's id is its sequence and the life of the stream that it belongs to. GET names the last one that its client
+has: that is settled, durably, and then the next one is answered, which stays the next one until a GET names it. What is
+settled already was answered and the answer lost, so the next one is answered as well; any other id was never given. Ids
+of a stream that was merged into this one are known by where the subscription stood there (its *origins*).
 
 GET_MANY is answered with several at once, under an id that names the first and the last: whoever names it has received
 all that was unsettled from the one to the other. That the first is the next one says that they were given.
@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
@@ -32,9 +33,10 @@ from veredus.streams.facts import Origin
 from veredus.streams.ranges import is_in, joined, without
 
 from .ids import SUBSCRIPTION, is_of_page, read_id, shown_of, unknown_id
+from .lives import Lives
 from .many import COUNT_MAX, LENGTH_SIZE, SEQUENCE_SIZE, pack_numbered
 from .messages import Get, GetMany, StatusWord, Subscribe, Unsubscribe
-from .pushed import messages_in
+from .pushed import Gap, Message, messages_in
 from .putting import word_for
 from .transfer import page_numbers
 from .words import NO_MESSAGE_ID
@@ -71,21 +73,6 @@ class _Asked(NamedTuple):
     question: Question
 
 
-class _Message(NamedTuple):
-    sequence: int
-    body: bytes
-    freed_size: int
-    """Credit that comes free when this one is done with: that of its frame, for the last of a frame."""
-    page_number: int = 0
-    """Of a message that came from a server from the page: what stands for its id there."""
-
-
-class _Gap(NamedTuple):
-    sequence: int
-    last: int
-    code: str
-
-
 @dataclass(slots=True)
 class _Getter:
     """One client on one topic, as one principal."""
@@ -99,6 +86,8 @@ class _Getter:
     is_beginning: bool = False
     """Whether it is about to work on one question after the other, as far as they can be answered at once."""
     grant: x.GrantSubscription | None = None
+    lives: Lives = field(default_factory=partial(Lives.of, b""))
+    """Those of the stream, once it is granted."""
     is_removing: bool = False
     settling: tuple[Range, ...] = ()
     """The ranges of sequences that are being settled."""
@@ -108,7 +97,7 @@ class _Getter:
     """What is settled, as far as the streams floor has said."""
     position: int = 0
     """Everything below it was pushed, or is not there, or comes behind what is above it."""
-    messages: deque[_Message | _Gap] = field(default_factory=deque)
+    messages: deque[Message | Gap] = field(default_factory=deque)
     freed_size: int = 0
     """Credit that is free and was not given back yet: half of all of it at once."""
     credit: int = 0
@@ -191,7 +180,7 @@ class Gets:
                     getter.position = max(getter.position, position)
                     self._go_on(getter)
                 case x.PushGap(_, first, following, code):
-                    getter.messages.append(_Gap(first, following - 1, code))
+                    getter.messages.append(Gap(first, following - 1, code))
                     getter.position = max(getter.position, following)
                     self._go_on(getter)
                 case x.ConfirmSettled():
@@ -307,6 +296,7 @@ class Gets:
 
     def _granted(self, getter: _Getter, grant: x.GrantSubscription) -> None:
         getter.grant, getter.position, getter.credit = grant, grant.position, getter.credit_size
+        getter.lives = Lives.of(grant.stream_incarnation, grant.terms)
         getter.has_caught_up, getter.freed_size = grant.position > grant.head, 0
         getter.messages.clear()
         if not getter.asked:
@@ -350,7 +340,7 @@ class Gets:
     def _pushed(self, getter: _Getter, push: x.Push) -> None:
         for sequence, body, number in messages_in(push.buffers):
             freed_size = push.size + x.PUSH_OVERHEAD if sequence == push.last_sequence else 0
-            getter.messages.append(_Message(sequence, body, freed_size, number))
+            getter.messages.append(Message(sequence, body, freed_size, number))
         getter.position = max(getter.position, push.last_sequence + 1)
         getter.credit -= push.size + x.PUSH_OVERHEAD
         if getter.credit <= 0:
@@ -368,9 +358,7 @@ class Gets:
             return
         named = self._named(getter, question.last_id)
         if named is None:
-            assert getter.grant is not None
-            own = shown_of(getter.grant.stream_incarnation)
-            self._answer(getter, *unknown_id(question.last_id, getter.topic, getter.client, own))
+            self._answer(getter, *unknown_id(question.last_id, getter.topic, getter.client, getter.lives))
         elif named:
             getter.settling = named
             self._effects.append(x.SettleRequested(getter.session, named))
@@ -396,11 +384,14 @@ class Gets:
             return self._named_of_page(getter, message_id, is_its_form=True)
         shown, first, last = named
         assert getter.grant is not None
-        is_own = shown == shown_of(getter.grant.stream_incarnation)
+        is_own = shown == shown_of(getter.lives.at(first))
+        if is_own:
+            # What came behind it at the end of an earlier life is lost, and was not this.
+            last = min(last, getter.lives.last_with(first))
         if is_own and getter.messages and first == getter.next_sequence:
             if not first <= last <= max(getter.position - 1, getter.grant.head):
                 return None
-            return ((first, last),) if isinstance(getter.messages[0], _Message) else ()
+            return ((first, last),) if isinstance(getter.messages[0], Message) else ()
         origins = getter.origins.get(shown, ())
         places = joined(place for one in origins if one.next_sequence == first for place in one.places_to(last))
         if places:
@@ -423,7 +414,7 @@ class Gets:
                 if one.next_sequence == number:
                     return without(one.places_to(number), getter.done)
             for message in getter.messages:
-                if isinstance(message, _Message) and message.page_number == number:
+                if isinstance(message, Message) and message.page_number == number:
                     return ((message.sequence, message.sequence),)
         return () if is_its_form and (held or self._is_paged(getter.topic)) else None
 
@@ -433,15 +424,15 @@ class Gets:
             self._administer(getter, "subscription.show", _LOOK)
         elif message is None:
             self._answer(getter, StatusWord.NO_MESSAGES)
-        elif isinstance(message, _Gap):
+        elif isinstance(message, Gap):
             # The cursor has passed it already.
             getter.messages.popleft()
             lost = f"messages {message.sequence} to {message.last} of {getter.topic}"
             said = f"{lost} are no longer available ({message.code})"
             self._answer(getter, StatusWord.INTERNAL_ERROR, f"{said}: retry the GET for the next message")
         else:
-            assert getter.grant is not None
-            question, shown = getter.asked[0].question, shown_of(getter.grant.stream_incarnation)
+            question = getter.asked[0].question
+            shown = shown_of(getter.lives.at(message.sequence))
             if isinstance(question, GetMany):
                 given = self._next_of(getter, question.count_max)
                 first, last = given[0].sequence, given[-1].sequence
@@ -450,15 +441,18 @@ class Gets:
             else:
                 self._answer(getter, StatusWord.OK, message_id=f"{shown}-{message.sequence}", body=message.body)
 
-    def _next_of(self, getter: _Getter, count: int) -> list[_Message]:
+    def _next_of(self, getter: _Getter, count: int) -> list[Message]:
         """Up to so many messages that come next, as many as one answer takes, and at least one.
 
-        Their sequences have no hole: an id names all from the first to the last, and what lies in one may come later.
+        Their sequences have no hole, and one life: an id names all from the first to the last, and what lies in a hole
+        may come later.
         """
-        given: list[_Message] = []
-        left = self._answer_size_max
+        given: list[Message] = []
+        left, last = self._answer_size_max, getter.lives.last_with(getter.messages[0].sequence)
         for message in islice(getter.messages, min(count, COUNT_MAX)):
-            if isinstance(message, _Gap) or (given and message.sequence != given[-1].sequence + 1):
+            if isinstance(message, Gap) or (given and message.sequence != given[-1].sequence + 1):
+                break
+            if message.sequence > last:
                 break
             left -= len(message.body) + LENGTH_SIZE + SEQUENCE_SIZE
             if left < 0 and given:
@@ -477,7 +471,7 @@ class Gets:
             message = getter.messages.popleft()
             if not is_in(message.sequence, settling):
                 kept.append(message)
-            elif isinstance(message, _Message):
+            elif isinstance(message, Message):
                 getter.freed_size += message.freed_size
                 if is_one:
                     break

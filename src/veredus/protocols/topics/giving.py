@@ -26,7 +26,8 @@ from veredus.streams import exchange as x
 from veredus.streams.stream import Left
 
 from .desk import Desk
-from .ids import GIVEN, SUBSCRIPTION
+from .ids import GIVEN, SUBSCRIPTION, shown_of
+from .lives import Lives
 from .messages import Status, StatusWord, Transfer, encode_message, reason_of
 from .transfer import Begin, End, Heard, Part, Row, Sources, Standing, decode_heard, encode_beyond, part_of, rows_in
 
@@ -57,7 +58,7 @@ class Giving:
         self._attempt = 0
         """Answers to what an earlier attempt asked count for nothing."""
         self._session = 0
-        self._incarnation = b""
+        self._lives = Lives.of(b"")
         self._head = 0
         self._position = 0
         """Everything below it was read."""
@@ -91,16 +92,13 @@ class Giving:
     def _look(self, now: Now) -> None:
         self._administer("stream.show", {"name": self.topic}, self._looked)
 
-    def _looked(self, shown: dict[str, object], now: Now) -> None:
-        incarnation, head = shown["incarnation"], shown["head"]
-        assert isinstance(incarnation, bytes)
-        assert isinstance(head, int)
-        self._head = head
+    def _looked(self, shown: dict[str, Any], now: Now) -> None:
+        self._head = shown["head"]
         if self._session:
             self._pump(now)
             return
-        self._incarnation = incarnation
-        self._ask(Begin(incarnation), self._begun, now)
+        self._lives = Lives.of(shown["incarnation"], shown["terms"])
+        self._ask(Begin(self._lives.present, list(self._lives.known)), self._begun, now)
 
     def _begun(self, heard: Heard, now: Now) -> None:
         self._position = max(heard.committed, heard.staged, 0) + 1
@@ -120,7 +118,7 @@ class Giving:
         ]
         go_on = then if page["next"] is None else partial(self._list_sources, page["next"], then)
         if sources:
-            self._ask(Sources(self._incarnation, sources, owners), lambda _heard, _at: go_on(), now)
+            self._ask(Sources(self._lives.present, sources, owners), lambda _heard, _at: go_on(), now)
         else:
             go_on()
 
@@ -187,14 +185,13 @@ class Giving:
                 break
             count += 1
         rows, self._rows = self._rows[:count], self._rows[count:]
-        shown = self._incarnation[:8].hex()
-        messages = tuple((f"{shown}-{row.sequence}", row.body) for row in rows)
+        messages = tuple((f"{shown_of(self._lives.at(row.sequence))}-{row.sequence}", row.body) for row in rows)
         self._is_sending = True
         if not self._rows:
             self._desk.order(x.CreditGranted(self._session, self._freed_size))
             self._freed_size = 0
         self.sent_count += count
-        self._ask(part_of(self._incarnation, rows, self._offset_us), self._sent, now, messages)
+        self._ask(part_of(self._lives.present, rows, self._offset_us), self._sent, now, messages)
 
     def _sent(self, heard: Heard, now: Now) -> None:
         self._is_sending = False
@@ -236,7 +233,7 @@ class Giving:
         self._administer("subscription.left", named, partial(self._give, standings_of(listed)))
 
     def _give(self, standings: dict[str, Standing], left: list[tuple[str, int, int]], now: Now) -> None:
-        end = End(self._incarnation, self._head, self._offset_us, standings, left_of(left))
+        end = End(self._lives.present, self._head, self._offset_us, standings, left_of(left))
         subscribers = tuple((who, ()) for who in end.standings)
         self._ask(end, self._ended, now, (), subscribers)
 

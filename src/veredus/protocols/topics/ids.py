@@ -1,6 +1,7 @@
 """The names that the topic service has in a node, and the ids of messages.
 
-An id is the stream's incarnation, as far as it is shown, and a sequence, or the first and last of many:
+An id is a life of the stream, its incarnation at first, as far as it is shown, and a sequence, or the first and last
+of many:
 
 0123456789abcdef-7        0123456789abcdef-7..12
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from .lives import Lives
 from .messages import StatusWord
 from .words import NO_MESSAGE_ID
 
@@ -18,7 +20,7 @@ SUBSCRIPTION = "topics"
 GIVEN = "topics-given"
 """The name of the keeper's subscription that marks a topic as given to it."""
 SINK = "topics-merge/"
-"""How the sink of a keeper begins; the giver's incarnation follows."""
+"""How the sink of a keeper begins; the life of the giver's stream follows."""
 SHOWN_SIZE = 16
 """So many hexadecimal digits of an incarnation are shown."""
 PAGE_MARK = b"page"
@@ -46,12 +48,12 @@ def is_of_page(shown: str) -> bool:
 
 
 def shown_of(incarnation: bytes) -> str:
-    """The incarnation of a stream as ids show it."""
+    """The incarnation or a life of a stream as ids show it."""
     return incarnation.hex()[:SHOWN_SIZE]
 
 
-def unknown_id(message_id: str, topic: str, client: str, own: str) -> tuple[StatusWord, str]:
-    """What a client is told of an id that no message of the stream with the shown incarnation `own` has.
+def unknown_id(message_id: str, topic: str, client: str, own: Lives) -> tuple[StatusWord, str]:
+    """What a client is told of an id that no message of the stream with the lives `own` has.
 
     Another server may have given it, and is not merged.
     """
@@ -60,7 +62,7 @@ def unknown_id(message_id: str, topic: str, client: str, own: str) -> tuple[Stat
     if named is None:
         advice = "if a server of another make gave it, retry until the topic is merged"
         return StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none; {advice}"
-    if named.incarnation == own:
+    if any(named.incarnation == shown_of(life) for life, _ in own.known):
         cure = "if the server was put back to an earlier state, forget it (veredus topics forget)"
         return StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none; {cure}"
     advice = (

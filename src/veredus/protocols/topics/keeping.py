@@ -1,6 +1,6 @@
 """The keeper's side of a merge: it stages what comes, and shows it at once, with everybody's cursors, at the end.
 
-    Begin ──► a run of the sink `topics-merge/<the giver's incarnation>`; what it has committed is known
+    Begin ──► a run of the sink `topics-merge/<the giver's present life>`; what it has committed is known
     Rows ───► sources raised ──► own rows read up to then ──► twins left out ──► staged, durable ──► Heard
     End ────► held ──► own rows read to the head ──► cursors placed ──► one commit, its id the giver's head ──► Heard
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from veredus.kernel.engine import Now
@@ -29,6 +30,7 @@ from veredus.streams.raising import RAISED_MAX
 from .desk import Desk
 from .giving import left_of, name_of, standings_of
 from .ids import SINK, SUBSCRIPTION
+from .lives import Lives
 from .messages import StatusWord, Transfer
 from .placing import Merged, Side, floor_of, moves, those_that_stay, without_what_came_there
 from .transfer import (
@@ -68,7 +70,7 @@ class Keeping:
         done: Callable[[], None],
         is_of_page: bool = False,
     ) -> None:
-        """`incarnation` is that of the giver's stream; `done` is called when it is over, one way or the other.
+        """`incarnation` is the present life of the giver's stream; `done` is called when all is over, well or not.
 
         `is_of_page`: the giver knows the page alone, and says each time where its subscriptions stand.
         """
@@ -95,7 +97,9 @@ class Keeping:
         """Those that this stream has."""
         self._given = KnownPuts()
         """Those that are staged, by their rows."""
-        self._merged = Merged(b"", incarnation)
+        self._merged = Merged(Lives.of(b""), Lives.of(incarnation))
+        self._taken = 0
+        """Up to there the giver's rows came with merges in earlier lives of its stream."""
         self._staged = 0
         self._count = 0
         self._peers: list[int] = []
@@ -132,7 +136,7 @@ class Keeping:
         self._peers, self._working_on = [peer], key
         match part:
             case Begin():
-                self._begin(now)
+                self._begin(Lives(part.lives or [(part.incarnation, 1)]), now)
             case Sources():
                 self._raise(part.sources, self._heard, part.owners)
             case RowsPart():
@@ -154,11 +158,22 @@ class Keeping:
 
     # ── begin ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _begin(self, now: Now) -> None:
+    def _begin(self, lives: Lives, now: Now) -> None:
         if self._stage:
             self._heard(now)
             return
+        self._merged.giver_lives = lives
 
+        def found(listed: Any, _: Now) -> None:
+            self._taken = _taken_in(lives, {sink["sink"]: sink["commit_id"] for sink in listed})
+            self._open_run()
+
+        if len(lives.known) > 1:
+            self._administer("sink.list", {}, found)
+        else:
+            self._open_run()
+
+    def _open_run(self) -> None:
         def granted(event: object, at: Now) -> None:
             if isinstance(event, x.GrantRun):
                 self._epoch, self._committed = event.epoch, event.commit_id
@@ -198,8 +213,8 @@ class Keeping:
 
     def _read(self, event: object, now: Now) -> None:
         match event:
-            case x.GrantSubscription(stream_incarnation=incarnation, position=position):
-                self._merged.keeper_incarnation = incarnation
+            case x.GrantSubscription(stream_incarnation=incarnation, position=position, terms=terms):
+                self._merged.keeper_lives = Lives.of(incarnation, terms)
                 self._position = position
                 self._heard(now)
             case x.Push(_, buffers, size, _, last, _, names):
@@ -264,7 +279,7 @@ class Keeping:
         raised = (row.put for row in newest.values())
 
         def stage(at: Now) -> None:
-            others = [row for row in rows if not self._is_twin(row)]
+            others = [row for row in rows if not self._is_twin(row) and row.sequence > self._taken]
             self._last = rows[-1].sequence
             self._batches = list(in_batches(others))
             self._store(at)
@@ -414,3 +429,9 @@ class Keeping:
                 self._desk.close(session)
         self._run = self._stage = self._stage_session = self._scan = 0
         self._done()
+
+
+def _taken_in(lives: Lives, commits: Mapping[str, int]) -> int:
+    """Up to where merges in the earlier lives of a stream took its rows, by the last commit of each sink."""
+    former = ((life, following - 1) for (life, _), (_, following) in pairwise(lives.known))
+    return max((min(commits.get(SINK + life.hex(), -1), last) for life, last in former), default=0)

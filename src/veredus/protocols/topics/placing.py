@@ -37,6 +37,7 @@ from veredus.streams.ranges import common, cursor_of, joined, without
 from veredus.streams.stream import NEVER_LEFT, Left
 
 from .ids import is_of_page, shown_of
+from .lives import Lives
 from .many import COUNT_MAX
 from .transfer import Bounds, Standing
 
@@ -94,8 +95,8 @@ class _Run(NamedTuple):
 class Merged:
     """What is known of both servers' rows."""
 
-    keeper_incarnation: bytes
-    giver_incarnation: bytes
+    keeper_lives: Lives
+    giver_lives: Lives
     head: int = 0
     """The keeper's newest sequence."""
     giver_head: int = 0
@@ -209,7 +210,7 @@ def without_what_came_there(
         kept, given = keeper.standings.get(move.subscriber), giver.standings.get(move.subscriber)
         if kept is None or given is None or not given.origins:
             return move
-        known = (one.sequence for one in kept.origins if one.incarnation == merged.giver_incarnation)
+        known = (one.sequence for one in kept.origins if one.incarnation == merged.giver_lives.present)
         first, end = next(known, 0), merged.twins.get(given.origins[0].sequence, 0)
         if not 0 < first < end:
             return move
@@ -327,17 +328,17 @@ class _Placer:
             run = (following, following, min(COUNT_MAX, last + 1 - following))
             # In a woven stream more was received than what lies below the next one.
             received = tuple((a, 0, b - a + 1) for a, b in given.settled if b > following)
-            own = Origin(merged.giver_incarnation, following, (run, *received))
-            known = (own, *_unnamed(given, merged.giver_incarnation))
+            own = Origin(merged.giver_lives.at(following), following, (run, *received))
+            known = (own, *_unnamed(given, merged.giver_lives))
             # A server from the page has ids, and no sequences: by those its message is named.
-            known = known[is_of_page(shown_of(merged.giver_incarnation)) :]
+            known = known[is_of_page(shown_of(merged.giver_lives.present)) :]
             found += [(one.incarnation, one.next_sequence, self._mapped(one)) for one in known]
         following, last = (merged.head + 1, merged.head) if kept is None else _next_in(kept, merged.head)
         count = min(COUNT_MAX, last + 1 - following)
         here = (following, Place(following), count)
-        found.append((merged.keeper_incarnation, following, (here,) if count else ()))
+        found.append((merged.keeper_lives.at(following), following, (here,) if count else ()))
         if kept is not None:
-            for one in _unnamed(kept, merged.keeper_incarnation):
+            for one in _unnamed(kept, merged.keeper_lives):
                 runs = tuple((first, Place(place), count) for first, place, count in one.runs)
                 found.append((one.incarnation, one.next_sequence, runs))
         return tuple(dict.fromkeys(found))
@@ -375,7 +376,7 @@ def _next_in(standing: Standing, head: int) -> Bounds:
     return min(first, head + 1), min(last, head)
 
 
-def _unnamed(standing: Standing, own: bytes) -> list[Origin]:
+def _unnamed(standing: Standing, own: Lives) -> list[Origin]:
     """The origins of before, but for those of the stream itself, or of the page, that were named since, or passed."""
     done = ((0, standing.floor), *standing.settled)
 
@@ -385,6 +386,6 @@ def _unnamed(standing: Standing, own: bytes) -> list[Origin]:
         return any(first <= origin.sequence <= last for first, last in done)
 
     def may_be_over(origin: Origin) -> bool:
-        return origin.incarnation == own or is_of_page(shown_of(origin.incarnation))
+        return origin.incarnation in own or is_of_page(shown_of(origin.incarnation))
 
     return [origin for origin in standing.origins if not (may_be_over(origin) and is_over(origin))]

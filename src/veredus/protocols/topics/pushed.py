@@ -1,9 +1,10 @@
-"""What the streams floor pushes to a subscription, as sequences and bodies."""
+"""What the streams floor pushes to a subscription, and what waits of it to be handed out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
+from typing import NamedTuple
 
 from veredus.delivery.batch import Layout, read_header
 from veredus.delivery.payload import read_columns, read_rows, rows_of
@@ -12,6 +13,25 @@ from veredus.kernel.errors import InvariantBroken
 from veredus.kernel.octets import Octets
 
 from .transfer import PAGE_SOURCE, put_of
+
+
+class Message(NamedTuple):
+    """One that was pushed."""
+
+    sequence: int
+    body: bytes
+    freed_size: int
+    """Credit that comes free when this one is done with: that of its frame, for the last of a frame."""
+    page_number: int = 0
+    """Of a message that came from a server from the page: what stands for its id there."""
+
+
+class Gap(NamedTuple):
+    """Messages that are no longer there, and why."""
+
+    sequence: int
+    last: int
+    code: str
 
 
 def messages_in(buffers: Sequence[Octets]) -> Iterator[tuple[int, bytes, int]]:

@@ -47,6 +47,7 @@ APPENDED_US = "appended-us"
 PAGE_SOURCE = "page/"
 """So begins the name under which messages of a server from the page count as put; its address follows."""
 _NEVER_US = 1 << 62
+_LIVES_MAX = 64
 Bounds: TypeAlias = tuple[int, int]
 Attributes: TypeAlias = dict[str, AttributeValue]
 
@@ -74,9 +75,11 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
-    """The giver wants to give a topic away."""
+    """The giver wants to give a topic away. `incarnation` is here and in each part the present life of its stream."""
 
     incarnation: bytes
+    lives: Annotated[list[tuple[bytes, int]], msgspec.Meta(max_length=_LIVES_MAX)] = []
+    """All that are known, and the sequence with which each begins, ascending; none: it has had this one alone."""
 
 
 class Sources(msgspec.Struct, frozen=True, tag="sources"):
