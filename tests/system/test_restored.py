@@ -122,6 +122,28 @@ def test_a_durable_subscriber_is_told_of_what_is_gone_and_gets_all_that_is_new(
     assert gaps == [veredus.Gap(OLD + 1, OLD + LATER + 1, "lost")]
 
 
+@pytest.mark.parametrize("subscriber", ["", "reader"])
+def test_who_was_not_told_yet_of_what_is_gone_is_told_though_the_node_was_killed_again(
+    served: ServedNode, put_back: PutBack, subscriber: str
+) -> None:
+    gaps: list[veredus.Gap] = []
+    with served.start() as node:
+        publish(node, "old", OLD)
+        with node.subscribe("s", subscriber=subscriber, on_gap=gaps.append) as subscription:
+            back_up(served)
+            publish(node, "later", LATER)
+            taken(subscription, OLD + LATER)
+            put_back(served)
+            with connected(served) as other:
+                publish(other, "new", NEW)
+                for _ in range(2):
+                    wait_until(lambda: other.streams.show("s")["sessions"] == 1)
+                    served.kill()
+                    served.spawn()
+            assert taken(subscription, NEW) == words("new", NEW)
+    assert gaps == [veredus.Gap(OLD + 1, OLD + LATER + 1, "lost")]
+
+
 @pytest.mark.parametrize("mode", ["in-order", "individual"])
 def test_a_durable_subscriber_that_had_more_than_a_journal_that_nobody_has_marked_is_told_so(
     served: ServedNode, mode: Literal["in-order", "individual"]

@@ -23,7 +23,16 @@ class Delivery:
     link_count: int
 
 
-Arrival: TypeAlias = Delivery | m.Progress | m.Gap | m.End
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What was pushed from `first_sequence` on is gone, and what comes behind this lies there, in a later term."""
+
+    first_sequence: int
+    next_sequence: int
+    term: int
+
+
+Arrival: TypeAlias = Delivery | Lost | m.Progress | m.Gap | m.End
 
 
 class Arrivals(deque[Arrival]):

@@ -28,7 +28,7 @@ from veredus.streams.exchange import SettleMode
 from veredus.streams.ranges import without
 
 from .arguments import check_seconds, check_text, check_whole, shown
-from .arrivals import Arrival, Delivery
+from .arrivals import Arrival, Delivery, Lost
 from .publication import RUN_COUNT, Batch, Interest, Publication, Run, batches_in
 from .publishing import Waiter
 from .ranges import Range, joined
@@ -280,28 +280,30 @@ class Feed:
                 self._delivery, self._item = item, None
             case m.Progress(position):
                 channel.position, self._item = max(channel.position, position), None
-            case m.Gap():
+            case m.Gap() | Lost():
                 self._tell_gap(item)
             case m.End():
                 self._is_end_seen, self._item = True, None
 
-    def _tell_gap(self, told: m.Gap) -> None:
+    def _tell_gap(self, told: m.Gap | Lost) -> None:
         channel = self.channel
-        first, following, code = told.first_sequence, told.next_sequence, told.code
+        first, following = told.first_sequence, told.next_sequence
+        code, term = ("lost", told.term) if isinstance(told, Lost) else (told.code, channel.term)
         if code == "trimmed":
             # What was handed out meanwhile, of a batch that was begun before, is not missing.
             first = max(first, channel.position)
             if first >= following:
                 self._item = None
                 return
-        position = first if code == "lost" else max(channel.position, following)
+        position = first if isinstance(told, Lost) else max(channel.position, following)
         gap, on_gap = Gap(first, following, code), channel.wanted.on_gap
         message = (
             f"sequences {first} to {following - 1} are no longer available ({code}); the subscription continues with"
             " the next sequence"
         )
         error = Unavailable("gap", message, first_sequence=first, next_sequence=following, cause=code)
-        channel.position, self._item = position, None
+        # The position first: with a later term it would stand for what lies there now.
+        channel.position, channel.term, self._item = position, term, None
         if on_gap == "raise":
             raise error
         on_gap(gap)

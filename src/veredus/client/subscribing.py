@@ -21,23 +21,12 @@ from typing import TypeAlias
 
 from veredus.kernel.errors import Fenced, Unavailable, VeredusError
 from veredus.matching.wanted import Filter
+from veredus.protocols.zeps import client_exchange as c
 from veredus.protocols.zeps import messages as m
-from veredus.protocols.zeps.client_exchange import (
-    CreditRequested,
-    HandedOut,
-    MessageRequested,
-    SettleRequested,
-    TellClosed,
-    TellDelivery,
-    TellHanded,
-    TellMessage,
-    TellOpened,
-    TellSettled,
-)
 from veredus.streams.exchange import SettleMode, Start, StartKind
 from veredus.streams.ranges import is_in, without
 
-from .arrivals import Arrival, Arrivals, Delivery
+from .arrivals import Arrival, Arrivals, Delivery, Lost
 from .causes import TRANSIENT, error_of
 from .connection import Connection, Told
 from .filters import Filters
@@ -67,6 +56,12 @@ class SubscriptionChannel:
         self.grant: m.Subscribed | None = None
         self.position = 0
         """The next sequence that the subscriber has not been given; the feed writes it."""
+        self.term = wanted.term
+        """The term that the position is of; the feed writes it as it tells the subscriber what is lost."""
+        self._term = wanted.term
+        """The term that what is pushed next has to be told for."""
+        self._lost_term = 0
+        """The term before which something is lost, of which the subscriber is told in the queue; 0 for none."""
         self.link_count = 0
         """How often it was granted: credit belongs to one link."""
         self.is_waiting = False
@@ -130,43 +125,43 @@ class SubscriptionChannel:
         if self.failure is not None:
             return
         wanted, start = self.wanted, self.wanted.start
-        incarnation, term = wanted.stream_incarnation, wanted.term
+        incarnation = wanted.stream_incarnation
         self._granted = 0
         if self.grant is not None:
             start = Start(StartKind.SEQUENCE, max(self.position, self._floor, self._next, self._passed))
-            incarnation, term = self.grant.stream_incarnation, self.grant.term
+            incarnation = self.grant.stream_incarnation
         filter_, self._part_end = self._filters.part_at(start.value)
         self._channel = self._connection.open_channel(
             self,
             m.Subscribe(
                 wanted.stream, wanted.subscriber, wanted.name, filter_, start, self._part_end, wanted.mode,
                 self._incarnation if wanted.is_durable else b"", self._epoch, wanted.window_size, incarnation,
-                wanted.attempts_max, wanted.parked_to, term,
+                wanted.attempts_max, wanted.parked_to, self._term,
             ),
         )  # fmt: skip
 
     def take(self, told: Told) -> None:
         """Queue what the subscriber shall see, in order; the rest is ours."""
         match told:
-            case TellDelivery(_, redelivered_to, records, size):
+            case c.TellDelivery(_, redelivered_to, records, size):
                 self._queue(Delivery(records, redelivered_to, size, self.link_count))
-            case TellMessage(_, m.Sources(names)):
+            case c.TellMessage(_, m.Sources(names)):
                 self.sources.update(names)
-            case TellMessage(_, m.Progress() | m.Gap() | m.End() as message):
+            case c.TellMessage(_, m.Progress() | m.Gap() | m.End() as message):
                 self._queue(message)
-            case TellHanded(_, sequence):
+            case c.TellHanded(_, sequence):
                 self._be_handed(sequence)
-            case TellSettled(_, floor, ranges):
+            case c.TellSettled(_, floor, ranges):
                 self._be_settled(joined([(0, floor), *ranges]))
-            case TellMessage(_, m.Returned() as returned):
+            case c.TellMessage(_, m.Returned() as returned):
                 self.returns.take(returned)
-            case TellMessage(_, m.FilterChanged(position)):
+            case c.TellMessage(_, m.FilterChanged(position)):
                 self._filters.confirm(position, self.position)
-            case TellMessage(_, m.Refusal() as refusal):
+            case c.TellMessage(_, m.Refusal() as refusal):
                 self._take_refusal(error_of(refusal))
-            case TellOpened(_, m.Subscribed() as grant):
+            case c.TellOpened(_, m.Subscribed() as grant):
                 self._become_attached(grant)
-            case TellClosed(_, m.End() as end):
+            case c.TellClosed(_, m.End() as end):
                 self._channel = 0
                 if self._part_end == self.wanted.until:
                     self._queue(end)
@@ -174,10 +169,10 @@ class SubscriptionChannel:
                 else:
                     self._next = self._part_end
                     self._begin_again()
-            case TellClosed(_, m.Refusal() | m.Fencing() as cause):
+            case c.TellClosed(_, m.Refusal() | m.Fencing() as cause):
                 self._channel = 0
                 self._be_refused(error_of(cause))
-            case TellClosed():
+            case c.TellClosed():
                 self._channel = 0
 
     def _queue(self, item: Arrival) -> None:
@@ -201,13 +196,13 @@ class SubscriptionChannel:
     def _say_return(self, message: m.Return) -> bool:
         if self._is_granted():
             self.say_handed()
-            self._connection.handle(MessageRequested(self._channel, message))
+            self._connection.handle(c.MessageRequested(self._channel, message))
             return True
         return False
 
     def _become_attached(self, grant: m.Subscribed) -> None:
         before, self.grant, self._granted = self.grant, grant, self._channel
-        self._epoch = grant.epoch
+        self._epoch, self._term = grant.epoch, grant.term
         self.link_count += 1
         if grant.changed_from:
             self.take_anew()
@@ -219,10 +214,13 @@ class SubscriptionChannel:
                 self._connection.call_later(HANDED_S, self._say_handed_again)
         elif 0 < grant.changed_from < self.position:
             self._forget_from(grant.changed_from)
-            self._queue(m.Gap(grant.changed_from, self.position, "lost"))
+            self._lost_term = grant.term
+            self._queue(Lost(grant.changed_from, self.position, grant.term))
         elif max(self.position, self._passed) < (begun := min(grant.position, grant.floor)):
             # The node moved the cursor over a gap that it reported on a link before; whether that was heard or not.
             self._queue(m.Gap(self.position, begun, "trimmed"))
+        if self._lost_term in (0, self.term):
+            self.term = grant.term
         self._handed_said = 0
         self.say_handed()
         self.returns.begin()
@@ -275,6 +273,7 @@ class SubscriptionChannel:
         self._channel = 0
         self._sent = ()
         self._next = self._floor = 0  # a gap up to that floor may wait in the queue: it is reported again
+        self._term, self._lost_term = self.term, 0  # so is what is lost
         self._passed = max(self._passed, self.queue.passed_to())
         self.queue.clear()
         self._filters.lose()
@@ -330,7 +329,7 @@ class SubscriptionChannel:
         handed_to = self.handed_to
         if handed_to > self._handed_said and self._is_granted():
             self._handed_said = handed_to
-            self._connection.handle(HandedOut(self._channel, handed_to))
+            self._connection.handle(c.HandedOut(self._channel, handed_to))
 
     def _say_handed_again(self) -> None:
         if self.failure is None:
@@ -365,7 +364,7 @@ class SubscriptionChannel:
     def grant_credit(self, size: int, link_count: int) -> None:
         """The subscriber has taken so much of what came over that link; in the loop."""
         if link_count == self.link_count and self._is_granted():
-            self._connection.handle(CreditRequested(self._channel, size))
+            self._connection.handle(c.CreditRequested(self._channel, size))
 
     def pump_settlements(self) -> None:
         """Send what was settled since the last settlement, unless one is on its way; in the loop."""
@@ -383,7 +382,7 @@ class SubscriptionChannel:
             return False
         self.is_settle_idle = False
         self._sent = ranges
-        self._connection.handle(SettleRequested(self._channel, ranges))
+        self._connection.handle(c.SettleRequested(self._channel, ranges))
         return True
 
     def _is_granted(self) -> bool:
@@ -491,7 +490,7 @@ class SubscriptionChannel:
         if not self._is_granted():
             raise Unavailable("link-lost", "no node can be reached: change the filter later")
         answer = self._filters.ask(filter_)
-        self._connection.handle(MessageRequested(self._channel, m.ChangeFilter(filter_, self.position)))
+        self._connection.handle(c.MessageRequested(self._channel, m.ChangeFilter(filter_, self.position)))
         try:
             async with asyncio.timeout(self._connection.settings.timeout_s):
                 return await answer
