@@ -155,6 +155,54 @@ def test_a_topic_that_cannot_move_stays_and_whoever_asks_is_told_why(name: str) 
     assert scene.rig.floor.tables.stages == {}
 
 
+NOW_US = 1_800_000_000_000_000
+STANDING = t.Standing(NOW_US, 1, 1)
+BEYOND = {
+    "offset": {"offset_us": (1 << 64) - 1},
+    "head": {"head": -1},
+    "opened": {"standings": {"alice": msgspec.structs.replace(STANDING, opened_us=-(1 << 63))}},
+    "renewed": {"standings": {"alice": msgspec.structs.replace(STANDING, renewed_us=(1 << 62) + 1)}},
+    "floor": {"standings": {"alice": msgspec.structs.replace(STANDING, floor=(1 << 64) - 1)}},
+    "wish": {"standings": {"alice": msgspec.structs.replace(STANDING, wish=(1 << 64) - 1)}},
+    "backwards": {"standings": {"alice": msgspec.structs.replace(STANDING, settled=((3, 1),))}},
+    "origin": {"standings": {"alice": msgspec.structs.replace(STANDING, origins=(t.Origin(OTHER, -1),))}},
+    "runs": {"standings": {"alice": msgspec.structs.replace(STANDING, origins=(t.Origin(OTHER, 1, ((1, -1, 1),)),))}},
+    "owner": {"standings": {"alice": msgspec.structs.replace(STANDING, owner="o" * 5000)}},
+    "left": {"left": {"alice": ((1 << 64) - 1, 0)}},
+    "left-wish": {"left": {"alice": (0, (1 << 64) - 1)}},
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_an_end_with_numbers_that_nothing_can_have_is_refused_before_they_are_added_to(name: str) -> None:
+    scene = ServerScene()
+    assert scene.say(begin()).status == "OK"
+    sound = msgspec.to_builtins(t.End(INCARNATION, 0, (0, 0), {}))
+    beyond = sound | BEYOND[name]
+    beyond["offset_us"] = (0, BEYOND[name].get("offset_us", 0))
+    said = scene.say(Transfer(GIVER, TOPIC, (), (), msgspec.msgpack.encode(beyond)))
+    assert (said.status, TOPIC in scene.rig.floor.tables.streams) == ("BAD_MESSAGE", True), said
+    assert scene.say(end(0, alice=STANDING)).status == "OK"
+
+
+def test_times_that_differ_by_more_than_a_number_holds_stay_numbers_that_the_journal_takes() -> None:
+    scene = ServerScene()
+    assert scene.say(begin()).status == "OK"
+    far = t.End(INCARNATION, 0, (-t.TIME_MAX_US, t.TIME_MAX_US), {"alice": STANDING}, {"bob": t.Left(NOW_US)})
+    assert scene.say(Transfer(GIVER, TOPIC, (("alice", ()),), (), t.encode_beyond(far))).status == "OK"
+    (alice,) = scene.rig.floor.tables.streams[TOPIC].subscriptions.values()
+    assert alice.opened_us == 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{"clock_us": -(1 << 63)}, {"clock_us": (1 << 64) - 1}, {"committed": -2}, {"staged": (1 << 64) - 1}],
+)
+def test_a_keeper_that_answers_with_numbers_that_nothing_can_have_fails_the_attempt(answer: dict[str, int]) -> None:
+    beyond = {"committed": -1, "staged": 0, "clock_us": NOW_US} | answer
+    assert t.decode_heard(msgspec.msgpack.encode(beyond)) is None
+
+
 def heard(scene: ServerScene, message: Transfer) -> t.Heard:
     said = scene.say(message)
     assert said.status == "OK", said

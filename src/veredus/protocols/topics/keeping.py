@@ -266,7 +266,7 @@ class Keeping:
         def ask() -> None:
             part = raised[:RAISED_MAX]
             del raised[:RAISED_MAX]
-            theirs = {client: owners[client] for client, _, _ in part if client in owners}
+            theirs = {client: owners[client] for client, _, _ in part if owners.get(client)}
             self._administer("source.raise", {"stream": self.topic, "sources": part, "owners": theirs}, answered)
 
         ask()

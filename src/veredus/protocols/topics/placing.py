@@ -39,7 +39,7 @@ from veredus.streams.stream import NEVER_LEFT, Left
 from .ids import is_of_page, shown_of
 from .lives import Lives
 from .many import COUNT_MAX
-from .transfer import Bounds, Standing
+from .transfer import TIME_MAX_US, Bounds, Standing
 
 _NEVER_US = 1 << 63
 _Origin: TypeAlias = tuple[bytes, int, tuple[tuple[int, Place, int], ...]]
@@ -174,7 +174,7 @@ def moves(stage: int, name: str, keeper: Side, giver: Side, merged: Merged) -> l
     for who in dict.fromkeys((*keeper.standings, *giver.standings, *giver.left)):
         kept, given = keeper.standings.get(who), giver.standings.get(who)
         known, said = keeper.left.get(who, NEVER_LEFT), giver.left.get(who, NEVER_LEFT)
-        left = Left(said.removed_us + low, said.wish) if who in giver.left else NEVER_LEFT
+        left = Left(_time(said.removed_us + low), said.wish) if who in giver.left else NEVER_LEFT
         has_left_keeper = kept is not None and _is_behind(left, kept, 0)
         has_left_giver = given is not None and _is_behind(known, given, high)
         is_here, is_there = kept is not None and not has_left_keeper, given is not None and not has_left_giver
@@ -231,6 +231,11 @@ def floor_of(keeper: Side, moved: Iterable[CursorMove]) -> int:
         if move.is_removed:
             del floors[move.subscriber]
     return min(floors.values(), default=0)
+
+
+def _time(us: int) -> int:
+    """The time that is nearest to this one of those that may be said to a peer."""
+    return min(max(0, us), TIME_MAX_US)
 
 
 def _is_behind(left: Left, standing: Standing, offset_us: int) -> bool:
@@ -294,10 +299,10 @@ class _Placer:
             unwanted = without(common(unwanted, put_before), joined((*received, *self._places(there.wanted))))
         below, unwanted = cursor_of(0, unwanted)
         return CursorMove(
-            self._stage, who, self._name, min(keeper.opened_us, opened_us), below + 1, below,
+            self._stage, who, self._name, _time(min(keeper.opened_us, opened_us)), below + 1, below,
             below + 1 if kept is None else kept.start, received, self._rows(there.received),
             self._origins(kept, given), False, unwanted, unwanted_rows, left.removed_us,
-            max(keeper.renewed_us, giver.renewed_us + low), max(keeper.wish, giver.wish), left.wish,
+            _time(max(keeper.renewed_us, giver.renewed_us + low)), max(keeper.wish, giver.wish), left.wish,
             keeper.owner or giver.owner,
         )  # fmt: skip
 

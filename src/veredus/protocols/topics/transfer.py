@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from itertools import starmap
+from itertools import chain, starmap
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -26,7 +26,7 @@ from veredus.delivery.publication import AttributeValue, Rows
 from veredus.delivery.record import ENVELOPE_SIZE, records_in
 from veredus.delivery.rows import ROWS_COUNT_TAKEN_MAX, RawAttributes, check_flat
 from veredus.kernel.errors import InvariantBroken, PeerFault, Refused
-from veredus.kernel.names import U63_MAX, checked_name
+from veredus.kernel.names import INCARNATION_SIZE, U63_MAX, checked_name
 from veredus.kernel.octets import Octets
 from veredus.streams.facts import Origin
 from veredus.streams.stream import Left
@@ -46,9 +46,17 @@ APPENDED_US = "appended-us"
 """The attribute of either: when that server appended it, by this one's clock, or a moment later."""
 PAGE_SOURCE = "page/"
 """So begins the name under which messages of a server from the page count as put; its address follows."""
-_NEVER_US = 1 << 62
+TIME_MAX_US = 1 << 62
+"""No time that a peer says is later: what is added to it stays a number that the journal takes."""
 _LIVES_MAX = 64
-Bounds: TypeAlias = tuple[int, int]
+_SOURCE_TOKEN_SIZE_MAX = 4096
+_OWNER_SIZE_MAX = 255
+_Whole = Annotated[int, msgspec.Meta(ge=0, le=U63_MAX)]
+_Time = Annotated[int, msgspec.Meta(ge=0, le=TIME_MAX_US)]
+_Offset = Annotated[int, msgspec.Meta(ge=-TIME_MAX_US, le=TIME_MAX_US)]
+_Owner = Annotated[str, msgspec.Meta(max_length=_OWNER_SIZE_MAX)]
+_Range: TypeAlias = tuple[_Whole, _Whole]
+Bounds: TypeAlias = tuple[_Offset, _Offset]
 Attributes: TypeAlias = dict[str, AttributeValue]
 
 
@@ -58,19 +66,19 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
     What is settled was received, but for what lies below `start` and in `unwanted`: that was put before it subscribed.
     """
 
-    opened_us: int
-    start: int
-    floor: int
-    settled: tuple[Bounds, ...] = ()
+    opened_us: _Time
+    start: _Whole
+    floor: _Whole
+    settled: tuple[_Range, ...] = ()
     origins: tuple[Origin, ...] = ()
-    unwanted: tuple[Bounds, ...] = ()
-    renewed_us: int = 0
+    unwanted: tuple[_Range, ...] = ()
+    renewed_us: _Time = 0
     """When it was asked for last, though it may have been there."""
-    wish: int = 0
+    wish: _Whole = 0
     """The highest number under which it was asked for; 0 for none."""
-    next: Bounds = (0, 0)
+    next: _Range = (0, 0)
     """What is handed out next, and up to where it goes on from there; (0, 0): the first that is not settled."""
-    owner: str = ""
+    owner: _Owner = ""
     """The principal whose it is; "" for nobody's."""
 
 
@@ -86,9 +94,9 @@ class Sources(msgspec.Struct, frozen=True, tag="sources"):
     """How far clients have put: name, number (the last counter and one more), and the digest of the last body."""
 
     incarnation: bytes
-    sources: list[tuple[str, int, bytes]]
-    owners: dict[str, str] = {}
-    """The principals whose names these are, by name."""
+    sources: list[tuple[str, _Whole, Annotated[bytes, msgspec.Meta(max_length=_SOURCE_TOKEN_SIZE_MAX)]]]
+    owners: dict[str, _Owner] = {}
+    """The principals whose names these are, by name; "" for nobody's."""
 
 
 PART_COUNT_MAX = ROWS_COUNT_TAKEN_MAX
@@ -125,7 +133,7 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     """
 
     incarnation: bytes
-    head: int
+    head: _Whole
     offset_us: Bounds
     standings: dict[str, Standing]
     """By subscriber."""
@@ -139,9 +147,9 @@ Part: TypeAlias = Begin | Sources | RowsPart | End
 class Heard(msgspec.Struct, frozen=True):
     """The keeper has committed the rows up to `committed` (-1 for none yet), and staged those up to `staged`."""
 
-    committed: int
-    staged: int
-    clock_us: int
+    committed: Annotated[int, msgspec.Meta(ge=-1, le=U63_MAX)]
+    staged: Annotated[int, msgspec.Meta(ge=-1, le=U63_MAX)]
+    clock_us: _Time
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -172,7 +180,26 @@ def decode_part(transfer: Transfer) -> Part:
     if isinstance(part, End):
         for subscriber in (*part.standings, *part.left):
             checked_name("subscriber", subscriber)
+        _check_end(part)
     return part
+
+
+def _check_end(part: End) -> None:
+    for who, standing in part.standings.items():
+        ranges = (*standing.settled, *standing.unwanted)
+        if not all(first <= last for first, last in ranges):
+            raise PeerFault("bad-message", f"a range of {who}'s ends before it begins")
+        if not all(map(_is_sound, standing.origins)):
+            raise PeerFault("bad-message", f"{who} cannot have stood so in another stream")
+    for who, left in part.left.items():
+        if not (0 <= left.removed_us <= TIME_MAX_US and 0 <= left.wish <= U63_MAX):
+            raise PeerFault("bad-message", f"{who} cannot have left at {left.removed_us} µs by wish {left.wish}")
+
+
+def _is_sound(origin: Origin) -> bool:
+    numbers = (origin.next_sequence, *chain.from_iterable(origin.runs))
+    are_whole = all(0 <= number <= U63_MAX for number in numbers)
+    return are_whole and len(origin.incarnation) <= INCARNATION_SIZE
 
 
 def _check_rows(part: RowsPart, count: int) -> None:
@@ -188,7 +215,7 @@ def _check_rows(part: RowsPart, count: int) -> None:
         previous = sequence
     late_us = part.offset_us[1]
     for time_us in part.times_us:
-        if not (0 <= time_us <= U63_MAX and 0 <= time_us + late_us <= U63_MAX):
+        if not (0 <= time_us <= TIME_MAX_US and 0 <= time_us + late_us <= TIME_MAX_US):
             raise PeerFault("bad-message", f"a row cannot have been put at {time_us}, {late_us} µs before now")
     for client, counter in zip(part.clients, part.counters, strict=True):
         if client and (checked_name("source", client) and not 0 < counter <= U63_MAX):
@@ -252,7 +279,7 @@ def rows_in(buffers: Sequence[Octets], names: Mapping[int, str]) -> Iterator[Row
             time_us = view.envelope.append_time_us
             if not header.source_id and attributes:
                 known_us = attributes.get(APPENDED_US)
-                time_us = known_us if type(known_us) is int and 0 <= known_us < _NEVER_US else time_us
+                time_us = known_us if type(known_us) is int and 0 <= known_us <= TIME_MAX_US else time_us
             sequence, body = view.envelope.first_sequence + place, rows.bodies[index]
             digest = token if is_single else digest_of(body) if client else b""
             yield Row(sequence, time_us, event_us, rows.keys[index], body, attributes, client, counter, digest)
