@@ -206,3 +206,19 @@ def test_a_resource_says_what_it_is() -> None:
     assert str(on_stream("s", source="")) == "stream 's' without a source"
     assert str(on_stream("s", subscriber="b")) == "stream 's' as subscriber 'b'"
     assert str(on_sink("k")) == "sink 'k'"
+
+
+@pytest.mark.parametrize("taken", [("publish", "stream", "parked"), ("subscribe", "stream", "s")])
+def test_a_subscription_ends_with_each_right_that_it_was_granted_for(
+    rig: Rig, rules: Rules, taken: tuple[str, str, str]
+) -> None:
+    rig.do(x.AdminRequested(1, 1, "local", "stream.create", {"name": "parked"}))
+    rig.do(
+        x.SubscribeRequested(
+            STRANGER, "mallory", "s", "mallory", "main", incarnation=incarnation(9), attempts_max=2, parked_to="parked"
+        )
+    )
+    rules.denied.add(taken)
+    rig.follow(rig.floor.renew_rights(rig.now))
+    (refused,) = rig.said_to(STRANGER, x.Refuse)
+    assert (refused.code, refused.is_final) == ("forbidden", True)

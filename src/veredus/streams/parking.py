@@ -177,7 +177,7 @@ def check_parking(tables: Tables, event: SubscribeRequested) -> None:
     """Raise `Refused` where what is tried too often cannot go to where the subscriber wants it."""
     if not (event.attempts_max or event.parked_to):
         return
-    tables.rights.check(event.session, event.principal, PUBLISH, on_stream(event.parked_to, source=""))
+    tables.rights.hold(event.session, event.principal, PUBLISH, on_stream(event.parked_to, source=""))
     if not event.subscriber:
         message = "dead letters need a durable subscription: give it a subscriber"
     elif not event.parked_to:
