@@ -281,6 +281,19 @@ def test_what_a_pipe_publishes_again_is_said_and_with_resume_it_does_not(
     assert node.streams.show("once")["head"] == 2
 
 
+def test_a_line_that_is_being_written_is_published_when_it_is_whole(run_veredus: Veredus, tmp_path: Path) -> None:
+    file, whole = tmp_path / "log", b""
+    for part, said in ((b"a\nhalf a li", True), (b"ne\nlast", True), (b"", True), (b"\n", False), (b"c\n", False)):
+        whole += part
+        file.write_bytes(whole)
+        ran = run_veredus("pub", "trades", "--source", "desk", "--file", str(file))
+        assert (ran.code, "have no line break, and are not published" in ran.err) == (Exit.OK, said)
+    assert run_veredus("sub", "trades", "--no-follow").lines == ["a", "half a line", "last", "c"]
+    file.write_bytes(b"a\nb")
+    run_veredus("pub", "others", "--file", str(file))
+    assert run_veredus("sub", "others", "--no-follow").lines == ["a", "b"]
+
+
 def test_a_line_is_published_without_what_draws_and_what_computes(node: Embedded) -> None:
     heavy = "[name for name in ('numpy', 'pyarrow', 'rich', 'pandas', 'structlog') if name in sys.modules]"
     publish = f"run(veredus, ['pub', 'trades', '-a', {node.served.address!r}])"

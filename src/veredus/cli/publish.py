@@ -93,7 +93,8 @@ def publish(
     """Publish records to STREAM: lines, length-prefixed (4 bytes, big-endian) or JSON lines.
 
     With --source and a file (or `< file`), the node stores the place in the file together with the records. Run the
-    same command again after any failure: it publishes the missing records, and no record twice.
+    same command again after any failure: it publishes the missing records, and no record twice. It leaves a last
+    line without a line break for a later run: the line may not be complete.
     """
     from veredus.cli.records import read_chunks, separator_of
     from veredus.cli.resumption import RememberingInput
@@ -121,7 +122,8 @@ def publish(
         last = None if count is None else first - 1 + count
         if file.isatty():
             note("reading records from the terminal: one a line, Ctrl-D at the end")
-        chunks = read_chunks(remembering, form, separator, offset, last, needs_keys=key is None)
+        tell_rest = _say_rest if resume else None
+        chunks = read_chunks(remembering, form, separator, offset, last, key is None, tell_rest)
         session.run(chunks, interrupts, seconds_of(patience, "--patience"))
 
 
@@ -250,6 +252,13 @@ class _Publishing:
             note(f"{correct}run the same command again to continue")
         elif ending is not None and self._published_count:
             note(f"continue with --from {max(self._first - 1, 0) + taken + 1}")
+
+
+def _say_rest(size: int) -> None:
+    note(
+        f"the last {size} bytes of the input have no line break, and are not published: they may be the beginning of a"
+        " line. When the line is complete, run the same command again"
+    )
 
 
 def _attributes_of(texts: tuple[str, ...]) -> dict[str, AttributeValue] | None:
