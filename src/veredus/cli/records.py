@@ -97,8 +97,8 @@ def read_chunks(
     """The first `count_max` records of `source`, as they arrive; `offset` is where it stands at the beginning.
 
     `needs_keys`: a line without the separator is a fault; otherwise it has no key. `tell_rest`: a line without its line
-    break at the end may be the beginning of one: it is no record, and this is told its size. Raises `Misuse("bad-record")`
-    with the record's place, behind the last chunk that was right.
+    break at the end may be the beginning of one: it is no record, and this is told its size. Raises
+    `Misuse("bad-record")` with the record's place, behind the last chunk that was right.
     """
     split, overhead_size = _SPLITTERS[form]
     waiting, is_end, count_left = b"", False, count_max
