@@ -8,6 +8,7 @@ import gc
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
+from copy import deepcopy
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -465,6 +466,23 @@ def test_the_key_of_a_put_is_bytes_or_text_and_nothing_else_comes_into_the_direc
                 call()
     with opened():
         assert around.server.bodies("t") == [b"once"]
+
+
+def test_a_put_with_the_key_of_the_last_one_is_put_again_where_its_server_was_put_back_to_a_copy(
+    opened: Callable[..., Client], around: Scene
+) -> None:
+    with opened() as alice:
+        alice.put("t", "one", key="k1")
+        copy = deepcopy(around.server.topics)
+        for _ in range(2):
+            alice.put("t", "two", key="k2")
+        alice.put_many("u", ["three", "four"], key="k3")
+        around.server.topics = copy
+        for _ in range(2):
+            alice.put("t", "two", key="k2")
+            alice.put_many("u", ["three", "four"], key="k3")
+    assert around.server.bodies("t") == [b"one", b"two"]
+    assert around.server.bodies("u") == [b"three", b"four"]
 
 
 def test_opening_returns_the_client_and_only_a_message_is_done(opened: Callable[..., Client], around: Scene) -> None:

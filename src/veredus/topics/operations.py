@@ -53,8 +53,9 @@ from veredus.protocols.topics.client_state import (
     end_wish,
     forget_last,
     is_anothers,
-    is_put,
+    is_told_put_there,
     messages_in,
+    told_put,
     unfinished_put,
 )
 from veredus.protocols.topics.many import COUNT_MAX, pack
@@ -299,8 +300,12 @@ class Operations:
     async def _put(self, topic: str, body: bytes, is_many: bool, key: bytes) -> None:
         async with self._place(topic).lock:
             state = self._marked(topic)
-            if is_put(state, key):
-                return
+            told = told_put(state, self._id, topic, body, is_many, key)
+            if told is not None:
+                status = await self._ask(encode_message(told))
+                if is_told_put_there(told, status):
+                    return
+                raise self._error(status, "PUT", topic)
             if unfinished_put(state, body, is_many, key) is not None:
                 state = await self._finished(topic, state)
             is_first = state.last_put_counter == 0

@@ -16,6 +16,8 @@ Source: seed 000, sections 4 and 5.1; beyond it, the body of either is kept.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
 from msgspec.structs import replace
 
@@ -26,6 +28,7 @@ from .messages import Get, GetMany, Put, PutMany, Status, StatusWord, Subscribe,
 from .words import NO_MESSAGE_ID
 
 _DIGITS_MAX = 19
+_AnyPut: TypeAlias = Put | PutMany
 
 
 class Putting(msgspec.Struct, frozen=True):
@@ -89,9 +92,21 @@ def end_wish(state: ClientState, status: Status) -> ClientState | None:
     return None if last is None else replace(state, last_wish=max(state.last_wish, last))
 
 
-def is_put(state: ClientState, key: bytes) -> bool:
-    """Whether the caller was told already that the put with this key was taken, and has forgotten that."""
-    return bool(key) and state.putting is None and state.last_put_key == key
+def told_put(state: ClientState, client: str, topic: str, body: bytes, is_many: bool, key: bytes) -> _AnyPut | None:
+    """The put with this key, where the caller was told already that it was taken, and has forgotten that; else None.
+
+    It is asked once more, under its counter: a server that was put back to a copy has lost it.
+    """
+    if not key or state.putting is not None or state.last_put_key != key:
+        return None
+    counter = state.last_put_counter + 1 - (count_of(body) if is_many else 1)
+    return (PutMany if is_many else Put)(client, topic, counter, body)
+
+
+def is_told_put_there(asked: _AnyPut, status: Status) -> bool:
+    """Whether what `told_put` gave is there by this answer: also where another was put behind it."""
+    last = _last_counter(status)
+    return status.status == StatusWord.OK or (last is not None and last >= asked.counter)
 
 
 def unfinished_put(state: ClientState, body: bytes, is_many: bool = False, key: bytes = b"") -> Putting | None:
@@ -123,7 +138,7 @@ def _is_same(putting: Putting, body: bytes, is_many: bool, key: bytes) -> bool:
     return putting.key == key and putting.body == body and putting.is_many == is_many
 
 
-def asked_put(state: ClientState, client: str, topic: str) -> Put | PutMany:
+def asked_put(state: ClientState, client: str, topic: str) -> _AnyPut:
     """What is asked for the put that is under way."""
     putting = state.putting
     assert putting is not None
