@@ -83,12 +83,18 @@ def wait_outcome(directory: Path, process: int, asked_ns: int) -> Outcome:
     """
     until_s = time.monotonic() + WAIT_S
     while True:
-        is_over = time.monotonic() >= until_s or not _is_there(process)
+        is_late, is_gone = time.monotonic() >= until_s, not _is_there(process)
         outcome = _read_outcome(directory)
         if outcome is not None and outcome.began_ns >= asked_ns:
             break
-        if is_over:
-            raise Unavailable("in-doubt", f"process {process} did not say whether it took up the settings: see its log")
+        if is_gone:
+            raise Unavailable("in-doubt", f"process {process} ended before it read the settings: see its log")
+        if is_late:
+            message = (
+                f"process {process} has not read the settings in {WAIT_S:g} s: it may still be starting, and reads them"
+                " as soon as it serves; its log says what became of them"
+            )
+            raise Unavailable("in-doubt", message)
         time.sleep(_LOOK_S)
     if outcome.code:
         raise Refused(outcome.code, f"nothing was changed: {outcome.message}")

@@ -51,6 +51,7 @@ from .binding import BoundListeners
 from .clocks import read_clocks
 from .directory import Directory, open_directory
 from .disk import Disk, drive_recovery
+from .early_reloads import was_reload_asked
 from .files import check_files
 from .host import Host
 from .limits import (
@@ -282,7 +283,10 @@ class Node:
             self._drain_until_s = 0.0
 
         asked = stop_asked(self._loop, hurry)
-        self._loop.add_signal_handler(signal.SIGHUP, Reloads(self._loop, self.reload).ask)
+        reloads = Reloads(self._loop, self.reload)
+        self._loop.add_signal_handler(signal.SIGHUP, reloads.ask)
+        if was_reload_asked():
+            reloads.ask()
         self._manager.serving(self.addresses)
         assert self._failed is not None
         waiting = asyncio.ensure_future(asked.wait())

@@ -1,0 +1,22 @@
+"""SIGHUP before a process serves: it would end it, and what asks for a reload does not know how far the start has come.
+
+It is remembered, and the settings are read once more as soon as the process serves.
+"""
+
+from __future__ import annotations
+
+import signal
+
+_asked: list[int] = []
+
+
+def remember_reloads() -> None:
+    """Let SIGHUP end nothing from now on. To be called in the main thread, before anything that takes long."""
+    signal.signal(signal.SIGHUP, lambda number, _: _asked.append(number))
+
+
+def was_reload_asked() -> bool:
+    """Whether one was asked for since then, and was not told by this yet."""
+    is_asked = bool(_asked)
+    _asked.clear()
+    return is_asked
