@@ -65,3 +65,24 @@ async def _close_behind_a_failure(address: str, stream: str) -> None:
 
 def test_closing_raises_what_the_publisher_failed_for_with_asyncio_too(node: Embedded, stream: str) -> None:
     asyncio.run(_close_behind_a_failure(node.served.address, stream))
+
+
+def test_an_exception_that_ends_a_block_says_what_is_not_published(node: Embedded, stream: str) -> None:
+    def publish() -> None:
+        with node.publisher(stream, source="a") as publisher:
+            publisher.publish("k", Unwritable())
+            wait_for_end(publisher)
+            raise ValueError("of the program")
+
+    async def publish_in_a_loop() -> None:
+        async with veredus.connect_async(node.served.address) as far, far.publisher(stream, source="b") as publisher:
+            await publisher.publish("k", Unwritable())
+            while publisher._intake.failure is None:
+                await asyncio.sleep(0.01)
+            raise ValueError("of the program")
+
+    for act in (publish, lambda: asyncio.run(publish_in_a_loop())):
+        with pytest.raises(ValueError, match="of the program") as ended:
+            act()
+        (note,) = ended.value.__notes__
+        assert note.startswith("veredus, at the end of the `with` block: ")

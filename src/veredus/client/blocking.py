@@ -15,6 +15,7 @@ from veredus.kernel.names import INCARNATION_SIZE
 from veredus.streams.exchange import Start
 
 from .arguments import check_name, check_seconds, check_start, check_text, filter_of
+from .causes import tell_with
 from .connection import REFUSED_S
 from .ends import Opened, Publisher, Subscription, opened
 from .given import Policy
@@ -166,9 +167,10 @@ class Node(Blocking):
     ) -> None:
         try:
             self.close()
-        except VeredusError:
-            if kind is None:
+        except VeredusError as failure:
+            if error is None:
                 raise
+            tell_with(error, failure)
 
 
 class Streams:

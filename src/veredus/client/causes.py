@@ -30,3 +30,8 @@ def error_of(cause: m.Refusal | m.Fencing) -> VeredusError:
         return Fenced("fenced", cause.message, epoch=cause.epoch)
     kind = Unavailable if cause.code in TRANSIENT else Refused
     return kind(cause.code, cause.message, **{str(name): value for name, value in cause.details.items()})
+
+
+def tell_with(error: BaseException, failure: VeredusError) -> None:
+    """Let an exception that ends a `with` block say as well what could not be done at its end."""
+    error.add_note(f"veredus, at the end of the `with` block: {failure.message} [{failure.code}]")

@@ -17,6 +17,7 @@ from veredus.kernel.lazily import import_numpy
 from veredus.kernel.octets import Octets
 
 from .arguments import check_seconds, filter_of
+from .causes import tell_with
 from .connection import Connection
 from .feed import Feed
 from .given import Attributes, EventTime
@@ -197,13 +198,13 @@ class Publisher(PublishingEnd, Blocking):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
+        if error is None:
             self.close()
             return
         try:
             self.close(ABORT_TIMEOUT_S)
-        except VeredusError:
-            return
+        except VeredusError as failure:
+            tell_with(error, failure)
 
 
 class Opened:
@@ -440,6 +441,7 @@ class Subscription(Blocking):
     ) -> None:
         try:
             self.close()
-        except VeredusError:
-            if kind is None:
+        except VeredusError as failure:
+            if error is None:
                 raise
+            tell_with(error, failure)

@@ -14,6 +14,7 @@ from veredus.streams.exchange import Start
 from .addresses import DEFAULT_ADDRESS, parse_addresses
 from .administration import AsyncSinks, AsyncStreams, AsyncSubscriptions
 from .arguments import check_seconds, check_text, shown
+from .causes import tell_with
 from .connection import FINISH_TIMEOUT_S, REFUSED_S, Connection, ConnectionSettings
 from .endings import watch_end
 from .forks import watch_forks
@@ -144,9 +145,10 @@ class AsyncNode:
     ) -> None:
         try:
             await self.close()
-        except VeredusError:
-            if kind is None:
+        except VeredusError as failure:
+            if error is None:
                 raise
+            tell_with(error, failure)
 
 
 async def open_node(

@@ -18,6 +18,7 @@ from veredus.kernel.lazily import import_numpy
 from veredus.kernel.octets import Octets
 
 from .arguments import check_choice, check_name, check_seconds, check_whole
+from .causes import tell_with
 from .connection import Connection
 from .given import POLICIES, Attributes, EventTime, Policy
 from .intake import Intake
@@ -373,13 +374,13 @@ class AsyncPublisher(PublishingEnd):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
+        if error is None:
             await self.close()
             return
         try:
             await self.close(ABORT_TIMEOUT_S)
-        except VeredusError:
-            return
+        except VeredusError as failure:
+            tell_with(error, failure)
 
 
 def teller_of(done: asyncio.Future[None]) -> Callable[[], None]:

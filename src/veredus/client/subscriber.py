@@ -13,6 +13,7 @@ from veredus.matching.wanted import Filter
 from veredus.streams.exchange import SettleMode, Start
 
 from .arguments import check_choice, check_name, check_seconds, check_start, check_whole, filter_of, shown
+from .causes import tell_with
 from .connection import Connection
 from .feed import Feed
 from .loops import refuse_pickling
@@ -239,6 +240,7 @@ class AsyncSubscription:
     ) -> None:
         try:
             await self.close()
-        except VeredusError:
-            if kind is None:
+        except VeredusError as failure:
+            if error is None:
                 raise
+            tell_with(error, failure)
