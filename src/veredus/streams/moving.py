@@ -60,7 +60,7 @@ class Moving:
         known = self._subscribing.opening.pop((stream.stream_id, *key), None)
         if known is not None:
             if is_moved and not stream.is_deleted:
-                _note_left(stream, move)
+                _note_left(self._tables, stream, move)
                 if not move.is_removed:
                     stream.subscriptions[key] = known
                     self._subscribing.kept.note_moved(known.owner)
@@ -82,18 +82,18 @@ class Moving:
         if move.is_removed:
             known.is_removed = True
             self._cursors.drop(known)
-        apply_move(stream, move, self._tables.limits.unsettled_max)
+        apply_move(self._tables, stream, move)
         if move.is_removed:
             self._subscribing.kept.note_removed()
         else:
             self._subscribing.kept.note_moved(known.owner)
 
 
-def apply_move(stream: Stream, move: CursorMoved, unsettled_max: int) -> None:
+def apply_move(tables: Tables, stream: Stream, move: CursorMoved) -> None:
     """Put a subscription where a commit says, live or in a replay."""
     key = (move.subscriber, move.name)
-    known = stream.subscriptions.get(key)
-    _note_left(stream, move)
+    known, unsettled_max = stream.subscriptions.get(key), tables.limits.unsettled_max
+    _note_left(tables, stream, move)
     if move.is_removed:
         stream.subscriptions.take(key)
     elif known is None:
@@ -104,11 +104,12 @@ def apply_move(stream: Stream, move: CursorMoved, unsettled_max: int) -> None:
         known.move(move, unsettled_max)
 
 
-def _note_left(stream: Stream, move: CursorMoved) -> None:
+def _note_left(tables: Tables, stream: Stream, move: CursorMoved) -> None:
     left_us = move.opened_us if move.is_removed else move.left_us
     before = stream.left.get((move.subscriber, move.name), NEVER_LEFT)
     if left_us > before.removed_us or move.left_wish > before.wish:
-        stream.note_left(move.subscriber, move.name, max(left_us, before.removed_us), move.left_wish)
+        left_us = max(left_us, before.removed_us)
+        tables.departures.note(stream, move.subscriber, move.name, left_us, move.left_wish)
 
 
 def place_of_cursor(move: CursorMove, stream_id: int, first: int) -> CursorMoved:

@@ -271,7 +271,7 @@ class Replay:
                 subscription.opened.subscriber, subscription.opened.name
             ].is_attached = subscription.is_attached
         for left in row.left:
-            stream.note_left(*left)
+            self._tables.departures.note(stream, *left)
         stream.weave = row.weave
         self._tables.add_stream(stream)
 
@@ -371,7 +371,7 @@ class Replay:
                 for move in fact.cursors:
                     stream = self._tables.streams_by_id.get(move.stream_id)
                     if stream is not None:
-                        apply_move(stream, move, self._tables.limits.unsettled_max)
+                        apply_move(self._tables, stream, move)
             case SourcesRaised(stream_id, sources):
                 stream = self._tables.streams_by_id.get(stream_id)
                 if stream is not None:
@@ -396,7 +396,7 @@ class Replay:
                 known.renew(fact)
             case SubscriptionRemoved(_, subscriber, name, removed_us, wish):
                 stream.subscriptions.take((subscriber, name))
-                stream.note_left(subscriber, name, removed_us, wish)
+                self._tables.departures.note(stream, subscriber, name, removed_us, wish)
 
     def _pass(self, stream: Stream, fact: SubscriptionOpened | SubscriptionSettled) -> None:
         self._reach(stream, max(fact.floor, fact.pushed_known, *(last for _, last in fact.settled)))

@@ -37,10 +37,6 @@ TERMS_MAX = 16
 """Of this many terms a stream knows where they began; the oldest ones are then taken for one."""
 
 
-LEFT_MAX = 10_000
-"""Of this many removed subscriptions a stream knows when they were."""
-
-
 class Left(NamedTuple):
     """When a durable subscription was removed (µs, the node's wall clock), and the highest number of a wish by then."""
 
@@ -102,7 +98,7 @@ class Stream:
         self.source_names: dict[int, str] = {0: ""}
         self.subscriptions: InOrder[tuple[str, str], Subscription] = InOrder()
         self.left: InOrder[tuple[str, str], Left] = InOrder()
-        """When durable subscriptions were removed last, of those that were last removed."""
+        """When durable subscriptions were removed last, of those that were last removed; see `Departures`."""
         self.flows: dict[int, Flow] = {}
         self.waiting: dict[str, OrderedDict[Flow, None]] = {}
         """Of these, by payer, those that the next publication reaches; see `Fanout`."""
@@ -187,13 +183,6 @@ class Stream:
                     " journal restored DIRECTORY`, start it again, and subscribe again"
                 )
             raise Refused("above-head", message, floor=floor, head=head)
-
-    def note_left(self, subscriber: str, name: str, removed_us: int, wish: int = 0) -> None:
-        """A durable subscription is gone, or is not to come by any wish up to this one."""
-        before = self.left.take((subscriber, name)) or NEVER_LEFT
-        if len(self.left) >= LEFT_MAX:
-            del self.left[next(iter(self.left))]
-        self.left[subscriber, name] = Left(removed_us, max(wish, before.wish))
 
     def check_wish(self, key: tuple[str, str], wish: int) -> None:
         """Raise `Refused("outdated-wish")` where a subscription is not there, and a later wish was to be without it."""

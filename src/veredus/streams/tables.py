@@ -12,6 +12,7 @@ import msgspec
 
 from veredus.kernel.errors import Refused
 
+from .departures import Departures
 from .facts import Contents, StreamConfig
 from .listing import InOrder
 from .places import Places
@@ -41,6 +42,8 @@ class StreamsLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Of their filters, as they are written."""
     cursor_ranges_per_principal_max: int = 1_000_000
     """Of their cursors together."""
+    departures_per_creator_max: int = 50_000
+    """Of removed subscriptions, that the streams of one creator remember together."""
     stages_max: int = 20_000
     stages_per_principal_max: int = 10_000
     filter_terms_per_principal_max: int = 20_000
@@ -123,6 +126,7 @@ class Tables:
     __slots__ = (
         "budget",
         "created_by",
+        "departures",
         "ids",
         "limits",
         "next_stage",
@@ -160,6 +164,7 @@ class Tables:
         self.runs: InOrder[str, Run] = InOrder()
         self.stages: InOrder[int, Stage] = InOrder()
         self.created_by: dict[str, int] = {}
+        self.departures = Departures(limits.departures_per_creator_max)
         self.next_stream_id = 1
         self.next_stage = 1
         self.removed_count = 0
@@ -180,6 +185,7 @@ class Tables:
         self.created_by[stream.creator] -= 1
         stream.is_deleted = True
         stream.tail.forget()
+        self.departures.forget(stream)
         for stage in [stage for stage in self.stages.values() if stage.stream_id == stream_id]:
             self.take_stage(stage.stage)
 

@@ -26,6 +26,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 
 from .cursors import Cursors
+from .departures import Departures
 from .exchange import AdminRequested, Durability
 from .facts import SubscriptionRemoved, SubscriptionRenewed
 from .orders import Orders, Then
@@ -39,12 +40,13 @@ Key: TypeAlias = tuple[str, str]
 class Wishes:
     """Renews and removes durable subscriptions."""
 
-    __slots__ = ("_cursors", "_orders", "_subscribing")
+    __slots__ = ("_cursors", "_departures", "_orders", "_subscribing")
 
-    def __init__(self, orders: Orders, cursors: Cursors, subscribing: Subscribing) -> None:
+    def __init__(self, orders: Orders, cursors: Cursors, subscribing: Subscribing, departures: Departures) -> None:
         self._orders = orders
         self._cursors = cursors
         self._subscribing = subscribing
+        self._departures = departures
 
     def renew(
         self,
@@ -111,7 +113,7 @@ class Wishes:
 
     def _missed(self, asked: _Wish, fact: SubscriptionRemoved, now: Now) -> None:
         """It was not there, and is not given by an older wish any more."""
-        asked.stream.note_left(*asked.key, fact.removed_us, fact.wish)
+        self._departures.note(asked.stream, *asked.key, fact.removed_us, fact.wish)
         self._refuse(asked, _unknown(asked.stream, asked.key))
 
     def _remove(self, asked: _Wish, now: Now) -> None:
@@ -131,7 +133,7 @@ class Wishes:
         subscription.is_removed = True
         del asked.stream.subscriptions[asked.key]
         self._subscribing.kept.note_removed()
-        asked.stream.note_left(*asked.key, removal.fact.removed_us, removal.fact.wish)
+        self._departures.note(asked.stream, *asked.key, removal.fact.removed_us, removal.fact.wish)
         self._cursors.drop(subscription)
         if self._subscribing.feeding.drop(subscription.session) is not None:
             message = f"subscription {asked.key[0]}/{asked.key[1]} was removed"

@@ -1,0 +1,105 @@
+"""How much of who left the streams of one creator remember, also by names that nobody ever had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.streams.rig import Rig
+from veredus.streams import exchange as x
+from veredus.streams.tables import StreamsLimits
+
+FEW = StreamsLimits(departures_per_creator_max=6)
+
+
+def create(rig: Rig, *names: str, creator: str = "eve") -> None:
+    for name in names:
+        arguments: dict[str, object] = {"name": name, "config": {}}
+        (answer,) = rig.do(x.AdminRequested(9, 1, creator, "stream.create", arguments))
+        assert isinstance(answer, x.AnswerAdmin), answer
+
+
+def ask(rig: Rig, verb: str, stream: str, subscriber: str, wish: int) -> str:
+    """The code with which it is refused, "" for none."""
+    arguments: dict[str, object] = {"stream": stream, "subscriber": subscriber, "name": "main", "wish": wish}
+    said = rig.do(x.AdminRequested(9, 1, "mallory", verb, arguments))
+    return next((one.code for one in said if isinstance(one, x.Refuse)), "")
+
+
+def leave(rig: Rig, stream: str, *subscribers: str) -> None:
+    for subscriber in subscribers:
+        assert ask(rig, "subscription.remove", stream, subscriber, 5) == "unknown-subscription"
+
+
+def left(rig: Rig, stream: str) -> list[str]:
+    (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.left", {"stream": stream, "name": "main"}))
+    return [who for who, _, _ in answer.result]
+
+
+def again(rig: Rig, after: str) -> None:
+    """The node goes on, or was killed, before or after a checkpoint."""
+    if after == "checkpoint":
+        rig.checkpoint()
+    if after:
+        rig.restart()
+
+
+@pytest.mark.parametrize("after", ["", "kill", "checkpoint"])
+def test_the_streams_of_one_creator_remember_so_many_departures_together(after: str) -> None:
+    rig = Rig(FEW)
+    create(rig, "a", "b", "c")
+    create(rig, "other", creator="bob")
+    leave(rig, "other", *"uvwxyz")
+    for stream in "abc":
+        leave(rig, stream, *"uvwxyz")
+        again(rig, after)
+    assert sum(len(left(rig, stream)) for stream in "abc") == 6
+    assert len(left(rig, "other")) == 6
+
+
+@pytest.mark.parametrize("after", ["", "kill", "checkpoint"])
+def test_a_flood_on_one_stream_takes_nothing_from_those_that_remember_less(after: str) -> None:
+    rig = Rig(FEW)
+    create(rig, "quiet", "loud")
+    leave(rig, "quiet", "alice", "bob")
+    again(rig, after)
+    leave(rig, "loud", *"opqrstuvwxyz")
+    assert (left(rig, "quiet"), left(rig, "loud")) == (["alice", "bob"], list("wxyz"))
+    again(rig, after)
+    assert ask(rig, "subscription.renew", "quiet", "alice", 4) == "outdated-wish"
+    assert ask(rig, "subscription.renew", "loud", "o", 4) == "unknown-subscription"
+
+
+@pytest.mark.parametrize("after", ["", "kill", "checkpoint"])
+def test_a_stream_that_is_deleted_leaves_its_room_to_the_others(after: str) -> None:
+    rig = Rig(FEW)
+    create(rig, "a", "b")
+    leave(rig, "a", *"uvwxyz")
+    rig.do(x.AdminRequested(9, 1, "local", "stream.delete", {"name": "a"}))
+    again(rig, after)
+    leave(rig, "b", *"uvwxyz")
+    assert left(rig, "b") == list("uvwxyz")
+
+
+def test_a_departure_that_is_journaled_when_its_stream_is_gone_takes_no_room() -> None:
+    rig = Rig(FEW)
+    create(rig, "a", "b")
+    asked: dict[str, Any] = {"stream": "a", "subscriber": "u", "name": "main", "wish": 5}
+    rig.tell(
+        x.AdminRequested(9, 1, "local", "stream.delete", {"name": "a"}),
+        x.AdminRequested(9, 2, "mallory", "subscription.remove", asked),
+    )
+    rig.carry_out()
+    leave(rig, "b", *"uvwxyz")
+    assert left(rig, "b") == list("uvwxyz")
+
+
+def test_whoever_leaves_again_is_counted_once() -> None:
+    rig = Rig(FEW)
+    create(rig, "a", "b")
+    leave(rig, "a", *"uvwxyz")
+    assert ask(rig, "subscription.remove", "a", "u", 6) == "unknown-subscription"
+    assert left(rig, "a") == list("uvwxyz")
+    leave(rig, "b", "alice")
+    assert (left(rig, "a"), left(rig, "b")) == (["u", "w", "x", "y", "z"], ["alice"])
