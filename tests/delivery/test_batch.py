@@ -32,6 +32,7 @@ from veredus.delivery.payload import columns_of, excerpt_record, read_columns, r
 from veredus.delivery.publication import Rows
 from veredus.delivery.record import ENVELOPE_SIZE
 from veredus.delivery.rows import encode_rows
+from veredus.delivery.zstd_frames import ZSTD_BLOCKS_MAX
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.names import U63_MAX
 from veredus.kernel.octets import aligned, crc32c
@@ -298,6 +299,48 @@ def test_what_does_not_decompress_is_refused(codec: str, stored: bytes) -> None:
     for raw_size in (0, 1, 20, 1000):
         with pytest.raises(PeerFault):
             accept(claiming(raw_size, codec, stored))
+
+
+def test_a_payload_is_one_frame_of_zstd_and_nothing_behind_it() -> None:
+    raw = encode_rows(Rows([b"k" * 9] * 3, [b"b" * 90] * 3))
+    whole, compress = COMPRESSORS["zstd"](raw), COMPRESSORS["zstd"]
+    skipped = struct.pack("<II", 0x184D2A50, 4) + bytes(4)
+    for stored in (compress(raw[:5]) + compress(raw[5:]), whole + compress(b""), skipped + whole, whole + skipped):
+        batch = claiming(len(raw), "zstd", stored)
+        assert payload_of(batch, read_header(batch), LIMITS) == raw
+        with pytest.raises(PeerFault, match="must be one zstd frame"):
+            accept(batch)
+
+
+def test_a_zstd_frame_of_many_blocks_with_a_checksum_and_no_size_is_taken() -> None:
+    raw = encode_rows(Rows([b"k"] * 3, [random.Random(1).randbytes(200_000), bytes(300_000), b"b"]))
+    blocks = b"".join(
+        struct.pack("<I", size << 3 | (start + size == len(raw)))[:3] + raw[start : start + size]
+        for start in range(0, len(raw), 1000)
+        for size in [min(1000, len(raw) - start)]
+    )
+    frame = struct.pack("<IBB", 0xFD2FB528, 0, 0x38) + blocks
+    accept(claiming(len(raw), "zstd", frame))
+    too_large_a_window = frame[:5] + b"\x90" + frame[6:]
+    with pytest.raises(PeerFault, match="bad-batch"):
+        accept(claiming(len(raw), "zstd", too_large_a_window))
+
+
+def test_a_zstd_frame_of_no_end_of_empty_blocks_is_refused() -> None:
+    raw = encode_rows(Rows([b"k"] * 3, [b"b"] * 3))
+    last = struct.pack("<I", len(raw) << 3 | 1)[:3] + raw
+    head = struct.pack("<IBB", 0xFD2FB528, 0, 0x38)
+    accept(claiming(len(raw), "zstd", head + bytes(3) * (ZSTD_BLOCKS_MAX - 1) + last))
+    with pytest.raises(PeerFault, match="bad-batch"):
+        accept(claiming(len(raw), "zstd", head + bytes(3) * ZSTD_BLOCKS_MAX + last))
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_a_header_has_zeros_in_its_reserved_bytes(layout: Layout) -> None:
+    batch = bytearray(batch_of(SMALL, layout))
+    batch[10] = 1
+    with pytest.raises(PeerFault, match="the reserved bytes of the header"):
+        accept(signed_again(batch))
 
 
 @pytest.mark.parametrize("codec", COMPRESSORS)

@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 
 from tests.delivery.making import LIMITS, accept, plain_columns, signed
 from veredus.delivery.arrays import TIMESTAMP
-from veredus.delivery.batch import Layout
+from veredus.delivery.batch import Layout, read_header
 from veredus.delivery.columns import Encoding, Role, decode_columns, encode_columns, lengths_of
 from veredus.delivery.payload import read_rows, rows_of
 from veredus.delivery.publication import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, Columns
@@ -31,6 +31,7 @@ class Column:
     encoding: int = 0
     has_nulls: int = 0
     dictionary_count: int = 0
+    reserved: int = 0
     size: int | None = None
     name_size: int | None = None
 
@@ -63,7 +64,7 @@ def payload_of(*columns: Column, count: int | None = None, names_size: int | Non
             c.encoding,
             c.has_nulls,
             len(c.name) if c.name_size is None else c.name_size,
-            0,
+            c.reserved,
             len(c.data) if c.size is None else c.size,
             c.dictionary_count,
         )
@@ -365,6 +366,36 @@ def test_a_count_that_lies_is_refused_whatever_it_says(count: int) -> None:
 def test_a_head_that_lies_is_refused(spoil: Callable[[], bytes]) -> None:
     with pytest.raises(PeerFault):
         accept(signed(spoil(), Layout.COLUMNS, 3))
+
+
+SPOILT: dict[str, Callable[[], bytes]] = {
+    "reserved bytes behind the count": lambda: payload_of(KEY, BODY).replace(b"\x02\0\0\0", b"\x02\0\1\0", 1),
+    "reserved bytes of a descriptor": lambda: payload_of(KEY, replace(BODY, reserved=256)),
+    "a bitmap that is there or is not": lambda: payload_of(
+        KEY, BODY, attribute(INT64, pad(b"\x07") + LONGS, has_nulls=2)
+    ),
+    "entries of a column without a dictionary": lambda: payload_of(replace(KEY, dictionary_count=3), BODY),
+    "offsets of keys that begin at 1": lambda: payload_of(
+        replace(KEY, data=text(b"-a", b"bc", b"", offsets=(1, 2, 4, 4))), BODY
+    ),
+    "offsets of a dictionary that begin at 1": lambda: payload_of(
+        replace(KEY, data=codes(0, 0, 0) + text(b"-a", offsets=(1, 2)), encoding=1, dictionary_count=1), BODY
+    ),
+    "names that are not padded with zeros": lambda: payload_of(KEY, BODY, attribute(INT64, LONGS)).replace(
+        b"a" + bytes(7), b"a" + bytes(6) + b"\1", 1
+    ),
+    "values that are not padded with zeros": lambda: payload_of(replace(KEY, data=KEY.data[:-1] + b"\1"), BODY),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+def test_what_only_some_readers_could_do_without_is_refused_and_still_read_where_a_journal_has_it(
+    spoil: Callable[[], bytes],
+) -> None:
+    batch = signed(spoil(), Layout.COLUMNS, 3)
+    with pytest.raises(PeerFault, match="bad-batch"):
+        accept(batch)
+    assert read_rows(batch, read_header(batch)).keys[0] == b"a"
 
 
 def test_every_truncation_of_the_payload_is_refused() -> None:

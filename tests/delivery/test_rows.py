@@ -108,6 +108,12 @@ HOSTILE: dict[str, bytes] = {
     "a timestamp that rounds to the year 10000": one_attribute(
         b"\xc7\x0c\xff" + (999_999_999).to_bytes(4, "big") + (253_402_300_799).to_bytes(8, "big")
     ),
+    "an attribute twice": PLAIN + NIL + b"\x91\x82\xa1a\x01\xa1a\x02" + NIL,
+    "an attribute twice among many": PLAIN
+    + NIL
+    + b"\x91\xde\x00\x11"
+    + b"".join(b"\xa1%c\x01" % name for name in b"abcdefghijklmnopa")
+    + NIL,
     "a reserved byte": PLAIN + b"\xc1" + NIL * 2,
     "a key of 256 bytes": packed([b"k" * 256], [b"b"], None, None, None),
 }

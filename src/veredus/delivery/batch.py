@@ -28,6 +28,7 @@ from veredus.kernel.names import U63_MAX
 from veredus.kernel.octets import Octets, crc32c, padding
 
 from .record import ENVELOPE_SIZE
+from .zstd_frames import ZSTD_BLOCKS_MAX, ZSTD_WINDOW_MAX, zstd_frame_size
 
 HEADER_SIZE = 64
 BATCH_MAGIC = 0xB47C
@@ -37,6 +38,8 @@ _HEADER = struct.Struct("<IHBBHHIIIIIIIQqq")
 _BLANK = bytes(ENVELOPE_SIZE + HEADER_SIZE)
 _CRC = struct.Struct("<I")
 _RAW_SIZE = struct.Struct("<Q")
+_RESERVED = struct.Struct("<H")
+_RESERVED_OFFSET = 10
 
 
 class Layout(IntEnum):
@@ -57,6 +60,7 @@ class BatchFlags(IntFlag):
 # As plain integers: a flag's complement knows the flags that have names and no others, and each operation on flags
 # costs a microsecond.
 _EXCERPT = int(BatchFlags.EXCERPT)
+_ZSTD = int(BatchFlags.ZSTD)
 _CODEC_MASK = int(BatchFlags.ZSTD | BatchFlags.LZ4)
 _UNKNOWN_REQUIRED = 0xFF & ~(_CODEC_MASK | _EXCERPT)
 _LZ4 = "lz4_raw"
@@ -252,6 +256,23 @@ def payload_of(batch: Octets, header: BatchHeader, limits: BatchLimits) -> memor
     if codec == _LZ4 and _fits(stored[RAW_SIZE_PREFIX:], raw_size - 1):
         raise PeerFault("bad-batch", f"the payload claims {raw_size} bytes decompressed and has fewer")
     return memoryview(raw).cast("B")
+
+
+def check_stored(batch: Octets, header: BatchHeader) -> None:
+    """Raise `PeerFault` unless an offered batch, whose payload `payload_of` has given, is stored as the page has it:
+    zeros in the reserved bytes of its header, and one frame of zstd, not several that some readers join.
+    """
+    (reserved,) = _RESERVED.unpack_from(batch, _RESERVED_OFFSET)
+    if reserved:
+        raise PeerFault("bad-batch", "the reserved bytes of the header must be zero")
+    if header.flags & _ZSTD:
+        frames = memoryview(batch)[HEADER_SIZE + RAW_SIZE_PREFIX : HEADER_SIZE + header.payload_size]
+        if zstd_frame_size(frames) != len(frames):
+            raise PeerFault(
+                "bad-batch",
+                f"a compressed payload must be one zstd frame, of at most {ZSTD_BLOCKS_MAX} blocks and a window of at"
+                f" most {ZSTD_WINDOW_MAX} bytes, and nothing behind it",
+            )
 
 
 def raw_size_of(batch: Octets, header: BatchHeader) -> int:

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.lazily import pc
-from veredus.kernel.octets import Octets, aligned, padding
+from veredus.kernel.octets import ALIGNMENT, Octets, aligned, padding
 
 from .arrays import TIMESTAMP, filled_numbers_of, numbers_array, numbers_of
 from .publication import (
@@ -180,19 +180,25 @@ def _append_padded(parts: list[Octets], data: Octets) -> None:
 
 
 class _Taker:
-    """Takes padded buffers off one column's data; raises `PeerFault` past its end."""
+    """Takes padded buffers off one column's data; raises `PeerFault` past its end, and for a padding that is not zero
+    where the column is offered.
+    """
 
-    __slots__ = ("_data", "_end", "_offset")
+    __slots__ = ("_data", "_end", "_memory", "_offset", "is_offered")
 
-    def __init__(self, data: pa.Buffer, offset: int, size: int) -> None:
+    def __init__(self, memory: memoryview, data: pa.Buffer, offset: int, size: int, is_offered: bool) -> None:
+        self._memory = memory
         self._data = data
         self._offset = offset
         self._end = offset + size
+        self.is_offered = is_offered
 
     def take(self, size: int) -> pa.Buffer:
         if self._offset + size > self._end:
             raise PeerFault("bad-batch", f"a column's data ends {self._offset + size - self._end} bytes early")
         taken = self._data.slice(self._offset, size)
+        if self.is_offered and size % ALIGNMENT:
+            _check_padding(self._memory, self._offset + size)
         self._offset += aligned(size)
         return taken
 
@@ -201,15 +207,22 @@ class _Taker:
             raise PeerFault("bad-batch", f"a column's data is {self._end - self._offset} bytes longer than its buffers")
 
 
-def decode_columns(payload: Octets, count: int, attributes_max: int) -> Columns:
+def _check_padding(memory: memoryview, end: int) -> None:
+    if any(memory[end : aligned(end)]):
+        raise PeerFault("bad-batch", f"what ends at byte {end} of the payload is not padded with zeros")
+
+
+def decode_columns(payload: Octets, count: int, attributes_max: int, *, is_offered: bool = False) -> Columns:
     """The columns of a payload of `count` rows, on the payload's own memory, fully validated.
 
-    Raises `PeerFault` when a size, an offset, a code or a text is wrong, or a column is missing or there twice.
+    Raises `PeerFault` when a size, an offset, a code or a text is wrong, or a column is missing or there twice. Where
+    `is_offered`, also when it is not what the page says in a place that this reader needs not look at: another reader
+    may, and what a journal has taken before this was checked is still to be read.
     """
     buffer = pa.py_buffer(payload)
     found: dict[Role, pa.Array] = {}
     attributes: dict[str, pa.Array] = {}
-    for descriptor, name, taker in _described(memoryview(payload), buffer, attributes_max):
+    for descriptor, name, taker in _described(memoryview(payload), buffer, attributes_max, is_offered):
         array = _decode_array(descriptor, taker, count)
         taker.check_end()
         if descriptor.role == Role.ATTRIBUTE:
@@ -235,16 +248,22 @@ def decode_columns(payload: Octets, count: int, attributes_max: int) -> Columns:
     )
 
 
-def _described(memory: memoryview, buffer: pa.Buffer, attributes_max: int) -> Iterator[tuple[_Descriptor, str, _Taker]]:
+def _described(
+    memory: memoryview, buffer: pa.Buffer, attributes_max: int, is_offered: bool
+) -> Iterator[tuple[_Descriptor, str, _Taker]]:
     if len(memory) < _HEAD.size:
         raise PeerFault("bad-batch", "a columnar payload must have at least 8 bytes")
-    column_count, _, names_size = _HEAD.unpack_from(memory, 0)
+    column_count, reserved, names_size = _HEAD.unpack_from(memory, 0)
     names_start = _HEAD.size + column_count * _DESCRIPTOR.size
     data_start = names_start + aligned(names_size)
     if column_count > attributes_max + len(Role) or data_start > len(memory):
         raise PeerFault(
             "bad-batch", f"{column_count} columns with {names_size} bytes of names do not fit the payload or the limits"
         )
+    if is_offered:
+        if reserved:
+            raise PeerFault("bad-batch", "the reserved bytes behind the count of columns must be zero")
+        _check_padding(memory, names_start + names_size)
     name_offset, data_offset = names_start, data_start
     for index in range(column_count):
         descriptor = _Descriptor(*_DESCRIPTOR.unpack_from(memory, _HEAD.size + index * _DESCRIPTOR.size))
@@ -259,11 +278,25 @@ def _described(memory: memoryview, buffer: pa.Buffer, attributes_max: int) -> It
             raise PeerFault("bad-batch", f"column {index}: an attribute must have a name, and other columns must not")
         if descriptor.name_size > ATTRIBUTE_NAME_SIZE_MAX:
             raise PeerFault("bad-batch", f"column {index}: a name may have at most {ATTRIBUTE_NAME_SIZE_MAX} bytes")
-        yield descriptor, name, _Taker(buffer, data_offset, descriptor.size)
+        if is_offered:
+            _check_offered(index, descriptor)
+        yield descriptor, name, _Taker(memory, buffer, data_offset, descriptor.size, is_offered)
         name_offset, data_offset = name_end, data_offset + descriptor.size
     if data_offset != len(memory) or name_offset != names_start + names_size:
         raise PeerFault(
             "bad-batch", f"{len(memory) - data_offset} bytes follow the last column, or a name follows the last name"
+        )
+
+
+def _check_offered(index: int, descriptor: _Descriptor) -> None:
+    if descriptor.reserved:
+        raise PeerFault("bad-batch", f"column {index}: the reserved bytes of its descriptor must be zero")
+    if descriptor.has_nulls > 1:
+        raise PeerFault("bad-batch", f"column {index}: {descriptor.has_nulls} is neither 0 (no nulls) nor 1 (nulls)")
+    if descriptor.dictionary_count and descriptor.encoding == Encoding.PLAIN:
+        raise PeerFault(
+            "bad-batch",
+            f"column {index}: a plain column has 0 entries of a dictionary, this one has {descriptor.dictionary_count}",
         )
 
 
@@ -297,7 +330,10 @@ def _decode_array(descriptor: _Descriptor, taker: _Taker, count: int) -> pa.Arra
 
 def _take_text(kind: pa.DataType, validity: pa.Buffer | None, taker: _Taker, count: int) -> pa.Array:
     offsets = taker.take((count + 1) * 4)
-    size = int.from_bytes(memoryview(offsets)[-4:], "little")
+    ends = memoryview(offsets)
+    if taker.is_offered and any(ends[:4]):
+        raise PeerFault("bad-batch", "the offsets of text or bytes must begin at 0")
+    size = int.from_bytes(ends[-4:], "little")
     data = taker.take(size)
     return _checked(pa.Array.from_buffers, kind, count, [validity, offsets, data])
 

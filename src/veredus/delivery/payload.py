@@ -16,7 +16,7 @@ from veredus.kernel.lazily import Lazily, np, pa, pc
 from veredus.kernel.names import KEY_SIZE_MAX
 from veredus.kernel.octets import Octets
 
-from .batch import BatchFlags, BatchHeader, BatchLimits, Layout, payload_of, signed_record
+from .batch import BatchFlags, BatchHeader, BatchLimits, Layout, check_stored, payload_of, signed_record
 from .publication import UNIX_EPOCH, AttributeValue, Columns, Rows
 from .rows import decode_rows, encode_rows
 
@@ -38,15 +38,16 @@ def verify_payload(batch: Octets, header: BatchHeader, limits: BatchLimits) -> N
     limits.
     """
     payload = payload_of(batch, header, limits)
+    check_stored(batch, header)
     if header.layout == Layout.ROWS:
-        rows = decode_rows(payload, header.count, limits.attributes_max)
+        rows = decode_rows(payload, header.count, limits.attributes_max, is_offered=True)
         key_size = max(map(len, rows.keys))
         body_size = max(map(len, rows.bodies))
         times = rows.event_times_us
         low, high = (min(times), max(times)) if times else (None, None)
         is_excerpt = rows.rows is not None
     else:
-        columns = columnar.decode_columns(payload, header.count, limits.attributes_max)
+        columns = columnar.decode_columns(payload, header.count, limits.attributes_max, is_offered=True)
         key_size = int(columnar.lengths_of(columns.keys).max(initial=0))
         body_size = int(columnar.lengths_of(columns.bodies).max(initial=0))
         low, high = _range_of(columns.event_times_us)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from veredus.kernel.errors import PeerFault
-from veredus.kernel.octets import Octets
+from veredus.kernel.octets import Octets, field_count_of
 
 from .publication import ATTRIBUTE_NAME_SIZE_MAX, FLOAT_INTEGER_MAX, AttributeValue, Rows
 
@@ -55,9 +55,17 @@ class _Outline(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=F
     rows: msgspec.Raw
 
 
+class _Maps(msgspec.Struct, array_like=True, gc=False):
+    keys: msgspec.Raw
+    bodies: msgspec.Raw
+    event_times_us: msgspec.Raw
+    attributes: list[msgspec.Raw]
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_RowsPayload).decode
 _outlined = msgspec.msgpack.Decoder(_Outline).decode
+_maps_in = msgspec.msgpack.Decoder(_Maps).decode
 
 
 def encode_rows(rows: Rows) -> bytes:
@@ -65,8 +73,11 @@ def encode_rows(rows: Rows) -> bytes:
     return _encode(rows)
 
 
-def decode_rows(payload: Octets, count: int, attributes_max: int) -> Rows:
-    """The rows of a payload of `count` rows, validated. Raises `PeerFault`."""
+def decode_rows(payload: Octets, count: int, attributes_max: int, *, is_offered: bool = False) -> Rows:
+    """The rows of a payload of `count` rows, validated. Raises `PeerFault`.
+
+    Where `is_offered`, also for an attribute that a row has twice: readers differ in which of the two they take.
+    """
     try:
         if len(payload) > _LOOKED_THROUGH_SIZE:
             check_flat(_outlined(payload).attributes)
@@ -83,6 +94,8 @@ def decode_rows(payload: Octets, count: int, attributes_max: int) -> Rows:
         raise PeerFault("bad-batch", "an event time does not fit 64 bits")
     if attributes:
         _check_attributes(attributes, attributes_max)
+        if is_offered:
+            _check_once(payload, attributes)
     return Rows(keys, bodies, times, attributes, rows)
 
 
@@ -123,6 +136,12 @@ def _check_attributes(rows: list[dict[str, AttributeValue] | None], attributes_m
                 raise PeerFault("bad-batch", f"attribute {name!r}: a timestamp has no time zone")
     for name in mixed:
         _check_exact(name, rows)
+
+
+def _check_once(payload: Octets, rows: list[dict[str, AttributeValue] | None]) -> None:
+    for row, octets in zip(rows, _maps_in(payload).attributes, strict=True):
+        if row and field_count_of(memoryview(octets)) != len(row):
+            raise PeerFault("bad-batch", f"a publication has an attribute twice: it has {', '.join(map(repr, row))}")
 
 
 def _no_attribute(name: str) -> PeerFault:

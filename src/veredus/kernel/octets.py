@@ -13,6 +13,9 @@ Octets: TypeAlias = bytes | bytearray | memoryview
 
 ALIGNMENT = 8
 _ZEROS = bytes(ALIGNMENT)
+_SMALL_MAP = 0x8
+_MAP_SIZES = {0xDE: 2, 0xDF: 4}
+"""By the first octet of a larger msgpack map, how many octets its count has."""
 
 
 class _Checksum(Protocol):
@@ -36,6 +39,15 @@ def aligned(size: int) -> int:
 def padding(size: int) -> bytes:
     """The zero bytes that bring a run of `size` bytes to a multiple of `ALIGNMENT`."""
     return _ZEROS[: -size % ALIGNMENT]
+
+
+def field_count_of(octets: memoryview) -> int:
+    """The fields of the msgpack map that these bytes claim to begin with; 0 for anything else."""
+    head = octets[0] if len(octets) else 0
+    if head >> 4 == _SMALL_MAP:
+        return head & 0x0F
+    size = _MAP_SIZES.get(head, 0)
+    return int.from_bytes(octets[1 : 1 + size], "big")
 
 
 class OctetsReader:

@@ -39,7 +39,7 @@ from veredus.delivery.batch import (
 from veredus.delivery.payload import verify_payload
 from veredus.delivery.record import ENVELOPE_SIZE
 from veredus.kernel.errors import PeerFault, field_fault
-from veredus.kernel.octets import Octets, aligned, padding
+from veredus.kernel.octets import Octets, aligned, field_count_of, padding
 
 from . import messages as m
 
@@ -241,7 +241,7 @@ def decode_message(frame: Frame) -> m.Message:
     if decode is None:
         raise PeerFault("bad-frame", f"a {name_of(frame.kind)} frame is not a map")
     body = frame.body
-    count = _field_count(body)
+    count = field_count_of(body)
     if count > FIELD_COUNT_MAX:
         raise PeerFault(
             "bad-frame",
@@ -284,15 +284,6 @@ def has_more_values(body: memoryview, count_max: int) -> bool:
         else:
             at += _FIXED_SIZES.get(head, 1)
     return False
-
-
-def _field_count(body: memoryview) -> int:
-    """The fields of the map that a body claims to be; 0 for anything else."""
-    head = body[0] if len(body) else 0
-    if head >> 4 == _SMALL_MAP:
-        return head & 0x0F
-    size = _MAP_SIZES.get(head, 0)
-    return int.from_bytes(body[1 : 1 + size], "big")
 
 
 def request_of(frame: Frame) -> int:
@@ -421,9 +412,6 @@ def name_of(kind: int) -> str:
 
 
 _MARK = b"!"
-_SMALL_MAP = 0x8
-_MAP_SIZES = {0xDE: 2, 0xDF: 4}
-"""By the first octet of a larger map, how many octets its count has."""
 _LENGTHS = {
     0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1), 0xD9: (1, 0), 0xDA: (2, 0),
     0xDB: (4, 0),
