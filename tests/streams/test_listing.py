@@ -11,7 +11,7 @@ from tests.streams.rig import Rig
 from veredus.matching import Filter
 from veredus.streams import exchange as x
 from veredus.streams.administration import PAGED_VERBS
-from veredus.streams.listing import InOrder, first_of, page_of
+from veredus.streams.listing import LOOKED_AT_MAX, InOrder, first_of, page_of
 from veredus.streams.raising import RAISED_MAX
 from veredus.streams.stream import Stream
 
@@ -59,6 +59,12 @@ def test_names_come_in_order_whatever_comes_and_goes() -> None:
     assert list(table.keys_from("")) == ["a", "b", "c", "e"]
     assert list(table.keys_from("bb")) == ["c", "e"]
     assert list(table.places_behind(("b",))) == [("c",), ("e",)]
+    del table["c"]
+    table["c"] = 3
+    assert list(table.keys_from("")) == ["a", "b", "c", "e"]
+    for name in ("a", "b", "c"):
+        del table[name]
+    assert list(table.keys_from("")) == ["e"]
 
 
 def test_a_page_looks_at_no_more_than_it_shows_and_one_more() -> None:
@@ -131,6 +137,18 @@ def test_a_page_of_subscriptions_looks_at_no_stream_in_front_of_it(monkeypatch: 
     monkeypatch.setattr(InOrder, "keys_from", lambda table, key: seen.append(key) or keys_from(table, key))
     rig.do(x.AdminRequested(1, 1, "local", "subscription.list", {"limit": 7, "after": ["s41", "me", "main"]}))
     assert [key for key in seen if isinstance(key, str)] == ["s41"]
+
+
+def test_a_page_of_subscriptions_ends_where_many_streams_have_none_and_the_next_one_goes_on() -> None:
+    rig = Rig()
+    count = 3 * LOOKED_AT_MAX
+    for number in range(count):
+        rig.tell(x.AdminRequested(1, 1, "local", "stream.create", {"name": f"s{number:05}"}))
+    rig.carry_out()
+    for session, stream in ((5, "s00000"), (6, f"s{count - 1:05}")):
+        rig.do(x.SubscribeRequested(session, "local", stream, "reader", "main", incarnation=bytes(16)))
+    found = pages(rig, "subscription.list", limit=200)
+    assert [[row["stream"] for row in page] for page in found] == [["s00000"], [], [], [f"s{count - 1:05}"]]
 
 
 def test_rows_with_very_many_parts_share_no_page_and_each_is_given() -> None:

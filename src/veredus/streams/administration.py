@@ -290,10 +290,12 @@ class Administration:
             for name in (one,) if one else streams.keys_from(after[0] if after else ""):
                 known = streams[name].subscriptions
                 begin = (after[1], after[2]) if after and after[0] == name else ("", "")
+                # The stream itself counts as looked at, also where it has no subscription.
+                yield from ((name, "", ""),) if (name, "", "") > after else ()
                 yield from (place for key in known.keys_from(begin) if (place := (name, *key)) > after)
 
         def is_wanted(place: Place) -> bool:
-            return named in (None, place[2])
+            return place[2] != "" and named in (None, place[2])
 
         def row(place: Place) -> object:
             return self._shown(streams[place[0]], streams[place[0]].subscriptions[place[1], place[2]])

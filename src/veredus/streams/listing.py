@@ -6,7 +6,7 @@ gathered or sorted but what it looks at.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -14,8 +14,8 @@ from .places import Place
 
 PAGE_COUNT = 200
 """Rows that a peer is given of a list at a time."""
-LOOKED_AT_MAX = 4000
-"""Rows that are looked at for a page, most of which the principal may not see."""
+LOOKED_AT_MAX = 400
+"""Rows that are looked at for a page, most of which the principal may not see: each goes through all the rules."""
 
 PARTS_MAX = 4096
 """Parts, as ranges of sequences, that the rows of an answer have together; one row alone may have more."""
@@ -28,23 +28,35 @@ Entry = TypeVar("Entry")
 
 
 class InOrder(dict[Key, Entry]):
-    """A table that knows its keys in order."""
+    """A table that knows its keys in order.
 
-    __slots__ = ("_keys",)
+    A key that goes keeps its place until half of all have gone: to close each gap at once would move all behind it.
+    """
+
+    __slots__ = ("_gone_count", "_keys")
 
     def __init__(self) -> None:
         """Nothing is in it yet."""
         super().__init__()
         self._keys: list[Key] = []
+        """Ascending, each once, also some that have gone."""
+        self._gone_count = 0
 
     def __setitem__(self, key: Key, entry: Entry) -> None:
         if key not in self:
-            insort(self._keys, key)
+            place = bisect_left(self._keys, key)
+            if place < len(self._keys) and self._keys[place] == key:
+                self._gone_count -= 1
+            else:
+                self._keys.insert(place, key)
         super().__setitem__(key, entry)
 
     def __delitem__(self, key: Key) -> None:
         super().__delitem__(key)
-        del self._keys[bisect_left(self._keys, key)]
+        self._gone_count += 1
+        if 2 * self._gone_count > len(self._keys):
+            self._keys = [known for known in self._keys if known in self]
+            self._gone_count = 0
 
     def setdefault(self, key: Key, entry: Entry) -> Entry:
         """The entry of this key, which is this one where there was none."""
@@ -66,7 +78,7 @@ class InOrder(dict[Key, Entry]):
     def keys_from(self, key: Key) -> Iterator[Key]:
         """The keys in order, from this one on. The table must not change meanwhile."""
         keys = self._keys
-        return (keys[at] for at in range(bisect_left(keys, key), len(keys)))
+        return (keys[at] for at in range(bisect_left(keys, key), len(keys)) if keys[at] in self)
 
     def places_behind(self: InOrder[str, Entry], after: Place) -> Iterator[Place]:
         """The names as places of a list, those behind `after`."""
