@@ -74,11 +74,11 @@ class Secured:
     def by_token(self, token: str) -> Node:
         return connect(self.served.address, token=token)
 
-    def by_certificate(self, certificate: str, key: str, timeout_s: float = 10) -> Node:
+    def by_certificate(self, certificate: str, key: str, timeout_s: float = 10, token: str | None = None) -> Node:
         assert self.authority is not None
         context = client_context(str(self.authority.certificate), certificate, key)
         context.check_hostname = False
-        return connect(f"veredus+tls://127.0.0.1:{self.tls_port}", tls=context, timeout_s=timeout_s)
+        return connect(f"veredus+tls://127.0.0.1:{self.tls_port}", token=token, tls=context, timeout_s=timeout_s)
 
 
 def ended_code(node: Node) -> str:

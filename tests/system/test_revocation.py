@@ -116,6 +116,24 @@ def test_a_certificate_that_is_revoked_ends_its_open_connections_and_opens_none(
     certified.by_certificate(*kept).close()
 
 
+def test_a_certificate_that_is_revoked_ends_a_connection_that_has_shown_a_token_as_well(certified: Secured) -> None:
+    authority = certified.authority
+    assert authority is not None
+    gone, kept = authority.sign("gone", "/CN=laptop-1"), authority.sign("kept", "/CN=laptop-2")
+    token, _ = add_token(certified.tokens, "desk-1")
+    listed = authority.revoke()
+    certified.write((("*", ">"),))
+    more = f'[tls]\nrevoked = "{listed}"\nclient_certificates = "required"'
+    certified.settings.write_text(certified.settings.read_text().replace("[tls]", more))
+    certified.start()
+    with certified.by_certificate(*gone, token=token) as one, certified.by_certificate(*kept, token=token) as two:
+        one.streams.create("s")
+        authority.revoke("gone")
+        certified.reload()
+        assert ended_code(one) == "revoked"
+        assert len(two.streams.list()) == 1
+
+
 def test_the_nodes_own_certificate_is_renewed_and_a_bad_one_changes_nothing(certified: Secured) -> None:
     authority = certified.authority
     assert authority is not None

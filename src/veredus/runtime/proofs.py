@@ -1,7 +1,8 @@
 """What proves who is behind each open connection, asked again when it may have changed.
 
 A token proves as long as its line is in the file and it has not expired; a certificate as long as no list of revoked
-ones names it, and it has not expired. Whoever is proved by neither (by a Unix socket, or by nothing) stays.
+ones names it, and it has not expired. Who has shown both needs both: the certificate has let it in, though the token
+names the principal. Whoever is proved by neither (by a Unix socket, or by nothing) stays.
 """
 
 from __future__ import annotations
@@ -46,17 +47,12 @@ class Proofs:
         self._tokens = tokens
 
     def take_token(self, link: int, line: TokenLine | None) -> None:
-        """The link was proved by this token, which is None where it has gone meanwhile.
-
-        A certificate that it showed as well proves nothing more.
-        """
-        self._certificates.pop(link, None)
+        """The link was proved by this token, which is None where it has gone meanwhile."""
         self._lines[link] = line
 
     def take_certificate(self, link: int, certificate: Certificate) -> None:
-        """The link was opened with this certificate; it proves nothing where a token has."""
-        if link not in self._lines:
-            self._certificates[link] = certificate
+        """The link was opened with this certificate."""
+        self._certificates[link] = certificate
 
     def forget(self, link: int) -> None:
         """A link is gone, and needs no proof."""
@@ -70,17 +66,16 @@ class Proofs:
                 del known[link]
 
     def certified(self) -> list[int]:
-        """The links that a certificate proves."""
+        """The links that were opened with a certificate."""
         return list(self._certificates)
 
     def lost(self) -> list[Lost]:
         """The links whose proof holds no more; each is told once."""
         now_s = time.time()
-        found = [*self._lost_tokens(self._lines, now_s), *self._lost_certificates(now_s)]
-        for lost in found:
-            self._lines.pop(lost.link, None)
-            self._certificates.pop(lost.link, None)
-        return found
+        found = {lost.link: lost for lost in (*self._lost_certificates(now_s), *self._lost_tokens(self._lines, now_s))}
+        for link in found:
+            self.forget(link)
+        return list(found.values())
 
     def fault(self) -> str:
         """Why the file of tokens cannot be read, once for each fault; "" while it can."""

@@ -89,7 +89,7 @@ class Renewal:
             self.proofs.forget_all_but(self._host.links)
             for number, link in self._host.links.items():
                 certificate = getattr(link, "certificate", None)
-                if certificate is not None and certificate.principal:
+                if certificate is not None:
                     self.proofs.take_certificate(number, certificate)
             self._end_lost()
 
