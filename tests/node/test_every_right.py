@@ -172,6 +172,9 @@ SCENES: dict[tuple[str, str, str], Scene] = {
     ("DROP_STAGES", "publish", "the sink"): Scene(K, DROP, OWN),
     ("DROP_STAGES", "publish", "the stream of each stage"): Scene(S, DROP, OWN),
     ("stream.create", "create", "the stream"): Scene(NEW, request("stream.create", name="new")),
+    ("stream.create", "alter", "the stream"): Scene(
+        NEW, request("stream.create", name="new", config={"sources_max": 100_001})
+    ),
     ("stream.create", "describe", ITSELF): Scene(S, request("stream.create", name="s"), got=lists("head")),
     ("stream.trim", "describe", ITSELF): Scene(S, request("stream.trim", name="s", floor=1), got=lists("head")),
     ("stream.alter", "describe", ITSELF): Scene(S, ALTER, got=lists("head")),

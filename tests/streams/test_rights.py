@@ -222,3 +222,18 @@ def test_a_subscription_ends_with_each_right_that_it_was_granted_for(
     rig.follow(rig.floor.renew_rights(rig.now))
     (refused,) = rig.said_to(STRANGER, x.Refuse)
     assert (refused.code, refused.is_final) == ("forbidden", True)
+
+
+def test_a_rule_that_limits_subscribers_limits_no_look_at_subscriptions_alone_or_in_a_list() -> None:
+    def may(principal: str, verb: str, resource: Resource) -> bool:
+        return principal != "mallory" or resource.subscriber in (None, "mallory")
+
+    rig = Rig(may=may)
+    rig.attach(1)
+    rig.subscribe(5, "reader")
+    listed = said_to_a_stranger(rig, x.AdminRequested(STRANGER, 1, "mallory", "subscription.list", {"stream": "s"}))
+    named = {"stream": "s", "subscriber": listed.result[0]["subscriber"], "name": listed.result[0]["name"]}
+    shown = said_to_a_stranger(rig, x.AdminRequested(STRANGER, 2, "mallory", "subscription.show", named))
+    assert shown.result["floor"] == listed.result[0]["floor"]
+    refused = said_to_a_stranger(rig, x.AdminRequested(STRANGER, 3, "mallory", "subscription.remove", named))
+    assert refused.code == "forbidden"

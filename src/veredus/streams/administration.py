@@ -141,7 +141,10 @@ class Administration:
         """
         name = _text(event, "name")
         self._check(event, CREATE, on_stream(name))
-        config = _config(name, event.arguments.get("config") or {})
+        sources_max = self._tables.limits.config.sources_max
+        config = _config(name, event.arguments.get("config") or {}, sources_max)
+        if config.sources_max > sources_max:
+            self._check(event, ALTER, on_stream(name))
 
         def created(stream: Stream, _: Now) -> None:
             self._answer_described(event, stream, "config")
@@ -419,7 +422,8 @@ class Administration:
     def _subscribed(self, event: AdminRequested, verb: str) -> tuple[Stream, Subscription]:
         name = _text(event, "stream")
         key = (_text(event, "subscriber"), _text(event, "name"))
-        self._check(event, verb, on_stream(name, subscriber=key[0]))
+        # Rules limit the names under which one subscribes, and not of whom one sees how they stand.
+        self._check(event, verb, on_stream(name, subscriber=None if verb == DESCRIBE else key[0]))
         stream = self._tables.existing(name)
         subscription = stream.subscriptions.get(key)
         if subscription is None:
@@ -434,13 +438,18 @@ def _text(event: AdminRequested, name: str) -> str:
     return value
 
 
-def _config(stream: str, given: object) -> StreamConfig:
-    """How a stream is to be kept, every word of it understood: a fact that is read passes over unknown ones."""
+def _config(stream: str, given: object, sources_max: int = StreamConfig().sources_max) -> StreamConfig:
+    """How a stream is to be kept, every word of it understood: a fact that is read passes over unknown ones.
+
+    `sources_max` is that of a configuration that does not say it.
+    """
     known = StreamConfig.__struct_fields__
     unknown = [str(name)[:40] for name in given if name not in known] if isinstance(given, dict) else []
     try:
         if not unknown:
             config = msgspec.convert(given, StreamConfig)
+            if isinstance(given, dict) and "sources_max" not in given:
+                config = msgspec.structs.replace(config, sources_max=sources_max)
             least = {name: int(name == "sources_max") for name in known}
             wrong = [name for name in known if not least[name] <= getattr(config, name) <= U63_MAX]
             if not wrong:

@@ -157,6 +157,7 @@ RIGHTS = (
     Right("DROP_STAGES", PUBLISH, "the sink"),
     Right("DROP_STAGES", PUBLISH, "the stream of each stage"),
     Right("stream.create", CREATE, "the stream"),
+    Right("stream.create", ALTER, "the stream", "its `sources_max` is above `streams.sources_max`"),
     Right("stream.create", DESCRIBE, _ITSELF),
     Right("stream.list", DESCRIBE, "each stream; the others are left out"),
     Right("stream.names", DESCRIBE, "each stream; the others are left out"),
