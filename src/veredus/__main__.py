@@ -1,5 +1,30 @@
-"""`python -m veredus` is `veredus`."""
+"""`veredus`, and `python -m veredus`: the command line, which an interrupt ends in one way from its first moment on."""
 
-from veredus.cli import main
+from __future__ import annotations
 
-main()
+import os
+import signal
+from types import FrameType
+
+_INTERRUPTED = 130
+"""As `veredus.cli.exits.Exit.INTERRUPTED`, which is not imported yet."""
+
+
+def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  # as `signal` calls it
+    os._exit(_INTERRUPTED)
+
+
+def main() -> None:
+    """Run the command line. What is imported for it has nothing to clean up, and no traceback to show."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+    from veredus.cli import main as run
+
+    if before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, before)
+    run()
+
+
+if __name__ == "__main__":
+    main()

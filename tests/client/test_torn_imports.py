@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+
+import pytest
 
 from tests.processes import ended
 
@@ -52,3 +55,60 @@ def test_numpy_can_be_used_whenever_its_import_is_interrupted() -> None:
     for step in range(1, 15):
         done = ended([sys.executable, "-c", INTERRUPTED, str(step * 0.008)])
         assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+
+
+FIRST_USE = """
+import os, signal, sys, time
+
+class Interrupting:
+    "Ctrl-C as soon as the module that is named is looked for, whoever imports it."
+
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.3)
+
+sys.meta_path.insert(0, Interrupting())
+import veredus
+from veredus import topics
+
+for module in (veredus, topics):
+    try:
+        module.connect if module is veredus else module.Client
+    except KeyboardInterrupt:
+        print("interrupted")
+try:
+    veredus.connect("veredus://127.0.0.1:9", refused_s=0.1)
+except veredus.Unavailable:
+    print("usable")
+with topics.Client("alice", proxies=["127.0.0.1:9"], directory=sys.argv[2]):
+    print("usable")
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["asyncio.base_events", "veredus.streams.exchange", "veredus.delivery.rows", "veredus.topics.blocking"]
+)
+def test_the_first_use_may_be_interrupted_anywhere_in_its_imports(module: str, tmp_path: Path) -> None:
+    done = ended([sys.executable, "-c", FIRST_USE, module, str(tmp_path)])
+    assert (done.returncode, done.stdout) == (0, "interrupted\nusable\nusable\n"), done.stderr
+
+
+COMMAND = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from veredus.__main__ import main
+main()
+"""
+
+
+def test_a_command_that_is_interrupted_before_it_has_begun_ends_as_any_other() -> None:
+    done = ended([sys.executable, "-c", COMMAND])
+    assert (done.returncode, done.stderr) == (130, "")

@@ -58,8 +58,7 @@ class SubscriptionChannel:
         """The next sequence that the subscriber has not been given; the feed writes it."""
         self.term = wanted.term
         """The term that the position is of; the feed writes it as it tells the subscriber what is lost."""
-        self._term = wanted.term
-        """The term that what is pushed next has to be told for."""
+        self._term = wanted.term  # that which the next grant is asked for under
         self._lost_term = 0
         """The term before which something is lost, of which the subscriber is told in the queue; 0 for none."""
         self.link_count = 0
@@ -76,8 +75,7 @@ class SubscriptionChannel:
         """How often the subscriber has asked that what was pushed is pushed again; the loop writes it."""
         self.handed_to = 0
         """What the subscriber was handed, where attempts are counted; its thread writes it."""
-        self.handed_known = 0
-        """Up to where of that the node has said that it counts; the loop writes it."""
+        self.handed_known = 0  # up to where of that the node has said that it counts; the loop writes it
         self.again: deque[Publication] = deque()
         """What is handed out once more; it outlives a link."""
         self.retry_count = 0

@@ -3,16 +3,19 @@
 numpy and pyarrow take a tenth of a second, and `pyarrow.compute`, which makes a Python function of each of its three
 hundred, as long again.
 
-A thread of its own imports numpy: what a signal's handler raises in the middle of that, as Ctrl-C does in a notebook,
-leaves a numpy that this process can never import again. So it ends the wait, and the import goes on. All that imports
-numpy or pyarrow late has numpy imported so before.
+A thread of its own imports what is large: what a signal's handler raises in the middle of that, as Ctrl-C does, leaves
+a numpy that this process can never import again, an asyncio without half of its names, and ends the interpreter where
+msgspec is building a decoder. So it ends the wait, and the import goes on. All that imports numpy or pyarrow late has
+numpy imported so before.
 """
 
 from __future__ import annotations
 
 import sys
-from _thread import allocate_lock, start_new_thread
+from _thread import allocate_lock, get_ident, start_new_thread
 from importlib import import_module
+from threading import main_thread
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,16 +43,27 @@ class Lazily:
 
 def import_numpy() -> None:
     """Import it, unless that was done. Raises what its import raises, and what a signal's handler raises meanwhile."""
-    module = sys.modules.get("numpy")
+    import_whole("numpy")
+
+
+def import_whole(name: str) -> ModuleType:
+    """The module of this name, imported to its end whatever a signal's handler raises in the thread that asks for it.
+
+    Raises what its import raises, and what a handler raises meanwhile. Not for use by what the module imports.
+    """
+    module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
-        return
+        return module
+    if get_ident() != main_thread().ident:
+        return import_module(name)
+    found: list[ModuleType] = []
     errors: list[BaseException] = []
     over = allocate_lock()
     over.acquire()
 
     def work() -> None:
         try:
-            import_module("numpy")
+            found.append(import_module(name))
         except BaseException as error:  # noqa: BLE001 it is raised where it is waited for
             errors.append(error)
         finally:
@@ -60,9 +74,10 @@ def import_numpy() -> None:
         pass
     if errors:
         raise errors[0]
+    return found[0]
 
 
 if not TYPE_CHECKING:
     np, pa, pc = Lazily("numpy"), Lazily("pyarrow"), Lazily("pyarrow.compute")
 
-__all__ = ["Lazily", "import_numpy", "np", "pa", "pc"]
+__all__ = ["Lazily", "import_numpy", "import_whole", "np", "pa", "pc"]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ import msgspec
 from veredus.kernel.errors import Refused, Unavailable
 
 from .directory import replace_file
+from .early_reloads import was_reload_asked
 
 OUTCOME_NAME = "reloaded"
 WAIT_S = 10.0
@@ -40,6 +42,12 @@ class Reloads:
         self._reload = reload
         self._is_asked = False
         self._next_s = 0.0
+
+    def begin(self) -> None:
+        """Ask at each SIGHUP from now on, and now if one has come before."""
+        self._loop.add_signal_handler(signal.SIGHUP, self.ask)
+        if was_reload_asked():
+            self.ask()
 
     def ask(self) -> None:
         """Somebody wants them to be read: that begins after this, soon, and once however often it is asked for."""

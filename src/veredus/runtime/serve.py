@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import ssl
 import time
 from collections.abc import Iterator, Sequence
@@ -51,7 +50,6 @@ from .binding import BoundListeners
 from .clocks import read_clocks
 from .directory import Directory, open_directory
 from .disk import Disk, drive_recovery
-from .early_reloads import was_reload_asked
 from .files import check_files
 from .host import Host
 from .limits import (
@@ -283,10 +281,7 @@ class Node:
             self._drain_until_s = 0.0
 
         asked = stop_asked(self._loop, hurry)
-        reloads = Reloads(self._loop, self.reload)
-        self._loop.add_signal_handler(signal.SIGHUP, reloads.ask)
-        if was_reload_asked():
-            reloads.ask()
+        Reloads(self._loop, self.reload).begin()
         self._manager.serving(self.addresses)
         assert self._failed is not None
         waiting = asyncio.ensure_future(asked.wait())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from dataclasses import replace
 
@@ -20,7 +19,6 @@ from .askers import Askers
 from .audit import AuditedLogger, audit_log_of
 from .binding import bind_tcp
 from .clocks import read_clocks
-from .early_reloads import was_reload_asked
 from .files import check_tokens
 from .logs import log_loop_failures, say_held_back
 from .peers import Peers
@@ -99,10 +97,7 @@ class TopicsProxy:
             self._is_hurried = True
 
         asked = stop_asked(self._loop, hurry)
-        reloads = Reloads(self._loop, self.reload)
-        self._loop.add_signal_handler(signal.SIGHUP, reloads.ask)
-        if was_reload_asked():
-            reloads.ask()
+        Reloads(self._loop, self.reload).begin()
         self._log.info("proxy-ready", address=self.address)
         self._manager.serving({TOPICS: self.address})
         waiting = asyncio.ensure_future(asked.wait())

@@ -11,13 +11,13 @@ from itertools import islice
 import msgspec
 
 from veredus.kernel.engine import Now
-from veredus.kernel.errors import Refused, field_fault
-from veredus.kernel.names import U63_MAX
+from veredus.kernel.errors import Refused
 
 from .advancing import Advancing
+from .configs import read_config
 from .creating import Creating
 from .exchange import AdminRequested, AnswerAdmin
-from .facts import StreamConfig, StreamConfigured, StreamDeleted, StreamTrimmed
+from .facts import StreamConfigured, StreamDeleted, StreamTrimmed
 from .leases import Leases
 from .listing import PAGE_COUNT, first_of, page_of
 from .orders import Orders
@@ -142,7 +142,7 @@ class Administration:
         name = _text(event, "name")
         self._check(event, CREATE, on_stream(name))
         sources_max = self._tables.limits.config.sources_max
-        config = _config(name, event.arguments.get("config") or {}, sources_max)
+        config = read_config(name, event.arguments.get("config") or {}, sources_max)
         if config.sources_max > sources_max:
             self._check(event, ALTER, on_stream(name))
 
@@ -183,7 +183,7 @@ class Administration:
         """`stream.alter` {name, config}: what `config` names is kept so from now on; its description afterwards."""
         stream = self._named(event, ALTER)
         given = event.arguments.get("config")
-        changed = _config(stream.name, given)
+        changed = read_config(stream.name, given)
         if not isinstance(given, dict) or not given:
             raise Refused("bad-request", f"{event.verb} needs a `config` with the settings to change")
         wanted = {name: getattr(changed, name) for name in given}
@@ -436,30 +436,6 @@ def _text(event: AdminRequested, name: str) -> str:
     if not isinstance(value, str) or not value:
         raise Refused("bad-request", f"{event.verb} needs a text {name!r}")
     return value
-
-
-def _config(stream: str, given: object, sources_max: int = StreamConfig().sources_max) -> StreamConfig:
-    """How a stream is to be kept, every word of it understood: a fact that is read passes over unknown ones.
-
-    `sources_max` is that of a configuration that does not say it.
-    """
-    known = StreamConfig.__struct_fields__
-    unknown = [str(name)[:40] for name in given if name not in known] if isinstance(given, dict) else []
-    try:
-        if not unknown:
-            config = msgspec.convert(given, StreamConfig)
-            if isinstance(given, dict) and "sources_max" not in given:
-                config = msgspec.structs.replace(config, sources_max=sources_max)
-            least = {name: int(name == "sources_max") for name in known}
-            wrong = [name for name in known if not least[name] <= getattr(config, name) <= U63_MAX]
-            if not wrong:
-                return config
-            fault = f"{wrong[0]} must be between {least[wrong[0]]} and {U63_MAX}"
-        else:
-            fault = f"unknown setting {unknown[0]!r}; known: {', '.join(known)}"
-    except msgspec.ValidationError as error:
-        fault = field_fault(error)
-    raise Refused("bad-config", f"the configuration of stream {stream!r} is not valid: {fault}")
 
 
 def _number_of(place: Place) -> int:

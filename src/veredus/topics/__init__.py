@@ -12,8 +12,9 @@ Names are imported when they are first used. Source: seed 000.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from veredus.kernel.lazily import import_whole
 
 if TYPE_CHECKING:
     from .blocking import Client
@@ -35,7 +36,7 @@ def __getattr__(name: str) -> object:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f".{home}", __name__), name)
+    found = globals()[name] = getattr(import_whole(f"{__name__}.{home}"), name)
     return found
 
 
