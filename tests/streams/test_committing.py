@@ -363,3 +363,22 @@ def test_a_run_of_a_sink_that_was_removed_joins_no_run_of_the_sink_that_was_made
     newer = open_run(rig, who=2, session=51)
     assert newer.epoch > older.epoch
     assert isinstance(open_run(rig, epoch=older.epoch), x.Fence)
+
+
+def test_a_stage_that_was_opened_after_the_copy_is_not_another_one_of_a_journal_that_was_put_back() -> None:
+    rig = Rig()
+    rig.attach(1)
+    run = open_run(rig)
+    rig.checkpoint()
+    copy = deepcopy(rig.disk)
+    (lost,) = staged(rig, run.epoch, 1)
+    rig.disk = copy
+    rig.time_ns += 3_000_000_000
+    rig.restart()
+    rig.follow(rig.floor.raise_terms(rig.now))
+    rig.restart()
+    open_run(rig, epoch=run.epoch)
+    (other,) = staged(rig, run.epoch, 2)
+    assert other.stage > lost.stage
+    (refused,) = commit(rig, run.epoch, 1, lost)
+    assert refused.code == "unknown-stage"

@@ -179,6 +179,27 @@ def test_a_publisher_with_a_source_hears_that_what_was_acknowledged_is_lost(
             assert again.wait(again.publish("k", "later")).sequence == 2
 
 
+def test_a_stage_with_rows_that_are_gone_is_not_committed(served: ServedNode, put_back: PutBack) -> None:
+    with served.start() as node:
+        node.streams.create("out")
+        with node.sink("job").open_run() as run:
+            kept = run.stage("out")
+            kept.publish("k", "kept")
+            kept.flush()
+            back_up(served)
+            gone = run.stage("out")
+            gone.publish("k", "gone")
+            gone.flush()
+            put_back(served)
+            assert run.commit(0, [kept]).streams == (("out", 1, 1),)
+            with pytest.raises(veredus.Refused) as refused:
+                run.commit(1, [gone])
+            assert refused.value.code in ("lost", "unknown-stage")
+            with pytest.raises(veredus.Refused) as refused:
+                gone.wait(gone.publish("k", "more"), timeout_s=20)
+            assert refused.value.code == "lost"
+
+
 def test_who_came_after_the_backup_is_ended_and_can_come_again(served: ServedNode, put_back: PutBack) -> None:
     with served.start() as node:
         publish(node, "old", OLD)

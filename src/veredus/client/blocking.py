@@ -270,8 +270,11 @@ class Stage(Publisher):
 
     @property
     def stage(self) -> int:
-        """The number of the stage, for the commit; another process may use it."""
-        return self._channel.stage
+        """The number of the stage, for the commit; another process may use it.
+
+        Raises `Refused("lost")` where the node was put back to a copy without rows that it had acknowledged.
+        """
+        return self._channel.kept_stage
 
 
 class Run(Blocking):

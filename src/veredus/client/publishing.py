@@ -41,7 +41,7 @@ from veredus.delivery.outbox import (
     Taken,
 )
 from veredus.kernel.engine import Now
-from veredus.kernel.errors import Fenced, Misuse, Refused, Unavailable, VeredusError
+from veredus.kernel.errors import Misuse, Refused, Unavailable, VeredusError
 from veredus.kernel.events import DeadlineReached
 from veredus.kernel.names import INCARNATION_SIZE
 from veredus.protocols.zeps import messages as m
@@ -217,10 +217,16 @@ class SourceChannel:
             )
         )  # fmt: skip
 
+    @property
+    def kept_stage(self) -> int:
+        """The stage's number, for its commit. Raises `Refused("lost")` where the node has lost rows of it."""
+        failure = self.intake.failure
+        if failure is not None and failure.code == "lost":
+            raise self._in_doubt("")
+        return self.stage
+
     def _become_stage(self, grant: m.StageOpened) -> None:
-        self.stage = grant.stage
-        last = grant.last_number
-        durability = int(Durability.GROUP)
+        self.stage, last, durability = grant.stage, grant.last_number, int(Durability.GROUP)
         self._start(Granted(grant.stream_id, 0, 0, last, last, durability, self._limits(), is_stage=True))
 
     def _start(self, granted: Granted) -> None:
@@ -478,8 +484,6 @@ class SourceChannel:
 
     def _in_doubt(self, message: str, **details: object) -> VeredusError:
         failure = self.intake.failure
-        if isinstance(failure, Fenced):
-            return Fenced(failure.code, failure.message, **failure.details)
         if failure is not None:
             return type(failure)(failure.code, failure.message, **failure.details)
         reason = f": {self.delay.message}" if self.delay is not None else ""

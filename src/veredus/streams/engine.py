@@ -203,7 +203,8 @@ class StreamsEngine:
         What was lost may have had later terms than the last one that is known: the time is later than them all.
         """
         for stream in self.tables.streams.values():
-            stream.raise_term(max(stream.term + 1, now.wall_ns // 1_000_000_000), stream.head_durable + 1)
+            term = max(stream.term + 1, now.wall_ns // 1_000_000_000)
+            self.tables.raise_term(stream, term, stream.head_durable + 1)
             stream.is_term_durable = False
             # Where the journal refuses it, whoever subscribes sends it there again.
             kept = Then(partial(_keep_term, stream), _tell_nobody)

@@ -189,6 +189,14 @@ class Tables:
         for stage in [stage for stage in self.stages.values() if stage.stream_id == stream_id]:
             self.take_stage(stage.stage)
 
+    def raise_term(self, stream: Stream, term: int, first_sequence: int) -> None:
+        """What an earlier term of a stream held from `first_sequence` on is gone; so may be stages opened in it.
+
+        Their numbers are not given again: who still knows one would commit another's rows.
+        """
+        stream.raise_term(term, first_sequence)
+        self.next_stage = max(self.next_stage, term * 1_000_000)
+
     def add_stage(self, stage: Stage) -> None:
         """Know an open stage of a sink that is there."""
         run = self.runs[stage.sink]
