@@ -11,6 +11,7 @@ Names are imported when they are first used, so that `import veredus` costs next
 
 from __future__ import annotations
 
+import threading  # noqa: F401 the thread that imports it first counts as the main one, and a thread imports all else
 from typing import TYPE_CHECKING
 
 from .kernel.lazily import import_whole

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from veredus.kernel.errors import Misuse, Refused
+from veredus.kernel.unbroken import unbroken
 from veredus.node.rules import Rule, rule_of
 from veredus.node.settings import SECTIONS, SETTINGS, NodeSettings
 from veredus.runtime.logs import set_up_logs
@@ -39,22 +40,29 @@ class EmbeddedNode:
         """A node that is running. `options` change sections of the settings: `journal={"sync": "none"}`."""
         _check_given(directory, settings)
         self._process = os.getpid()
-        self._temporary = TemporaryDirectory()
-        self.directory = Path(directory) if directory is not None else self._temporary.path / JOURNAL_NAME
-        self.address = f"unix://{self._temporary.path}/{SOCKET_NAME}"
-        self.settings = self._settings_of(settings or NodeSettings(), options)
-        self._thread = LoopThread()
         self._starting: Begun[None] | None = None
         self._stopping: Begun[None] | None = None
         """What an exception from a signal's handler ends is the wait for either; they go on to their ends."""
         watch_end()
-        to_stop[self.close] = None
+        unbroken(self._make, lambda _: self.close())
         try:
+            self.directory = Path(directory) if directory is not None else self._temporary.path / JOURNAL_NAME
+            self.address = f"unix://{self._temporary.path}/{SOCKET_NAME}"
+            self.settings = self._settings_of(settings or NodeSettings(), options)
             self._await_former()
             self.start()
         except BaseException:
             self.close()
             raise
+
+    def _make(self) -> None:
+        self._temporary = TemporaryDirectory()
+        try:
+            self._thread = LoopThread()
+        except BaseException:
+            self._temporary.remove()
+            raise
+        to_stop[self.close] = None
 
     def _settings_of(self, settings: NodeSettings, options: dict[str, Any]) -> NodeSettings:
         doors = {"tcp": "", "tls": "", "zeromq": "", "metrics": "", "unix": f"{self._temporary.path}/{SOCKET_NAME}"}

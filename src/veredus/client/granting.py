@@ -9,19 +9,19 @@ from veredus.kernel.errors import Unavailable
 
 
 async def wait_granted(
-    granted: asyncio.Future[None], timeout_s: float, leave: Callable[[], None], denied: Callable[[], str]
+    granted: asyncio.Future[None], timeout_s: float, leave: Callable[[], None], denied: Callable[[], Unavailable]
 ) -> None:
     """Wait for the grant; `leave` where it does not come in time, or whoever waits is cancelled.
 
-    Raises what the grant failed with, or `Unavailable("no-answer")`: that the node has not done what `denied` says.
+    Raises what the grant failed with, or what `denied` gives: that the node has not done it in time, and why.
     """
     try:
         async with asyncio.timeout(timeout_s):
             await asyncio.shield(granted)
     except TimeoutError:
-        said = denied()
+        failure = denied()
         leave()
-        raise Unavailable("no-answer", said) from None
+        raise failure from None
     except asyncio.CancelledError:
         leave()
         raise

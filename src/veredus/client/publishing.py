@@ -164,9 +164,9 @@ class SourceChannel:
         waited_s = self._connection.settings.timeout_s
         await wait_granted(self._attached, waited_s, self.detach, lambda: self._not_attached(waited_s))
 
-    def _not_attached(self, waited_s: float) -> str:
-        reason = f": {self.delay.message}" if self.delay is not None else ""
-        return f"the node did not attach the source in {waited_s:g} s{reason}"
+    def _not_attached(self, waited_s: float) -> Unavailable:
+        said, why = f"the node did not attach the source in {waited_s:g} s", self.delay
+        return Unavailable("no-answer", said) if why is None else Unavailable(why.code, f"{said}: {why.message}")
 
     def begin(self) -> None:
         """A link is open: attach, under the epoch that is known."""

@@ -68,7 +68,7 @@ class RunChannel:
         self._connection.attach(self)
         waited_s = self._connection.settings.timeout_s
         said = f"the node did not grant the run in {waited_s:g} s"
-        await wait_granted(self._opened, waited_s, self.detach, lambda: said)
+        await wait_granted(self._opened, waited_s, self.detach, lambda: Unavailable("no-answer", said))
 
     def begin(self) -> None:
         """A link is open: open the run, or join it again."""

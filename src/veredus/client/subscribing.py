@@ -116,7 +116,7 @@ class SubscriptionChannel:
         self._connection.attach(self)
         waited_s = self._connection.settings.timeout_s
         said = f"the node did not grant the subscription in {waited_s:g} s"
-        await wait_granted(self._attached, waited_s, self.detach, lambda: said)
+        await wait_granted(self._attached, waited_s, self.detach, lambda: Unavailable("no-answer", said))
 
     def begin(self) -> None:
         """A link is open: subscribe, from the start the first time, then from where the subscriber is."""

@@ -12,20 +12,16 @@ numpy imported so before.
 from __future__ import annotations
 
 import sys
-from _thread import allocate_lock, get_ident, start_new_thread
 from importlib import import_module
-from threading import main_thread
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from .unbroken import unbroken
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
-
-
-_LOOK_S = 0.2
-"""For how long a wait may overlook a signal."""
 
 
 class Lazily:
@@ -54,27 +50,7 @@ def import_whole(name: str) -> ModuleType:
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
         return module
-    if get_ident() != main_thread().ident:
-        return import_module(name)
-    found: list[ModuleType] = []
-    errors: list[BaseException] = []
-    over = allocate_lock()
-    over.acquire()
-
-    def work() -> None:
-        try:
-            found.append(import_module(name))
-        except BaseException as error:  # noqa: BLE001 it is raised where it is waited for
-            errors.append(error)
-        finally:
-            over.release()
-
-    start_new_thread(work, ())
-    while not over.acquire(timeout=_LOOK_S):
-        pass
-    if errors:
-        raise errors[0]
-    return found[0]
+    return unbroken(lambda: import_module(name))
 
 
 if not TYPE_CHECKING:

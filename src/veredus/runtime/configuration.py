@@ -255,7 +255,7 @@ class _Document:
         try:
             if file.stat().st_size > FILE_SIZE_MAX:
                 raise Refused("bad-settings", f"{file}: a settings file may have at most {FILE_SIZE_MAX} bytes")
-            self._text = file.read_text(encoding="utf-8")
+            self._text = file.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
             self.values: dict[str, object] = tomllib.loads(self._text)
         except tomllib.TOMLDecodeError as error:
             raise Refused("bad-settings", _toml_fault(file, self._text, str(error))) from None

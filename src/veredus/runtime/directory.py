@@ -273,7 +273,8 @@ def user_of(path: Path) -> tuple[int, str]:
 
 def _in_use(path: Path) -> Refused:
     pid, user = user_of(path)
-    message = f"the journal in {str(path)!r} is in use by {user}: stop that node, or name another directory"
+    cure = "stop that node" if pid != os.getpid() else "it is this process: close its other node of the directory"
+    message = f"the journal in {str(path)!r} is in use by {user}: {cure}, or name another directory"
     return Refused("journal-locked", message, path=str(path), pid=pid)
 
 
