@@ -7,11 +7,12 @@ import pyarrow as pa
 import pytest
 
 from veredus.client.publication import Batch, Interest, Publication, UnpackedPublication, batches_in
+from veredus.delivery.arrays import TIMESTAMP
 from veredus.delivery.batch import BatchHeader, Layout, read_header, signed_record
 from veredus.delivery.columns import encode_columns
 from veredus.delivery.joining import joined_columns
 from veredus.delivery.payload import columns_of, excerpt_record
-from veredus.delivery.publication import AttributeValue, Rows
+from veredus.delivery.publication import TIMESTAMP_MAX_US, UNIX_EPOCH, AttributeValue, Rows
 from veredus.delivery.record import ENVELOPE_SIZE, Envelope, RecordKind, write_envelope
 from veredus.delivery.rows import encode_rows
 from veredus.kernel.errors import PeerFault
@@ -68,6 +69,34 @@ def test_every_publication_has_what_its_source_gave_it(layout: Layout, count: in
     assert {p.source for p in got} == {"desk"}
     assert {p.append_time for p in got} == {datetime.fromtimestamp(APPENDED_US / 1_000_000, UTC)}
     assert [p.is_redelivered for p in got] == [True] + [False] * (count - 1)
+
+
+DATE_MIN, DATE_MAX = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+FAR_AWAY = {(1 << 63) - 1: DATE_MAX, TIMESTAMP_MAX_US + 1: DATE_MAX, -(1 << 63): DATE_MIN}
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+@pytest.mark.parametrize("has_column", [False, True])
+@pytest.mark.parametrize("time_us", FAR_AWAY)
+def test_an_event_time_that_no_calendar_has_and_an_older_node_took_is_the_nearest_one(
+    layout: Layout, has_column: bool, time_us: int
+) -> None:
+    rows = Rows([b"k"] * 2, [b"b"] * 2, [time_us, 0 if has_column else time_us])
+    if has_column:
+        record = record_of(rows, layout)
+    else:
+        plain = rows._replace(event_times_us=None)
+        payload = [encode_rows(plain)] if layout is Layout.ROWS else encode_columns(columns_of(plain))
+        header = BatchHeader(layout, 0, 0, 0, 2, 1, 9, 1, 2, NUMBER, time_us, time_us)
+        record = enveloped(signed_record(header, payload))
+    nearest = FAR_AWAY[time_us]
+    expected = [nearest, UNIX_EPOCH if has_column else nearest]
+    batch = only_batch(record)
+    assert [p.event_time for p in batch] == expected
+    assert batch.to_arrow().column("event_time").to_pylist() == expected
+    joined = joined_columns([batch.signed, batch.signed]).event_times_us
+    assert joined is not None
+    assert joined.view(TIMESTAMP).to_pylist() == expected * 2
 
 
 @pytest.mark.parametrize("layout", list(Layout))

@@ -22,7 +22,14 @@ from veredus.delivery.batch import (
 )
 from veredus.delivery.columns import encode_columns
 from veredus.delivery.payload import columns_of, verify_payload
-from veredus.delivery.publication import AttributeValue, Columns, Rows, microseconds_of
+from veredus.delivery.publication import (
+    TIMESTAMP_MAX_US,
+    TIMESTAMP_MIN_US,
+    AttributeValue,
+    Columns,
+    Rows,
+    microseconds_of,
+)
 from veredus.delivery.record import ENVELOPE_SIZE
 from veredus.delivery.rows import encode_rows
 
@@ -33,6 +40,7 @@ HEADER = BatchHeader(
 )  # fmt: skip
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+TIMES_US = st.integers(TIMESTAMP_MIN_US, TIMESTAMP_MAX_US)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
     "int64": INT64,
@@ -63,7 +71,7 @@ def publications(draw: st.DrawFn, count_max: int = 80) -> Rows:
     attributes: list[dict[str, AttributeValue] | None] | None = [
         {name: values[index] for name, values in columns.items() if values[index] is not None} for index in range(count)
     ]
-    times = column(INT64) if draw(st.booleans()) else None
+    times = column(TIMES_US) if draw(st.booleans()) else None
     return Rows(column(KEYS), column(BODIES), times, attributes if any(attributes or ()) else None)
 
 

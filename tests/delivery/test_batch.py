@@ -29,7 +29,7 @@ from veredus.delivery.batch import (
 )
 from veredus.delivery.columns import encode_columns
 from veredus.delivery.payload import columns_of, excerpt_record, read_columns, read_rows
-from veredus.delivery.publication import Rows
+from veredus.delivery.publication import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, Rows
 from veredus.delivery.record import ENVELOPE_SIZE
 from veredus.delivery.rows import encode_rows
 from veredus.delivery.zstd_frames import ZSTD_BLOCKS_MAX
@@ -192,6 +192,22 @@ def test_event_times_that_are_all_one_need_no_column_but_a_true_header(layout: L
     sign_batch(record, read_header_of(record)._replace(event_time_max_us=6))
     with pytest.raises(PeerFault, match="range of event times"):
         accept(batch_in(record))
+
+
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("time_us", [TIMESTAMP_MIN_US - 1, TIMESTAMP_MAX_US + 1, U63_MAX, -U63_MAX - 1])
+@pytest.mark.parametrize("has_column", [False, True])
+def test_an_event_time_that_no_calendar_has_is_refused(layout: Layout, time_us: int, has_column: bool) -> None:
+    accept(batch_of(SMALL._replace(event_times_us=[TIMESTAMP_MIN_US, 0, TIMESTAMP_MAX_US]), layout))
+    if has_column:
+        batch = batch_of(SMALL._replace(event_times_us=[5, time_us, 5]), layout)
+    else:
+        record = bytearray(ENVELOPE_SIZE) + batch_of(SMALL._replace(event_times_us=None), layout)
+        header = read_header_of(record)
+        sign_batch(record, header._replace(event_time_min_us=time_us, event_time_max_us=time_us))
+        batch = batch_in(record)
+    with pytest.raises(PeerFault, match="outside the years 1 to 9999"):
+        accept(batch)
 
 
 @pytest.mark.parametrize("changes", [(4, 0xB47D), (4, 0), (6, 0), (6, 2)])

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from veredus.kernel.octets import Octets, octets_of
 
-from .publication import FLOAT_INTEGER_MAX, UNIX_EPOCH, AttributeValue, microseconds_of
+from .publication import FLOAT_INTEGER_MAX, UNIX_EPOCH, AttributeValue, in_dates, microseconds_of
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _BINARY = pa.binary()
@@ -240,8 +240,8 @@ def constant_octets(value: bytes, count: int, kind: pa.DataType = _BINARY) -> pa
 
 
 def constant_time(microseconds: int, count: int) -> pa.Array:
-    """One timestamp in each of `count` rows."""
-    return numbers_array(np.full(count, microseconds, np.int64), TIMESTAMP)
+    """One timestamp in each of `count` rows; the nearest that is one in the years 1 to 9999."""
+    return numbers_array(np.full(count, in_dates(microseconds), np.int64), TIMESTAMP)
 
 
 def plain_array(array: pa.Array) -> pa.Array:

@@ -27,6 +27,7 @@ from veredus.kernel.lazily import pa
 from veredus.kernel.names import U63_MAX
 from veredus.kernel.octets import Octets, crc32c, padding
 
+from .publication import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from .record import ENVELOPE_SIZE
 from .zstd_frames import ZSTD_BLOCKS_MAX, ZSTD_WINDOW_MAX, zstd_frame_size
 
@@ -125,6 +126,11 @@ class BatchHeader(NamedTuple):
         return HEADER_SIZE + self.payload_size + self.token_size
 
     @property
+    def has_dates_only(self) -> bool:
+        """Whether all its event times are in the years 1 to 9999."""
+        return self.event_time_min_us >= TIMESTAMP_MIN_US and self.event_time_max_us <= TIMESTAMP_MAX_US
+
+    @property
     def is_excerpt(self) -> bool:
         """Whether some of its rows were left out by a filter."""
         return self.flags & _EXCERPT != 0
@@ -199,6 +205,8 @@ def check_header(header: BatchHeader, limits: BatchLimits) -> None:
         raise PeerFault("bad-batch", f"number {header.first_number} is too large")
     if header.event_time_min_us > header.event_time_max_us:
         raise PeerFault("bad-batch", "the smallest event time is above the greatest")
+    if not header.has_dates_only:
+        raise PeerFault("bad-batch", "an event time is outside the years 1 to 9999")
     if header.token_size > limits.token_size_max:
         raise PeerFault(
             "too-large",

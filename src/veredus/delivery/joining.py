@@ -17,7 +17,7 @@ from veredus.kernel.octets import Octets
 from .arrays import constant_time, plain_array
 from .batch import BatchHeader, Layout
 from .payload import columns_of, read_columns, read_rows
-from .publication import AttributeValue, Columns, Rows
+from .publication import AttributeValue, Columns, Rows, in_dates
 
 Signed = tuple[Octets, BatchHeader]
 """A batch without its envelope, and its header."""
@@ -53,7 +53,7 @@ def _joined_rows(batches: Iterable[Signed]) -> Rows:
         rows = read_rows(batch, header)
         keys += rows.keys
         bodies += rows.bodies
-        times += rows.event_times_us or [header.event_time_min_us] * header.count
+        times += rows.event_times_us or [in_dates(header.event_time_min_us)] * header.count
         attributes += rows.attributes or [None] * header.count
     return Rows(keys, bodies, times, attributes if any(attributes) else None)
 

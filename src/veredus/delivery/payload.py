@@ -17,7 +17,15 @@ from veredus.kernel.names import KEY_SIZE_MAX
 from veredus.kernel.octets import Octets
 
 from .batch import BatchFlags, BatchHeader, BatchLimits, Layout, check_stored, payload_of, signed_record
-from .publication import UNIX_EPOCH, AttributeValue, Columns, Rows
+from .publication import (
+    TIMESTAMP_MAX_US,
+    TIMESTAMP_MIN_US,
+    UNIX_EPOCH,
+    AttributeValue,
+    Columns,
+    Rows,
+    in_dates,
+)
 from .rows import decode_rows, encode_rows
 
 if TYPE_CHECKING:
@@ -95,9 +103,9 @@ class Unpacked:
         self._columns: Columns | None = None
         self._attributes: dict[str, pa.Array | None] = {}
         if header.layout == Layout.COLUMNS:
-            self._columns = columnar.decode_columns(payload, header.count, _READ_LIMITS.attributes_max)
+            self._columns = _columns_in(payload, header)
         else:
-            self._rows = decode_rows(payload, header.count, _READ_LIMITS.attributes_max)
+            self._rows = _rows_in(payload, header)
 
     @property
     def keys(self) -> pa.Array | list[bytes]:
@@ -139,16 +147,32 @@ class Unpacked:
 
 
 def read_columns(batch: Octets, header: BatchHeader) -> Columns:
-    """The batch's publications as columns; on the batch's own memory where it is laid out so. Raises `PeerFault`."""
+    """The batch's publications as columns; on the batch's own memory where it is laid out so. Raises `PeerFault`.
+
+    An event time outside the years 1 to 9999, which no node takes any more, is the nearest one in them.
+    """
     return Unpacked(batch, header).columns
 
 
 def read_rows(batch: Octets, header: BatchHeader) -> Rows:
-    """The batch's publications as lists. Raises `PeerFault`."""
+    """The batch's publications as lists; event times as `read_columns` has them. Raises `PeerFault`."""
     payload = payload_of(batch, header, _READ_LIMITS)
-    if header.layout == Layout.ROWS:
-        return decode_rows(payload, header.count, _READ_LIMITS.attributes_max)
-    return rows_of(columnar.decode_columns(payload, header.count, _READ_LIMITS.attributes_max))
+    return _rows_in(payload, header) if header.layout == Layout.ROWS else rows_of(_columns_in(payload, header))
+
+
+def _rows_in(payload: Octets, header: BatchHeader) -> Rows:
+    rows = decode_rows(payload, header.count, _READ_LIMITS.attributes_max)
+    if header.has_dates_only or rows.event_times_us is None:
+        return rows
+    return rows._replace(event_times_us=list(map(in_dates, rows.event_times_us)))
+
+
+def _columns_in(payload: Octets, header: BatchHeader) -> Columns:
+    columns = columnar.decode_columns(payload, header.count, _READ_LIMITS.attributes_max)
+    if header.has_dates_only or columns.event_times_us is None:
+        return columns
+    times = arrays.numbers_of(columns.event_times_us).clip(TIMESTAMP_MIN_US, TIMESTAMP_MAX_US)
+    return columns._replace(event_times_us=arrays.numbers_array(times, pa.int64()))
 
 
 def rows_of(columns: Columns, start: int = 0, count: int | None = None) -> Rows:

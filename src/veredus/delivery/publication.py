@@ -37,9 +37,17 @@ def microseconds_of(when: datetime) -> int:
     return (when - UNIX_EPOCH) // _MICROSECOND
 
 
+def in_dates(microseconds: int) -> int:
+    """The nearest time that a `datetime` can say: nodes once took event times outside the years 1 to 9999."""
+    return min(max(microseconds, TIMESTAMP_MIN_US), TIMESTAMP_MAX_US)
+
+
 def datetime_of(microseconds: int) -> datetime:
-    """The aware UTC datetime that many microseconds after the Unix epoch."""
-    return UNIX_EPOCH + timedelta(microseconds=microseconds)
+    """The aware UTC datetime that many microseconds after the Unix epoch; the nearest one where that is none."""
+    try:
+        return UNIX_EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return UNIX_EPOCH + timedelta(microseconds=in_dates(microseconds))
 
 
 class Columns(NamedTuple):

@@ -65,6 +65,7 @@ class _Maps(msgspec.Struct, array_like=True, gc=False):
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_RowsPayload).decode
 _outlined = msgspec.msgpack.Decoder(_Outline).decode
+_NIL, _SMALL_MAP = 0xC0, 0x80
 _maps_in = msgspec.msgpack.Decoder(_Maps).decode
 
 
@@ -139,7 +140,11 @@ def _check_attributes(rows: list[dict[str, AttributeValue] | None], attributes_m
 
 
 def _check_once(payload: Octets, rows: list[dict[str, AttributeValue] | None]) -> None:
-    for row, octets in zip(rows, _maps_in(payload).attributes, strict=True):
+    maps = _maps_in(payload).attributes
+    heads = bytes([memoryview(octets)[0] for octets in maps])
+    if heads == bytes([_NIL if row is None else _SMALL_MAP | len(row) & 0x7F for row in rows]):
+        return
+    for row, octets in zip(rows, maps, strict=True):
         if row and field_count_of(memoryview(octets)) != len(row):
             raise PeerFault("bad-batch", f"a publication has an attribute twice: it has {', '.join(map(repr, row))}")
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from veredus.delivery.arrays import constant_octets, numbers_array, numbers_of
 from veredus.delivery.batch import BatchHeader, Layout, codec_of, packed, signed_record
 from veredus.delivery.columns import encode_columns
+from veredus.delivery.publication import in_dates
 from veredus.delivery.record import RecordKind
 from veredus.journal.exchange import Entry, PlacedRecord, fact_entry
 from veredus.kernel.engine import Now
@@ -116,7 +117,7 @@ class Parking:
             attributes={**{name: array.take(indices) for name, array in columns.attributes.items()}, **origin},
             rows=None,
         )
-        low = header.event_time_min_us if kept_times is None else int(numbers_of(kept_times).min())
+        low = in_dates(header.event_time_min_us) if kept_times is None else int(numbers_of(kept_times).min())
         high = low if kept_times is None else int(numbers_of(kept_times).max())
         payload, flags = packed(encode_columns(moved), codec_of(header))
         signed = BatchHeader(int(Layout.COLUMNS), flags, 0, 0, count, target.stream_id, 0, 0, count, 1, low, high)

@@ -22,11 +22,11 @@ import msgspec
 from veredus.delivery.batch import BatchHeader, Layout, read_header, signed_record, token_of
 from veredus.delivery.columns import encode_columns
 from veredus.delivery.payload import columns_of, read_rows
-from veredus.delivery.publication import AttributeValue, Rows
+from veredus.delivery.publication import AttributeValue, Rows, in_dates
 from veredus.delivery.record import ENVELOPE_SIZE, records_in
 from veredus.delivery.rows import ROWS_COUNT_TAKEN_MAX, RawAttributes, check_flat
 from veredus.kernel.errors import InvariantBroken, PeerFault, Refused
-from veredus.kernel.names import INCARNATION_SIZE, U63_MAX, checked_name
+from veredus.kernel.names import INCARNATION_SIZE, KEY_SIZE_MAX, U63_MAX, checked_name
 from veredus.kernel.octets import Octets
 from veredus.streams.facts import Origin
 from veredus.streams.stream import Left
@@ -213,6 +213,8 @@ def _check_rows(part: RowsPart, count: int) -> None:
         if not previous < sequence <= U63_MAX:
             raise PeerFault("bad-message", f"sequence {sequence} is not after {previous}")
         previous = sequence
+    if max(map(len, part.keys), default=0) > KEY_SIZE_MAX:
+        raise PeerFault("bad-message", f"a key has more than {KEY_SIZE_MAX} bytes")
     late_us = part.offset_us[1]
     for time_us in part.times_us:
         if not (0 <= time_us <= TIME_MAX_US and 0 <= time_us + late_us <= TIME_MAX_US):
@@ -275,7 +277,7 @@ def rows_in(buffers: Sequence[Octets], names: Mapping[int, str]) -> Iterator[Row
             if name and not client and not (attributes and MERGED_SOURCE in attributes):
                 merged: Attributes = {MERGED_SOURCE: name, MERGED_NUMBER: header.first_number + place}
                 attributes = {**(attributes or {}), **merged}
-            event_us = rows.event_times_us[index] if rows.event_times_us else header.event_time_min_us
+            event_us = rows.event_times_us[index] if rows.event_times_us else in_dates(header.event_time_min_us)
             time_us = view.envelope.append_time_us
             if not header.source_id and attributes:
                 known_us = attributes.get(APPENDED_US)
@@ -337,7 +339,7 @@ def rows_of(part: RowsPart, transfer: Transfer) -> Iterator[Row]:
     attributes = [_staged(known, time_us + late_us, client, counter) for time_us, known, client, counter in put]
     digests = [digest_of(body) if client else b"" for client, body in zip(part.clients, bodies, strict=True)]
     columns = zip(
-        part.sequences, part.times_us, part.event_times_us, part.keys, bodies, attributes, part.clients,
+        part.sequences, part.times_us, map(in_dates, part.event_times_us), part.keys, bodies, attributes, part.clients,
         part.counters, digests, strict=True,
     )  # fmt: skip
     return starmap(Row, columns)
