@@ -158,6 +158,7 @@ WRONG_HEADERS: dict[str, dict[str, int]] = {
     "too many rows": {"count": 65_537, "span": 65_537},
     "four billion rows": {"count": (1 << 32) - 1, "span": (1 << 32) - 1},
     "numbers beyond 63 bits": {"first_number": U63_MAX - 1},
+    "numbers from 0": {"first_number": 0},
     "numbers of 64 bits": {"first_number": (1 << 64) - 1},
     "a range of event times upside down": {"event_time_min_us": 8, "event_time_max_us": 7},
     "a least event time too low": {"event_time_min_us": 4},

@@ -201,6 +201,8 @@ def check_header(header: BatchHeader, limits: BatchLimits) -> None:
         )
     if header.is_excerpt or header.span != header.count:
         raise PeerFault("bad-batch", "an offered batch must be complete: its span must equal its count")
+    if not header.first_number:
+        raise PeerFault("bad-batch", "publications are numbered from 1, this batch starts at 0")
     if header.last_number > U63_MAX:
         raise PeerFault("bad-batch", f"number {header.first_number} is too large")
     if header.event_time_min_us > header.event_time_max_us:

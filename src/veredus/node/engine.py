@@ -411,9 +411,7 @@ def _is_due(at: int | None, now: Now) -> bool:
     return at is not None and at <= now.monotonic_ns
 
 
-_ANSWERS = frozenset(
-    (journal.Appended, journal.AppendFailed, journal.RecordsRead, journal.RangeMissing, journal.Located)
-)
+_ANSWERS = {journal.Appended, journal.AppendFailed, journal.RecordsRead, journal.RangeMissing, journal.Located}
 _TO_LOG = (
     journal.AppendRequested,
     journal.ReadRequested,
@@ -435,6 +433,7 @@ _TO_LOG = (
 _TO_FLOOR = (
     streams.SourceAttachRequested,
     streams.BatchOffered,
+    streams.BatchUnfit,
     streams.TokenStoreRequested,
     streams.SessionClosed,
     streams.SubscribeRequested,

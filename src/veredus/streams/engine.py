@@ -28,12 +28,14 @@ from .cursors import Cursors
 from .exchange import (
     AdminRequested,
     BatchOffered,
+    BatchUnfit,
     CommitRequested,
     CreditGranted,
     Durability,
     FilterChangeRequested,
     HandedOut,
     Refuse,
+    RefuseBatch,
     ReturnRequested,
     RunOpenRequested,
     SessionClosed,
@@ -241,6 +243,14 @@ class StreamsEngine:
     def _offer(self, event: BatchOffered, now: Now) -> None:
         self._publishing.offer(event, now)
 
+    def _refuse_unfit(self, event: BatchUnfit, now: Now) -> None:
+        attachment = self._publishing.attachments.get(event.session)
+        if attachment is not None:
+            source = attachment.source
+            last = source.last_assigned if source else attachment.number
+            self._orders.counts.refused_batches += 1
+            self._orders.say(RefuseBatch(event.session, event.first_number, event.code, event.message, last))
+
     def _store_token(self, event: TokenStoreRequested, now: Now) -> None:
         self._storing.store(event, now)
 
@@ -348,6 +358,7 @@ def _go_on(stream: Stream, now: Now) -> None:  # noqa: ARG001  # nobody waits fo
 _HANDLERS: dict[type, Callable[[StreamsEngine, Any, Now], None]] = {
     SourceAttachRequested: StreamsEngine._attach_source,
     BatchOffered: StreamsEngine._offer,
+    BatchUnfit: StreamsEngine._refuse_unfit,
     TokenStoreRequested: StreamsEngine._store_token,
     SessionClosed: StreamsEngine._close,
     SubscribeRequested: StreamsEngine._subscribe,

@@ -28,6 +28,8 @@ from .attempts import ConfirmHanded as ConfirmHanded
 from .attempts import ConfirmReturned as ConfirmReturned
 from .attempts import HandedOut as HandedOut
 from .attempts import ReturnRequested as ReturnRequested
+from .refused import BatchUnfit as BatchUnfit
+from .refused import RefuseBatch as RefuseBatch
 from .tokens import TokenStoreRequested as TokenStoreRequested
 
 EVERYTHING = Filter(keys=(), where=None)
@@ -129,20 +131,6 @@ class ConfirmTaken:
     first_sequence: int
     is_duplicate: bool
     durability: Durability
-
-
-@dataclass(frozen=True, slots=True)
-class RefuseBatch:
-    """The batch that starts at `first_number` was not taken; nothing of it is in the stream. The attachment goes on.
-
-    Codes: `gap` and `straddles` (both carry `last_number`), `disk-full`, `too-large`, `too-busy`.
-    """
-
-    session: int
-    first_number: int
-    code: str
-    message: str
-    last_number: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,16 +268,16 @@ class Publishing:
             self._orders.refuse(event.session, "not-attached", "attach as a source before offering batches")
             return
         stream, source = attachment.stream, attachment.source
-        if header.stream_id != stream.stream_id or header.source_id != (source.source_id if source else 0):
-            self._orders.refuse(
-                event.session, "wrong-ids", "the batch has the id of another stream or source than the granted one"
-            )
+        if source is not None and attachment.epoch != source.epoch:
+            self._orders.say(Fence(event.session, source.epoch, _fenced(source.name, source.epoch)))
+            return
+        granted = stream.stream_id, source.source_id if source else 0, attachment.epoch
+        if (header.stream_id, header.source_id, header.epoch) != granted:
+            said = "the batch has the id of another stream or source, or another epoch, than the granted one"
+            self._orders.refuse(event.session, "wrong-ids", said)
             return
         if source is None:
             self._offer_unnamed(attachment, event, now)
-            return
-        if header.epoch != source.epoch or attachment.epoch != source.epoch:
-            self._orders.say(Fence(event.session, source.epoch, _fenced(source.name, source.epoch)))
             return
         first, last = header.first_number, header.last_number
         verdict = source.judge(first, last)

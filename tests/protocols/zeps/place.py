@@ -165,7 +165,7 @@ class Place:
                 self.work_ns += thing.cost_ns
             case LinkOpened() | Received() | LinkClosed():
                 self._queue.extend(self.links[thing.link].handle(thing, self.now))
-            case _ if type(thing).__module__ == "veredus.streams.exchange" and _is_for_streams(thing):
+            case _ if _is_for_streams(thing):
                 self.down.append(thing)
                 self._queue.extend(self.streams.handle(thing, self.now))
             case _ if hasattr(thing, "session"):
@@ -206,14 +206,14 @@ class Place:
 
 
 _FROM_LINKS = {
-    "SourceAttachRequested", "BatchOffered", "SessionClosed", "SubscribeRequested", "CreditGranted", "SettleRequested",
-    "FilterChangeRequested", "RunOpenRequested", "StageOpenRequested", "CommitRequested", "StagesDropRequested",
-    "AdminRequested",
+    "SourceAttachRequested", "BatchOffered", "BatchUnfit", "TokenStoreRequested", "SessionClosed", "SubscribeRequested",
+    "CreditGranted", "SettleRequested", "HandedOut", "ReturnRequested", "FilterChangeRequested", "RunOpenRequested",
+    "StageOpenRequested", "CommitRequested", "StagesDropRequested", "AdminRequested",
 }  # fmt: skip
 
 
 def _is_for_streams(thing: object) -> bool:
-    return type(thing).__name__ in _FROM_LINKS
+    return type(thing).__module__.startswith("veredus.streams.") and type(thing).__name__ in _FROM_LINKS
 
 
 def _body_size(record: bytes | bytearray | memoryview) -> int:

@@ -168,8 +168,11 @@ def test_a_body_over_the_limit_is_refused_by_its_number_and_the_channel_goes_on(
     pair = Pair(Place(limits._replace(batch=limits.batch._replace(body_size_max=3))))
     channel, grant = attach(pair)
     (told,) = offer(pair, channel, grant, 1, b"key that makes a long body")
-    assert (told.message.code, told.message.first_number) == ("too-large", 1)
-    assert isinstance(offer(pair, channel, grant, 1, b"a")[0], TellReceipts)
+    assert (told.message.code, told.message.first_number, told.message.last_number) == ("too-large", 1, 0)
+    assert isinstance(offer(pair, channel, grant, 1, b"a", b"b")[0], TellReceipts)
+    (told,) = offer(pair, channel, grant, 3, b"key that makes a long body")
+    assert (told.message.code, told.message.first_number, told.message.last_number) == ("too-large", 3, 2)
+    assert isinstance(offer(pair, channel, grant, 3, b"a")[0], TellReceipts)
 
 
 def test_a_garbled_batch_ends_the_link(pair: Pair) -> None:
@@ -395,8 +398,9 @@ def test_more_channels_than_the_limit_end_the_link() -> None:
     [
         (native.encode_message(1, m.Subscribe("s")), "cannot be opened"),
         (native.encode_message(0, m.Subscribe("s")), "cannot be opened"),
-        (native.encode_credit(1, 5), "which is a source"),
-        (native.encode_message(1, m.Commit(1, "s", 1, 1, ())), "which is a source"),
+        (native.encode_credit(9, 5), "never opened"),
+        (native.encode_credit(0, 5), "never opened"),
+        (native.encode_message(0, m.StoreToken(1, 1, b"t")), "never opened"),
         (native.encode_message(2, m.Request(1, "stream.list")), "channel 0"),
         (native.encode_message(0, m.Request(0, "stream.list")), "number from 1"),
         (native.encode_frame(Kind.CLOSE_CHANNEL, 0), "CLOSE_CHANNEL"),

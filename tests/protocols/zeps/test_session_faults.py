@@ -7,6 +7,8 @@ import pytest
 
 from tests.protocols.zeps.place import Pair, Place, batch
 from veredus.delivery.batch import CODEC_FLAGS, BatchHeader, Layout, compressed, signed_record
+from veredus.delivery.record import ENVELOPE_SIZE
+from veredus.kernel.octets import crc32c
 from veredus.protocols.links import session_of
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps import native
@@ -91,6 +93,74 @@ def test_a_channel_that_is_used_with_a_bad_argument_ends_alone(
     assert x.SessionClosed(session_of(1, channel)) in pair.place.down
     assert_others_go_on(pair)
     assert say(pair, kind, channel, body) == [], "it may have crossed the end"
+
+
+def test_a_batch_of_another_version_or_with_flags_that_nobody_knows_ends_its_source_alone(pair: Pair) -> None:
+    for place, value in ((4, 0), (6, 2), (8, 8), (8, 0x80)):
+        data = batch(1, [(b"k", b"v")], 1, 1)
+        data[ENVELOPE_SIZE + place] = value
+        data[ENVELOPE_SIZE : ENVELOPE_SIZE + 4] = crc32c(data[ENVELOPE_SIZE + 4 : -4]).to_bytes(4, "little")
+        channel = pair.open(m.AttachSource("s", f"other-{place}-{value}", b"1" * 16))[0]
+        (answer,) = say(pair, Kind.OFFER, channel, bytes(data))
+        assert (answer.channel, refusal(answer).code, refusal(answer).final) == (channel, "bad-batch", True)
+    assert_others_go_on(pair)
+
+
+STAGE, ANONYMOUS, DURABLE, ENDED, NEVER = 4, 5, 6, 7, 8
+ROLES = {
+    "connection": 0, "subscription": SUBSCRIPTION, "source": SOURCE, "run": RUN, "stage": STAGE,
+    "anonymous source": ANONYMOUS, "durable subscription": DURABLE, "never opened": NEVER,
+}  # fmt: skip
+SAID: dict[Kind, object] = {
+    Kind.OFFER: bytes(batch(1, [(b"k", b"v")], 1, 1)),
+    Kind.STORE_TOKEN: {"request": 3, "number": 0, "token": b"t"},
+    Kind.CREDIT: bytes(8),
+    Kind.HANDED: bytes(8),
+    Kind.SETTLE: bytes(16),
+    Kind.RETURN: {"sequence": 1},
+    Kind.CHANGE_FILTER: {"filter": None},
+    Kind.COMMIT: {"request": 3, "sink": "sink", "run_epoch": 1, "commit_id": 1, "stages": []},
+    Kind.DROP_STAGES: {"request": 3, "sink": "sink", "run_epoch": 1, "stages": []},
+    Kind.REQUEST: {"request": 3, "verb": "stream.names"},
+    Kind.CLOSE_CHANNEL: b"",
+    Kind.SUBSCRIBE: {"stream": "s"},
+}
+
+
+@pytest.mark.parametrize("is_wrong", [False, True], ids=["sound", "wrong"])
+@pytest.mark.parametrize("channel", ROLES.values(), ids=ROLES)
+@pytest.mark.parametrize("kind", SAID, ids=lambda kind: kind.name)
+def test_whatever_is_said_on_whatever_channel_has_an_answer_or_an_end(
+    pair: Pair, kind: Kind, channel: int, is_wrong: bool
+) -> None:
+    epoch = pair.place.streams.tables.runs["sink"].epoch
+    pair.open(m.OpenStage("sink", epoch, "s", b"2" * 16))
+    pair.open(m.AttachSource("s"))
+    pair.open(m.Subscribe("s", "me", "main", incarnation=b"1" * 16))
+    body = SAID[kind]
+    if is_wrong:
+        body = body + bytes(8) if isinstance(body, bytes) else {"request": 3, "stages": "none", "sequence": -1}
+    answers = say(pair, kind, channel, body)
+    has_none = kind is Kind.CREDIT and channel in (SUBSCRIPTION, DURABLE)
+    assert answers or pair.place.closed or (has_none and not is_wrong)
+
+
+@pytest.mark.parametrize("channel", [0, SOURCE, STAGE, NEVER])
+@pytest.mark.parametrize("kind", [Kind.COMMIT, Kind.DROP_STAGES])
+def test_who_commits_where_there_is_no_run_is_refused_by_the_number_and_all_else_goes_on(
+    pair: Pair, kind: Kind, channel: int
+) -> None:
+    (answer,) = say(pair, kind, channel, SAID[kind])
+    said = refusal(answer)
+    assert (answer.channel, said.code, said.request, said.final) == (channel, "unknown-run", 3, False)
+    assert_others_go_on(pair)
+
+
+def test_a_frame_on_a_channel_of_another_role_ends_that_alone(pair: Pair) -> None:
+    (answer,) = say(pair, Kind.CREDIT, SOURCE, bytes(8))
+    assert (answer.channel, refusal(answer).code, refusal(answer).final) == (SOURCE, "bad-request", True)
+    assert say(pair, Kind.CREDIT, SOURCE, bytes(8)) == [], "it may have crossed the end"
+    assert_others_go_on(pair)
 
 
 def test_a_request_with_a_bad_argument_is_refused_by_its_number(pair: Pair) -> None:

@@ -1,21 +1,22 @@
 """The channels of one native link: the peer's frames become the exchange, what the streams floor says becomes frames.
 
 A channel that the peer opens is a session of the streams floor. It is OPENING until granted; what the peer says on it
-before that is its fault. A frame on a channel that is not open, but for one that opens it, is dropped: it may have
-crossed the end. Channel 0 is the connection's own: requests go there.
+before that is its fault. A frame on a channel that has ended, but for one that opens it, is dropped: it may have
+crossed the end. One on a channel that never was there is its fault too: whoever waits for an answer is told. Channel 0
+is the connection's own: requests go there.
 
 Invariants
     (1) Each session that was opened downward is closed by exactly one `SessionClosed`.
     (2) A batch that is handed down was verified whole.
     (3) What the streams floor says to a session that is over is dropped.
     (4) No two requests that wait for their answers have the same number.
+    (5) What a peer says has an answer, or ends its channel or the link, unless the channel has ended before.
 Source: docs/internals/DESIGN.md, "Exchange" and "Native protocol"; docs/reference/wire/native.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from veredus.delivery.batch import raw_size_of
@@ -24,7 +25,6 @@ from veredus.kernel.effects import Send
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.names import U63_MAX
 from veredus.kernel.octets import Octets
-from veredus.kernel.symbol import Symbol
 from veredus.protocols.links import session_of
 from veredus.streams import exchange as x
 from veredus.streams.administration import PAGED_VERBS
@@ -32,6 +32,7 @@ from veredus.streams.listing import PAGE_COUNT
 
 from . import messages as m
 from . import native
+from .channel import Begun, Channel, Role
 from .compiling import compiling_cost_of
 from .native import CHANNEL_MAX, Frame, Kind, SessionFault
 from .orders import LinkLimits, SessionCongested, SessionDrained
@@ -51,25 +52,20 @@ REPLY_OCTET_NS = 25
 _REFUSED_BATCHES = ("too-large", "mixed-types")
 
 
-class _Role(Symbol):
-    SOURCE = "source"
-    SUBSCRIPTION = "subscription"
-    RUN = "run"
-    STAGE = "stage"
-
-
-@dataclass(slots=True)
-class _Channel:
-    role: _Role
-    is_open: bool = False
-    credit: int = 0
-    """What a subscription is given once it can be told that the link is congested."""
-
-
 class Channels:
     """Owns the open channels of one link; what follows from a frame or an order is added to the link's `effects`."""
 
-    __slots__ = ("_asked", "_channels", "_cost_ns", "_effects", "_is_congested", "_limits", "link", "principal")
+    __slots__ = (
+        "_asked",
+        "_begun",
+        "_channels",
+        "_cost_ns",
+        "_effects",
+        "_is_congested",
+        "_limits",
+        "link",
+        "principal",
+    )
 
     def __init__(self, link: int, limits: LinkLimits, effects: list[object]) -> None:
         """No channels yet, of link number `link`; `principal` must be set before the first is opened."""
@@ -77,7 +73,8 @@ class Channels:
         self.principal = ""
         self._limits = limits
         self._effects = effects
-        self._channels: dict[int, _Channel] = {}
+        self._channels: dict[int, Channel] = {}
+        self._begun = Begun()
         self._asked: set[int] = set()
         """The numbers of requests that are not answered yet."""
         self._is_congested = False
@@ -102,16 +99,17 @@ class Channels:
     def _refuse_frame(self, frame: Frame, fault: SessionFault) -> None:
         """What one session was asked makes no sense: it ends, and the others of this link go on."""
         number = frame.channel
-        if frame.kind == Kind.REQUEST:
-            request = native.request_of(frame)
+        if number == 0 or frame.kind == Kind.REQUEST:
+            request = native.request_of(frame) if frame.kind in _NUMBERED else 0
             if number or not 0 < request <= U63_MAX:
                 raise fault
             self._send(native.encode_message(0, m.Refusal(fault.code, fault.message, request=request, final=False)))
             return
         if frame.kind in _OPENINGS:
-            self._check_free(number)
+            self._begin(number)
         elif number not in self._channels:
-            # It has crossed the channel's end.
+            if number not in self._begun:
+                raise fault
             return
         elif not self._channels[number].is_open:
             raise fault
@@ -134,7 +132,7 @@ class Channels:
         self._is_congested = is_congested
         tell = SessionCongested if is_congested else SessionDrained
         for number, channel in self._channels.items():
-            if channel.role is _Role.SUBSCRIPTION and channel.is_open:
+            if channel.role is Role.SUBSCRIPTION and channel.is_open:
                 self._effects.append(tell(session_of(self.link, number)))
 
     def _send(self, *buffers: Octets) -> None:
@@ -142,35 +140,57 @@ class Channels:
 
     # ── what the peer says ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _opened(self, frame: Frame, role: _Role) -> int:
+    def _opened(self, frame: Frame, role: Role) -> int:
         """A new channel; the session that it is. Raises `PeerFault`."""
         number = frame.channel
-        self._check_free(number)
+        self._begin(number)
         if len(self._channels) >= self._limits.channel_count_max:
             raise PeerFault(
                 "too-many-channels", f"a connection may have at most {self._limits.channel_count_max} channels"
             )
-        self._channels[number] = _Channel(role)
+        self._channels[number] = Channel(role)
         return session_of(self.link, number)
 
-    def _check_free(self, number: int) -> None:
+    def _begin(self, number: int) -> None:
         if number == 0 or number in self._channels:
             raise PeerFault("bad-frame", f"channel {number} cannot be opened: it is already open")
+        self._begun.add(number)
 
-    def _used(self, frame: Frame, *roles: _Role) -> _Channel | None:
-        """The channel that a frame is on, None when it has ended. Raises `PeerFault` for another role, or too early."""
-        channel = self._channels.get(frame.channel)
+    def _used(self, frame: Frame, *roles: Role) -> Channel | None:
+        """The channel that a frame is on, None when it has ended.
+
+        Raises `SessionFault` for one of another role, `PeerFault` for one that is not granted yet, or never was opened.
+        """
+        number, name = frame.channel, native.name_of(frame.kind)
+        channel = self._channels.get(number)
         if channel is None:
-            return None
-        if channel.role not in roles or not channel.is_open:
-            state = channel.role.value if channel.is_open else f"{channel.role.value} that is not granted yet"
-            name = native.name_of(frame.kind)
-            raise PeerFault("bad-frame", f"a {name} frame on channel {frame.channel}, which is a {state}")
+            if number in self._begun:
+                return None
+            raise PeerFault("bad-frame", f"a {name} frame on channel {number}, which was never opened")
+        role = channel.role.value
+        if not channel.is_open:
+            raise PeerFault(
+                "bad-frame", f"a {name} frame on channel {number}, which is a {role} that is not granted yet"
+            )
+        if channel.role not in roles:
+            raise SessionFault("bad-request", f"a {name} frame on channel {number}, which is a {role}")
         return channel
+
+    def _is_run(self, frame: Frame, request: int) -> bool:
+        """Whether a frame that a run is asked for is on the channel of one; it is refused by its number where not."""
+        number = frame.channel
+        channel = self._channels.get(number)
+        if (channel is None and number in self._begun) or (channel is not None and not channel.is_open):
+            return self._used(frame, Role.RUN) is not None
+        if channel is not None and channel.role is Role.RUN:
+            return True
+        message = f"a {native.name_of(frame.kind)} frame on channel {number}, which has opened or joined no run"
+        self._send(native.encode_message(number, m.Refusal("unknown-run", message, request=request, final=False)))
+        return False
 
     def _attach_source(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
-        session = self._opened(frame, _Role.SOURCE)
+        session = self._opened(frame, Role.SOURCE)
         self._effects.append(
             x.SourceAttachRequested(
                 session, self.principal, said.stream, said.source, said.incarnation, said.epoch, said.sparse
@@ -178,7 +198,7 @@ class Channels:
         )
 
     def _offer(self, frame: Frame) -> None:
-        channel = self._used(frame, _Role.SOURCE, _Role.STAGE)
+        channel = self._used(frame, Role.SOURCE, Role.STAGE)
         if channel is None:
             return
         try:
@@ -190,8 +210,8 @@ class Channels:
                 self._cost_ns += RAW_OCTET_NS * native.raw_size_of_refused(frame, self._limits.batch)
             if fault.code not in _REFUSED_BATCHES:
                 raise
-            first = native.first_number_of(frame)
-            self._send(native.encode_message(frame.channel, m.BatchRefused(first, fault.code, fault.message, 0)))
+            first, session = native.first_number_of(frame), session_of(self.link, frame.channel)
+            self._effects.append(x.BatchUnfit(session, first, fault.code, fault.message))
             return
         if len(record) <= SMALL_RECORD_SIZE:
             record = memoryview(bytearray(record))
@@ -199,13 +219,13 @@ class Channels:
 
     def _store_token(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
-        if self._used(frame, _Role.SOURCE) is not None:
+        if self._used(frame, Role.SOURCE) is not None:
             session = session_of(self.link, frame.channel)
             self._effects.append(x.TokenStoreRequested(session, said.request, said.number, said.token))
 
     def _subscribe(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
-        session = self._opened(frame, _Role.SUBSCRIPTION)
+        session = self._opened(frame, Role.SUBSCRIPTION)
         self._cost_ns += compiling_cost_of(said.filter)
         credit = said.credit
         if self._is_congested:
@@ -220,28 +240,28 @@ class Channels:
 
     def _credit(self, frame: Frame) -> None:
         size = native.decode_credit(frame)
-        if self._used(frame, _Role.SUBSCRIPTION) is not None:
+        if self._used(frame, Role.SUBSCRIPTION) is not None:
             self._effects.append(x.CreditGranted(session_of(self.link, frame.channel), size))
 
     def _hand_out(self, frame: Frame) -> None:
         sequence = native.decode_handed(frame)
-        if self._used(frame, _Role.SUBSCRIPTION) is not None:
+        if self._used(frame, Role.SUBSCRIPTION) is not None:
             self._effects.append(x.HandedOut(session_of(self.link, frame.channel), sequence))
 
     def _take_back(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
-        if self._used(frame, _Role.SUBSCRIPTION) is not None:
+        if self._used(frame, Role.SUBSCRIPTION) is not None:
             session = session_of(self.link, frame.channel)
             self._effects.append(x.ReturnRequested(session, said.sequence, said.retry, said.reason, said.taken))
 
     def _settle(self, frame: Frame) -> None:
         ranges = native.decode_settle(frame)
-        if self._used(frame, _Role.SUBSCRIPTION) is not None:
+        if self._used(frame, Role.SUBSCRIPTION) is not None:
             self._effects.append(x.SettleRequested(session_of(self.link, frame.channel), ranges))
 
     def _change_filter(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
-        if self._used(frame, _Role.SUBSCRIPTION) is not None:
+        if self._used(frame, Role.SUBSCRIPTION) is not None:
             self._cost_ns += compiling_cost_of(said.filter)
             self._effects.append(
                 x.FilterChangeRequested(session_of(self.link, frame.channel), said.filter, said.position)
@@ -249,21 +269,21 @@ class Channels:
 
     def _open_run(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
-        session = self._opened(frame, _Role.RUN)
+        session = self._opened(frame, Role.RUN)
         self._effects.append(
             x.RunOpenRequested(session, self.principal, said.sink, said.incarnation, said.epoch, said.ephemeral)
         )
 
     def _open_stage(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
-        session = self._opened(frame, _Role.STAGE)
+        session = self._opened(frame, Role.STAGE)
         self._effects.append(
             x.StageOpenRequested(session, self.principal, said.sink, said.run_epoch, said.stream, said.key)
         )
 
     def _commit(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
-        if self._used(frame, _Role.RUN) is not None:
+        if self._is_run(frame, said.request):
             self._effects.append(
                 x.CommitRequested(
                     session_of(self.link, frame.channel), said.request, self.principal, said.sink, said.run_epoch,
@@ -273,7 +293,7 @@ class Channels:
 
     def _drop_stages(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
-        if self._used(frame, _Role.RUN) is not None:
+        if self._is_run(frame, said.request):
             session = session_of(self.link, frame.channel)
             self._effects.append(
                 x.StagesDropRequested(session, said.request, self.principal, said.sink, said.run_epoch, said.stages)
@@ -449,6 +469,8 @@ _FRAMES: dict[int, _FrameHandler] = {
     Kind.REQUEST: Channels._request,
     Kind.CLOSE_CHANNEL: Channels._close_channel,
 }
+_NUMBERED = (Kind.REQUEST, Kind.COMMIT, Kind.DROP_STAGES)
+"""Frames whose refusal on the connection's own channel names their `request`."""
 _OPENINGS = (Kind.ATTACH_SOURCE, Kind.SUBSCRIBE, Kind.OPEN_RUN, Kind.OPEN_STAGE)
 _ORDERS: dict[type, _OrderHandler] = {
     x.Push: Channels._push,

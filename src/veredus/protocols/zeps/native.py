@@ -311,9 +311,9 @@ def decode_offer(frame: Frame, limits: BatchLimits) -> tuple[memoryview, BatchHe
             f"an OFFER of {frame.size} bytes must have a record of {end} bytes and zeros up to {aligned(end)}",
         )
     batch = record[ENVELOPE_SIZE:end]
-    header = read_header(batch)
     verify_signature(batch)
     try:
+        header = read_header(batch)
         check_header(header, limits)
         verify_payload(batch, header, limits)
     except PeerFault as fault:
@@ -333,7 +333,10 @@ def raw_size_of_refused(frame: Frame, limits: BatchLimits) -> int:
     """The most bytes to which the batch of an OFFER was decompressed before `decode_offer` raised `SessionFault`."""
     batch = frame.memory[ENVELOPE_SIZE:]
     payload_size, token_size = _SIZES.unpack_from(frame.memory, _SIZES_OFFSET)
-    header = read_header(batch[: HEADER_SIZE + payload_size + token_size])
+    try:
+        header = read_header(batch[: HEADER_SIZE + payload_size + token_size])
+    except PeerFault:
+        return 0
     return min(raw_size_of(batch, header), limits.payload_size_max)
 
 
