@@ -27,6 +27,8 @@ def create(rig: Rig, config: object) -> x.AnswerAdmin | x.Refuse:
         ({"retention_count": 5, 7: 1}, "unknown setting '7'; known: "),
         ({"retention_count": "many"}, "Expected `int`, got `str`"),
         ([1], "Expected `object`, got `array`"),
+        ([], "Expected `object`, got `array`"),
+        (None, "Expected `object`, got `null`"),
         ({"retention_age_s": math.inf}, "retention_age_s must be between 0 and 9223372036854775807"),
         ({"retention_age_s": math.nan}, "retention_age_s must be between 0 and 9223372036854775807"),
         ({"retention_size": 1 << 63}, "retention_size must be between 0 and 9223372036854775807"),
@@ -68,6 +70,53 @@ def test_a_list_is_given_in_pages_and_each_row_once() -> None:
             break
     assert names == ["s0", "s1", "s2", "s4", "s5", "s6"]
     assert pages == 3
+
+
+@pytest.mark.parametrize("limit", ["5", math.nan, None, True, -1, 1 << 63, 2.0])
+@pytest.mark.parametrize("page_max", [0, 200])
+def test_a_limit_that_is_no_whole_number_is_refused(limit: object, page_max: int) -> None:
+    (said,) = Rig().do(x.AdminRequested(1, 1, "local", "stream.list", {"limit": limit}, page_max))
+    assert isinstance(said, x.Refuse)
+    assert said.code == "bad-request"
+
+
+@pytest.mark.parametrize("after", [{}, [], "", b"", b"x", 5, False])
+def test_a_page_behind_what_is_empty_or_another_type_is_refused(after: object) -> None:
+    (said,) = Rig().do(x.AdminRequested(1, 1, "local", "stream.list", {"after": after}, 200))
+    assert isinstance(said, x.Refuse)
+    assert said.code == "bad-request"
+
+
+def test_a_page_is_never_larger_than_it_may_be_and_has_as_many_rows_where_nobody_says_how_many() -> None:
+    rig = Rig()
+    for name in ("a", "b", "c"):
+        rig.do(x.AdminRequested(1, 1, "local", "stream.create", {"name": name}))
+    for arguments, names in (({}, ["a", "b"]), ({"limit": 5}, ["a", "b"]), ({"limit": 1, "after": None}, ["a"])):
+        (said,) = rig.do(x.AdminRequested(1, 1, "local", "stream.names", arguments, 2))
+        assert isinstance(said, x.AnswerAdmin)
+        assert said.result["rows"] == names
+
+
+def test_a_request_has_sixteen_arguments_and_no_more() -> None:
+    rig = Rig()
+    for count in (16, 17):
+        arguments: dict[str, object] = {f"a{number}": 1 for number in range(count)}
+        (said,) = rig.do(x.AdminRequested(1, 1, "local", "stream.list", arguments, 200))
+        if count == 16:
+            assert isinstance(said, x.AnswerAdmin)
+        else:
+            assert isinstance(said, x.Refuse)
+            assert "stream.list has 17 arguments; a request has at most 16" in said.message
+
+
+@pytest.mark.parametrize("wish", [1 << 63, (1 << 64) - 1, -1])
+def test_a_wish_is_a_whole_number_of_63_bits(wish: int) -> None:
+    rig = Rig()
+    rig.do(x.AdminRequested(1, 1, "local", "stream.create", {"name": "s"}))
+    arguments: dict[str, object] = {"stream": "s", "subscriber": "me", "name": "main", "wish": wish}
+    (said,) = rig.do(x.AdminRequested(1, 1, "local", "subscription.remove", arguments))
+    assert isinstance(said, x.Refuse)
+    assert said.code == "bad-request"
 
 
 def test_a_page_that_goes_on_behind_what_is_no_place_is_refused() -> None:

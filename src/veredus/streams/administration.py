@@ -114,19 +114,20 @@ class Administration:
         """Answer with a row for each place of a list, those that the principal may not see left out: whoever may not
         describe all of the place's resources. `places_behind(after)` are those behind the place `after`, in order.
 
-        Where a `limit` is given, it is a page in order: {rows, next}, at most so many rows behind the place `after`,
-        and the `after` of the next page, None where there is none. A page ends sooner where many are left out, or
-        where its rows have very many parts: `weigh` counts them.
+        Where a `limit` is given or pages are asked for, it is a page in order: {rows, next}, at most so many rows
+        behind the place `after`, and the `after` of the next page, None where there is none. A page ends sooner where
+        many are left out, or where its rows have very many parts: `weigh` counts them.
         """
 
         def may_see(place: Place) -> bool:
             return is_wanted(place) and all(self._may_describe(event, resource) for resource in resources_of(place))
 
-        if "limit" not in event.arguments:
+        limit = _number(event, "limit", event.page_max)
+        if not (limit or "limit" in event.arguments):
             self._answer(event, [row_of(place) for place in places_behind(()) if may_see(place)])
             return
-        limit, after = max(1, _number(event, "limit")), event.arguments.get("after")
-        behind = self._tables.places.read(event.verb, after) if after else ()
+        limit, after = max(1, min(limit, event.page_max or limit)), event.arguments.get("after")
+        behind = () if after is None else self._tables.places.read(event.verb, after)
         seen, last, is_more = page_of(places_behind(behind), may_see, limit, weigh)
         rows = [row_of(place) for place in seen]
         following = self._tables.places.shown(last, bool(seen) and last == seen[-1]) if is_more else None
@@ -142,7 +143,7 @@ class Administration:
         name = _text(event, "name")
         self._check(event, CREATE, on_stream(name))
         sources_max = self._tables.limits.config.sources_max
-        config = read_config(name, event.arguments.get("config") or {}, sources_max)
+        config = read_config(name, event.arguments.get("config", {}), sources_max)
         if config.sources_max > sources_max:
             self._check(event, ALTER, on_stream(name))
 
@@ -281,7 +282,8 @@ class Administration:
 
     def list_subscriptions(self, event: AdminRequested, now: Now) -> None:
         """`subscription.list` {stream?, name?}: where each durable subscription stands, or each of that name."""
-        wanted, named = event.arguments.get("stream"), event.arguments.get("name")
+        wanted = event.arguments.get("stream")
+        named = None if event.arguments.get("name") is None else _text(event, "name")
         streams = self._tables.streams
         one = ""
         if wanted is not None:
@@ -334,7 +336,7 @@ class Administration:
     def renew_subscription(self, event: AdminRequested, now: Now) -> None:
         """`subscription.renew` {stream, subscriber, name, wish?, left?}: it is asked for again, if not left since."""
         stream, key, wish = self._wished(event)
-        left = _number(event, "left") if "left" in event.arguments else 0
+        left = _number(event, "left", 0)
         self._wishes.renew(event, stream, key, wish, left, lambda was: self._answer(event, {"renewed": was}), now)
 
     def _wished(self, event: AdminRequested) -> tuple[Stream, tuple[str, str], int]:
@@ -345,7 +347,7 @@ class Administration:
         known = stream.subscriptions.get(key)
         if known is not None:
             self._tables.rights.check_owner(event.session, event.principal, known.owner, named)
-        return stream, key, _number(event, "wish") if "wish" in event.arguments else 0
+        return stream, key, _number(event, "wish", 0)
 
     def list_left(self, event: AdminRequested, now: Now) -> None:
         """`subscription.left` {stream, name}: who left the subscription of that name, when, and by which wish."""
@@ -452,10 +454,10 @@ def _its_sink(place: Place) -> tuple[Resource, ...]:
     return (on_sink(place[0]),)
 
 
-def _number(event: AdminRequested, name: str) -> int:
-    value = event.arguments.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise Refused("bad-request", f"{event.verb} needs a whole number {name!r} from 0")
+def _number(event: AdminRequested, name: str, absent: int | None = None) -> int:
+    value = event.arguments.get(name, absent)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= U63_MAX:
+        raise Refused("bad-request", f"{event.verb} needs a whole number {name!r} from 0 to {U63_MAX}")
     return value
 
 

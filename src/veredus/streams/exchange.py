@@ -61,7 +61,7 @@ class StartKind(IntEnum):
     """After the last publication of the source named `source` in this stream; from everything kept if it has none."""
 
 
-class Start(msgspec.Struct, frozen=True, array_like=True):
+class Start(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Where to begin."""
 
     kind: StartKind = StartKind.SEQUENCE
@@ -451,6 +451,8 @@ class AdminRequested:
     principal: str
     verb: str
     arguments: dict[str, object] = field(default_factory=dict)
+    page_max: int = 0
+    """The most rows of one answer; 0: a list is whole unless its arguments have a `limit`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ def assert_others_go_on(pair: Pair) -> None:
 
 OPENINGS: list[tuple[Kind, dict[str, object]]] = [
     (Kind.SUBSCRIBE, {"stream": "s", "start": "earliest"}),
+    (Kind.SUBSCRIBE, {"stream": "s", "start": [0, 1, "", 4]}),
     (Kind.SUBSCRIBE, {"stream": "s", "credit": -1}),
     (Kind.SUBSCRIBE, {"stream": 5}),
     (Kind.SUBSCRIBE, {}),
@@ -167,6 +168,12 @@ def test_a_request_with_a_bad_argument_is_refused_by_its_number(pair: Pair) -> N
     (answer,) = say(pair, Kind.REQUEST, 0, {"request": 3, "verb": 5})
     assert (refusal(answer).code, refusal(answer).request, refusal(answer).final) == ("bad-request", 3, False)
     assert_others_go_on(pair)
+
+
+def test_a_request_may_have_as_many_arguments_as_the_page_says(pair: Pair) -> None:
+    arguments = {f"a{number}": number for number in range(16)}
+    (answer,) = say(pair, Kind.REQUEST, 0, {"request": 3, "verb": "stream.names", "arguments": arguments})
+    assert native.decode_message(answer) == m.Reply(3, {"rows": ["s"], "next": None})
 
 
 @pytest.mark.parametrize("value", [[], {}, 1])

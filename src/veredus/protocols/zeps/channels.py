@@ -310,13 +310,11 @@ class Channels:
         self._asked.add(said.request)
         arguments = said.arguments
         if said.verb in PAGED_VERBS:
-            limit = arguments.get("limit")
-            arguments = {**arguments, "limit": min(limit, PAGE_COUNT) if type(limit) is int else PAGE_COUNT}
             self._cost_ns += PAGE_COST_NS
         elif type(sources := arguments.get("sources")) is list:
             self._cost_ns += len(sources) * RAISED_NS
         session = session_of(self.link, 0)
-        self._effects.append(x.AdminRequested(session, said.request, self.principal, said.verb, arguments))
+        self._effects.append(x.AdminRequested(session, said.request, self.principal, said.verb, arguments, PAGE_COUNT))
 
     def _close_channel(self, frame: Frame) -> None:
         if frame.channel == 0 or frame.size:
