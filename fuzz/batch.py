@@ -1,4 +1,6 @@
-"""Whole batches under a right signature, header and all: refused as a fault of the peer, or readable every way."""
+"""Whole batches under a right signature, header and all: refused as a fault of the peer, or readable every way, also by
+a reader that knows the page alone.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import numpy as np
 
 from fuzz.driver import main
+from fuzz.page import read_payload
 from veredus.delivery.batch import (
     CODEC_FLAGS,
     BatchHeader,
@@ -19,6 +22,7 @@ from veredus.delivery.batch import (
     Layout,
     check_header,
     compressed,
+    payload_of,
     read_header,
     signed_record,
     token_of,
@@ -82,6 +86,9 @@ def target(data: bytes) -> None:
     assert len(token_of(batch, header)) == header.token_size
     rows, columns = read_rows(batch, header), read_columns(batch, header)
     assert len(rows.keys) == len(columns.keys) == header.count
+    payload = payload_of(batch, header, LIMITS)
+    assert read_payload(payload, header.layout, header.count) == (rows.keys, rows.bodies, rows.event_times_us)
+    assert header.has_dates_only
     selection = np.arange(header.count) % 2 == 0
     again = memoryview(excerpt_record(header, columns, selection))[ENVELOPE_SIZE:]
     sizes = struct.unpack_from("<II", again, SIZES_OFFSET)
