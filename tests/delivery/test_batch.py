@@ -28,6 +28,7 @@ from veredus.delivery.batch import (
     verify_signature,
 )
 from veredus.delivery.columns import encode_columns
+from veredus.delivery.lz4_blocks import lz4_raw_size
 from veredus.delivery.payload import columns_of, excerpt_record, read_columns, read_rows
 from veredus.delivery.publication import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US, Rows
 from veredus.delivery.record import ENVELOPE_SIZE
@@ -350,6 +351,37 @@ def test_a_zstd_frame_of_no_end_of_empty_blocks_is_refused() -> None:
     accept(claiming(len(raw), "zstd", head + bytes(3) * (ZSTD_BLOCKS_MAX - 1) + last))
     with pytest.raises(PeerFault, match="bad-batch"):
         accept(claiming(len(raw), "zstd", head + bytes(3) * ZSTD_BLOCKS_MAX + last))
+
+
+def lz4_sequence(literals: bytes, match: tuple[int, int] | None = None) -> bytes:
+    """Some literals, and the match behind them by offset and length, 4 to 18 bytes; without one it is the last."""
+    more = len(literals) - 15
+    token = min(len(literals), 15) << 4 | (match[1] - 4 if match else 0)
+    length = b"\xff" * (more // 255) + bytes([more % 255]) if more >= 0 else b""
+    return bytes([token]) + length + literals + (struct.pack("<H", match[0]) if match else b"")
+
+
+def test_a_block_of_lz4_that_stands_for_less_than_it_claims_is_refused_however_it_ends() -> None:
+    # Its last match is nearer to the end than the library likes: with less room than it claims it fails, and with as
+    # much the last three bytes, which are the body's, are what memory held before.
+    raw = b"".join(encode_columns(columns_of(Rows([b"k"], [b"b" * 1000]))))
+    block = lz4_sequence(raw[:-12], (1, 4)) + lz4_sequence(b"bbbbb")
+    stored = struct.pack("<Q", len(raw)) + block
+    batch = signed(stored, Layout.COLUMNS, 1, flags=FLAGS["lz4"])
+    assert len(payload_of(batch, read_header(batch), LIMITS)) == lz4_raw_size(block) + 3
+    with pytest.raises(PeerFault, match="the payload claims"):
+        accept(batch)
+
+
+def test_a_block_of_lz4_by_another_encoder_is_taken() -> None:
+    raw = encode_rows(Rows([b"k"], [b"b" * 40 + bytes(range(14))]))
+    block = lz4_sequence(raw[:26], (1, 18)) + lz4_sequence(raw[44:])
+    assert block != COMPRESSORS["lz4"](raw)
+    accept(claiming(len(raw), "lz4", block, count=1))
+    for broken in (block.replace(b"\1\0", b"\0\0", 1), block + b"x", block[:-1], b"\xf0" + b"\xff" * 9):
+        with pytest.raises(PeerFault):
+            accept(claiming(len(raw), "lz4", broken, count=1))
+        assert lz4_raw_size(broken) != len(raw)
 
 
 @pytest.mark.parametrize("layout", Layout)

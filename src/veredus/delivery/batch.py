@@ -27,6 +27,7 @@ from veredus.kernel.lazily import pa
 from veredus.kernel.names import U63_MAX
 from veredus.kernel.octets import Octets, crc32c, padding
 
+from .lz4_blocks import SEQUENCES_MAX, lz4_raw_size
 from .publication import TIMESTAMP_MAX_US, TIMESTAMP_MIN_US
 from .record import ENVELOPE_SIZE
 from .zstd_frames import ZSTD_BLOCKS_MAX, ZSTD_WINDOW_MAX, zstd_frame_size
@@ -62,6 +63,7 @@ class BatchFlags(IntFlag):
 # costs a microsecond.
 _EXCERPT = int(BatchFlags.EXCERPT)
 _ZSTD = int(BatchFlags.ZSTD)
+_LZ4_FLAG = int(BatchFlags.LZ4)
 _CODEC_MASK = int(BatchFlags.ZSTD | BatchFlags.LZ4)
 _UNKNOWN_REQUIRED = 0xFF & ~(_CODEC_MASK | _EXCERPT)
 _LZ4 = "lz4_raw"
@@ -268,9 +270,11 @@ def payload_of(batch: Octets, header: BatchHeader, limits: BatchLimits) -> memor
     return memoryview(raw).cast("B")
 
 
-def check_stored(batch: Octets, header: BatchHeader) -> None:
-    """Raise `PeerFault` unless an offered batch, whose payload `payload_of` has given, is stored as the page has it:
-    zeros in the reserved bytes of its header, and one frame of zstd, not several that some readers join.
+def check_stored(batch: Octets, header: BatchHeader, payload: Octets) -> None:
+    """Raise `PeerFault` unless an offered batch, whose `payload` is that of `payload_of`, is stored as the page has it.
+
+    There are zeros in the reserved bytes of its header. One frame of zstd, not several that some readers join. A block
+    of LZ4 that stands for exactly what it claims: the library makes the same of this payload, or its sequences say so.
     """
     (reserved,) = _RESERVED.unpack_from(batch, _RESERVED_OFFSET)
     if reserved:
@@ -282,6 +286,16 @@ def check_stored(batch: Octets, header: BatchHeader) -> None:
                 "bad-batch",
                 f"a compressed payload must be one zstd frame, of at most {ZSTD_BLOCKS_MAX} blocks and a window of at"
                 f" most {ZSTD_WINDOW_MAX} bytes, and nothing behind it",
+            )
+
+    if header.flags & _LZ4_FLAG:
+        block = bytes(memoryview(batch)[HEADER_SIZE + RAW_SIZE_PREFIX : HEADER_SIZE + header.payload_size])
+        same = pa.compress(pa.py_buffer(payload), codec=_LZ4, asbytes=True)
+        if block != same and lz4_raw_size(block) != len(payload):
+            raise PeerFault(
+                "bad-batch",
+                f"the payload claims {len(payload)} bytes decompressed, and its LZ4 block has others, is not sound, or"
+                f" has more than {SEQUENCES_MAX} sequences",
             )
 
 

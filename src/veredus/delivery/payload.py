@@ -46,7 +46,7 @@ def verify_payload(batch: Octets, header: BatchHeader, limits: BatchLimits) -> N
     limits.
     """
     payload = payload_of(batch, header, limits)
-    check_stored(batch, header)
+    check_stored(batch, header, payload)
     if header.layout == Layout.ROWS:
         rows = decode_rows(payload, header.count, limits.attributes_max, is_offered=True)
         key_size = max(map(len, rows.keys))
