@@ -17,8 +17,10 @@ import pytest
 import veredus
 from tests.attack.figures import Figures
 from tests.attack.neighbour import neighbour, resident_size
+from tests.attack.tls_by_hand import client_hello, record_of
 from tests.interop.ears import LibzmqEar, StreamEar, Zeps1Ear, ZmtpEar, listen, over_tcp
 from tests.processes import Child, free_port
+from tests.protocols.zmtp.by_hand import command, greeting
 from tests.system.serving import ServedNode
 from veredus.protocols.zeps import frames, native
 from veredus.protocols.zeps import messages as m
@@ -113,6 +115,45 @@ def test_a_victim_connects_though_thousands_of_unproven_connections_come_again_a
         attack = figures.attack(
             f"unproven connections again and again, a victim of {whose}", f"{count:,} every 5 s, {len(took)} victims"
         )
+        attack.record("victims let in", len(took), bound="all")
+        attack.record("connecting, median", took[len(took) // 2], "ms")
+        attack.record("connecting, worst", took[-1], "ms")
+        attack.record("resident", resident_size(pid_of(served)) / MIB, "MiB", "at most 200 MiB")
+        assert resident_size(pid_of(served)) < 200 * MIB
+    finally:
+        served.kill()
+
+
+HANGS_UP = {
+    "tcp": frames.encode_attach("", 2) + native.encode_message(0, m.Hello(token="veredus_00000000_" + "A" * 43)),
+    "tls": record_of(client_hello(bytes(range(32)))),
+    "zeromq": greeting(b"PLAIN") + command(b"HELLO", b"\x01x\x3cveredus_00000000_" + b"A" * 43),
+}
+"""What costs a node something at each of its doors, and needs no answer to be said."""
+
+
+@pytest.mark.parametrize("door", HANGS_UP)
+def test_a_newcomer_waits_behind_nobody_who_says_something_and_hangs_up(
+    tmp_path: Path, figures: Figures, is_full: bool, door: str
+) -> None:
+    guarded = Guarded(tmp_path, door, {})
+    served = guarded.served
+    try:
+        guarded.start()
+        addresses, seconds, count = (300, 20, 40) if is_full else (50, 0.5, 3)
+        arguments = [str(guarded.port), str(addresses), str(seconds), HANGS_UP[door].hex()]
+        with Child(
+            [sys.executable, "-m", "tests.attack.hanging_up", *arguments], cwd=ROOT, stdout=subprocess.PIPE
+        ) as attacker:
+            assert attacker.stdout is not None
+            attacker.stdout.readline()
+            took = guarded.letting_in_ms(count, seconds / 2)
+            came = int(attacker.communicate()[0])
+        attack = figures.attack(
+            f"strangers that say something and hang up, {door}",
+            f"{addresses} addresses, {seconds:g} s, {count} victims",
+        )
+        attack.record("connections", came)
         attack.record("victims let in", len(took), bound="all")
         attack.record("connecting, median", took[len(took) // 2], "ms")
         attack.record("connecting, worst", took[-1], "ms")

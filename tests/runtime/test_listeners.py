@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import ssl
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import cast
@@ -50,6 +51,7 @@ class Echo(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         data = bytes(self.memory[:nbytes])
+        self.house.heard.append(data)
         if b"p" in data:
             self.place.prove()
         self.transport.write(data)
@@ -64,16 +66,21 @@ class House:
     def __init__(self, limits: AdmissionLimits, tls: ssl.SSLContext | None = None) -> None:
         self.limits, self.tls = limits, tls
         self.links: list[Echo] = []
+        self.asked = 0
+        """How many links were asked for."""
+        self.heard: list[bytes] = []
         self.opened: list[socket.socket] = []
 
     async def __aenter__(self) -> House:
         self.arrivals = Arrivals(asyncio.get_running_loop(), self.limits)
         sockets = bind_tcp("127.0.0.1:0", "[listen]").listen()
-        self.listener = Listener(
-            "tcp", sockets, self.arrivals, tcp_peer_of("tcp", ""), lambda peer, place: Echo(self, peer, place), self.tls
-        )
+        self.listener = Listener("tcp", sockets, self.arrivals, tcp_peer_of("tcp", ""), self._open_link, self.tls)
         self.port = int(self.listener.address.rpartition(":")[2])
         return self
+
+    def _open_link(self, peer: Peer, place: Place) -> Echo:
+        self.asked += 1
+        return Echo(self, peer, place)
 
     async def __aexit__(self, *_: object) -> None:
         self.listener.close()
@@ -230,6 +237,97 @@ def test_a_burst_of_one_address_is_taken_up_by_turns_and_another_address_has_the
             while len(house.links) < 21:
                 await asyncio.sleep(0)
             assert "127.0.0.3" in [link.peer.address for link in house.links[:2]]
+
+    run(story())
+
+
+def hung_up(house: House, said: bytes = b"x", source: str = "127.0.0.2", is_reset: bool = False) -> None:
+    """Somebody says something, and goes at once."""
+    with socket.create_connection(("127.0.0.1", house.port), 20, (source, 0)) as connection:
+        connection.sendall(said)
+        if is_reset:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def test_who_is_there_waits_behind_nobody_who_has_said_something_and_hung_up(run: Run) -> None:
+    async def story() -> None:
+        async with House(limits()) as house:
+            for _ in range(40):
+                hung_up(house)
+            living = socket.create_connection(("127.0.0.1", house.port), 20)
+            house.opened.append(living)
+            living.sendall(b"x")
+            while "127.0.0.1" not in [link.peer.address for link in house.links]:
+                await asyncio.sleep(0)
+            assert len(house.links) < 20
+            await house.holds(1)
+
+    run(story())
+
+
+def test_who_writes_no_more_and_reads_on_is_answered(run: Run) -> None:
+    async def story() -> None:
+        async with House(limits()) as house:
+            for _ in range(10):
+                hung_up(house)
+            reading = await client_of(house)
+            await reading.loop.sock_sendall(reading.connection, b"hello")
+            reading.connection.shutdown(socket.SHUT_WR)
+            assert await reading.loop.sock_recv(reading.connection, 5) == b"hello"
+
+    run(story())
+
+
+def test_what_was_said_by_who_has_hung_up_is_heard(run: Run) -> None:
+    async def story() -> None:
+        async with House(limits()) as house:
+            hung_up(house, b"last words")
+            while not house.heard:
+                await asyncio.sleep(0)
+            assert house.heard == [b"last words"]
+            await house.holds(0)
+
+    run(story())
+
+
+def test_who_has_reset_the_connection_costs_no_link(run: Run) -> None:
+    async def story() -> None:
+        async with House(limits()) as house:
+            for _ in range(5):
+                hung_up(house, is_reset=True)
+            living = await client_of(house)
+            assert await living.say(b"x") == b"x"
+            await house.holds(1)
+            assert len(house.links) == 1
+
+    run(story())
+
+
+def test_who_has_hung_up_before_a_handshake_costs_none(run: Run) -> None:
+    async def story() -> None:
+        tls = server_context(TlsSection(certificate=NODE, key=NODE_KEY))
+        async with House(limits(), tls) as house:
+            for _ in range(5):
+                hung_up(house, b"\x16\x03\x01\x02\x00\x01")
+            garbled = await client_of(house)
+            await garbled.loop.sock_sendall(garbled.connection, b"GET / HTTP/1.1\r\n\r\n")
+            assert await garbled.is_let_go()
+            await house.holds(0)
+            assert house.asked == 1
+
+    run(story())
+
+
+def test_who_has_hung_up_makes_room_before_who_is_there(run: Run) -> None:
+    async def story() -> None:
+        async with House(limits(address=4)) as house:
+            crowd = [await client_of(house) for _ in range(2)]
+            for client in crowd:
+                assert await client.say(b"x") == b"x"
+            for _ in range(10):
+                hung_up(house, source="127.0.0.1")
+            for client in crowd:
+                assert await client.say(b"here") == b"here"
 
     run(story())
 

@@ -3,7 +3,7 @@
     accepted ──► SILENT ── first octets ──► HEARD ── greeted, with a principal ──► PROVEN
                     └── late, or makes room ──┴──► out
 
-SILENT  Accepted, and counted; nothing was heard yet. It costs a file descriptor.
+SILENT  Accepted, and counted; nothing was heard yet, or the peer has perhaps gone since. It costs a file descriptor.
 HEARD   Octets came: a TLS handshake, or a greeting.
 PROVEN  The peer has a principal, and greeted as one. It keeps its place for as long as it lives.
 

@@ -6,6 +6,10 @@
 
 A connection that has said nothing is a file descriptor and an entry in a table: there is no transport, no buffer and no
 engine for it yet. All listeners of a node share one admission (veredus.node.admission has the rule).
+
+Whoever has said all that he will may be waiting for the answer, or have hung up: nobody can tell. A link costs as much
+as a dozen accepts, so those wait in a line of their own, and make room first: the living wait behind no dead ones. Who
+has reset the connection, or cannot be answered without shaking hands, is closed at once.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from veredus.node.lookups import Lookups
 from veredus.streams.rights import LOCAL
 
 from .checks import Checks
+from .endings import Ending, ending_of
 from .hearing import once_read
 from .logs import Logger
 from .tls_links import Shared, shake_hands
@@ -39,6 +44,8 @@ who comes with many and greets at once would push out his own; were it fewer, al
 """
 HANDSHAKES_AT_ONCE_MAX = 1
 """How many steps of TLS handshakes are done at once by threads: the loop has the other processors."""
+ENDED_COUNT_MAX = 1
+"""How many of those who write no more get a transport in one turn, beside the others: they may have hung up."""
 SWEEP_S = 0.1
 LATE_NS = 250_000_000
 """For how much longer than its time a connection is kept: what it greets may be told first why it is let go."""
@@ -114,6 +121,8 @@ class Arrivals:
         self.handshakes = Checks(loop, "veredus-handshake", HANDSHAKES_AT_ONCE_MAX, limits.unproven_max)
         self._places: dict[int, Place] = {}
         self._heard = Lookups(BEGIN_COUNT_MAX, limits.count_max)
+        self._ended = Lookups(ENDED_COUNT_MAX, limits.count_max)
+        """Who was heard, and writes no more."""
         self._begins: dict[int, Callable[[], object]] = {}
         """What is to be done when its turn has come, by the key of each place in that line."""
         self._timer: asyncio.TimerHandle | None = loop.call_later(SWEEP_S, self._sweep)
@@ -141,28 +150,36 @@ class Arrivals:
         address = self.admission.prove(key)
         if address:
             self._heard.prove(address)
+            self._ended.prove(address)
             self.handshakes.prove(address)
 
-    def await_turn(self, place: Place, address: str, begin: Callable[[], object]) -> None:
-        """Let a connection that was heard `begin` when it is the turn of its address, unless it is gone by then."""
+    def await_turn(self, place: Place, address: str, begin: Callable[[], object], has_ended: bool) -> None:
+        """Let a connection that was heard `begin` when it is the turn of its address, unless it is gone by then.
+
+        `has_ended`: its peer writes no more.
+        """
         if not self._begins:
             self.loop.call_soon(self._give_turns)
         self._begins[place.key] = begin
-        self._heard.ask(place.key, address)
+        (self._ended if has_ended else self._heard).ask(place.key, address)
 
     def _give_turns(self) -> None:
-        keys = []
-        while (key := self._heard.next()) is not None:
-            keys.append(key)
-        begins = [self._begins.pop(key) for key in keys]
+        begins = []
+        for line in (self._heard, self._ended):
+            keys = []
+            while (key := line.next()) is not None:
+                keys.append(key)
+            for key in keys:
+                line.finish(key)
+                begins.append(self._begins.pop(key))
         if self._begins:
             self.loop.call_soon(self._give_turns)
-        for key, begin in zip(keys, begins, strict=True):
-            self._heard.finish(key)
+        for begin in begins:
             begin()
 
     def _lose_turn(self, key: int) -> None:
         self._heard.forget(key)
+        self._ended.forget(key)
         self._begins.pop(key, None)
 
     def note_short(self, listener: str, error: OSError) -> None:
@@ -307,17 +324,49 @@ class Listener:
         except OSError:
             is_gone = True
         if is_gone:
-            place.leave()
-            accepted.close()
+            _give_up(accepted, place)
+        else:
+            self._await_turn(accepted, peer, place)
+
+    def _await_turn(self, accepted: socket.socket, peer: Peer, place: Place) -> None:
+        ending = ending_of(accepted)
+        if self._is_over(ending):
+            _give_up(accepted, place)
             return
-        place.hear()
-        self._arrivals.await_turn(place, peer.address, lambda: self._start(accepted, peer, place))
+        has_ended = ending is not Ending.NONE
+        if not has_ended:
+            place.hear()
+        self._arrivals.await_turn(
+            place, peer.address, lambda: self._take_turn(accepted, peer, place, has_ended), has_ended
+        )
+
+    def _is_over(self, ending: Ending) -> bool:
+        """Whether nothing that the peer has said can come to anything."""
+        return ending is Ending.RESET or (self._tls is not None and ending is not Ending.NONE)
+
+    def _take_turn(self, accepted: socket.socket, peer: Peer, place: Place, has_waited_last: bool) -> None:
+        """The turn has come, of who was there still or (`has_waited_last`) behind those: look whether that holds."""
+        ending = ending_of(accepted)
+        if self._is_over(ending):
+            _give_up(accepted, place)
+        elif ending is not Ending.NONE and not has_waited_last:
+            self._await_turn(accepted, peer, place)
+        else:
+            place.hear()
+            self._start(accepted, peer, place)
 
     def _start(self, accepted: socket.socket, peer: Peer, place: Place) -> None:
         task = self._loop.create_task(self._connect(accepted, peer, place))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
         place.abandon = task.cancel
+
+        def done(_: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():
+                # Perhaps before it had begun.
+                reset(accepted)
+
+        task.add_done_callback(done)
 
     async def _connect(self, accepted: socket.socket, peer: Peer, place: Place) -> None:
         """Make a link of the connection, with TLS within what is left of the time to greet."""
@@ -332,8 +381,7 @@ class Listener:
         except OSError as error:
             self.on_refused(peer, str(getattr(error, "reason", None) or error.strerror or words_of(error)))
             # No certificate that we believe, no common version, too late, or gone: the peer's own library says which.
-            place.leave()
-            accepted.close()
+            _give_up(accepted, place)
 
 
 def reset(connection: socket.socket) -> None:
@@ -343,6 +391,11 @@ def reset(connection: socket.socket) -> None:
     except OSError:
         # It is gone already, or its kind cannot be reset: closing is all that is left to do.
         pass
+    connection.close()
+
+
+def _give_up(connection: socket.socket, place: Place) -> None:
+    place.leave()
     connection.close()
 
 

@@ -16,7 +16,6 @@ Source: RFC 8446, section 6.1 (how a connection ends); asyncio's protocols and t
 from __future__ import annotations
 
 import asyncio
-import select
 import socket
 import ssl
 from collections import deque
@@ -29,6 +28,7 @@ from veredus.kernel.octets import Octets
 from veredus.kernel.symbol import Symbol
 
 from .checks import Checks, Crowded, Unwanted
+from .endings import Ending, ending_of
 
 READ_SIZE_MAX: Final = 32 << 10
 SEALED_SIZE_MAX: Final = 64 << 10
@@ -274,7 +274,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         """Whether the peer is still there for its first answer; what comes later may be why it goes."""
         if self._socket is None or self._socket.is_closing():
             return False
-        return self._has_answered or not _has_gone(self._socket.get_extra_info("socket"))
+        return self._has_answered or ending_of(self._socket.get_extra_info("socket")) is Ending.NONE
 
     def _take_step(self, done: Exception | None) -> None:
         self._is_second = not self._has_answered
@@ -479,10 +479,3 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
 def _gone() -> ConnectionResetError:
     return ConnectionResetError("the peer has gone")
-
-
-def _has_gone(there: socket.socket) -> bool:
-    """Whether a peer that is not read from has ended its side, or the connection."""
-    poll = select.poll()
-    poll.register(there, select.POLLRDHUP)
-    return bool(poll.poll(0))
