@@ -231,6 +231,9 @@ class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
     sinks_per_principal_max: Annotated[
         int, _count("Sinks that one principal may own; all unauthenticated peers count as one principal", 1)
     ] = 10_000
+    committed_streams_per_principal_max: Annotated[
+        int, _count("Streams that the last commits of these sinks name together", 1)
+    ] = 100_000
     stage_lease_ns: Annotated[
         int, _duration("How long open stages, and sinks without a name, stay after their run's last channel", SECOND)
     ] = 3600 * SECOND

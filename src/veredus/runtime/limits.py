@@ -161,6 +161,7 @@ def streams_limits_of(settings: NodeSettings) -> StreamsLimits:
         filter_terms_per_principal_max=limits.filter_terms_per_principal_max,
         sinks_max=limits.sinks_max,
         sinks_per_principal_max=limits.sinks_per_principal_max,
+        committed_streams_per_principal_max=limits.committed_streams_per_principal_max,
         stage_lease_ns=limits.stage_lease_ns,
         creates_on_use=settings.streams.create_on_use,
         config=config_of(settings.streams),

@@ -12,6 +12,7 @@ import msgspec
 
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
+from veredus.kernel.names import U63_MAX
 
 from .advancing import Advancing
 from .configs import read_config

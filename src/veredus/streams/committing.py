@@ -160,6 +160,8 @@ class Committing:
         stages = [self._open_stage_of(event, number) for number in dict.fromkeys(event.stages)]
         self._check_streams(event, stages)
         contents = contents_of(self._tables, stages, event.contents)
+        named_count = max(len(contents), len(dict.fromkeys(stage.stream_id for stage in stages)))
+        self._runs.check_room_for_commit(run, named_count, now)
         held = self._hold(event, stages, now)
         placed: list[CommittedStage] = []
         wall_us = now.wall_us
@@ -172,7 +174,7 @@ class Committing:
         for entry in placed:
             stream = self._tables.streams_by_id[entry.stream_id]
             stream.append_time_us = max(stream.append_time_us, wall_us)
-        run.is_committing, run.coming_id = True, event.commit_id
+        run.is_committing, run.coming_id, run.coming_count = True, event.commit_id, named_count
         cursors, weaves = tuple(move for _, move in held), _weaves_in(event, placed)
         fact = Committed(
             run.sink, run.epoch, event.commit_id, tuple(placed), wall_us, cursors, contents, weaves, run.owner
@@ -260,7 +262,7 @@ class Committing:
         for woven in fact.weaves:
             if woven.stream_id in self._tables.streams_by_id:
                 self._tables.streams_by_id[woven.stream_id].weave = woven.legs
-        run.is_committing = False
+        run.is_committing, run.coming_count = False, 0
         if fact.run_epoch > run.epoch:
             # What had opened the run was damaged: the commit tells of it.
             run.begin(fact.run_epoch, b"", fact.owner)
@@ -275,7 +277,7 @@ class Committing:
     ) -> None:
         """The commit could not be journaled: its sequences are given back; its stages stay open as long as its run."""
         run = self._tables.runs[fact.sink]
-        run.is_committing = False
+        run.is_committing, run.coming_count = False, 0
         for placed in fact.stages:
             stream = self._tables.streams_by_id.get(placed.stream_id)
             if stream is not None and placed.count:

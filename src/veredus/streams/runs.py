@@ -46,7 +46,8 @@ class Runs:
     """Changes the table of runs; knows which session has opened which."""
 
     __slots__ = (
-        "_granted", "_left", "_orders", "_room", "_room_for_stages", "_tables", "_there", "leases", "sessions",
+        "_granted", "_left", "_orders", "_room", "_room_for_commits", "_room_for_stages", "_tables", "_there", "leases",
+        "sessions",
     )  # fmt: skip
 
     def __init__(self, tables: Tables, orders: Orders) -> None:
@@ -54,6 +55,7 @@ class Runs:
         self._orders = orders
         self._room = Room(self._sinks_left)
         self._room_for_stages = Room(self._stages_left)
+        self._room_for_commits = Room(self._commits_left)
         self.sessions: dict[int, RunOpened] = {}
         """Whose run each session has opened or joined, or is about to."""
         self._granted: set[int] = set()
@@ -136,6 +138,25 @@ class Runs:
             message = f"{_whose(owner)} has {most} open stages, its limit: commit or drop some"
             raise Refused("too-many-stages", message, stages_max=most)
 
+    def check_room_for_commit(self, run: Run, named_count: int, now: Now) -> None:
+        """Raise `Refused("commits-too-large")` where a commit that names so many streams leaves the sink's owner with
+        more than may be kept.
+        """
+        wanted, removed_count = max(0, named_count - run.named_count), self._tables.removed_count
+        left, _ = self._room_for_commits.take(run.owner, (wanted, 0), removed_count, now.monotonic_ns)
+        if wanted > left:
+            most = self._tables.limits.committed_streams_per_principal_max
+            message = (
+                f"the last commits of the sinks of {_whose(run.owner)} would name more than {most} streams together:"
+                " remove some sinks, commit to fewer streams, or raise limits.committed_streams_per_principal_max"
+            )
+            raise Refused("commits-too-large", message, streams_max=most)
+
+    def _commits_left(self, owner: str) -> Amounts:
+        runs = self._tables.runs.values()
+        count = sum(run.named_count for run in runs if run.owner == owner)
+        return self._tables.limits.committed_streams_per_principal_max - count, 0
+
     def _sinks_left(self, owner: str) -> Amounts:
         runs = self._tables.runs.values()
         return self._tables.limits.sinks_per_principal_max - sum(run.owner == owner for run in runs), 0
@@ -151,6 +172,7 @@ class Runs:
             for owner in (before, after):
                 self._room.forget(owner)
                 self._room_for_stages.forget(owner)
+                self._room_for_commits.forget(owner)
 
     def _make_room(self, owner: str | None, now: Now, stage_count_min: int = 0) -> bool:
         """Forget the ephemeral sink, of this owner or of anybody (None), that was left first, and has so many stages;

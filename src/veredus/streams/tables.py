@@ -51,6 +51,8 @@ class StreamsLimits(msgspec.Struct, frozen=True, kw_only=True):
     sinks_max: int = 20_000
     sinks_per_principal_max: int = 10_000
     """All peers that prove nothing count as one."""
+    committed_streams_per_principal_max: int = 100_000
+    """That the last commits of these name together: each is kept with its name and digest."""
     stage_lease_ns: int = 3600 * 1_000_000_000
     """How long open stages, and ephemeral sinks, stay when no channel of their run is open."""
     creates_on_use: bool = True
@@ -98,6 +100,8 @@ class Run:
     is_committing: bool = False
     coming_id: int = -1
     """The id of the commit that is on its way to the journal, while one is."""
+    coming_count: int = 0
+    """How many streams it names."""
     past: tuple[bytes, ...] = ()
     """Incarnations of older runs, the newest last: a zombie must not take over again."""
     owner: str = ""
@@ -110,6 +114,11 @@ class Run:
     """Those of the sink that are open, also of older runs while they are being committed."""
     attempts: dict[tuple[bytes, int, int], Stage] = field(default_factory=dict)
     """The last stage of each attempt; see `Stage.attempt`."""
+
+    @property
+    def named_count(self) -> int:
+        """How many streams the last commit names, or the one that is on its way if that is more."""
+        return max(len(self.contents), len(self.commit_streams), self.coming_count)
 
     def begin(self, epoch: int, incarnation: bytes, owner: str) -> None:
         """A new run begins."""
