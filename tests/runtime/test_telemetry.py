@@ -133,6 +133,29 @@ def test_a_request_may_come_byte_by_byte() -> None:
     with_server(story)
 
 
+@pytest.mark.parametrize("target", ["/metrics", "/livez"])
+def test_who_writes_no_more_once_it_has_asked_is_answered(target: str) -> None:
+    async def story(server: TelemetryServer, _: Health) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(f"GET {target} HTTP/1.1\r\n\r\n".encode())
+        writer.write_eof()
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 OK")
+        writer.close()
+
+    with_server(story)
+
+
+def test_who_writes_no_more_in_the_middle_of_a_request_is_let_go() -> None:
+    async def story(server: TelemetryServer, _: Health) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET /livez HTTP/1.1\r\n")
+        writer.write_eof()
+        assert await reader.read() == b""
+        writer.close()
+
+    with_server(story)
+
+
 def test_however_often_the_figures_are_asked_for_they_are_read_once_a_second() -> None:
     read_count = now_ns = 0
 

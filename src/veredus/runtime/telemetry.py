@@ -214,6 +214,10 @@ class _Request(asyncio.Protocol):
         elif len(self._head) > HEAD_SIZE_MAX:
             self._respond(_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, b"the request is too long\n"))
 
+    def eof_received(self) -> bool:
+        """The peer writes no more: who has asked may read on, and is answered (RFC 9112, section 9.6)."""
+        return self._is_asked
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._place.leave()
 
