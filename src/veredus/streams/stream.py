@@ -175,7 +175,10 @@ class Stream:
         floor, head = self.floor, self.head_durable
         if min(first, self.changed_from(term) or first) > head + 1:
             # A peer names where it begins, or the last that it knows: this is true for both.
-            message = f"sequence {first} of stream {self.name!r} does not exist yet: begin at {head + 1} or before"
+            message = (
+                f"nothing can begin behind sequence {first - 1} of stream {self.name!r} yet: sequence {first} does not"
+                f" exist, the newest is {head}; begin at {head + 1} or before"
+            )
             if term:
                 message = (
                     f"the subscriber has stream {self.name!r} up to sequence {first - 1}, but the newest one of the"
