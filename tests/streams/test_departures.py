@@ -103,3 +103,17 @@ def test_whoever_leaves_again_is_counted_once() -> None:
     assert left(rig, "a") == list("uvwxyz")
     leave(rig, "b", "alice")
     assert (left(rig, "a"), left(rig, "b")) == (["u", "w", "x", "y", "z"], ["alice"])
+
+
+@pytest.mark.parametrize("after", ["", "kill", "checkpoint"])
+def test_names_that_one_principal_floods_a_stream_with_take_nothing_from_what_others_have_left(after: str) -> None:
+    rig = Rig(FEW)
+    create(rig, "shared")
+    for who in ("alice", "bob"):
+        named: dict[str, object] = {"stream": "shared", "subscriber": who, "name": "main", "wish": 5}
+        rig.do(x.AdminRequested(9, 1, who, "subscription.remove", named))
+    again(rig, after)
+    leave(rig, "shared", *"opqrstuvwxyz")
+    again(rig, after)
+    assert left(rig, "shared") == ["alice", "bob", "w", "x", "y", "z"]
+    assert ask(rig, "subscription.renew", "shared", "alice", 4) == "outdated-wish"

@@ -3,79 +3,122 @@
 A wish to be without a subscription counts also where there is none (`Wishes`). So whoever may subscribe to a stream can
 make it remember any names; but one that is forgotten is only a late copy of an older wish that is not known as late. A
 stream therefore remembers `LEFT_MAX` departures, and the streams of one creator have a bound together. Where that is
-reached, the stream that remembers most forgets its oldest: each keeps an even share, whatever is left elsewhere.
+reached, the stream that remembers most forgets one; and of those that a stream remembers, the principal who made it
+remember most loses the oldest. So each keeps an even share, whatever is left elsewhere and by others.
 Source: docs/internals/DESIGN.md, "Bounds".
 """
 
 from __future__ import annotations
 
+from typing import Generic, TypeAlias, TypeVar
+
 from .stream import NEVER_LEFT, Left, Stream
 
 LEFT_MAX = 10_000
 """Of this many removed subscriptions a stream knows when they were."""
+_Key: TypeAlias = tuple[str, str]
+N = TypeVar("N")
 
 
 class Departures:
-    """Owns how many departures the streams of each creator remember."""
+    """Owns how many departures the streams of each creator remember, and who made them do so."""
 
-    __slots__ = ("_by_creator", "_count_max")
+    __slots__ = ("_by_creator", "_count_max", "_memories")
 
     def __init__(self, count_max: int) -> None:
         """The streams of one creator remember at most `count_max` together."""
         self._count_max = count_max
-        self._by_creator: dict[str, _Shelf] = {}
+        self._by_creator: dict[str, _Lengths[Stream]] = {}
+        self._memories: dict[Stream, _Memory] = {}
 
-    def note(self, stream: Stream, subscriber: str, name: str, removed_us: int, wish: int = 0) -> None:
-        """A durable subscription of a stream is gone, or is not to come by any wish up to this one."""
+    def note(
+        self, stream: Stream, subscriber: str, name: str, removed_us: int, wish: int = 0, principal: str = ""
+    ) -> None:
+        """A durable subscription of a stream is gone, or is not to come by any wish up to this one: `principal` asked
+        for that, "" for nobody who is known.
+        """
         if stream.is_deleted:
             return
-        shelf = self._by_creator.setdefault(stream.creator, _Shelf())
-        shelf.take(stream)
-        before = stream.left.take((subscriber, name)) or NEVER_LEFT
-        stream.left[subscriber, name] = Left(removed_us, max(wish, before.wish))
+        lengths = self._by_creator.setdefault(stream.creator, _Lengths())
+        memory = self._memories.setdefault(stream, _Memory(stream))
+        lengths.put(stream, 0)
+        memory.note((subscriber, name), removed_us, wish, principal)
         if len(stream.left) > LEFT_MAX:
-            _forget_oldest(stream)
-        shelf.put(stream)
-        if shelf.count > self._count_max:
-            longest = shelf.longest()
-            shelf.take(longest)
-            _forget_oldest(longest)
-            shelf.put(longest)
+            memory.forget_one()
+        lengths.put(stream, len(stream.left))
+        if lengths.sum > self._count_max:
+            longest = lengths.longest()
+            self._memories[longest].forget_one()
+            lengths.put(longest, len(longest.left))
+
+    def principals_of(self, stream: Stream) -> list[str]:
+        """Who made a stream remember what it does, in the order of `Stream.left`."""
+        memory = self._memories.get(stream)
+        return [] if memory is None else [memory.principals[key] for key in stream.left]
 
     def forget(self, stream: Stream) -> None:
         """The stream is gone."""
-        if stream.left:
-            self._by_creator[stream.creator].take(stream)
+        if self._memories.pop(stream, None) is not None:
+            self._by_creator[stream.creator].put(stream, 0)
 
 
-class _Shelf:
-    """The streams of one creator that remember anything, by how much."""
+class _Memory:
+    """What one stream remembers, by who made it do so."""
 
-    __slots__ = ("_by_length", "count")
+    __slots__ = ("_lengths", "_of", "_stream", "principals")
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.principals: dict[_Key, str] = {}
+        self._of: dict[str, dict[_Key, None]] = {}
+        self._lengths: _Lengths[str] = _Lengths()
+
+    def note(self, key: _Key, removed_us: int, wish: int, principal: str) -> None:
+        before = self._stream.left.get(key, NEVER_LEFT)
+        if before is not NEVER_LEFT:
+            self._drop(key)
+        self._stream.left[key] = Left(removed_us, max(wish, before.wish))
+        self.principals[key] = principal
+        self._of.setdefault(principal, {})[key] = None
+        self._lengths.put(principal, len(self._of[principal]))
+
+    def forget_one(self) -> None:
+        """The oldest of the principal who has most."""
+        self._drop(next(iter(self._of[self._lengths.longest()])))
+
+    def _drop(self, key: _Key) -> None:
+        del self._stream.left[key]
+        principal = self.principals.pop(key)
+        mine = self._of[principal]
+        del mine[key]
+        self._lengths.put(principal, len(mine))
+        if not mine:
+            del self._of[principal]
+
+
+class _Lengths(Generic[N]):
+    """How much each of many remembers, their sum, and who remembers most."""
+
+    __slots__ = ("_by_length", "_known", "sum")
 
     def __init__(self) -> None:
-        self.count = 0
-        self._by_length: dict[int, dict[int, Stream]] = {}
+        self.sum = 0
+        self._known: dict[N, int] = {}
+        self._by_length: dict[int, dict[N, None]] = {}
 
-    def put(self, stream: Stream) -> None:
-        if stream.left:
-            self.count += len(stream.left)
-            self._by_length.setdefault(len(stream.left), {})[stream.stream_id] = stream
-
-    def take(self, stream: Stream) -> None:
-        """Before its length changes."""
-        length = len(stream.left)
-        if length:
-            self.count -= length
-            alike = self._by_length[length]
-            del alike[stream.stream_id]
+    def put(self, name: N, length: int) -> None:
+        """Its length is this from now on; 0 for nothing."""
+        before = self._known.pop(name, 0)
+        if before:
+            alike = self._by_length[before]
+            del alike[name]
             if not alike:
-                del self._by_length[length]
+                del self._by_length[before]
+        if length:
+            self._known[name] = length
+            self._by_length.setdefault(length, {})[name] = None
+        self.sum += length - before
 
-    def longest(self) -> Stream:
-        """The one that remembers most. Lengths that differ are few: their sum is bounded."""
-        return next(iter(self._by_length[max(self._by_length)].values()))
-
-
-def _forget_oldest(stream: Stream) -> None:
-    del stream.left[next(iter(stream.left))]
+    def longest(self) -> N:
+        """Lengths that differ are few: their sum is bounded."""
+        return next(iter(self._by_length[max(self._by_length)]))

@@ -226,6 +226,8 @@ class SubscriptionRemoved(msgspec.Struct, frozen=True, tag="unsubscribed"):
     removed_us: int = 0
     wish: int = 0
     """The highest number under which its end, or before that the subscription, was asked for; 0 for none."""
+    principal: str = ""
+    """Who asked for it."""
 
 
 class RunOpened(msgspec.Struct, frozen=True, tag="run"):

@@ -10,6 +10,7 @@ Source: docs/internals/DESIGN.md, "Recovery" and "Checkpoints and space".
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from itertools import chain, repeat
 
 import msgspec
 
@@ -81,6 +82,8 @@ class _StreamRow(msgspec.Struct, array_like=True):
     terms: list[tuple[int, int]] = []
     left: list[tuple[str, str, int, int]] = []
     weave: tuple[tuple[int, int], ...] = ()
+    left_by: list[str] = []
+    """The principal of each of `left`; older nodes did not know it."""
 
 
 class _RunRow(msgspec.Struct, array_like=True):
@@ -126,7 +129,7 @@ def snapshot(tables: Tables) -> bytes:
             SNAPSHOT_VERSION,
             tables.next_stream_id,
             tables.next_stage,
-            [_stream_row(stream) for stream in tables.streams.values()],
+            [_stream_row(stream, tables) for stream in tables.streams.values()],
             [
                 _RunRow(
                     r.sink,
@@ -149,7 +152,7 @@ def snapshot(tables: Tables) -> bytes:
     )
 
 
-def _stream_row(stream: Stream) -> _StreamRow:
+def _stream_row(stream: Stream, tables: Tables) -> _StreamRow:
     return _StreamRow(
         stream.created(),
         stream.term,
@@ -176,6 +179,7 @@ def _stream_row(stream: Stream) -> _StreamRow:
         stream.terms,
         [(*key, *left) for key, left in stream.left.items()],
         stream.weave,
+        tables.departures.principals_of(stream),
     )
 
 
@@ -270,8 +274,8 @@ class Replay:
             stream.subscriptions[
                 subscription.opened.subscriber, subscription.opened.name
             ].is_attached = subscription.is_attached
-        for left in row.left:
-            self._tables.departures.note(stream, *left)
+        for left, principal in zip(row.left, chain(row.left_by, repeat("")), strict=False):
+            self._tables.departures.note(stream, *left, principal)
         stream.weave = row.weave
         self._tables.add_stream(stream)
 
@@ -394,9 +398,9 @@ class Replay:
                 known.apply_settled(fact, self._tables.limits.unsettled_max)
             case SubscriptionRenewed() if known is not None:
                 known.renew(fact)
-            case SubscriptionRemoved(_, subscriber, name, removed_us, wish):
+            case SubscriptionRemoved(_, subscriber, name, removed_us, wish, principal):
                 stream.subscriptions.take((subscriber, name))
-                self._tables.departures.note(stream, subscriber, name, removed_us, wish)
+                self._tables.departures.note(stream, subscriber, name, removed_us, wish, principal)
 
     def _pass(self, stream: Stream, fact: SubscriptionOpened | SubscriptionSettled) -> None:
         self._reach(stream, max(fact.floor, fact.pushed_known, *(last for _, last in fact.settled)))

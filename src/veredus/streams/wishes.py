@@ -105,7 +105,7 @@ class Wishes:
         if wish and wish == last:
             then()
         elif wish > last:
-            fact = SubscriptionRemoved(stream.stream_id, *key, now.wall_us, wish)
+            fact = SubscriptionRemoved(stream.stream_id, *key, now.wall_us, wish, event.principal)
             self._orders.append_fact(fact, Then(partial(self._missed, asked, fact), partial(self._failed, asked)), now)
         else:
             stream.check_wish(key, wish)
@@ -113,7 +113,7 @@ class Wishes:
 
     def _missed(self, asked: _Wish, fact: SubscriptionRemoved, now: Now) -> None:
         """It was not there, and is not given by an older wish any more."""
-        self._departures.note(asked.stream, *asked.key, fact.removed_us, fact.wish)
+        self._departures.note(asked.stream, *asked.key, fact.removed_us, fact.wish, fact.principal)
         self._refuse(asked, _unknown(asked.stream, asked.key))
 
     def _remove(self, asked: _Wish, now: Now) -> None:
@@ -124,7 +124,7 @@ class Wishes:
             self._refuse(asked, outdated(asked.key, asked.wish, subscription.wish))
         else:
             wish = max(asked.wish, subscription.wish)
-            fact = SubscriptionRemoved(asked.stream.stream_id, *asked.key, now.wall_us, wish)
+            fact = SubscriptionRemoved(asked.stream.stream_id, *asked.key, now.wall_us, wish, asked.event.principal)
             self._subscribing.feeding.change(subscription, fact, _Removed(asked, subscription, fact), now)
 
     def removed(self, removal: _Removed, now: Now) -> None:
@@ -133,7 +133,8 @@ class Wishes:
         subscription.is_removed = True
         del asked.stream.subscriptions[asked.key]
         self._subscribing.kept.note_removed()
-        self._departures.note(asked.stream, *asked.key, removal.fact.removed_us, removal.fact.wish)
+        fact = removal.fact
+        self._departures.note(asked.stream, *asked.key, fact.removed_us, fact.wish, fact.principal)
         self._cursors.drop(subscription)
         if self._subscribing.feeding.drop(subscription.session) is not None:
             message = f"subscription {asked.key[0]}/{asked.key[1]} was removed"
