@@ -21,6 +21,8 @@ from veredus.journal.exchange import (
     Entry,
     FileWritten,
     GroupWritten,
+    HeldBack,
+    HoldBack,
     LogEvent,
     PlacedRecord,
     ReadBytes,
@@ -51,7 +53,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached
 
 JOURNAL_ID = bytes(range(16))
-DiskOrder = WriteGroup | CreateSegment | ReadBytes | WriteFile | RemoveSegment
+DiskOrder = WriteGroup | CreateSegment | ReadBytes | WriteFile | HoldBack | RemoveSegment
 
 
 def batch_record(stream_id: int, first_number: int, bodies: Sequence[bytes], source_id: int = 1) -> bytearray:
@@ -94,6 +96,7 @@ class MemoryDisk:
         self.files: dict[str, bytearray] = {}
         self.size_max = 1 << 40
         self.refusal = ("disk-full", "No space left on device")
+        self.held_size_max = 1 << 40
         self.read_sizes: dict[str, int] = {}
 
     def carry_out(self, order: DiskOrder) -> LogEvent | None:
@@ -112,6 +115,8 @@ class MemoryDisk:
             case WriteFile(token, name, data):
                 self.files[name] = bytearray(b"".join(data))
                 return FileWritten(token)
+            case HoldBack(token, size):
+                return HeldBack(token, *(self.refusal if size > self.held_size_max else ()))
             case RemoveSegment(segment):
                 self.files.pop(segment_name(segment), None)
                 self.files.pop(index_name(segment), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import resource
@@ -20,6 +21,7 @@ from tests.processes import free_port, wait_until
 from tests.system.serving import START_TIMEOUT_S, ServedNode
 from veredus.cli.exits import Exit
 from veredus.client.blocking import Node, connect
+from veredus.client.node import connect_async
 from veredus.kernel.octets import crc32c
 
 pytestmark = [pytest.mark.slow, pytest.mark.attack]
@@ -80,6 +82,46 @@ def test_a_full_disk_refuses_publishers_and_serves_readers_until_space_returns(s
     finally:
         served.kill()
     assert "disk-full" in (small_disk / "journal.log").read_text()
+
+
+@pytest.mark.parametrize("freeing", ["trim", "delete", "trim after a kill"])
+def test_a_trim_frees_a_full_disk_however_large_the_state_is(small_disk: Path, freeing: str) -> None:
+    subprocess.run(["mount", "-o", "remount,size=120m", str(small_disk)], check=True)
+    settings = {"JOURNAL_SEGMENT_SIZE": "4 MiB", "JOURNAL_FREE_SEGMENTS_MAX": "0"}
+    served = ServedNode(small_disk / "journal", settings)
+    try:
+        with served.start() as node:
+            asyncio.run(_enlarge_state(served.address))
+            publisher = node.publisher("s", source="p", on_full="fail", outbox_size_max=2 * MIB)
+            _publish_until_full(publisher, os.urandom(64 << 10))
+            head = _wait_until_still(publisher)
+            if "kill" in freeing:
+                served.kill()
+                served.spawn()
+            if freeing == "delete":
+                node.streams.delete("s")
+                with node.publisher("t", source="p") as other:
+                    wait_until(lambda: "publications-taken-again" in served.said())
+                    other.wait(other.publish("k", b"taken"), timeout_s=20)
+                with contextlib.suppress(veredus.Refused, veredus.Unavailable):
+                    publisher.close(timeout_s=1)
+            else:
+                node.streams.trim("s", head)
+                publisher.close(timeout_s=30)
+        assert served.stop() == 0
+        assert (served.directory / "checkpoint").stat().st_size > 12_000_000
+    finally:
+        served.kill()
+    assert "checkpoint-failed" not in served.said()
+
+
+async def _enlarge_state(address: str) -> None:
+    """Resume tokens of 12 MB, which a checkpoint holds: three times what is held back at first."""
+    async with await connect_async(address) as node:
+        await node.streams.create("wide")
+        for first in range(0, 3000, 200):
+            sources = [[f"source-{number}", 1, os.urandom(4096)] for number in range(first, first + 200)]
+            await node.connection.ask("source.raise", stream="wide", sources=sources)
 
 
 def _publish_until_full(publisher: veredus.Publisher, body: bytes) -> int:

@@ -20,7 +20,6 @@ from veredus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
 from veredus.kernel.errors import Refused
 from veredus.protocols.topics.client_state import ClientState, Got, Putting
 from veredus.protocols.topics.many import pack_numbered
-from veredus.runtime.disk import BALLAST_SIZE
 from veredus.topics.states import SETTINGS, States, directory_name
 
 States_ = dict[str, ClientState]
@@ -139,7 +138,7 @@ def test_a_body_that_is_larger_than_a_segment_is_kept_and_the_directory_stays_sm
     left = as_killed(tmp_path / "before", tmp_path / "after")
     assert remembered(left) == {"t": ClientState("12", 12), "u": ClientState("1", 1, Putting(1, body))}
     size = sum(file.stat().st_size for file in (left / "client_alice").iterdir())
-    assert size < BALLAST_SIZE + 10 * len(body)
+    assert size < SETTINGS.held_back_size + 10 * len(body)
 
 
 def test_many_short_lives_keep_the_directory_small_too(tmp_path: Path) -> None:

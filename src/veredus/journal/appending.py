@@ -1,13 +1,14 @@
 """Puts records behind one another, a group at a time, and says so when a group is as durable as was asked for.
 
-             the queue's head does not fit,             a segment
-             and no segment can be made                 could be made
+             the queue's head does not fit, and         a segment could be made,
+             no segment can be made; or `lack`          and nothing is lacking
     RUNNING ─────────────────────────────────► FULL ──────────────────► RUNNING
        │                                        │
        └───────── a write or a sync failed ─────┴──► FAILED
 
 RUNNING   A group is under way, or the queue waits: for the host to be done with what came together, or for a segment.
-FULL      What carries rows is refused at once; facts go on into the reserve. Making a segment is tried again by and by.
+FULL      What carries rows is refused at once; facts go on, as far as the reserve goes (`reserve.py`). Making a segment
+          is tried again by and by.
 FAILED    What was under way is in doubt and is never answered; all else is refused. Only recovery leads out.
 
 Invariants
@@ -15,6 +16,7 @@ Invariants
     (2) Requests are answered in their order; a request is in one group, whole.
     (3) A group never reaches over the end of its segment, and nothing is written to a sealed one.
     (4) durable <= position; the catalogue knows exactly what lies before `position`.
+    (5) `asked_growth` is no less than what was taken, and `taken_growth` than what was answered, adds to the state.
 Source: docs/internals/DESIGN.md, "Journal".
 """
 
@@ -22,7 +24,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from veredus.delivery.record import Envelope, RecordKind, write_envelope
 from veredus.kernel.deadlines import Deadlines
@@ -41,6 +42,7 @@ from .exchange import (
     GroupFailed,
     GroupWritten,
     LogFailed,
+    RemoveSegment,
     SegmentCreated,
     SegmentFailed,
     SpaceMissing,
@@ -48,7 +50,7 @@ from .exchange import (
     SyncMode,
     WriteGroup,
 )
-from .index import STAGE_KEY
+from .index import STAGE_KEY, row_count
 from .layout import (
     CONTINUED,
     GROUP_RECORD_SIZE,
@@ -58,10 +60,13 @@ from .layout import (
     body_size,
     encode_group,
     encode_segment_header,
+    growth_of,
     salt_at,
     salt_of,
 )
 from .orders import Orders
+from .pieces import Append, Group, NextSegment
+from .reserve import Reserve
 from .settings import LogSettings, Recovered
 
 _PAGE_SIZE = 4096
@@ -81,50 +86,11 @@ class Timer(Symbol):
     SUBMIT = "submit"
     SYNC = "sync"
     SPACE = "space"
+    HOLD = "hold"
     INDEX = "index"
     READ = "read"
     CHECKPOINT = "checkpoint"
     START = "start"
-
-
-@dataclass(slots=True)
-class _Append:
-    """One request that waits; `size` in bytes; facts alone may use the reserve."""
-
-    token: int
-    entries: Sequence[Entry]
-    size: int
-    is_facts: bool
-    is_synced: bool
-
-
-@dataclass(slots=True)
-class _Group:
-    """What is under way to the disk: `placed` are (entry, offset) of its records."""
-
-    token: int
-    segment: Segment
-    end: int
-    size: int
-    appends: Sequence[_Append]
-    placed: Sequence[tuple[Entry, int]]
-    is_synced: bool
-
-
-@dataclass(slots=True)
-class _NextSegment:
-    """The segment that is made ahead; `token` is 0 once the disk has answered."""
-
-    number: int
-    size: int
-    recycles: int | None
-    token: int
-    has_failed: bool = False
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether groups can be written to it."""
-        return self.token == 0 and not self.has_failed
 
 
 class Appending:
@@ -132,9 +98,9 @@ class Appending:
 
     __slots__ = (
         "_catalogue", "_current", "_dropped", "_failure", "_flight", "_free", "_group_number", "_is_closed",
-        "_is_next_there", "_is_sync_due", "_journal_id", "_next", "_next_ordinal", "_on_sealed", "_orders",
-        "_placed_count", "_queue", "_requested_count", "_settings", "_timers", "appended_size", "durable", "phase",
-        "position", "unsynced_size",
+        "_is_next_there", "_is_sync_due", "_journal_id", "_lack", "_next", "_next_ordinal", "_on_sealed", "_orders",
+        "_placed_count", "_queue", "_requested_count", "_reserve", "_settings", "_timers", "appended_size",
+        "asked_growth", "durable", "open_row_count", "phase", "position", "taken_growth", "unsynced_size",
     )  # fmt: skip
 
     def __init__(
@@ -153,18 +119,20 @@ class Appending:
         self._catalogue: Catalogue = recovered.catalogue
         self._journal_id = recovered.journal_id
         self._current = recovered.open_segment
-        self._next: _NextSegment | None = None
+        self._next: NextSegment | None = None
         self._next_ordinal = recovered.next_ordinal
         self._is_next_there = recovered.is_next_there
         self._free = recovered.free
         self._group_number = recovered.group_number
-        self._queue: deque[_Append] = deque()
-        self._flight: _Group | None = None
+        self._queue: deque[Append] = deque()
+        self._flight: Group | None = None
         self._is_sync_due = False
         self._requested_count = 0
         self._placed_count = 0
         self._dropped: dict[int, int] = {}
         self._failure = ("", "")
+        self._lack = ("", "")
+        self._reserve = Reserve(settings.reserve_size)
         self._is_closed = False
         self.phase = Phase.RUNNING
         self.position = recovered.position
@@ -173,6 +141,14 @@ class Appending:
         """Bytes that were asked for and are not yet answered."""
         self.appended_size = 0
         """Bytes written in this life, with all that the journal adds."""
+        self.asked_growth = recovered.growth
+        """Of a checkpoint's state since the one that recovery began with, in bytes: with all that was asked for."""
+        self.taken_growth = recovered.growth
+        """With what was answered alone."""
+        opened = recovered.open_segment
+        rows = {} if opened is None or opened.rows is None else opened.rows
+        self.open_row_count = sum(map(row_count, rows.values()))
+        """Rows of the open segment, which a checkpoint holds."""
 
     @property
     def dropped_keys(self) -> list[int]:
@@ -181,8 +157,12 @@ class Appending:
 
     @property
     def why_full(self) -> str:
-        """Why no segment could be made, "" where nothing is known to hinder it."""
-        return self._failure[1]
+        """Why there is no room to grow, "" where nothing is known to hinder it."""
+        return self._hindrance[1]
+
+    @property
+    def _hindrance(self) -> tuple[str, str]:
+        return self._lack if self._lack[0] else self._failure
 
     @property
     def open_segment(self) -> Segment | None:
@@ -195,9 +175,13 @@ class Appending:
         return (self._next_ordinal if self._next is None else self._next.number), self._group_number
 
     def recycle(self, segment: Segment) -> bool:
-        """Keep a segment in which nothing is wanted, to be written over; False when it is not needed for that."""
+        """Keep a segment in which nothing is wanted, to be written over; False when it is not needed for that.
+
+        While no other can be made, its space is first of all for what is held back.
+        """
         settings = self._settings
-        if segment.size != settings.segment_size or len(self._free) >= settings.free_count_max:
+        is_scarce = self._lack[0] or (self._next is not None and self._next.has_failed)
+        if is_scarce or segment.size != settings.segment_size or len(self._free) >= settings.free_count_max:
             return False
         self._free.append(segment.number)
         return True
@@ -206,10 +190,11 @@ class Appending:
 
     def append(self, event: AppendRequested, now: Now) -> None:
         """Queue the request, or refuse it."""
-        size = 0
+        size = growth = 0
         is_facts = True
         for entry in event.entries:
             size += len(entry.record)
+            growth += growth_of(entry.kind, entry.record)
             is_facts = is_facts and entry.kind == RecordKind.FACT
         if self.phase is Phase.FAILED:
             self._refuse(event.token, "journal-failed", "the journal has failed: restart the node")
@@ -219,13 +204,17 @@ class Appending:
             reason = f"an append may have at most {self._settings.append_size_max} bytes, this one has {size}"
             self._refuse(event.token, "too-large", reason)
         elif self.phase is Phase.FULL and not is_facts:
-            self._refuse(event.token, *self._failure)
+            self._refuse(event.token, *self._hindrance)
+        elif self.phase is Phase.FULL and not self._reserve.take(size, event.payer, is_freeing=event.is_freeing):
+            code, reason = self._hindrance
+            self._refuse(event.token, code, f"{reason}; what was kept for this is used up, trim or delete streams")
         elif not size and not self._queue and self._flight is None:
             self._orders.say(Appended(event.token, self._settings.sync))
         else:
-            self._queue.append(_Append(event.token, event.entries, size, is_facts, event.is_synced))
+            self._queue.append(Append(event.token, event.entries, size, growth, is_facts, event.is_synced))
             self._requested_count += 1
             self.unsynced_size += size
+            self.asked_growth += growth
             if self._flight is None:
                 self._timers.set(Timer.SUBMIT, now.monotonic_ns)
 
@@ -270,9 +259,9 @@ class Appending:
         if self._is_sync_due and self._flight is None:
             self._sync()
 
-    def _take(self) -> list[_Append]:
+    def _take(self) -> list[Append]:
         """The longest run of waiting requests that fits into one group of the open segment; taken from the queue."""
-        queue, taken = self._queue, list[_Append]()
+        queue, taken = self._queue, list[Append]()
         current = self._current
         rest = 0 if current is None else current.size - current.end - GROUP_RECORD_SIZE
         is_next_ready = self._next is not None and self._next.is_ready
@@ -289,7 +278,7 @@ class Appending:
             taken.append(queue.popleft())
         return taken
 
-    def _write(self, taken: list[_Append], now: Now) -> None:
+    def _write(self, taken: list[Append], now: Now) -> None:
         segment = self._current
         assert segment is not None
         salt = segment.salt
@@ -314,13 +303,13 @@ class Appending:
         buffers[0] = encode_group(header, salt, self._group_number, now.wall_us)
         is_synced = self._is_sync_due or self._settings.sync is SyncMode.GROUP or any(a.is_synced for a in taken)
         size = offset - segment.end
-        self._flight = _Group(self._orders.token(), segment, offset, size, taken, placed, is_synced)
+        self._flight = Group(self._orders.token(), segment, offset, size, taken, placed, is_synced)
         self._orders.say(WriteGroup(self._flight.token, segment.number, segment.end, buffers, is_synced))
 
     def _sync(self) -> None:
         segment = self._current
         assert segment is not None
-        self._flight = _Group(self._orders.token(), segment, segment.end, 0, (), (), True)
+        self._flight = Group(self._orders.token(), segment, segment.end, 0, (), (), True)
         self._orders.say(WriteGroup(self._flight.token, segment.number, segment.end, (), True))
 
     def written(self, event: GroupWritten, now: Now) -> None:
@@ -338,6 +327,7 @@ class Appending:
                 continue
             ids = (entry.stream_id, entry.first_sequence, entry.count)
             self._catalogue.add(segment, entry.kind, ids, entry.append_time_us, offset, len(entry.record))
+            self.open_row_count += entry.kind != RecordKind.FACT
         if group.is_synced:
             self.durable = self.position
             self._is_sync_due = False
@@ -352,10 +342,11 @@ class Appending:
         is_staged = entry.kind == RecordKind.STAGED
         return entry.stream_id in self._dropped or (is_staged and STAGE_KEY | entry.first_sequence in self._dropped)
 
-    def _answer(self, appends: Sequence[_Append]) -> None:
+    def _answer(self, appends: Sequence[Append]) -> None:
         for append in appends:
             self._orders.say(Appended(append.token, self._settings.sync))
             self.unsynced_size -= append.size
+            self.taken_growth += append.growth
         self._placed_count += len(appends)
         if self._dropped:
             placed = self._placed_count
@@ -376,7 +367,7 @@ class Appending:
 
     # ── segments ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _roll(self, append: _Append, now: Now) -> bool:
+    def _roll(self, append: Append, now: Now) -> bool:
         """Go on in the next segment, for `append` does not fit; False when that must wait, or cannot be."""
         needed = append.size + SEGMENT_HEADER_SIZE + GROUP_RECORD_SIZE
         if not append.is_facts:
@@ -399,6 +390,7 @@ class Appending:
         salt = salt_of(self._journal_id, upcoming.number)
         self._current = Segment(upcoming.number, salt, upcoming.size, SEGMENT_HEADER_SIZE, rows={})
         self._catalogue.segments[upcoming.number] = self._current
+        self.open_row_count = 0
         self._next = None
         return True
 
@@ -412,7 +404,7 @@ class Appending:
         self._is_next_there = False
         if is_new and size == self._settings.segment_size and self._free:
             recycles = self._free.pop(0)
-        self._next = _NextSegment(number, size, recycles, self._orders.token())
+        self._next = NextSegment(number, size, recycles, self._orders.token())
         header = encode_segment_header(number, size, self._journal_id, now.wall_us)
         self._orders.say(CreateSegment(self._next.token, number, size, header, recycles))
 
@@ -421,11 +413,9 @@ class Appending:
         upcoming = self._next
         if upcoming is None or upcoming.token != event.token:
             return
-        self._next = _NextSegment(upcoming.number, upcoming.size, None, 0)
+        self._next = NextSegment(upcoming.number, upcoming.size, None, 0)
         self._failure = ("", "")
-        if self.phase is Phase.FULL:
-            self.phase = Phase.RUNNING
-            self._orders.say(SpaceReturned())
+        self._go_on()
         self.submit(now)
 
     def create_failed(self, event: SegmentFailed, now: Now) -> None:
@@ -450,11 +440,36 @@ class Appending:
             self._timers.clear(Timer.SPACE)
             self._create(upcoming.size, now)
 
+    def lack(self, code: str, reason: str) -> None:
+        """What the next checkpoint may need could not be held back: take no rows until it is."""
+        self._lack = (code, reason)
+        for number in self._free:
+            self._orders.say(RemoveSegment(number))
+        self._free.clear()
+        self._stop()
+
+    def lack_nothing(self, now: Now) -> None:
+        """What the next checkpoint needs is held back."""
+        if self._lack[0]:
+            self._lack = ("", "")
+            self._go_on()
+            self.submit(now)
+
     def _become_full(self) -> None:
+        self._stop()
+        self._refuse_queue(*self._hindrance)
+
+    def _stop(self) -> None:
         if self.phase is Phase.RUNNING:
             self.phase = Phase.FULL
-            self._orders.say(SpaceMissing(*self._failure))
-        self._refuse_queue(*self._failure)
+            self._reserve.refill()
+            self._orders.say(SpaceMissing(*self._hindrance))
+
+    def _go_on(self) -> None:
+        has_failed = self._next is not None and self._next.has_failed
+        if self.phase is Phase.FULL and not has_failed and not self._lack[0]:
+            self.phase = Phase.RUNNING
+            self._orders.say(SpaceReturned())
 
     # ── small things ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -468,6 +483,7 @@ class Appending:
         for append in self._queue:
             self._refuse(append.token, code, reason)
             self.unsynced_size -= append.size
+            self.asked_growth -= append.growth
         self._placed_count += len(self._queue)
         self._queue.clear()
 

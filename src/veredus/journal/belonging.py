@@ -59,6 +59,11 @@ class Belongings(NamedTuple):
     had_checkpoint: bool
     """Whether one was there, sound or not: where it was of another journal, that took the place of its own."""
 
+    @property
+    def checkpoint_size(self) -> int:
+        """Of the larger copy of the checkpoint, in bytes."""
+        return max(self.listing.get(name, 0) for name in (CHECKPOINT_NAME, COPY_NAME))
+
     def made_size(self, number: int) -> int:
         """The size, in bytes, with which a segment was made as its own header says; 0 where it does not."""
         header = self.headers.get(number)

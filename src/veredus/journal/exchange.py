@@ -82,6 +82,10 @@ class AppendRequested(msgspec.Struct, frozen=True):
     entries: Sequence[Entry]
     is_synced: bool = False
     """Whether it is answered only when it is durable, whatever `SyncMode` says."""
+    payer: str | None = None
+    """On whose share of the reserve it goes, while there is no space for publications; None for the node's own."""
+    is_freeing: bool = False
+    """Whether it lets go of space."""
 
 
 class ReadRequested(msgspec.Struct, frozen=True):
@@ -204,8 +208,24 @@ class FileFailed(msgspec.Struct, frozen=True):
     reason: str
 
 
+class HeldBack(msgspec.Struct, frozen=True):
+    """The space is held back; not all of it where there is a `code`, as in `SegmentFailed`, and a `reason`."""
+
+    token: int
+    code: str = ""
+    reason: str = ""
+
+
 DiskEvent: TypeAlias = (
-    GroupWritten | GroupFailed | SegmentCreated | SegmentFailed | BytesRead | BytesFailed | FileWritten | FileFailed
+    GroupWritten
+    | GroupFailed
+    | SegmentCreated
+    | SegmentFailed
+    | BytesRead
+    | BytesFailed
+    | FileWritten
+    | FileFailed
+    | HeldBack
 )
 LogEvent: TypeAlias = (
     DiskEvent
@@ -267,6 +287,15 @@ class WriteFile(msgspec.Struct, frozen=True):
     token: int
     name: str
     data: Sequence[Octets]
+
+
+class HoldBack(msgspec.Struct, frozen=True):
+    """Hold back `size` bytes of the disk for the checkpoints, instead of what was ordered before. No segment is made
+    while they are not there.
+    """
+
+    token: int
+    size: int
 
 
 class RemoveSegment(msgspec.Struct, frozen=True):
@@ -337,7 +366,8 @@ class CheckpointFailed(msgspec.Struct, frozen=True):
 
 
 class SpaceMissing(msgspec.Struct, frozen=True):
-    """No segment can be made: what carries publications is refused until `SpaceReturned`; reading goes on.
+    """No segment can be made, or what the next checkpoint needs cannot be held back: what carries publications is
+    refused until `SpaceReturned`; reading goes on.
 
     Codes as in `SegmentFailed`.
     """
@@ -361,6 +391,7 @@ LogEffect: TypeAlias = (
     | CreateSegment
     | ReadBytes
     | WriteFile
+    | HoldBack
     | RemoveSegment
     | Appended
     | AppendFailed

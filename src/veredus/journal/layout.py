@@ -47,6 +47,7 @@ _BODY_SIZES = struct.Struct("<II")
 _BODY_SIZES_OFFSET = ENVELOPE_SIZE + 12
 _BATCH_HEADER_SIZE = 64
 _ENVELOPE_BODY_SIZE = struct.Struct("<I")
+_STAGED_GROWTH = 32
 _BATCH_IDS = struct.Struct("<I8xIQ")
 _BATCH_STREAM_OFFSET = ENVELOPE_SIZE + 24
 BATCH_IDS_END = _BATCH_STREAM_OFFSET + _BATCH_IDS.size
@@ -224,6 +225,17 @@ def body_size(record: bytearray | memoryview, kind: int) -> int:
         payload_size, token_size = _BODY_SIZES.unpack_from(record, _BODY_SIZES_OFFSET)
         return int(_BATCH_HEADER_SIZE + payload_size + token_size)
     return int(_ENVELOPE_BODY_SIZE.unpack_from(record, 8)[0])
+
+
+def growth_of(kind: int, record: bytearray | memoryview) -> int:
+    """By how many bytes, at most, a record makes the state larger that a checkpoint holds.
+
+    A fact is told there in no more bytes than it takes itself; of a batch, its resume token is kept, and of a staged
+    one the segment that it lies in.
+    """
+    if kind == RecordKind.BATCH:
+        return int(_BODY_SIZES.unpack_from(record, _BODY_SIZES_OFFSET)[1])
+    return _STAGED_GROWTH if kind == RecordKind.STAGED else len(record)
 
 
 def batch_ids(record: memoryview) -> tuple[int, int, int]:

@@ -36,6 +36,7 @@ from .exchange import (
     FileWritten,
     GroupFailed,
     GroupWritten,
+    HeldBack,
     LocateRequested,
     LogEffect,
     LogEvent,
@@ -103,7 +104,7 @@ class Log:
 
     @property
     def why_full(self) -> str:
-        """Why no segment could be made, "" where nothing is known to hinder it."""
+        """Why there is no room to grow, "" where nothing is known to hinder it."""
         return self._appending.why_full
 
     @property
@@ -155,6 +156,7 @@ class Log:
 
     def _append(self, event: AppendRequested, now: Now) -> None:
         self._appending.append(event, now)
+        self._upkeep.hold_back()
 
     def _read(self, event: ReadRequested, now: Now) -> None:
         self._reading.read(event)
@@ -213,6 +215,10 @@ class Log:
         self._upkeep.file_failed(event, now)
         self._cleaner.file_failed(event)
 
+    def _held_back(self, event: HeldBack, now: Now) -> None:
+        self._upkeep.held_back(event, now)
+        self._upkeep.want()
+
     def _deadline_reached(self, event: DeadlineReached, now: Now) -> None:
         for timer in self._timers.due(now.monotonic_ns):
             _TIMERS[timer](self, now)
@@ -223,6 +229,7 @@ class Log:
             self._orders.say(Note("warning", "journal-sequences-missing", {"stream_first_last": missing}))
         for number in self._surplus:
             self._orders.say(RemoveSegment(number))
+        self._upkeep.hold_back()
         self._appending.prepare(now)
 
     def _submit(self, now: Now) -> None:
@@ -233,6 +240,9 @@ class Log:
 
     def _retry_space(self, now: Now) -> None:
         self._appending.retry_create(now)
+
+    def _retry_hold(self, now: Now) -> None:
+        self._upkeep.retry_hold()
 
     def _retry_reads(self, now: Now) -> None:
         self._reading.retry()
@@ -249,6 +259,7 @@ _TIMERS: dict[Timer, Callable[[Log, Now], None]] = {
     Timer.SUBMIT: Log._submit,
     Timer.SYNC: Log._sync,
     Timer.SPACE: Log._retry_space,
+    Timer.HOLD: Log._retry_hold,
     Timer.INDEX: Log._retry_indexes,
     Timer.READ: Log._retry_reads,
     Timer.CHECKPOINT: Log._retry_checkpoint,
@@ -271,5 +282,6 @@ _HANDLERS: dict[type, Callable[[Log, Any, Now], None]] = {
     BytesFailed: Log._bytes,
     FileWritten: Log._file_written,
     FileFailed: Log._file_failed,
+    HeldBack: Log._held_back,
     DeadlineReached: Log._deadline_reached,
 }

@@ -49,6 +49,7 @@ from .layout import (
     GroupHeader,
     Position,
     batch_ids,
+    growth_of,
     number_of,
     ordinal_of,
     salt_of,
@@ -67,7 +68,7 @@ from .scan import (
     sound_beginning,
     walk,
 )
-from .settings import LogSettings, Recovered, empty_journal
+from .settings import LogSettings, Recovered, empty_journal, recovered_from
 from .steps import (
     Answer,
     CheckpointLoaded,
@@ -117,11 +118,7 @@ def recover(
 
 def _after_checkpoint(checkpoint: Checkpoint, belongings: Belongings) -> Generator[RecoveryOrder, Answer, _Recovery]:
     catalogue = tables_of(checkpoint)
-    journal_id = checkpoint.journal_id
-    position = checkpoint.position
-    recovered = Recovered(
-        journal_id, catalogue, position, None, checkpoint.next_ordinal, position, checkpoint.group_number
-    )
+    recovered = recovered_from(checkpoint, catalogue, belongings.checkpoint_size)
     recovery = _Recovery(belongings, recovered, checkpoint.dropped_keys)
     for row in ascending(checkpoint.segments):
         yield from recovery.adopt(row)
@@ -445,6 +442,7 @@ class _Recovery:
                 if self.dropped_keys and self._is_dropped(view):
                     continue
                 self._place(segment, view)
+            self.recovered.growth += growth_of(envelope.kind, view.memory)
             yield Replayed(view)
         if end > segment.end:
             segment.end = end

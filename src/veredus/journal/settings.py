@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .catalogue import Catalogue, Segment
+from .checkpoint import Checkpoint
 from .exchange import SyncMode
 from .layout import Position
+
+HELD_BACK_SIZE = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +31,16 @@ class LogSettings:
     """Segments that nobody wants any more and that are kept to be written over: overwriting is faster than growing."""
     rows_cache_size_max: int = 8 << 20
     """Rows of sealed segments' indexes kept in memory."""
+    held_back_size: int = HELD_BACK_SIZE
+    """What is held back of the disk for checkpoints at least; more once the next one may need more."""
     retry_ns: int = 1_000_000_000
     """How long to wait before trying again what failed for want of space."""
 
     @property
     def reserve_size(self) -> int:
-        """What is left free at the end of the last segment for facts, when no other can be made."""
+        """What facts may take when there is no space for publications; it is left free at the end of the last
+        segment.
+        """
         return min(1 << 20, self.segment_size // 8)
 
 
@@ -51,6 +58,10 @@ class Recovered:
     """The ordinal of the next segment to be made."""
     checkpoint_position: Position
     group_number: int = 0
+    checkpoint_size: int = 0
+    """Of the checkpoint's file, in bytes."""
+    growth: int = 0
+    """By how many bytes what was replayed behind the checkpoint may make the next one larger."""
     is_next_there: bool = False
     """Whether the next segment was made already, with nothing in it."""
     free: list[int] = field(default_factory=list)
@@ -75,3 +86,18 @@ def empty_journal(journal_id: bytes) -> Recovered:
     """What recovery finds in an empty directory; `journal_id`: 16 random bytes."""
     start = Position(0, 0)
     return Recovered(journal_id, Catalogue(), start, None, 1, start)
+
+
+def recovered_from(checkpoint: Checkpoint, catalogue: Catalogue, checkpoint_size: int) -> Recovered:
+    """What recovery begins with where there is a checkpoint, whose file has `checkpoint_size` bytes."""
+    position = checkpoint.position
+    return Recovered(
+        checkpoint.journal_id,
+        catalogue,
+        position,
+        None,
+        checkpoint.next_ordinal,
+        position,
+        checkpoint.group_number,
+        checkpoint_size,
+    )

@@ -4,11 +4,17 @@
         ──► sync, if anything is not durable ──► `checkpoint` ──► `checkpoint.copy` ──► (`closed`) ──► CheckpointDone
                                                                                         └──► dead segments go
 
+Without a checkpoint nothing goes, so a full disk would stay full whatever is trimmed. Each of the two copies is written
+beside the one that it replaces. Of a last one with C bytes and a next one with up to C + g, that takes up to g more for
+each copy, and C + g for the time being; then as much must be left for another one. So C + 3 g bytes of the disk are
+held back. Where they cannot be had, no publications are taken; facts are, a little, and g has room for these.
+
 Invariants
     (1) A segment goes only after a checkpoint that does not name it is durable, both copies.
     (2) A checkpoint is durable only if everything before its position is.
     (3) A sealed segment's rows stay in memory until its index is on disk.
     (4) `closed` is written only if nothing lies behind the checkpoint's position, and nothing is appended after that.
+    (5) As much is held back as the next checkpoint may need, or no publications are taken.
 Source: docs/internals/DESIGN.md, "Checkpoints and space".
 """
 
@@ -37,13 +43,18 @@ from .exchange import (
     CheckpointWanted,
     FileFailed,
     FileWritten,
+    HeldBack,
+    HoldBack,
     RemoveSegment,
     WriteFile,
 )
-from .index import build_index, encode_index
+from .index import ROW_SIZE, build_index, encode_index
 from .layout import Position, index_name
 from .orders import Orders
 from .settings import LogSettings, Recovered
+
+GROWTH_SHARE = 8
+"""A checkpoint is wanted once the state may have grown by such a part of the interval, if that doubles it."""
 
 
 @dataclass(slots=True)
@@ -52,6 +63,8 @@ class _Work:
 
     position: Position
     files: list[tuple[str, list[bytes]]]
+    size: int
+    grown_size: int
     dead: list[int]
     appended_size: int
     is_final: bool
@@ -62,8 +75,9 @@ class Upkeep:
     """Owns the checkpoint on its way, the index files on their way, and the segments kept to be written over."""
 
     __slots__ = (
-        "_appended_size", "_appending", "_catalogue", "_indexes", "_is_wanted", "_journal_id", "_orders", "_queued",
-        "_settings", "_timers", "_unindexed", "_work", "checkpoint_position",
+        "_appended_size", "_appending", "_catalogue", "_checkpoint_size", "_grown_size", "_held_size", "_holding",
+        "_indexes", "_is_lacking", "_is_wanted", "_journal_id", "_orders", "_queued", "_settings",
+        "_timers", "_unindexed", "_work", "checkpoint_position",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +101,11 @@ class Upkeep:
         self._queued: _Work | None = None
         self._is_wanted = False
         self._appended_size = 0
+        self._checkpoint_size = recovered.checkpoint_size
+        self._grown_size = 0
+        self._held_size = settings.held_back_size
+        self._holding = 0
+        self._is_lacking = False
         self.checkpoint_position = recovered.checkpoint_position
         if self._unindexed:
             timers.set(Timer.INDEX, 0)
@@ -126,8 +145,12 @@ class Upkeep:
         """Ask for a checkpoint, if one is due and none was asked for."""
         interval_size = self._settings.checkpoint_interval_size
         dead_size = self._catalogue.dead_size
+        growth = self._appending.asked_growth - self._grown_size
         is_due = (
-            self._appending.appended_size - self._appended_size >= interval_size
+            # Another one shows how much of it was growth, and then less has to be held back.
+            growth >= max(self._checkpoint_size, interval_size // GROWTH_SHARE)
+            or (self._is_lacking and growth > self._settings.reserve_size)
+            or self._appending.appended_size - self._appended_size >= interval_size
             or dead_size >= interval_size
             or (dead_size > 0 and self._appending.phase is Phase.FULL)
         )
@@ -156,7 +179,10 @@ class Upkeep:
         if event.is_final:
             files.append((CLOSED_NAME, [crc_of_checkpoint(data[0])]))
         dead = [s.number for s in self._catalogue.segments.values() if s.is_sealed and s.live_count == 0]
-        work = _Work(appending.position, files, dead, appending.appended_size, event.is_final)
+        size = sum(map(len, data))
+        work = _Work(
+            appending.position, files, size, appending.taken_growth, dead, appending.appended_size, event.is_final
+        )
         if self._work is None:
             self._work = work
             self.proceed(now)
@@ -211,15 +237,59 @@ class Upkeep:
             self._orders.say(CheckpointFailed(event.reason, self._work.is_final))
             self._next(now)
 
+    # ── what is held back ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _needed_size(self) -> int:
+        appending = self._appending
+        growth = appending.asked_growth - self._grown_size + appending.open_row_count * ROW_SIZE
+        return self._checkpoint_size + 3 * (growth + self._settings.reserve_size)
+
+    def hold_back(self) -> None:
+        """Hold back more of the disk, before the next checkpoint may need more than there is."""
+        needed = self._needed_size
+        if not self._is_lacking and needed + needed // 4 > self._held_size:
+            self._hold(needed)
+
+    def _hold(self, needed: int) -> None:
+        if not self._holding:
+            wanted = max(needed + needed // 2, self._settings.held_back_size)
+            if not needed + needed // 4 <= self._held_size <= 2 * wanted:
+                self._held_size = wanted
+            self._holding = self._orders.token()
+            self._orders.say(HoldBack(self._holding, self._held_size))
+
+    def held_back(self, event: HeldBack, now: Now) -> None:
+        """It is held back, or was not all to be had: then try again by and by."""
+        if event.token != self._holding:
+            return
+        self._holding = 0
+        self._is_lacking = bool(event.code)
+        if self._is_lacking:
+            self._appending.lack(event.code, event.reason)
+            self._timers.set(Timer.HOLD, now.monotonic_ns + self._settings.retry_ns)
+        else:
+            self._appending.lack_nothing(now)
+            self.hold_back()
+
+    def retry_hold(self) -> None:
+        """Try again to hold back what could not be."""
+        if self._is_lacking:
+            self._hold(self._needed_size)
+
     def _finish(self, work: _Work, now: Now) -> None:
         self.checkpoint_position = work.position
         self._appended_size = work.appended_size
+        self._checkpoint_size = work.size
+        self._grown_size = work.grown_size
         for number in work.dead:
             segment = self._catalogue.segments[number]
             self._catalogue.forget(number)
             if not self._appending.recycle(segment):
                 self._orders.say(RemoveSegment(number))
         self._orders.say(CheckpointDone(work.is_final))
+        # What the two files took of it as well; before a segment is made of what comes free now.
+        self._hold(self._needed_size)
         if work.dead:
             self._appending.retry_create(now)
         self._next(now)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import structs
 
@@ -421,14 +421,7 @@ _TO_LOG = (
     journal.StreamTrimmed,
     journal.StreamDropped,
     journal.CheckpointRequested,
-    journal.GroupWritten,
-    journal.GroupFailed,
-    journal.SegmentCreated,
-    journal.SegmentFailed,
-    journal.BytesRead,
-    journal.BytesFailed,
-    journal.FileWritten,
-    journal.FileFailed,
+    *get_args(journal.DiskEvent),
 )
 _TO_FLOOR = (
     streams.SourceAttachRequested,

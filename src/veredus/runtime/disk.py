@@ -15,13 +15,14 @@ import errno
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread, current_thread
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from veredus.journal.beginning import KEPT
-from veredus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
+from veredus.journal.checkpoint import CHECKPOINT_NAME, CLOSED_NAME, COPY_NAME
 from veredus.journal.exchange import (
     BytesFailed,
     BytesRead,
@@ -31,6 +32,8 @@ from veredus.journal.exchange import (
     FileWritten,
     GroupFailed,
     GroupWritten,
+    HeldBack,
+    HoldBack,
     ReadBytes,
     RemoveSegment,
     SegmentCreated,
@@ -40,27 +43,25 @@ from veredus.journal.exchange import (
 )
 from veredus.journal.layout import NEWEST_NAME, index_name, segment_name
 from veredus.journal.recovery import recover
-from veredus.journal.settings import LogSettings, Recovered
+from veredus.journal.settings import HELD_BACK_SIZE, LogSettings, Recovered
 from veredus.journal.steps import Answer, ClearFile, Found, MoveAside, ReadFile, RemoveFile, SetAside, SyncFile
 from veredus.kernel.effects import Note
 from veredus.kernel.errors import Refused, Unavailable, VeredusError, ending_of
 from veredus.kernel.octets import Octets
 
+from .ballast import allocate, hold, with_ballast
 from .directory import Directory, read_at, replace_file, sync_data, sync_directory, write_at
 from .failures import code_of, reason_of
 
 T = TypeVar("T")
+DiskOrder: TypeAlias = WriteGroup | CreateSegment | WriteFile | HoldBack | RemoveSegment | ReadBytes
 Post = Callable[[Sequence[DiskEvent]], None]
 """Takes answers from any of the threads; hands them to the loop, once for all of them."""
 Fail = Callable[[str], None]
 """Hears from any of the threads why it has ended, and hands that to the loop."""
 Reading = Callable[[str, int], None]
 """Hears of a read before it begins: the name of the file, and how many bytes."""
-BALLAST_NAME = "ballast"
-BALLAST_SIZE = 4 << 20
-"""Space that is held back: for the checkpoint that lets segments go when the disk is full, and for what a start must
-keep aside.
-"""
+_CHECKPOINT_NAMES = (CHECKPOINT_NAME, COPY_NAME, CLOSED_NAME)
 TELL_AGAIN_S = 0.1
 """A thread that has ended and lacks the memory to tell so tries again after so long."""
 _ANSWERS_MAX = 64
@@ -77,19 +78,19 @@ _BLOCK_SIZE = 1 << 20
 class Disk:
     """Owns the threads and the open files of one journal; `close` ends both once all orders are carried out."""
 
-    def __init__(self, path: Path, post: Post, fail: Fail, ballast_size: int = BALLAST_SIZE) -> None:
+    def __init__(self, path: Path, post: Post, fail: Fail, held_back_size: int = HELD_BACK_SIZE) -> None:
         """Work in the directory `path`, which is locked for us; answers go to `post`, from several threads.
 
         `fail` is called when a thread has ended by what is no failure of a disk.
 
-        `ballast_size` is kept back for a checkpoint when the disk is full.
+        `held_back_size` bytes are held back from the first segment on, until a `HoldBack` says otherwise.
         """
         self._path = path
-        self._ballast_size = ballast_size
+        self._held_back_size = held_back_size
         self._post = post
         self._fail = fail
         self._groups: SimpleQueue[WriteGroup | None] = SimpleQueue()
-        self._upkeep: SimpleQueue[CreateSegment | WriteFile | RemoveSegment | None] = SimpleQueue()
+        self._upkeep: SimpleQueue[CreateSegment | WriteFile | HoldBack | RemoveSegment | None] = SimpleQueue()
         self._reads: SimpleQueue[ReadBytes | None] = SimpleQueue()
         self._made: dict[int, int] = {}
         self._written_segment = 0
@@ -103,7 +104,7 @@ class Disk:
         for thread in self._threads:
             thread.start()
 
-    def carry_out(self, order: WriteGroup | CreateSegment | WriteFile | RemoveSegment | ReadBytes) -> None:
+    def carry_out(self, order: DiskOrder) -> None:
         """Have the order carried out; waits for no disk, or for one that has been quick of late.
 
         A small group that only goes to the operating system's memory, or to such a disk, takes less than to wake the
@@ -194,11 +195,15 @@ class Disk:
                 self._post((self._create(order),))
             elif isinstance(order, WriteFile):
                 self._post((self._replace(order),))
+            elif isinstance(order, HoldBack):
+                self._post((self._hold_back(order),))
             else:
                 self._remove(order)
 
     def _create(self, order: CreateSegment) -> DiskEvent:
         try:
+            # First, so that no segment is made of the space that lets another one go.
+            hold(self._path, self._held_back_size)
             descriptor = create_segment(self._path, order)
         except OSError as error:
             return SegmentFailed(order.token, code_of(error), reason_of(error))
@@ -207,29 +212,33 @@ class Disk:
         self._made[order.segment] = descriptor
         if former >= 0:
             os.close(former)
-        self._take_ballast()
         return SegmentCreated(order.token)
 
     def _replace(self, order: WriteFile) -> DiskEvent:
+        def replace() -> None:
+            replace_file(self._path, order.name, order.data)
+
         try:
-            # Without a checkpoint no segment may go, so a full disk would stay full whatever is trimmed.
-            _with_ballast(self._path, lambda: replace_file(self._path, order.name, order.data))
+            if order.name in _CHECKPOINT_NAMES:
+                with_ballast(self._path, replace)
+            else:
+                # It can wait for space, and must not take what a checkpoint needs.
+                replace()
         except OSError as error:
             return FileFailed(order.token, reason_of(error))
+        finally:
+            # What is left of it, until the log knows how much it has to be: others write to the same disk.
+            with suppress(OSError):
+                hold(self._path, self._held_back_size)
         return FileWritten(order.token)
 
-    def _take_ballast(self) -> None:
-        ballast = self._path / BALLAST_NAME
-        if ballast.exists():
-            return
+    def _hold_back(self, order: HoldBack) -> DiskEvent:
+        self._held_back_size = order.size
         try:
-            descriptor = os.open(ballast, os.O_WRONLY | os.O_CREAT, 0o600)
-            try:
-                _allocate(descriptor, self._ballast_size)
-            finally:
-                os.close(descriptor)
-        except OSError:
-            ballast.unlink(missing_ok=True)
+            hold(self._path, order.size)
+        except OSError as error:
+            return HeldBack(order.token, code_of(error), reason_of(error))
+        return HeldBack(order.token)
 
     def _remove(self, order: RemoveSegment) -> None:
         try:
@@ -299,7 +308,7 @@ def create_segment(path: Path, order: CreateSegment) -> int:
     is_new = not file.exists()
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        _allocate(descriptor, order.size)
+        allocate(descriptor, order.size)
         write_at(descriptor, 0, [order.header])
         os.fsync(descriptor)
         # Behind the header's sync, for a file that is shorter than its header says was cut by others.
@@ -308,21 +317,13 @@ def create_segment(path: Path, order: CreateSegment) -> int:
             assert order.recycles is not None
             (path / index_name(order.recycles)).unlink(missing_ok=True)
             source.rename(target)
-        _with_ballast(path, lambda: replace_file(path, NEWEST_NAME, (order.header,)))
+        with_ballast(path, lambda: replace_file(path, NEWEST_NAME, (order.header,)))
     except OSError:
         os.close(descriptor)
         if is_new:
             target.unlink()
         raise
     return descriptor
-
-
-def _allocate(descriptor: int, size: int) -> None:
-    allocate = getattr(os, "posix_fallocate", None)
-    if allocate is not None:
-        allocate(descriptor, 0, size)
-    elif os.fstat(descriptor).st_size < size:
-        os.ftruncate(descriptor, size)
 
 
 def remove_segment(path: Path, number: int) -> None:
@@ -406,7 +407,7 @@ def _carry_out(directory: Directory, order: SyncFile | SetAside | MoveAside | Cl
         case SetAside(name, offset, size):
             _keep_aside(directory, name, offset, size)
         case MoveAside(name):
-            _with_ballast(directory.path, lambda: directory.move_aside(name))
+            with_ballast(directory.path, lambda: directory.move_aside(name))
         case ClearFile(name, offset, size):
             _clear(directory.path / name, offset, size)
         case RemoveFile(name):
@@ -440,25 +441,13 @@ def _keep_aside(directory: Directory, name: str, offset: int, size: int) -> None
     """Copy what will be cut off, or is damaged. Raises `OSError`, and `Unavailable` where there is no room for it."""
     data, kept_as = directory.read(name, offset, size), f"{name}.{offset}"
     try:
-        _with_ballast(directory.path, lambda: directory.set_aside(kept_as, data))
+        with_ballast(directory.path, lambda: directory.set_aside(kept_as, data))
     except OSError as error:
         if code_of(error) != "disk-full":
             raise
         where = str(directory.path)
         message = f"before {name} in {where!r} is repaired, {size} bytes of it must be copied aside: {reason_of(error)}"
         raise Unavailable("disk-full", f"{message}; make room for that, and start again", path=where) from None
-
-
-def _with_ballast(path: Path, write: Callable[[], object]) -> None:
-    """Write something; where there is no room for it, once more, in the space that is held back. Raises `OSError`."""
-    try:
-        write()
-    except OSError as error:
-        ballast = path / BALLAST_NAME
-        if code_of(error) != "disk-full" or not ballast.is_file():
-            raise
-        ballast.unlink()
-        write()
 
 
 def _read(directory: Directory, order: ReadFile) -> memoryview | None:

@@ -49,7 +49,7 @@ from .audit import AuditedLogger, audit_log_of
 from .binding import BoundListeners
 from .clocks import read_clocks
 from .directory import Directory, open_directory
-from .disk import Disk, drive_recovery
+from .disk import Disk, DiskOrder, drive_recovery
 from .files import check_files
 from .host import Host
 from .limits import (
@@ -324,13 +324,7 @@ class Node:
 
     def _carry_out(self, order: object) -> None:
         match order:
-            case (
-                journal.WriteGroup()
-                | journal.CreateSegment()
-                | journal.WriteFile()
-                | journal.RemoveSegment()
-                | journal.ReadBytes()
-            ):
+            case _ if isinstance(order, DiskOrder):
                 self._disk.carry_out(order)
             case Answer() | Ask() | Meet():
                 assert self._topics is not None

@@ -24,6 +24,8 @@ from veredus.journal.exchange import (
     FileWritten,
     GroupFailed,
     GroupWritten,
+    HeldBack,
+    HoldBack,
     ReadBytes,
     RemoveSegment,
     SegmentCreated,
@@ -40,7 +42,7 @@ from .ranges import Span, time_ns
 from .world import MICROSECOND, MILLISECOND, SECOND, World
 
 SECTOR_SIZE = 512
-DiskOrder = WriteGroup | CreateSegment | WriteFile | RemoveSegment | ReadBytes
+DiskOrder = WriteGroup | CreateSegment | WriteFile | HoldBack | RemoveSegment | ReadBytes
 Post = Callable[[DiskEvent], None]
 SOUND_COUNT = 24
 """So many readings of a place are right after one that was not: who read it wrong has read it again by then."""
@@ -230,6 +232,8 @@ class SimDisk:
                 return self._create(order, post)
             case WriteFile():
                 return self._replace(order, post)
+            case HoldBack():
+                return self._hold(order, post)
             case RemoveSegment(segment):
                 return self._remove(segment)
             case ReadBytes():
@@ -333,6 +337,13 @@ class SimDisk:
         yield self._sync_ns()
         self._sync_names()
         post(FileWritten(order.token))
+
+    def _hold(self, order: HoldBack, post: Post) -> _Work:
+        yield self._step_ns()
+        if self.is_full:
+            post(HeldBack(order.token, "disk-full", "No space left on device"))
+        else:
+            post(HeldBack(order.token))
 
     def _remove(self, segment: int) -> _Work:
         yield self._step_ns()

@@ -22,13 +22,9 @@ from dataclasses import dataclass, field
 from veredus.journal.exchange import (
     CheckpointDone,
     CheckpointFailed,
-    CreateSegment,
     DiskEvent,
     LogFailed,
-    ReadBytes,
-    RemoveSegment,
     SyncMode,
-    WriteFile,
     WriteGroup,
 )
 from veredus.journal.recovery import recover
@@ -372,7 +368,7 @@ class Machine:
                 seam = seams[self._severing.between(0, len(seams) - 1)]
                 self.disk.on_written = lambda: self._sever(segment, seam)
                 self._order_disk(effect)
-            case WriteGroup() | CreateSegment() | WriteFile() | RemoveSegment() | ReadBytes():
+            case _ if isinstance(effect, DiskOrder):
                 self._order_disk(effect)
             case Send(link, buffers):
                 if link in self._ends:

@@ -51,10 +51,13 @@ from .facts import (
 )
 
 SETTINGS = LogSettings(
-    segment_size=256 << 10, sync=journal.SyncMode.INTERVAL, checkpoint_interval_size=1 << 20, free_count_max=1
+    segment_size=256 << 10,
+    sync=journal.SyncMode.INTERVAL,
+    checkpoint_interval_size=1 << 20,
+    free_count_max=1,
+    held_back_size=64 << 10,
 )
 """A start reads what lies behind the last checkpoint, which is this little; a larger body gets a segment of its own."""
-BALLAST_SIZE = 64 << 10
 _NAME_SIZE_MAX = 200
 _NOT_IN_A_NAME = re.compile(rb"[^a-z0-9_.+=@~-]")
 _NEW = ClientState()
@@ -100,7 +103,7 @@ class States:
         self._loop = asyncio.get_running_loop()
         self._directory, recovered = await opened_in_thread(self._recover, lambda opened: opened[0].close())
         self._journal = Log(SETTINGS, recovered)
-        self._disk = Disk(self.path, self._post, self._fail_from_thread, BALLAST_SIZE)
+        self._disk = Disk(self.path, self._post, self._fail_from_thread, SETTINGS.held_back_size)
         self._wake_in_time()
 
     def of(self, client: str, topic: str) -> ClientState:
@@ -240,6 +243,7 @@ class States:
                 journal.WriteGroup()
                 | journal.CreateSegment()
                 | journal.WriteFile()
+                | journal.HoldBack()
                 | journal.RemoveSegment()
                 | journal.ReadBytes()
             ):

@@ -236,7 +236,10 @@ class Node(Host):
 
     def handle(self, event: Any) -> None:
         for effect in self.engine.handle(event, self.now):
-            if isinstance(effect, journal.WriteGroup | journal.CreateSegment | journal.WriteFile | journal.ReadBytes):
+            if isinstance(
+                effect,
+                journal.WriteGroup | journal.CreateSegment | journal.WriteFile | journal.HoldBack | journal.ReadBytes,
+            ):
                 # One thread carries out what is ordered, in its order.
                 self._disk_free_ns = max(self._disk_free_ns, self.town.time_ns) + int(
                     self.town.die.uniform(0.05, 2.0) * MS
