@@ -117,7 +117,7 @@ class Cursors:
         self.forget(subscription)
         attempts = subscription.tries.tell(is_limited=subscription.attempts_max > 0)
         fact = subscription.settled(is_detached=not subscription.is_attached, attempts=attempts)
-        self._orders.append_fact(fact, _CursorMoved(self, subscription, fact, told), now)
+        self._orders.append_fact(fact, _CursorMoved(self, subscription, fact, told), now, payer=subscription.owner)
 
     def _may_go(self, subscription: Subscription, now: Now) -> bool:
         """Whether the cursor is written now; one with many ranges may have to wait for its owner's turn."""

@@ -115,6 +115,7 @@ class StreamsEngine:
             handler = _HANDLERS.get(type(event))
             if handler is None:
                 raise InvariantBroken(f"the streams floor was told {event!r}")
+            self._orders.asker = getattr(event, "principal", None)
             try:
                 handler(self, event, now)
             except Refused as refused:
@@ -123,6 +124,7 @@ class StreamsEngine:
                 self._orders.say(
                     Refuse(session, refused.code, refused.message, refused.details, request, is_final=not request)
                 )
+        self._orders.asker = None
         self._pump_touched(now)
         self._cursors.arm(now)
         return self._orders.take_effects()

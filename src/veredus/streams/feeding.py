@@ -145,7 +145,7 @@ class Feeding:
     def change(self, subscription: Subscription, fact: Change, waiter: Waiter, now: Now) -> None:
         """Let this be its next change; it is there when the journal has answered."""
         subscription.is_changing = True
-        self._orders.append_fact(fact, waiter, now)
+        self._orders.append_fact(fact, waiter, now, payer=subscription.owner)
 
     def go_on(self, subscription: Subscription, now: Now) -> None:
         """A change was answered: make those that waited, feed the owner, and journal what was settled meanwhile."""

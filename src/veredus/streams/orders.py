@@ -16,7 +16,7 @@ from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 
 from .exchange import Durability, Refuse
-from .facts import Fact, encode_fact
+from .facts import Fact, StreamDeleted, StreamTrimmed, encode_fact
 from .rights import next_owner
 
 
@@ -117,10 +117,12 @@ class Counts:
 class Orders:
     """Owns the effects of the event that is being handled, and who waits for which token."""
 
-    __slots__ = ("_next_token", "counts", "effects", "locators", "readers", "waiters")
+    __slots__ = ("_next_token", "asker", "counts", "effects", "locators", "readers", "waiters")
 
     def __init__(self) -> None:
         self._next_token = 1
+        self.asker: str | None = None
+        """The principal whose request is being handled; None where the event does not say so."""
         self.counts = Counts()
         self.effects: list[object] = []
         self.waiters: dict[int, Waiter] = {}
@@ -153,15 +155,29 @@ class Orders:
         message = f"{what} was attached again with the same incarnation, by another channel, and this one has ended"
         self.refuse(session, "attached-again", f"{message}: attach again to go on with this one")
 
-    def append(self, entries: Sequence[Entry], waiter: Waiter, is_synced: bool = False) -> None:
+    def append(
+        self,
+        entries: Sequence[Entry],
+        waiter: Waiter,
+        is_synced: bool = False,
+        payer: str | None = None,
+        is_freeing: bool = False,
+    ) -> None:
         """Append `entries` to the journal; `waiter` hears of it, if `is_synced` when no power cut can take it back."""
         token = self._token()
         self.waiters[token] = waiter
-        self.effects.append(AppendRequested(token, entries, is_synced))
+        self.effects.append(AppendRequested(token, entries, is_synced, payer, is_freeing))
 
-    def append_fact(self, fact: Fact, waiter: Waiter, now: Now, is_synced: bool = False) -> None:
-        """Append one fact to the journal; `waiter` hears of it, if `is_synced` when no power cut can take it back."""
-        self.append((fact_entry(encode_fact(fact), now.wall_us),), waiter, is_synced)
+    def append_fact(
+        self, fact: Fact, waiter: Waiter, now: Now, is_synced: bool = False, payer: str | None = None
+    ) -> None:
+        """Append one fact to the journal; `waiter` hears of it, if `is_synced` when no power cut can take it back.
+
+        It goes on the share of whoever asked; where the event does not say who that is, on the share of `payer`.
+        """
+        entries = (fact_entry(encode_fact(fact), now.wall_us),)
+        payer = payer if self.asker is None else self.asker
+        self.append(entries, waiter, is_synced, payer, isinstance(fact, StreamTrimmed | StreamDeleted))
 
     def read(self, stream_id: int, position: int, size_max: int, reader: Reader) -> None:
         """Ask the journal for the records from `position` on."""

@@ -54,7 +54,7 @@ class Storing:
                 self._orders.refuse(event.session, code, message, event.request, is_final=False)
 
         fact = TokenStored(stream.stream_id, source.source_id, event.number, event.token)
-        self._orders.append_fact(fact, Then(stored, failed), now)
+        self._orders.append_fact(fact, Then(stored, failed), now, payer=attachment.principal)
 
     def _check(self, event: TokenStoreRequested, source: SourceState) -> None:
         size, size_max = len(event.token), self._tables.limits.token_size_max
