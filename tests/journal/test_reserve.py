@@ -57,4 +57,9 @@ def test_on_a_full_disk_whoever_has_used_up_its_share_is_refused_and_the_others_
     assert taken.count(True) == rig.settings.reserve_size // 4 // 440
     assert not taken[-1]
     assert asked("bob")
-    assert asked("alice", is_freeing=True)
+    assert asked("evil", is_freeing=True)
+    while asked("alice", is_freeing=True) or asked("carl") or asked("dan", is_freeing=True) or asked("eve"):
+        pass
+    barrier = rig.append()
+    rig.settle()
+    assert rig.is_appended(barrier), "what needs no space is answered as ever"

@@ -205,9 +205,9 @@ class Appending:
             self._refuse(event.token, "too-large", reason)
         elif self.phase is Phase.FULL and not is_facts:
             self._refuse(event.token, *self._hindrance)
-        elif self.phase is Phase.FULL and not self._reserve.take(size, event.payer, is_freeing=event.is_freeing):
+        elif self.phase is Phase.FULL and size and not self._reserve.take(size, event.payer, event.is_freeing):
             code, reason = self._hindrance
-            self._refuse(event.token, code, f"{reason}; what was kept for this is used up, trim or delete streams")
+            self._refuse(event.token, code, f"{reason}; what was kept for this until there is space again is used up")
         elif not size and not self._queue and self._flight is None:
             self._orders.say(Appended(event.token, self._settings.sync))
         else:
