@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from tests.journal.rig import MemoryDisk
 from tests.streams.rig import Rig
 from veredus.journal.exchange import AppendRequested
+from veredus.journal.settings import LogSettings
 from veredus.streams import exchange as x
 
 
@@ -38,3 +40,29 @@ def test_what_the_node_does_by_itself_goes_on_no_share() -> None:
     rig.carry_out()
     orders = rig.floor.trim(rig.floor.tables.streams["s"], 1, rig.now)
     assert [order.payer for order in orders if isinstance(order, AppendRequested)] == [None]
+
+
+def test_on_a_full_disk_nobody_uses_up_what_the_others_need_to_go_on() -> None:
+    disk = MemoryDisk()
+    disk.held_size_max = 0
+    rig = Rig(
+        settings=LogSettings(segment_size=64 << 10, checkpoint_interval_size=1 << 30, held_back_size=0), disk=disk
+    )
+    assert not rig.log.has_space
+
+    def ask(principal: str, verb: str, **arguments: Any) -> str:
+        rig.said.clear()
+        rig.tell(x.AdminRequested(9, 1, principal, verb, arguments))
+        rig.carry_out()
+        (answer,) = (said for said in rig.said if isinstance(said, x.AnswerAdmin | x.Refuse))
+        return answer.code if isinstance(answer, x.Refuse) else "done"
+
+    assert ask("alice", "stream.create", name="s") == "done"
+    wishes = [
+        ask("evil", "subscription.remove", stream="s", subscriber="evil-" + "u" * 200, name=str(n), wish=1)
+        for n in range(50)
+    ]
+    assert {wishes[0], wishes[-1]} == {"unknown-subscription", "disk-full"}
+    assert ask("bob", "stream.create", name="bobs") == "done"
+    assert ask("alice", "stream.trim", name="s", floor=1) == "done"
+    assert ask("evil", "stream.delete", name="bobs") == "done"
