@@ -79,8 +79,7 @@ class Commits:
         """A run was granted, and told what was committed last."""
         sink = asked.sink
         known = self._runs.setdefault((sink, asked.incarnation), epoch)
-        newer = {other for (of, _), other in self._runs.items() if of == sink and other > known}
-        is_past = epoch > known and len(newer) <= PAST_RUNS_MAX
+        is_past = 0 < epoch - known <= PAST_RUNS_MAX
         if is_past and not self._has_forgotten and sink not in self.removed:
             raise Violation("fenced", f"an incarnation of {sink} had run {known}, and was granted {epoch}")
         # Who asked before the sink was removed, and is heard behind that, begins a new one.
