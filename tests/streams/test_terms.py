@@ -101,7 +101,7 @@ def test_a_snapshot_that_knows_no_beginnings_of_terms_is_taken_as_if_all_began_a
     rig = raised(published(5))
     state = msgspec.msgpack.decode(rig.floor.snapshot())
     for row in state["streams"]:
-        del row[-3:]
+        del row[-4:]
     rig.floor.tables.streams.clear()
     rig.floor.load(msgspec.msgpack.encode(state))
     assert rig.floor.tables.streams["s"].terms == [(RAISED, 1)]
@@ -130,3 +130,19 @@ def test_a_term_that_the_journal_refused_is_told_to_nobody_before_it_is_there() 
     assert rig.subscribe(6).term == RAISED
     rig.restart()
     assert rig.subscribe(7).term == RAISED
+
+
+def test_whoever_says_which_terms_it_knew_is_told_where_these_and_those_of_the_stream_part() -> None:
+    def told(ours: list[tuple[int, int]], theirs: tuple[tuple[int, int], ...]) -> int:
+        kept = stream()
+        kept.terms = ours
+        return kept.changed_from(theirs[-1][0], theirs)
+
+    assert told([(1, 1)], ((1, 1),)) == 0
+    assert told([(1, 1), (5, 9)], ((1, 1),)) == 9
+    assert told([(1, 1), (5, 9)], ((1, 1), (4, 9))) == 9
+    # An older copy ran for a while, then a newer one.
+    assert told([(1, 1), (3, 11), (7, 26)], ((1, 1), (5, 11))) == 11
+    assert told([(1, 1), (3, 11), (7, 26)], ((1, 1), (5, 4))) == 4
+    # Put back without a word.
+    assert told([(1, 1)], ((1, 1), (5, 9))) == 9

@@ -70,3 +70,19 @@ def test_a_hang_up_while_a_process_starts_is_taken_up_when_it_serves(starting: t
     assert (has_reloaded, child.poll()) == (True, None), log.read_text()
     child.send_signal(signal.SIGTERM)
     assert child.wait(20) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_between_the_listeners_and_the_end_of_a_process_is_an_orderly_stop(
+    starting: tuple[Child, Path], number: signal.Signals
+) -> None:
+    child, log = starting
+    wait_until(lambda: any(event.endswith("ready") for event in events(log)))
+    child.send_signal(signal.SIGTERM)
+    while child.poll() is None:
+        child.send_signal(number)
+        time.sleep(0.002)
+    assert (child.returncode, events(log)[-1]) == (
+        0,
+        "proxy-stopped" if "proxy-ready" in events(log) else "node-stopped",
+    )

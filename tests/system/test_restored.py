@@ -179,6 +179,31 @@ def test_a_publisher_with_a_source_hears_that_what_was_acknowledged_is_lost(
             assert again.wait(again.publish("k", "later")).sequence == 2
 
 
+def test_a_reader_over_an_older_copy_and_then_a_newer_one_is_told_of_what_is_gone_and_gets_the_rest(
+    served: ServedNode, put_back: PutBack
+) -> None:
+    gaps: list[veredus.Gap] = []
+    with served.start() as node:
+        publish(node, "old", OLD)
+        back_up(served)
+        older = backup_of(served).rename(served.directory.with_name("older"))
+        publish(node, "later", LATER)
+        back_up(served)
+        newer = backup_of(served).rename(served.directory.with_name("newer"))
+        shutil.copytree(older, backup_of(served))
+        put_back(served)
+        with connected(served) as other, other.subscribe("s", on_gap=gaps.append) as subscription:
+            publish(other, "wrong", NEW)
+            assert taken(subscription, OLD + NEW) == words("old", OLD) + words("wrong", NEW)
+            shutil.rmtree(backup_of(served))
+            shutil.copytree(newer, backup_of(served))
+            put_back(served)
+            with connected(served) as third:
+                publish(third, "right", NEW)
+            assert taken(subscription, LATER + NEW) == words("later", LATER) + words("right", NEW)
+    assert gaps == [veredus.Gap(OLD + 1, OLD + NEW + 1, "lost")]
+
+
 def test_a_stage_with_rows_that_are_gone_is_not_committed(served: ServedNode, put_back: PutBack) -> None:
     with served.start() as node:
         node.streams.create("out")

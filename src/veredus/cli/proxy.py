@@ -101,6 +101,7 @@ def _run(settings: NodeSettings, reread: Callable[[], NodeSettings]) -> None:
 
     from veredus.runtime.limits import admission_limits_of
     from veredus.runtime.service_manager import VARIABLE, ServiceManager
+    from veredus.runtime.stopping import ignore_signals
     from veredus.runtime.topics_limits import topics_limits_of
     from veredus.runtime.topics_proxy import TopicsProxy
 
@@ -121,6 +122,7 @@ def _run(settings: NodeSettings, reread: Callable[[], NodeSettings]) -> None:
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
         await running.run()
+        ignore_signals(asyncio.get_running_loop())
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(live())

@@ -90,17 +90,19 @@ def run_node(settings: NodeSettings, reread: Callable[[], NodeSettings]) -> None
     from veredus.runtime.limits import descriptors_free
     from veredus.runtime.serve import Node
     from veredus.runtime.service_manager import VARIABLE, ServiceManager
+    from veredus.runtime.stopping import ignore_signals
 
     async def live() -> None:
         node = Node(settings, reread, ServiceManager(os.environ.get(VARIABLE, "")))
         # What recovery makes stays, and what comes makes no cycles: to look for garbage would take two thirds of a
         # start with many streams, and later a fifth.
         gc.disable()
-        await node.start()
+        await node.start(takes_signals=True)
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
         gc.enable()
         await node.run()
+        ignore_signals(asyncio.get_running_loop())
 
     descriptors_free()  # a loop that cannot open its own files says less of what is missing
     sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -23,13 +23,17 @@ class Delivery:
     link_count: int
 
 
+Known: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]
+"""A term, and all that were known in it, with the first sequence of each."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lost:
     """What was pushed from `first_sequence` on is gone, and what comes behind this lies there, in a later term."""
 
     first_sequence: int
     next_sequence: int
-    term: int
+    known: Known
 
 
 Arrival: TypeAlias = Delivery | Lost | m.Progress | m.Gap | m.End

@@ -288,7 +288,7 @@ class Feed:
     def _tell_gap(self, told: m.Gap | Lost) -> None:
         channel = self.channel
         first, following = told.first_sequence, told.next_sequence
-        code, term = ("lost", told.term) if isinstance(told, Lost) else (told.code, channel.term)
+        code, known = ("lost", told.known) if isinstance(told, Lost) else (told.code, channel.known)
         if code == "trimmed":
             # What was handed out meanwhile, of a batch that was begun before, is not missing.
             first = max(first, channel.position)
@@ -303,7 +303,7 @@ class Feed:
         )
         error = Unavailable("gap", message, first_sequence=first, next_sequence=following, cause=code)
         # The position first: with a later term it would stand for what lies there now.
-        channel.position, channel.term, self._item = position, term, None
+        channel.position, channel.known, self._item = position, known, None
         if on_gap == "raise":
             raise error
         on_gap(gap)

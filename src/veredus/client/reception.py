@@ -93,6 +93,7 @@ class Reception(Blocking):
         self._expected = 0
         """The sequence behind the last one that came, or that a gap was told of; while it mends, as it was before."""
         self._life = (b"", 0)
+        self._terms: tuple[tuple[int, int], ...] = ()
         self._due_s = 0.0
         """When the node is asked what there is, unless a datagram says so before."""
         self._doubted_s = 0.0
@@ -247,7 +248,7 @@ class Reception(Blocking):
         grant = probe.channel.grant
         probe.close()
         assert grant is not None
-        self._life = (grant.stream_incarnation, grant.term)
+        self._life, self._terms = (grant.stream_incarnation, grant.term), grant.terms
         return grant.position, grant.head + 1
 
     def _open(self, start: Start, until: int, then: Callable[[Subscription], None]) -> Opened:
@@ -263,6 +264,7 @@ class Reception(Blocking):
                 on_gap=self._on_gap,
                 stream_incarnation=incarnation,
                 term=term,
+                terms=self._terms,
             )
         )
         return opening

@@ -26,7 +26,7 @@ from veredus.protocols.zeps import messages as m
 from veredus.streams.exchange import SettleMode, Start, StartKind
 from veredus.streams.ranges import is_in, without
 
-from .arrivals import Arrival, Arrivals, Delivery, Lost
+from .arrivals import Arrival, Arrivals, Delivery, Known, Lost
 from .causes import TRANSIENT, error_of
 from .connection import Connection, Told
 from .filters import Filters
@@ -56,11 +56,11 @@ class SubscriptionChannel:
         self.grant: m.Subscribed | None = None
         self.position = 0
         """The next sequence that the subscriber has not been given; the feed writes it."""
-        self.term = wanted.term
+        self.known: Known = (wanted.term, wanted.terms)
         """The term that the position is of; the feed writes it as it tells the subscriber what is lost."""
-        self._term = wanted.term  # that which the next grant is asked for under
-        self._lost_term = 0
-        """The term before which something is lost, of which the subscriber is told in the queue; 0 for none."""
+        self._known = self.known  # that which the next grant is asked for under
+        self._lost_before: Known | None = None
+        """The term before which something is lost, of which the subscriber is told in the queue."""
         self.link_count = 0
         """How often it was granted: credit belongs to one link."""
         self.is_waiting = False
@@ -134,7 +134,7 @@ class SubscriptionChannel:
             m.Subscribe(
                 wanted.stream, wanted.subscriber, wanted.name, filter_, start, self._part_end, wanted.mode,
                 self._incarnation if wanted.is_durable else b"", self._epoch, wanted.window_size, incarnation,
-                wanted.attempts_max, wanted.parked_to, self._term,
+                wanted.attempts_max, wanted.parked_to, *self._known,
             ),
         )  # fmt: skip
 
@@ -200,7 +200,7 @@ class SubscriptionChannel:
 
     def _become_attached(self, grant: m.Subscribed) -> None:
         before, self.grant, self._granted = self.grant, grant, self._channel
-        self._epoch, self._term = grant.epoch, grant.term
+        self._epoch, self._known = grant.epoch, (grant.term, grant.terms)
         self.link_count += 1
         if grant.changed_from:
             self.take_anew()
@@ -212,13 +212,13 @@ class SubscriptionChannel:
                 self._connection.call_later(HANDED_S, self._say_handed_again)
         elif 0 < grant.changed_from < self.position:
             self._forget_from(grant.changed_from)
-            self._lost_term = grant.term
-            self._queue(Lost(grant.changed_from, self.position, grant.term))
+            self._lost_before = self._known
+            self._queue(Lost(grant.changed_from, self.position, self._known))
         elif max(self.position, self._passed) < (begun := min(grant.position, grant.floor)):
             # The node moved the cursor over a gap that it reported on a link before; whether that was heard or not.
             self._queue(m.Gap(self.position, begun, "trimmed"))
-        if self._lost_term in (0, self.term):
-            self.term = grant.term
+        if self._lost_before in (None, self.known):
+            self.known = self._known
         self._handed_said = 0
         self.say_handed()
         self.returns.begin()
@@ -271,7 +271,7 @@ class SubscriptionChannel:
         self._channel = 0
         self._sent = ()
         self._next = self._floor = 0  # a gap up to that floor may wait in the queue: it is reported again
-        self._term, self._lost_term = self.term, 0  # so is what is lost
+        self._known, self._lost_before = self.known, None  # so is what is lost
         self._passed = max(self._passed, self.queue.passed_to())
         self.queue.clear()
         self._filters.lose()

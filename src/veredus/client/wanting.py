@@ -45,6 +45,7 @@ class Wanted:
     stream_incarnation: bytes = b""
     """Which stream of that name it was, and of which term, where the subscriber has known it before."""
     term: int = 0
+    terms: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_durable(self) -> bool:

@@ -259,7 +259,9 @@ def payload_of(batch: Octets, header: BatchHeader, limits: BatchLimits) -> memor
         raise PeerFault("bad-batch", "a compressed payload must start with its raw size in 8 bytes")
     (raw_size,) = _RAW_SIZE.unpack_from(stored, 0)
     size_max = limits.batch_size_max if header.count > 1 else limits.payload_size_max
-    if not 1 <= raw_size <= size_max:
+    if not raw_size:
+        raise PeerFault("bad-batch", "a compressed payload must claim at least 1 byte decompressed")
+    if raw_size > size_max:
         raise PeerFault("too-large", f"the payload claims {raw_size} bytes decompressed, and the limit is {size_max}")
     try:
         raw = pa.decompress(pa.py_buffer(stored[RAW_SIZE_PREFIX:]), decompressed_size=raw_size, codec=codec)

@@ -21,8 +21,8 @@ _CHECKSUM, _SINGLE_SEGMENT = 0x04, 0x20
 _DICTIONARY_ID_SIZES = (0, 1, 2, 4)
 _CONTENT_SIZES = (0, 2, 4, 8)
 _REPEATED = 1
-_WINDOW_EXPONENT_MAX = 17
-"""As the descriptor of a window has it: ten less than the binary logarithm."""
+_WINDOW_DESCRIPTOR_MAX = 17 << 3
+"""Of `ZSTD_WINDOW_MAX`: ten less than the binary logarithm, and in the low bits no eighth more."""
 
 
 def zstd_frame_size(data: Octets) -> int:
@@ -38,7 +38,7 @@ def zstd_frame_size(data: Octets) -> int:
     at = _HEAD_SIZE + _DICTIONARY_ID_SIZES[descriptor & 3]
     at += _CONTENT_SIZES[descriptor >> 6] or (1 if is_single else 0)
     if not is_single:
-        if data[_HEAD_SIZE] >> 3 > _WINDOW_EXPONENT_MAX:
+        if data[_HEAD_SIZE] > _WINDOW_DESCRIPTOR_MAX:
             return 0
         at += 1
     for _ in range(ZSTD_BLOCKS_MAX):

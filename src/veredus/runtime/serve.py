@@ -117,11 +117,15 @@ class Node:
         self._drain_until_s = 0.0
         self._checkpointed: asyncio.Future[None] | None = None
         self._failed: asyncio.Future[BaseException] | None = None
+        self._asked = asyncio.Event()
 
     # ── start ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def start(self) -> None:
-        """Bind, recover, then open the listeners. Raises `Refused` or `Unavailable`, with nothing left open."""
+    async def start(self, takes_signals: bool = False) -> None:
+        """Bind, recover, then open the listeners. Raises `Refused` or `Unavailable`, with nothing left open.
+
+        `takes_signals`: once the listeners open, a signal ends nothing, and asks `run` to stop.
+        """
         loop = asyncio.get_running_loop()
         self._loop = loop
         log_loop_failures(loop)
@@ -164,6 +168,8 @@ class Node:
                 self._enter((journal.CheckpointRequested(floor.snapshot()),))
             self._configure_streams()
             self.host.start()
+            if takes_signals:
+                self._asked = stop_asked(loop, self._hurry)
             self._open_doors()
             took_ms = round((time.perf_counter() - began) * 1000)
             streams = len(floor.tables.streams)
@@ -272,24 +278,23 @@ class Node:
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT, then drain and stop; a second one later waits for no peer any more.
+        """Serve until SIGTERM or SIGINT, then drain and stop; a second one later waits for no peer any more. The node
+        was started to take signals.
 
         Raises what ended the node otherwise.
         """
-
-        def hurry() -> None:
-            self._drain_until_s = 0.0
-
-        asked = stop_asked(self._loop, hurry)
         Reloads(self._loop, self.reload).begin()
         self._manager.serving(self.addresses)
         assert self._failed is not None
-        waiting = asyncio.ensure_future(asked.wait())
+        waiting = asyncio.ensure_future(self._asked.wait())
         await asyncio.wait((waiting, self._failed), return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         if self._failed.done():
             raise self._failed.result()
         await self.stop()
+
+    def _hurry(self) -> None:
+        self._drain_until_s = 0.0
 
     def reload(self) -> None:
         """Take up what can be without a restart: see `veredus.runtime.renewal`.

@@ -26,3 +26,10 @@ def stop_asked(loop: asyncio.AbstractEventLoop, hurry: Callable[[], None]) -> as
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask)
     return asked
+
+
+def ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
+    """All is done, and the process is about to end: what comes now ends it no other way than it ends by itself."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)

@@ -147,7 +147,7 @@ def _granted(channel: int, grant: Any) -> object:
         case m.Subscribed():
             return x.GrantSubscription(
                 channel, grant.stream_id, grant.stream_incarnation, grant.term, grant.epoch, grant.position,
-                grant.floor, grant.head, grant.changed_from,
+                grant.floor, grant.head, grant.changed_from, grant.terms,
             )  # fmt: skip
         case m.RunOpened():
             return x.GrantRun(channel, grant.epoch, grant.commit_id, grant.detail)
@@ -187,6 +187,7 @@ def _subscribe(fact: x.SubscribeRequested) -> object:
             attempts_max=fact.attempts_max,
             parked_to=fact.parked_to,
             term=fact.term,
+            terms=fact.terms,
         ),
     )
 

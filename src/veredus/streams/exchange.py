@@ -180,6 +180,7 @@ class SubscribeRequested:
     parked_to: str = ""
     """The stream that parked publications are moved to."""
     term: int = 0  # that of the stream when the subscriber was last granted this; 0 when it never was
+    terms: tuple[tuple[int, int], ...] = ()  # and all that were known then, as it was told
     wish: int = 0
     """A number that grows with each wish of the subscriber's, where a late one must not make a new subscription."""
     is_woven: bool = False

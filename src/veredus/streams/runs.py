@@ -6,8 +6,9 @@ Invariants
     (3) A sink that no fact has made is in no table once the journal has refused it.
     (4) What a session asks of a run counts from when the journal has the run: until then it may come to nothing.
     (5) Where there is no room, the sinks without a name go first that nobody is there for, the oldest first.
-    (6) No epoch is given twice, also after the sink was removed, and after the journal was put back to an older copy:
-        a new one is the wall clock in seconds, and at least one above the sink's last. Who has the epoch may join.
+    (6) No epoch is given twice, also after the sink was removed, and after the journal was put back to an older copy,
+        unless runs begin more often than once a second: a new one is the wall clock in seconds, and at least one above
+        the sink's last. Who has the epoch may join.
 Source: docs/internals/DESIGN.md, "Sinks"; guarantees 7 and 8.
 """
 

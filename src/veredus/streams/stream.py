@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import pairwise, zip_longest
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from veredus.delivery.settlement import Range
 from veredus.kernel.errors import Refused
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from .subscription import Subscription
 
 
+Terms: TypeAlias = tuple[tuple[int, int], ...]
+"""Terms, and the first sequence of each, ascending."""
 TERMS_MAX = 16
 """Of this many terms a stream knows where they began; the oldest ones are then taken for one."""
 
@@ -147,11 +149,18 @@ class Stream:
             (_, first), (merged, _), *rest = self.terms
             self.terms = [(merged, first), *rest]
 
-    def changed_from(self, term: int) -> int:
-        """The first sequence that may mean something else than in `term`; 0 when none does, or for `term` 0."""
-        return next((first for later, first in self.terms if later > term > 0), 0)
+    def changed_from(self, term: int, terms: Terms = ()) -> int:
+        """The first sequence that may mean something else than in `term`; 0 when none does, or for `term` 0.
 
-    def place_of(self, start: Start, term: int) -> int:
+        `terms` are those that were known in it. Where an older copy of the journal ran for a while, and then a newer
+        one, they part from the terms here at a place that `term` alone does not tell.
+        """
+        if not terms:
+            return next((first for later, first in self.terms if later > term > 0), 0)
+        parted = (pair for pair in zip_longest(self.terms, terms) if pair[0] != pair[1])
+        return min((known[1] for known in next(parted, ()) if known is not None), default=0)
+
+    def place_of(self, start: Start, term: int, terms: Terms = ()) -> int:
         """The sequence at which a subscriber that knew `term` begins. Raises `Refused` for one that is not there."""
         head, floor = self.head_durable, self.floor
         if start.kind is StartKind.HEAD:
@@ -163,17 +172,17 @@ class Stream:
             return max(floor, source.last_sequence + 1) if source else floor
         if start.value == 0:
             return floor
-        first = min(start.value, self.changed_from(term) or start.value)
+        first = min(start.value, self.changed_from(term, terms) or start.value)
         if first < floor:
             message = f"sequence {first} of stream {self.name!r} is no longer kept: begin at {floor} or at the start"
             raise Refused("below-floor", message, floor=floor, head=head)
-        self.check_there(first, term)
+        self.check_there(first, term, terms)
         return first
 
-    def check_there(self, first: int, term: int) -> None:
+    def check_there(self, first: int, term: int, terms: Terms = ()) -> None:
         """Raise `Refused("above-head")` where nothing can begin at `first` yet, for a subscriber that knew `term`."""
         floor, head = self.floor, self.head_durable
-        if min(first, self.changed_from(term) or first) > head + 1:
+        if min(first, self.changed_from(term, terms) or first) > head + 1:
             # A peer names where it begins, or the last that it knows: this is true for both.
             message = (
                 f"nothing can begin behind sequence {first - 1} of stream {self.name!r} yet: sequence {first} does not"

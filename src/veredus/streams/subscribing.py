@@ -114,7 +114,7 @@ class Subscribing:
             self.feeding.in_turn(known, partial(self._take_over, event, stream, wanted, known), now)
             return
         if position is None:
-            position = stream.place_of(event.start, event.term)
+            position = stream.place_of(event.start, event.term, event.terms)
         if not event.subscriber:
             self.feeding.check_ephemeral(event.principal)
             self.feeding.pump(self._start_flow(event, stream, wanted, position, None), now)
@@ -188,7 +188,7 @@ class Subscribing:
         try:
             if event.term and event.start.kind is StartKind.SEQUENCE:
                 # Who has been here before names how far it is: behind the end, the journal is of an earlier time.
-                stream.check_there(event.start.value, event.term)
+                stream.check_there(event.start.value, event.term, event.terms)
             self._check_filter(known, owner, wanted, now)
         except Refused as refused:
             self.refuse(event.session, refused)
@@ -283,7 +283,7 @@ class Subscribing:
                 position,
                 stream.floor,
                 stream.head_durable,
-                stream.changed_from(event.term),
+                stream.changed_from(event.term, event.terms),
                 tuple(stream.terms),
             )
         )

@@ -52,6 +52,7 @@ _LIVES_MAX = 64
 _SOURCE_TOKEN_SIZE_MAX = 4096
 _OWNER_SIZE_MAX = 255
 _Whole = Annotated[int, msgspec.Meta(ge=0, le=U63_MAX)]
+_Put = Annotated[int, msgspec.Meta(ge=1, le=U63_MAX)]
 _Time = Annotated[int, msgspec.Meta(ge=0, le=TIME_MAX_US)]
 _Offset = Annotated[int, msgspec.Meta(ge=-TIME_MAX_US, le=TIME_MAX_US)]
 _Owner = Annotated[str, msgspec.Meta(max_length=_OWNER_SIZE_MAX)]
@@ -86,7 +87,7 @@ class Begin(msgspec.Struct, frozen=True, tag="begin"):
     """The giver wants to give a topic away. `incarnation` is here and in each part the present life of its stream."""
 
     incarnation: bytes
-    lives: Annotated[list[tuple[bytes, int]], msgspec.Meta(max_length=_LIVES_MAX)] = []
+    lives: Annotated[list[tuple[bytes, _Whole]], msgspec.Meta(max_length=_LIVES_MAX)] = []
     """All that are known, and the sequence with which each begins, ascending; none: it has had this one alone."""
 
 
@@ -94,7 +95,7 @@ class Sources(msgspec.Struct, frozen=True, tag="sources"):
     """How far clients have put: name, number (the last counter and one more), and the digest of the last body."""
 
     incarnation: bytes
-    sources: list[tuple[str, _Whole, Annotated[bytes, msgspec.Meta(max_length=_SOURCE_TOKEN_SIZE_MAX)]]]
+    sources: list[tuple[str, _Put, Annotated[bytes, msgspec.Meta(max_length=_SOURCE_TOKEN_SIZE_MAX)]]]
     owners: dict[str, _Owner] = {}
     """The principals whose names these are, by name; "" for nobody's."""
 

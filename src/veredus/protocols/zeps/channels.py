@@ -234,7 +234,7 @@ class Channels:
             x.SubscribeRequested(
                 session, self.principal, said.stream, said.subscriber, said.name, said.filter, said.start, said.until,
                 said.mode, said.incarnation, said.epoch, credit, said.stream_incarnation,
-                said.attempts_max, said.parked_to, said.term,
+                said.attempts_max, said.parked_to, said.term, said.terms,
             )
         )  # fmt: skip
 
@@ -365,7 +365,7 @@ class Channels:
             said.session,
             m.Subscribed(
                 said.stream_id, said.stream_incarnation, said.term, said.epoch, said.position, said.floor, said.head,
-                said.changed_from,
+                said.changed_from, said.terms,
             ),
         )  # fmt: skip
         channel = self._channels.get(said.session & CHANNEL_MAX)

@@ -30,6 +30,7 @@ Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=65_536)]
 CONTENTS_MAX = 4_096
 """Streams of one commit whose contents its sink may say."""
 Contents: TypeAlias = Annotated[tuple[Content, ...], msgspec.Meta(max_length=CONTENTS_MAX)]
+Terms: TypeAlias = Annotated[tuple[tuple[Whole, Whole], ...], msgspec.Meta(max_length=64)]
 Stages: TypeAlias = Annotated[tuple[Whole, ...], msgspec.Meta(max_length=65_536)]
 
 
@@ -143,6 +144,7 @@ class Subscribe(Message, frozen=True):
     attempts_max: Whole = 0
     parked_to: Name = ""
     term: Whole = 0
+    terms: Terms = ()
 
 
 class Subscribed(Message, frozen=True, omit_defaults=False):
@@ -156,6 +158,7 @@ class Subscribed(Message, frozen=True, omit_defaults=False):
     floor: Whole
     head: Whole
     changed_from: Whole = 0
+    terms: tuple[tuple[int, int], ...] = ()
 
 
 class Sources(Message, frozen=True):
