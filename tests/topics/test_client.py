@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
@@ -483,6 +484,32 @@ def test_a_put_with_the_key_of_the_last_one_is_put_again_where_its_server_was_pu
             alice.put_many("u", ["three", "four"], key="k3")
     assert around.server.bodies("t") == [b"one", b"two"]
     assert around.server.bodies("u") == [b"three", b"four"]
+
+
+def test_opening_that_is_interrupted_leaves_a_client_that_can_be_opened_and_an_id_that_others_can_have(
+    opened: Callable[..., Client], around: Scene
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for step in range(1, 16):
+            client, is_opened = opened(), True
+            signal.setitimer(signal.ITIMER_REAL, step * 0.0004)
+            try:
+                client.open()
+            except KeyboardInterrupt:
+                is_opened = False
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            if not is_opened:
+                client.open()
+            client.put("t", str(step))
+            client.close()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert around.server.bodies("t") == [str(step).encode() for step in range(1, 16)]
 
 
 def test_opening_returns_the_client_and_only_a_message_is_done(opened: Callable[..., Client], around: Scene) -> None:

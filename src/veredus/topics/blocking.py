@@ -14,6 +14,7 @@ from typing import Self
 from veredus.client.loops import shared_loop
 from veredus.client.other_library import Blocking
 from veredus.kernel.octets import Octets
+from veredus.kernel.unbroken import unbroken
 from veredus.protocols.topics.conversation import RETRIES_MAX
 from veredus.protocols.topics.many import COUNT_MAX
 from veredus.runtime.topics_credentials import Credentials
@@ -40,25 +41,42 @@ class Client(Blocking):
     ) -> None:
         """As `AsyncClient`; to be opened and closed, or entered."""
         self.id = client_id
-        self._home = home_of_one(
-            client_id,
-            proxies,
-            directory,
-            answer_s,
-            retries_max,
-            body_size_max,
-            Credentials(token, server_key, secret_key),
-        )
+        shown = Credentials(token, server_key, secret_key)
+        self._home_of = partial(home_of_one, client_id, proxies, directory, answer_s, retries_max, body_size_max, shown)
+        self._home = self._home_of()
         self._operations = Operations(client_id, self._home)
         self._thread = shared_loop()
+        self._opening = Lock()
+        self._asked: object = None
+        """Which call asked last to open."""
+        self._is_given = False
+        """Whether such a call has returned."""
         self._hands: dict[str, Lock] = {}
         """One caller has to do with a topic at a time, until it was told what became of that."""
 
     def open(self) -> Self:
-        """Open the client's directory; returns the client. Raises `Refused("client-in-use")`."""
-        self._thread.run(self._home.open())
-        self._operations.open()
+        """Open the client's directory; returns the client. Raises `Refused("client-in-use")`.
+
+        What is raised meanwhile by a signal's handler leaves it closed, to be opened again.
+        """
+        asked = self._asked = object()
+        unbroken(self._open, lambda _: self._undo_open(asked))
+        self._is_given = True
         return self
+
+    def _open(self) -> None:
+        with self._opening:
+            if self._is_given or not self._operations.is_open:
+                self._thread.run(self._home.open())
+                self._operations.open()
+
+    def _undo_open(self, asked: object) -> None:
+        """Nobody has got what was opened, unless it was asked for again since."""
+        with self._opening:
+            if self._asked is asked:
+                self._leave(is_done=False)
+                self._home = self._home_of()
+                self._operations = Operations(self.id, self._home)
 
     def close(self) -> None:
         """Finish the calls in progress and release the directory; received messages count as handed over."""
