@@ -94,7 +94,7 @@ def publish(
 
     With --source and a file (or `< file`), the node stores the place in the file together with the records. Run the
     same command again after any failure: it publishes the missing records, and no record twice. It leaves a last
-    line without a line break for a later run: the line may not be complete.
+    record that is not complete, as a line without a line break, for a later run.
     """
     from veredus.cli.records import read_chunks, separator_of
     from veredus.cli.resumption import RememberingInput
@@ -256,8 +256,8 @@ class _Publishing:
 
 def _say_rest(size: int) -> None:
     note(
-        f"the last {size} bytes of the input have no line break, and are not published: they may be the beginning of a"
-        " line. When the line is complete, run the same command again"
+        f"the last {size} bytes of the input are not published: they may be the beginning of a record, which ends with"
+        " a line break, or is as long as its prefix says. When the record is complete, run the same command again"
     )
 
 

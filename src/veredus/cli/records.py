@@ -96,15 +96,15 @@ def read_chunks(
 ) -> Iterator[Chunk]:
     """The first `count_max` records of `source`, as they arrive; `offset` is where it stands at the beginning.
 
-    `needs_keys`: a line without the separator is a fault; otherwise it has no key. `tell_rest`: a line without its line
-    break at the end may be the beginning of one: it is no record, and this is told its size. Raises
-    `Misuse("bad-record")` with the record's place, behind the last chunk that was right.
+    `needs_keys`: a line without the separator is a fault; otherwise it has no key. `tell_rest`: what is left
+    at the end, a line without its line break or a part of a prefixed record, may be the beginning of one: it is no
+    record, and this is told its size. Raises `Misuse("bad-record")` with the record's place, behind the last chunk
+    that was right.
     """
     split, overhead_size = _SPLITTERS[form]
     waiting, is_end, count_left = b"", False, count_max
     while count_left != 0:
-        leaves_rest = is_end and form == LINES and tell_rest is not None
-        bodies, taken = split(waiting, is_end and not leaves_rest, offset)
+        bodies, taken = split(waiting, is_end and tell_rest is None, offset)
         fitting_count = _fitting_count(bodies, taken)
         if count_left is not None:
             fitting_count = min(fitting_count, count_left)
@@ -118,7 +118,7 @@ def read_chunks(
             offset += taken
             waiting = waiting[taken:]
         elif is_end:
-            if waiting and leaves_rest and tell_rest is not None:
+            if waiting and tell_rest is not None:
                 tell_rest(len(waiting))
             elif waiting:
                 raise Misuse("bad-record", f"the input ends within the record at byte {offset}", offset=offset)
