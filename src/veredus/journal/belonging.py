@@ -56,13 +56,10 @@ class Belongings(NamedTuple):
     """Of two copies the later one that is sound."""
     crc: bytes
     """Of that; empty without one."""
+    checkpoint_size: int
+    """Of that, in bytes; 0 without one. Its file may have grown since."""
     had_checkpoint: bool
     """Whether one was there, sound or not: where it was of another journal, that took the place of its own."""
-
-    @property
-    def checkpoint_size(self) -> int:
-        """Of the larger copy of the checkpoint, in bytes."""
-        return max(self.listing.get(name, 0) for name in (CHECKPOINT_NAME, COPY_NAME))
 
     def made_size(self, number: int) -> int:
         """The size, in bytes, with which a segment was made as its own header says; 0 where it does not."""
@@ -105,6 +102,7 @@ def sort_out(listing: Mapping[str, int]) -> Generator[RecoveryOrder, Answer, Bel
         None if NEWEST_NAME in foreign else newest,
         None if data is None else decode_checkpoint(data),
         b"" if data is None else crc_of_checkpoint(data),
+        0 if data is None else len(data),
         # A clean stop leaves both: where neither is there, they were removed since.
         not {CHECKPOINT_NAME, COPY_NAME, CLOSED_NAME}.isdisjoint(listing),
     )

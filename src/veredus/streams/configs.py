@@ -20,7 +20,7 @@ def read_config(stream: str, given: object, sources_max: int = StreamConfig().so
     try:
         if not unknown:
             config = msgspec.convert(given, StreamConfig)
-            if isinstance(given, dict) and "sources_max" not in given:
+            if isinstance(given, dict) and "sources_max" not in given and config.sources_max != sources_max:
                 config = msgspec.structs.replace(config, sources_max=sources_max)
             least = {name: int(name == "sources_max") for name in known}
             wrong = [name for name in known if not least[name] <= getattr(config, name) <= U63_MAX]

@@ -268,7 +268,7 @@ class Publishing:
             self._orders.refuse(event.session, "not-attached", "attach as a source before offering batches")
             return
         stream, source = attachment.stream, attachment.source
-        if source is not None and attachment.epoch != source.epoch:
+        if source is not None and (attachment.epoch != source.epoch or header.epoch < source.epoch):
             self._orders.say(Fence(event.session, source.epoch, _fenced(source.name, source.epoch)))
             return
         granted = stream.stream_id, source.source_id if source else 0, attachment.epoch

@@ -158,7 +158,7 @@ class Subscribed(Message, frozen=True, omit_defaults=False):
     floor: Whole
     head: Whole
     changed_from: Whole = 0
-    terms: tuple[tuple[int, int], ...] = ()
+    terms: Terms = ()
 
 
 class Sources(Message, frozen=True):
