@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.conftest import Ran, ran
 from tests.journal.rig import as_killed
-from tests.processes import Child
+from tests.processes import Child, wait_until
 from tests.topics.paper_server import Scene, scene
 from veredus.cli.exits import Exit
 from veredus.client.embedded import embedded
@@ -126,6 +126,7 @@ def test_a_checkpoint_of_what_a_client_remembers_is_read_too(journal: Journal, a
     with Client("alice", proxies=around.addresses, directory=tmp_path, answer_s=5) as alice:
         for number in range(16):
             alice.put(f"t{number % 3}", BODY)
+        wait_until(lambda: (tmp_path / "client_alice" / CHECKPOINT_NAME).exists())
         directory = as_killed(tmp_path / "client_alice", tmp_path / "killed")
     for found in (directory, tmp_path / "client_alice"):
         assert (found / CHECKPOINT_NAME).exists()
@@ -235,6 +236,7 @@ def test_a_node_will_not_start_on_what_a_client_remembers_and_changes_nothing_of
             assert contents(directory) == before
             for _ in range(16):
                 alice.put("t", BODY)
+            wait_until(lambda: (tmp_path / "client_alice" / CHECKPOINT_NAME).exists())
 
 
 def test_a_client_will_not_remember_in_a_nodes_journal(around: Scene, tmp_path: Path) -> None:

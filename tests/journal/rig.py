@@ -79,11 +79,17 @@ def staged_entry(stage: int, stream_id: int, first_number: int, count: int = 1, 
 def as_killed(directory: Path, to: Path) -> Path:
     """A copy of a journal's directory as a process leaves it that is killed now.
 
-    A segment may be made meanwhile, so what says that one was made is read before it is seen which there are.
+    A segment may be made meanwhile, so what says that one was made is read before it is seen which there are; and one
+    may go, then all is copied anew.
     """
     newest = directory / NEWEST_NAME
-    said = newest.read_bytes() if newest.exists() else b""
-    shutil.copytree(directory, to, ignore=shutil.ignore_patterns("lock", "*.tmp", NEWEST_NAME))
+    while True:
+        said = newest.read_bytes() if newest.exists() else b""
+        try:
+            shutil.copytree(directory, to, ignore=shutil.ignore_patterns("lock", "*.tmp", NEWEST_NAME))
+            break
+        except shutil.Error:
+            shutil.rmtree(to)
     if said:
         (to / NEWEST_NAME).write_bytes(said)
     return to
