@@ -90,13 +90,12 @@ def test_a_newer_incarnation_takes_over_and_the_older_is_fenced_once() -> None:
     assert rig.floor.tables.streams["s"].head_durable == 0
 
 
-@pytest.mark.parametrize("more", [-1, 1])
-def test_a_batch_signed_with_another_epoch_than_the_granted_one_ends_its_channel_and_fences_nobody(more: int) -> None:
+def test_a_batch_signed_with_an_epoch_above_the_granted_one_ends_its_channel_and_fences_nobody() -> None:
     rig = Rig()
     rig.attach(1)
     grant = rig.attach(2, who=2)
     rig.publish(grant, 1)
-    rig.offer(replace(grant, epoch=grant.epoch + more), 2, 1)
+    rig.offer(replace(grant, epoch=grant.epoch + 1), 2, 1)
     assert [refused.code for refused in rig.said_to(2, x.Refuse)] == ["wrong-ids"]
     assert rig.said_to(2, x.Fence) == []
 

@@ -273,7 +273,7 @@ class Publishing:
             return
         granted = stream.stream_id, source.source_id if source else 0, attachment.epoch
         if (header.stream_id, header.source_id, header.epoch) != granted:
-            said = "the batch has the id of another stream or source, or another epoch, than the granted one"
+            said = "the batch has the id of another stream or source, or a higher epoch, than the granted one"
             self._orders.refuse(event.session, "wrong-ids", said)
             return
         if source is None:
