@@ -33,9 +33,6 @@ def proxy(config: Path | None, listen: str | None, others: tuple[str, ...]) -> N
     After Ctrl-C or SIGTERM, the proxy answers the open requests and stops. A proxy stores nothing: the servers announce
     their topics to it.
     """
-    from veredus.runtime.early_reloads import remember_reloads
-
-    remember_reloads()
     from veredus.cli.serve import flags_of, say_ignored
     from veredus.runtime.configuration import Flag, read_configuration
     from veredus.runtime.logs import set_up_logs

@@ -47,9 +47,6 @@ def serve(settings: Path | None, others: tuple[str, ...], check: bool, output: s
 
     Settings come from defaults, a TOML file, VEREDUS_* variables and flags. Later ones override earlier ones.
     """
-    from veredus.runtime.early_reloads import remember_reloads
-
-    remember_reloads()
     from veredus.runtime.configuration import read_configuration
 
     configuration = read_configuration(settings, os.environ, flags_of(others, short), _node_faults)

@@ -39,9 +39,6 @@ def serve(given: Any, id: str, others: tuple[str, ...]) -> None:  # noqa: A002  
     The server is a node, like that of `veredus serve`. Its directory is server_ID unless node.directory is set. Its
     native listener takes any free port. Its other listeners are closed unless they are set.
     """
-    from veredus.runtime.early_reloads import remember_reloads
-
-    remember_reloads()
     from veredus.cli.serve import flags_of, run_node, say_ignored
     from veredus.runtime.configuration import read_configuration
     from veredus.runtime.logs import set_up_logs

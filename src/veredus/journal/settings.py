@@ -59,7 +59,7 @@ class Recovered:
     checkpoint_position: Position
     group_number: int = 0
     checkpoint_size: int = 0
-    """Of the checkpoint's file, in bytes."""
+    """Of the checkpoint, in bytes; 0 without one."""
     growth: int = 0
     """By how many bytes what was replayed behind the checkpoint may make the next one larger."""
     is_next_there: bool = False
@@ -89,7 +89,7 @@ def empty_journal(journal_id: bytes) -> Recovered:
 
 
 def recovered_from(checkpoint: Checkpoint, catalogue: Catalogue, checkpoint_size: int) -> Recovered:
-    """What recovery begins with where there is a checkpoint, whose file has `checkpoint_size` bytes."""
+    """What recovery begins with where there is a checkpoint, of `checkpoint_size` bytes."""
     position = checkpoint.position
     return Recovered(
         checkpoint.journal_id,
