@@ -11,7 +11,7 @@ _asked: list[int] = []
 
 
 def remember_reloads() -> None:
-    """Let SIGHUP end nothing from now on. `veredus.__main__` calls this in the main thread, before all that takes long."""
+    """Let SIGHUP end nothing from now on. `veredus.__main__` does so, before all that takes long."""
     signal.signal(signal.SIGHUP, lambda number, _: _asked.append(number))
 
 
