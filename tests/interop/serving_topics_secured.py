@@ -102,6 +102,8 @@ class SecuredService:
             node.spawn()
         self.proxy.start()
         self.wait_for(lambda: all('"node-ready"' in node.said() for node in self.nodes), "the servers are ready")
+        # The proxy knows them once they have announced themselves to it.
+        self.ask("UNSUBSCRIBE alice started")
 
     def end(self) -> None:
         self.context.destroy(linger=0)

@@ -9,8 +9,16 @@ import pytest
 from tests.journal.rig import MemoryDisk, Rig, batch_entry, recover_from
 from tests.journal.test_recovery import again_records, damage_checkpoints, filled, group_headers
 from tests.journal.test_verify import verified
-from veredus.journal.exchange import fact_entry
+from veredus.journal.exchange import (
+    CheckpointBegun,
+    CheckpointRequested,
+    SyncMode,
+    WriteFile,
+    WriteGroup,
+    fact_entry,
+)
 from veredus.journal.layout import (
+    GROUP_RECORD_SIZE,
     NEWEST_NAME,
     SEGMENT_HEADER_SIZE,
     index_name,
@@ -447,3 +455,80 @@ def test_a_sealed_segment_that_was_cut_is_named_at_the_start_and_the_rest_of_it_
     again.checkpoint(is_final=is_final)
     _, found = again.reopened()
     assert found.notes == [], "what was named is over"
+
+
+def begun_and_taken(sync: SyncMode = SyncMode.GROUP) -> Rig:
+    """A journal whose last checkpoint was begun behind 30 records, and its state was there six records later."""
+    rig = filled(LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30, sync=sync))
+    rig.tell(CheckpointBegun())
+    for sequence in range(31, 37):
+        rig.append(batch_entry(1, sequence, size=200))
+        rig.settle()
+    rig.tell(CheckpointRequested(b"state"))
+    rig.settle()
+    return rig
+
+
+def test_recovery_starts_where_the_checkpoint_was_begun() -> None:
+    rig = begun_and_taken()
+    rig.append(batch_entry(1, 37, size=200))
+    rig.settle()
+    again, found = rig.reopened()
+    assert (found.states, found.notes) == ([b"state"], [])
+    assert [view.envelope.first_sequence for view in found.views] == list(range(31, 38))
+    assert len(again.read_all(1)) == 37
+
+
+def test_a_last_checkpoint_is_of_its_own_moment_whatever_was_begun() -> None:
+    rig = filled(count=30)
+    rig.tell(CheckpointBegun())
+    rig.append(batch_entry(1, 31, size=200))
+    rig.checkpoint(is_final=True)
+    _, found = rig.reopened()
+    assert (found.recovered.is_clean, found.views) == (True, [])
+
+
+def test_a_checkpoint_waits_until_all_is_synced_that_its_state_may_reflect() -> None:
+    rig = Rig(LogSettings(segment_size=64 << 10, checkpoint_interval_size=1 << 30, sync=SyncMode.NONE))
+    rig.append(batch_entry(1, 1, size=200))
+    rig.settle()
+    rig.tell(CheckpointBegun())
+    rig.append(batch_entry(1, 2, size=200))
+    rig.settle()
+    rig.tell(CheckpointRequested(b"state"))
+    (order,) = [order for order in rig.pending if isinstance(order, WriteGroup)]
+    assert order.is_synced
+    assert not any(isinstance(order, WriteFile) for order in rig.pending)
+    rig.settle()
+    _, found = rig.reopened()
+    assert (found.states, len(found.views)) == ([b"state"], 1)
+
+
+@pytest.mark.parametrize("kept", [0, 2])
+def test_what_the_state_may_reflect_and_is_gone_from_the_end_is_missed_once(kept: int) -> None:
+    rig = begun_and_taken()
+    at = rig.log.position
+    file = rig.disk.files[segment_name(at.segment)]
+    start = group_headers(file, at.segment)[-6 + kept]
+    file[start:] = bytes(len(file) - start)
+    again, found = rig.reopened()
+    lost = {"segment": at.segment, "offset": start, "size": at.offset - start}
+    assert [note.fields for note in found.notes if note.event == MISSING] == [lost]
+    assert found.recovered.is_damaged
+    again.append(batch_entry(1, 31 + kept, size=200))
+    again.settle()
+    again, found = again.reopened()
+    assert missing(found) == []
+    assert len(again.read_all(1)) == 31 + kept
+
+
+def test_what_the_state_may_reflect_is_damaged_and_not_torn() -> None:
+    # No group says that one before it was durable.
+    rig = begun_and_taken(SyncMode.NONE)
+    at = rig.log.position
+    file = rig.disk.files[segment_name(at.segment)]
+    file[group_headers(file, at.segment)[-2] + GROUP_RECORD_SIZE + 100] ^= 4
+    _, found = rig.reopened()
+    assert "journal-damaged" in found.note_events()
+    assert found.recovered.is_damaged
+    assert [view.envelope.first_sequence for view in found.views] == [31, 32, 33, 34, 36]

@@ -19,6 +19,7 @@ from veredus.sim.content import Identity, batch_record, seen_rows
 from veredus.sim.ports import batch_offered
 from veredus.streams import exchange as x
 from veredus.streams.engine import StreamsEngine
+from veredus.streams.snapshot import Taking
 from veredus.streams.tables import StreamsLimits
 
 SMALL = LogSettings(segment_size=64 << 10, checkpoint_interval_size=1 << 30)
@@ -58,6 +59,7 @@ class Rig:
     def __post_init__(self) -> None:
         self._ids = 0
         self._refused: deque[journal.AppendFailed] = deque()
+        self.taking: Taking | None = None
         self.boot()
 
     @property
@@ -84,6 +86,7 @@ class Rig:
         self.notes.clear()
         self._refused.clear()
         self.is_full = False
+        self.taking = None
         self.boot()
 
     def _next_id(self) -> bytes:
@@ -177,9 +180,23 @@ class Rig:
         self.carry_out()
 
     def checkpoint(self) -> None:
-        """Keep a snapshot of the tables, and let recovery start there."""
+        """Keep a snapshot of the tables, and let recovery start there, or where one was begun."""
+        self.taking = None
         self._follow(deque(self._tell_log(journal.CheckpointRequested(self.floor.snapshot()))))
         self.carry_out()
+
+    def begin_checkpoint(self) -> None:
+        """Let recovery start here, once the snapshot that is begun now is taken."""
+        if self.taking is None:
+            self._follow(deque(self._tell_log(journal.CheckpointBegun())))
+            self.taking = self.floor.take_snapshot()
+
+    def go_on_with_checkpoint(self, count: int) -> None:
+        """Take `count` more sources for the snapshot; when it has them all, it is kept."""
+        if self.taking is not None and self.taking.go_on(count):
+            taking, self.taking = self.taking, None
+            self._follow(deque(self._tell_log(journal.CheckpointRequested(taking.encoded()))))
+            self.carry_out()
 
     def kill_behind_the_checkpoint(self) -> None:
         """Keep a snapshot; what else was ordered never comes to the disk, for the process is killed."""

@@ -8,7 +8,6 @@ from tests.streams.rig import Rig, incarnation
 from veredus.matching import Filter
 from veredus.streams import exchange as x
 from veredus.streams.refiltering import FILTERS_MAX
-from veredus.streams.replay import snapshot
 from veredus.streams.subscription import Subscription
 
 EVEN = Filter(where="even")
@@ -58,11 +57,11 @@ def test_nothing_is_pushed_or_passed_under_a_filter_before_it_is_in_the_journal(
 def test_a_filter_that_the_journal_refuses_leaves_the_one_before_and_the_flow_goes_on() -> None:
     rig = published(6)
     rig.subscribe(5, "bob", filter=EVEN, credit=1)
-    before = snapshot(rig.floor.tables)
+    before = rig.floor.snapshot()
     rig.is_full = True
     (refusal,) = rig.do(x.FilterChangeRequested(5, ODD))
     assert (refusal.code, refusal.is_final, rig.said_to(5, x.ConfirmFilter)) == ("disk-full", False, [])
-    assert snapshot(rig.floor.tables) == before
+    assert rig.floor.snapshot() == before
     rig.do(x.CreditGranted(5, ALL))
     assert rig.pushed(5) == [2, 4, 6]
     rig.restart()
@@ -156,11 +155,11 @@ def test_an_owner_whom_the_journal_refuses_has_changed_nothing() -> None:
     rig = published(6)
     rig.attach(2, stream="parked")
     rig.subscribe(5, "bob", filter=EVEN, credit=1)
-    before = snapshot(rig.floor.tables)
+    before = rig.floor.snapshot()
     rig.is_full = True
     said = rig.do(ask(6, 2, filter=ODD, mode=x.SettleMode.INDIVIDUAL, attempts_max=2, parked_to="parked"))
     assert [(answer.session, answer.code) for answer in said] == [(6, "disk-full")]
-    assert snapshot(rig.floor.tables) == before
+    assert rig.floor.snapshot() == before
     rig.is_full = False
     rig.do(x.CreditGranted(5, ALL))
     assert rig.pushed(5) == [2, 4, 6]

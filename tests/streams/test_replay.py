@@ -17,6 +17,7 @@ from veredus.streams.tables import StreamsLimits
 
 STREAMS = ("s", "t")
 NAMES = ("alpha", "beta")
+SOME = (*NAMES, "gamma", "delta")
 
 numbers = st.integers(1, 6)
 STEPS = st.one_of(
@@ -43,6 +44,21 @@ STEPS = st.one_of(
     ),
     st.tuples(
         st.just("checkpoint"),
+    ),
+    st.tuples(
+        st.just("begin_checkpoint"),
+    ),
+    st.tuples(st.just("go_on"), st.integers(1, 2)),
+    st.tuples(st.just("raise_source"), st.sampled_from(NAMES), numbers),
+)
+SOURCES = st.one_of(
+    st.tuples(st.just("attach"), st.sampled_from(SOME), st.integers(1, 3)),
+    st.tuples(st.just("publish"), st.sampled_from(SOME), numbers),
+    st.tuples(st.just("store"), st.sampled_from(SOME), numbers),
+    st.tuples(st.just("raise_source"), st.sampled_from(SOME), numbers),
+    st.tuples(st.just("go_on"), st.integers(1, 2)),
+    st.tuples(
+        st.just("delete"),
     ),
 )
 
@@ -186,6 +202,20 @@ class Story:
     def checkpoint(self) -> None:
         self.rig.checkpoint()
 
+    def begin_checkpoint(self) -> None:
+        self.rig.begin_checkpoint()
+
+    def go_on(self, count: int) -> None:
+        self.rig.go_on_with_checkpoint(count)
+
+    def raise_source(self, name: str, ahead: int) -> None:
+        number = self.last.get(name, 0) + ahead - 2
+        told = {"stream": "s", "sources": [(name, max(1, number), b"raised-%d" % number)]}
+        self.rig.do(x.AdminRequested(self.session(), 1, "local", "source.raise", told))
+        stream = self.rig.floor.tables.streams.get("s")
+        if name in self.last and stream is not None:
+            self.last[name] = stream.sources[name].last_assigned
+
 
 def tables_of(floor: StreamsEngine) -> dict[str, Any]:
     """What a node has promised, as plain data."""
@@ -199,7 +229,7 @@ def tables_of(floor: StreamsEngine) -> dict[str, Any]:
                 stream.head_durable,
                 stream.append_time_us,
                 {
-                    s.name: (s.source_id, s.epoch, s.last_durable, s.token, s.token_number)
+                    s.name: (s.source_id, s.granted, s.last_durable, s.last_sequence, s.token, s.token_number)
                     for s in stream.sources.values()
                 },
                 {key: _cursor(subscription) for key, subscription in stream.subscriptions.items()},
@@ -236,6 +266,14 @@ def test_they_give_back_how_often_what_is_unsettled_was_tried(steps: list[tuple[
     check_that_the_tables_come_back(
         [("attach", "alpha", 1), ("publish", "alpha", 6), ("subscribe", "alpha", 1, True, False), *steps]
     )
+
+
+@settings(max_examples=120)
+@given(st.lists(SOURCES, max_size=20), st.lists(SOURCES, min_size=5, max_size=30))
+def test_what_comes_while_a_snapshot_is_taken_is_replayed_over_it(
+    steps: list[tuple[Any, ...]], meanwhile: list[tuple[Any, ...]]
+) -> None:
+    check_that_the_tables_come_back([*steps, ("begin_checkpoint",), *meanwhile, ("go_on", 100), *meanwhile[:2]])
 
 
 def check_that_the_tables_come_back(steps: list[tuple[Any, ...]]) -> None:

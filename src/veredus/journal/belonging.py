@@ -28,6 +28,7 @@ from .layout import (
     GROUP_RECORD_SIZE,
     NEWEST_NAME,
     SEGMENT_HEADER_SIZE,
+    Position,
     SegmentHeader,
     check_version,
     decode_segment_header,
@@ -60,6 +61,11 @@ class Belongings(NamedTuple):
     """Of that, in bytes; 0 without one. Its file may have grown since."""
     had_checkpoint: bool
     """Whether one was there, sound or not: where it was of another journal, that took the place of its own."""
+
+    @property
+    def until(self) -> Position:
+        """All before it was durable, as the checkpoint says."""
+        return Position(0, 0) if self.checkpoint is None else self.checkpoint.until
 
     def made_size(self, number: int) -> int:
         """The size, in bytes, with which a segment was made as its own header says; 0 where it does not."""

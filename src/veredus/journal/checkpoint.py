@@ -70,12 +70,19 @@ class Checkpoint(msgspec.Struct):
     stages: list[_StageRow]
     dropped_keys: list[int]
     open_rows: list[tuple[int, bytes]]
-    state: bytes
+    state: bytes = b""
+    until_segment: int = 0
+    until_offset: int = 0
 
     @property
     def position(self) -> Position:
-        """Where recovery goes on: the end of the last group that the state reflects."""
+        """Where recovery goes on: the state reflects all that lies before it."""
         return Position(self.segment, self.offset)
+
+    @property
+    def until(self) -> Position:
+        """Behind the position, the state may reflect what lies before this place: so that was durable as well."""
+        return max(self.position, Position(self.until_segment, self.until_offset))
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -88,9 +95,9 @@ def taken_checkpoint(
     position: Position,
     ordinals: tuple[int, int],
     dropped_keys: list[int],
-    state: bytes,
 ) -> Checkpoint:
-    """The checkpoint of a journal at `position`; `ordinals` are the next segment's and the last group's number.
+    """The checkpoint of a journal at `position`, without a state; `ordinals` are the next segment's and the last
+    group's number.
 
     Sealed segments in which nothing is wanted are left out: they may go once the checkpoint is durable.
     """
@@ -109,12 +116,11 @@ def taken_checkpoint(
             for s in catalogue.streams.values()
         ],
         [
-            _StageRow(s.stage, s.stream_id, s.row_count, s.size, s.segments, s.first_sequence)
+            _StageRow(s.stage, s.stream_id, s.row_count, s.size, list(s.segments), s.first_sequence)
             for s in catalogue.stages.values()
         ],
         dropped_keys,
         [(key, words.tobytes()) for key, words in rows.items()],
-        state,
     )
 
 

@@ -135,10 +135,16 @@ class StreamDropped(msgspec.Struct, frozen=True):
     stream_id: int
 
 
-class CheckpointRequested(msgspec.Struct, frozen=True):
-    """Keep `state`, which reflects exactly what was answered with `Appended` so far, so that recovery may start here.
+class CheckpointBegun(msgspec.Struct, frozen=True):
+    """Recovery may start here once the state that is taken from now on is kept; `CheckpointRequested` brings it."""
 
-    `is_final`: nothing will be appended after it; the next start reads no segment.
+
+class CheckpointRequested(msgspec.Struct, frozen=True):
+    """Keep `state`, so that recovery may start where the checkpoint was begun, or else here.
+
+    `state` reflects all that was answered with `Appended` up to the place where recovery will start. Of what was
+    answered since, it may reflect some: that is replayed once more. `is_final`: nothing will be appended after it, the
+    state is that of this moment, and the next start reads no segment.
     """
 
     state: bytes
@@ -236,6 +242,7 @@ LogEvent: TypeAlias = (
     | StageDropped
     | StreamTrimmed
     | StreamDropped
+    | CheckpointBegun
     | CheckpointRequested
     | DeadlineReached
 )
@@ -349,7 +356,9 @@ class Located(msgspec.Struct, frozen=True):
 
 
 class CheckpointWanted(msgspec.Struct, frozen=True):
-    """Much was appended since the last checkpoint, or space waits to be freed: answer with `CheckpointRequested`."""
+    """Much was appended since the last checkpoint, or space waits to be freed: answer with `CheckpointRequested`, at
+    once or after `CheckpointBegun`.
+    """
 
 
 class CheckpointDone(msgspec.Struct, frozen=True):

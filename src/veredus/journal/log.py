@@ -7,9 +7,9 @@
                        └─► disk
 
 It routes; what is true when is said by the four parts. The host gives `DeadlineReached` when `deadline()` is due,
-also when it is due at once: that closes the group of all that came together. `CheckpointRequested` must be told after
-the streams floor was told every
-`Appended` before it, and after what it said in turn (`StagePublished`, `StreamTrimmed`, …) was told here.
+also when it is due at once: that closes the group of all that came together. `CheckpointBegun` and
+`CheckpointRequested` must be told after the streams floor was told every `Appended` before it, and after what it said
+in turn (`StagePublished`, `StreamTrimmed`, …) was told here.
 Source: docs/internals/DESIGN.md, "Journal".
 """
 
@@ -31,6 +31,7 @@ from .exchange import (
     AppendRequested,
     BytesFailed,
     BytesRead,
+    CheckpointBegun,
     CheckpointRequested,
     FileFailed,
     FileWritten,
@@ -181,6 +182,9 @@ class Log:
         self._catalogue.hear(event)
         self._upkeep.want()
 
+    def _begin_checkpoint(self, event: CheckpointBegun, now: Now) -> None:
+        self._upkeep.begin()
+
     def _checkpoint(self, event: CheckpointRequested, now: Now) -> None:
         self._upkeep.checkpoint(event, now)
 
@@ -273,6 +277,7 @@ _HANDLERS: dict[type, Callable[[Log, Any, Now], None]] = {
     StageDropped: Log._drop_stage,
     StreamTrimmed: Log._trim,
     StreamDropped: Log._drop_stream,
+    CheckpointBegun: Log._begin_checkpoint,
     CheckpointRequested: Log._checkpoint,
     GroupWritten: Log._group_written,
     GroupFailed: Log._group_failed,

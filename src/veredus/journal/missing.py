@@ -3,7 +3,8 @@
     newest     the header of the segment that was made last, durable before the first record in that segment
     segments   each one is as long as its header says before a record is written to it, and is never cut; so one that
                is shorter is named even where nothing else knows of it
-    checkpoint all before its end was durable: where that is not there, what lay behind it may have gone as well
+    checkpoint all before its end was durable: where that is not there, what lay behind it may have gone as well; and
+               all before the place that its state reaches to
 
 Nothing else would tell: what ends where a segment ends may have been all. Whether a segment that is gone held anything
 is not known; that it was there is.
@@ -68,7 +69,17 @@ def name_missing(
         if lost is not None:
             is_missing = True
             yield Note("error", "journal-segment-missing", lost)
+    if not is_missing and end < belongings.until:
+        is_missing = True
+        yield Note("error", "journal-segment-missing", _missing_until(belongings.until, end))
     return is_missing
+
+
+def _missing_until(until: Position, end: Position) -> dict[str, object]:
+    """What is missing of what was durable before `until`, where all that is found ends at `end`."""
+    if until.segment == end.segment:
+        return {"segment": end.segment, "offset": end.offset, "size": until.offset - end.offset}
+    return {"segment": until.segment, "offset": 0, "size": until.offset}
 
 
 def _missing_part(

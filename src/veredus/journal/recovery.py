@@ -357,7 +357,7 @@ class _Recovery:
     ) -> Generator[RecoveryOrder, Answer, tuple[GroupHeader | None, Position]]:
         """The first sound group behind a place, and the furthest that any of them says to have been durable."""
         first: GroupHeader | None = None
-        durable = Position(0, 0)
+        durable = self.belongings.until
         behind: int | None = number
         start = offset + ALIGNMENT
         while behind is not None:
@@ -414,7 +414,8 @@ class _Recovery:
             following = self._following(following)
         torn_end = max(last_trace(data, end, segment.salt), min(claimed_end, len(data)))
         yield from self._clear_torn(data, segment.number, end, torn_end)
-        if max(torn_end, claimed_end) > end or segment.number in self._kept:
+        is_short = Position(segment.number, end) < self.belongings.until
+        if max(torn_end, claimed_end) > end or segment.number in self._kept or is_short:
             # The last group says that it reaches further: nothing may be written to where it would pass for a part.
             # Nor behind what is not there: a later start would miss that once more.
             self._seal(segment)

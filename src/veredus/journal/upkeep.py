@@ -1,6 +1,6 @@
 """Keeps a journal short to recover and no larger than needed: checkpoints, index files, and letting segments go.
 
-    much appended, or much dead ──► CheckpointWanted ──► CheckpointRequested(state)
+    much appended, or much dead ──► CheckpointWanted ──► CheckpointBegun ─ the state is taken ─► CheckpointRequested
         ──► sync, if anything is not durable ──► `checkpoint` ──► `checkpoint.copy` ──► (`closed`) ──► CheckpointDone
                                                                                         └──► dead segments go
 
@@ -11,7 +11,7 @@ held back. Where they cannot be had, no publications are taken; facts are, a lit
 
 Invariants
     (1) A segment goes only after a checkpoint that does not name it is durable, both copies.
-    (2) A checkpoint is durable only if everything before its position is.
+    (2) A checkpoint is durable only if everything is that its state may reflect.
     (3) A sealed segment's rows stay in memory until its index is on disk.
     (4) `closed` is written only if nothing lies behind the checkpoint's position, and nothing is appended after that.
     (5) As much is held back as the next checkpoint may need, or no publications are taken.
@@ -32,6 +32,7 @@ from .checkpoint import (
     CHECKPOINT_NAME,
     CLOSED_NAME,
     COPY_NAME,
+    Checkpoint,
     crc_of_checkpoint,
     encode_checkpoint,
     taken_checkpoint,
@@ -58,15 +59,23 @@ GROWTH_SHARE = 8
 
 
 @dataclass(slots=True)
-class _Work:
-    """A checkpoint on its way: its files in the order in which they are written, and what may go when all are there."""
+class _Begun:
+    """A checkpoint whose state is being taken, and what may go when it is there."""
 
-    position: Position
-    files: list[tuple[str, list[bytes]]]
-    size: int
+    taken: Checkpoint
     grown_size: int
     dead: list[int]
     appended_size: int
+
+
+@dataclass(slots=True)
+class _Work:
+    """A checkpoint on its way, and its files in the order in which they are written; all before `until` comes first."""
+
+    begun: _Begun
+    until: Position
+    files: list[tuple[str, list[bytes]]]
+    size: int
     is_final: bool
     token: int = 0
 
@@ -75,8 +84,8 @@ class Upkeep:
     """Owns the checkpoint on its way, the index files on their way, and the segments kept to be written over."""
 
     __slots__ = (
-        "_appended_size", "_appending", "_catalogue", "_checkpoint_size", "_grown_size", "_held_size", "_holding",
-        "_indexes", "_is_lacking", "_is_wanted", "_journal_id", "_orders", "_queued", "_settings",
+        "_appended_size", "_appending", "_begun", "_catalogue", "_checkpoint_size", "_grown_size", "_held_size",
+        "_holding", "_indexes", "_is_lacking", "_is_wanted", "_journal_id", "_orders", "_queued", "_settings",
         "_timers", "_unindexed", "_work", "checkpoint_position",
     )  # fmt: skip
 
@@ -97,6 +106,7 @@ class Upkeep:
         self._appending = appending
         self._indexes: dict[int, Segment] = {}
         self._unindexed: list[Segment] = list(recovered.unindexed)
+        self._begun: _Begun | None = None
         self._work: _Work | None = None
         self._queued: _Work | None = None
         self._is_wanted = False
@@ -159,30 +169,33 @@ class Upkeep:
             self._is_wanted = True
             self._orders.say(CheckpointWanted())
 
-    def checkpoint(self, event: CheckpointRequested, now: Now) -> None:
-        """Take the checkpoint of this very moment, and begin to write it."""
-        self._is_wanted = False
+    def begin(self) -> None:
+        """Begin the checkpoint of this very moment; its state comes later."""
         appending = self._appending
-        if appending.phase is Phase.FAILED:
+        taken = taken_checkpoint(
+            self._catalogue, self._journal_id, appending.position, appending.ordinals, appending.dropped_keys
+        )
+        dead = [s.number for s in self._catalogue.segments.values() if s.is_sealed and s.live_count == 0]
+        self._begun = _Begun(taken, appending.taken_growth, dead, appending.appended_size)
+
+    def checkpoint(self, event: CheckpointRequested, now: Now) -> None:
+        """Begin to write the checkpoint that was begun; that of this very moment if none was, or it is the last."""
+        self._is_wanted = False
+        if self._begun is None or event.is_final:
+            self.begin()
+        begun, self._begun = self._begun, None
+        assert begun is not None
+        if self._appending.phase is Phase.FAILED:
             self._orders.say(CheckpointFailed("the journal has failed: restart the node", event.is_final))
             return
-        taken = taken_checkpoint(
-            self._catalogue,
-            self._journal_id,
-            appending.position,
-            appending.ordinals,
-            appending.dropped_keys,
-            event.state,
-        )
-        data = encode_checkpoint(taken)
+        until = self._appending.position
+        begun.taken.until_segment, begun.taken.until_offset = until
+        begun.taken.state = event.state
+        data = encode_checkpoint(begun.taken)
         files = [(CHECKPOINT_NAME, data), (COPY_NAME, data)]
         if event.is_final:
             files.append((CLOSED_NAME, [crc_of_checkpoint(data[0])]))
-        dead = [s.number for s in self._catalogue.segments.values() if s.is_sealed and s.live_count == 0]
-        size = sum(map(len, data))
-        work = _Work(
-            appending.position, files, size, appending.taken_growth, dead, appending.appended_size, event.is_final
-        )
+        work = _Work(begun, until, files, sum(map(len, data)), event.is_final)
         if self._work is None:
             self._work = work
             self.proceed(now)
@@ -190,16 +203,16 @@ class Upkeep:
             self._queued = work
 
     def proceed(self, now: Now) -> None:
-        """Write the checkpoint's next file, once all before its position is durable."""
+        """Write the checkpoint's next file, once all is durable that its state may reflect."""
         work = self._work
         if work is None or work.token:
             return
-        if self._appending.durable < work.position:
+        if self._appending.durable < work.until:
             self._appending.request_sync(now)
             return
         name, data = work.files[0]
         if name == CLOSED_NAME:
-            if not self._appending.is_idle or self._appending.position != work.position:
+            if not self._appending.is_idle or self._appending.position != work.until:
                 self._finish(work, now)
                 return
             self._appending.close()
@@ -278,11 +291,11 @@ class Upkeep:
             self._hold(self._needed_size)
 
     def _finish(self, work: _Work, now: Now) -> None:
-        self.checkpoint_position = work.position
-        self._appended_size = work.appended_size
+        self.checkpoint_position = work.begun.taken.position
+        self._appended_size = work.begun.appended_size
         self._checkpoint_size = work.size
-        self._grown_size = work.grown_size
-        for number in work.dead:
+        self._grown_size = work.begun.grown_size
+        for number in work.begun.dead:
             segment = self._catalogue.segments[number]
             self._catalogue.forget(number)
             if not self._appending.recycle(segment):
@@ -290,7 +303,7 @@ class Upkeep:
         self._orders.say(CheckpointDone(work.is_final))
         # What the two files took of it as well; before a segment is made of what comes free now.
         self._hold(self._needed_size)
-        if work.dead:
+        if work.begun.dead:
             self._appending.retry_create(now)
         self._next(now)
 
@@ -298,5 +311,6 @@ class Upkeep:
         self._work, self._queued = self._queued, None
         if self._work is not None:
             # A segment that went with the checkpoint before was dead at this one, too.
-            self._work.dead = [number for number in self._work.dead if number in self._catalogue.segments]
+            begun = self._work.begun
+            begun.dead = [number for number in begun.dead if number in self._catalogue.segments]
             self.proceed(now)

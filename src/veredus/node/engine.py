@@ -50,6 +50,7 @@ from veredus.streams.rights import NOBODY, UNPROVEN
 from . import receiving
 from .administering import Administering
 from .backlog import Backlog
+from .checkpointing import Checkpointing
 from .connections import PEER_FAULTS, Connections
 from .dialects import LinkEngine, asker_of
 from .exchange import DrainRequested as DrainRequested
@@ -70,8 +71,8 @@ class NodeEngine:
     Invariants
         (1) What came in by a link that is closed changes nothing any more, but what it had offered goes on its way.
         (2) Links are not read from while more than `unsynced_size_max` bytes wait for the disk.
-        (3) A checkpoint is asked for only when every `Appended` before it has been told to the streams floor, and
-            everything that the floor has ordered to the log.
+        (3) A checkpoint is begun, and asked for, only when every `Appended` before it has been told to the streams
+            floor, and everything that the floor has ordered to the log.
         (4) What follows from a fact is done before the next fact is told: who learns that an append was refused has
             ordered nothing yet that lies behind it.
         (5) Sessions hear what the floor says in its order, also what it says because of what they answer.
@@ -107,7 +108,7 @@ class NodeEngine:
         self._is_full = False
         self.pacing = Pacing()
         self.quotas = Quotas(*rates_max, self.pacing)
-        self._wants_checkpoint = False
+        self._checkpointing = Checkpointing(floor)
         self._link_timers: Deadlines[int] = Deadlines()
         self._queue: deque[object] = deque()
         self._turns_given: deque[TurnGiven] = deque()
@@ -118,9 +119,8 @@ class NodeEngine:
         """Take one fact of the host's: of a link, of the disk, or of the clock."""
         self._queue.append(event)
         self._follow(now)
-        if self._wants_checkpoint:
-            self._wants_checkpoint = False
-            self._queue.append(journal.CheckpointRequested(self.floor.snapshot()))
+        if self._checkpointing.is_wanted:
+            self._queue += (self._checkpointing.begin(), *self._checkpointing.go_on())
             self._follow(now)
         self._regulate(now)
         self._follow(now)
@@ -128,7 +128,9 @@ class NodeEngine:
         return out
 
     def deadline(self) -> int | None:
-        """The earliest deadline of all parts."""
+        """The earliest deadline of all parts; 0 while there is work that takes turns."""
+        if self._checkpointing.is_under_way:
+            return 0
         earliest = self._retention.deadline()
         parts = (self.log.deadline(), self.floor.deadline(), self._link_timers.next_ns())
         for at in (*parts, self.pacing.deadline(), self.receiving.deadline(), self.quotas.deadline()):
@@ -138,7 +140,7 @@ class NodeEngine:
 
     def close_journal(self, now: Now) -> Sequence[object]:
         """Order the final checkpoint: the next start reads no segment. Nothing may be appended after it."""
-        self._queue.append(journal.CheckpointRequested(self.floor.snapshot(), is_final=True))
+        self._queue.append(self._checkpointing.close())
         self._follow(now)
         out, self._out = self._out, []
         return out
@@ -185,7 +187,7 @@ class NodeEngine:
             if kind in _ANSWERS:
                 answers.append(effect)
             elif kind is journal.CheckpointWanted:
-                self._wants_checkpoint = True
+                self._checkpointing.is_wanted = True
             else:
                 self._out.append(effect)
         if answers:
@@ -370,6 +372,7 @@ class NodeEngine:
             self._tell_log(event, now)
         if _is_due(self.floor.deadline(), now):
             self._tell_floor(event, now)
+        self._queue += self._checkpointing.go_on()
         for rested in self.quotas.rested(now):
             self._tell_link(LinkDrained(rested), now)
         self._turns_given.extend(self.pacing.due(now))
@@ -420,6 +423,7 @@ _TO_LOG = (
     journal.StageDropped,
     journal.StreamTrimmed,
     journal.StreamDropped,
+    journal.CheckpointBegun,
     journal.CheckpointRequested,
     *get_args(journal.DiskEvent),
 )

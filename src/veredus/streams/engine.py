@@ -10,6 +10,7 @@ Source: docs/internals/DESIGN.md, "Engines" and "Exchange".
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -54,10 +55,11 @@ from .orders import Counts, Orders, Then
 from .parking import Parking
 from .publishing import Publishing
 from .refiltering import Refiltering
-from .replay import Replay, snapshot
+from .replay import Replay
 from .returning import Returning
 from .rights import PUBLISH, SUBSCRIBE, May, Rights, on_sink, on_stream
 from .runs import Runs
+from .snapshot import Taking
 from .storing import Storing
 from .stream import Stream
 from .subscribing import Subscribing
@@ -164,9 +166,15 @@ class StreamsEngine:
         self._publishing.touched.clear()
         return self._orders.take_effects()
 
+    def take_snapshot(self) -> Taking:
+        """Begin to take the durable part of all tables."""
+        return Taking(self.tables)
+
     def snapshot(self) -> bytes:
-        """The durable part of all tables."""
-        return snapshot(self.tables)
+        """The durable part of all tables, at once."""
+        taking = self.take_snapshot()
+        taking.go_on(sys.maxsize)
+        return taking.encoded()
 
     # ── what the node asks for itself ────────────────────────────────────────────────────────────────────────────────
 

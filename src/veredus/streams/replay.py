@@ -1,9 +1,11 @@
-"""The tables as one snapshot, and the facts and batches behind it: how a node knows again what it knew.
+"""A snapshot of the tables, and the facts and batches behind it: how a node knows again what it knew.
 
 Invariants
     (1) What damage took from the tables is not given again: no id that a record or a fact names, no sequence that a
     cursor has passed.
     (2) What no table knows, since damage took the fact that made it, is named.
+    (3) Sources may be known from behind the snapshot already: what is replayed of them says what they are, never what
+    they have more.
 Source: docs/internals/DESIGN.md, "Recovery" and "Checkpoints and space".
 """
 
@@ -25,12 +27,10 @@ from .committing import Committing
 from .creating import Creating
 from .facts import (
     Committed,
-    Contents,
     Fact,
     SourceOpened,
     SourcesRaised,
     StagesDropped,
-    StreamCreated,
     StreamDeleted,
     StreamTrimmed,
     SubscriptionOpened,
@@ -44,143 +44,11 @@ from .moving import apply_move
 from .orders import Orders
 from .publishing import record_batch
 from .runs import Runs
+from .snapshot import SNAPSHOT_VERSION, StreamRow, decode_snapshot, decode_sources
 from .source import SourceState
 from .stream import Stream
 from .subscription import Subscription
 from .tables import Run, Stage, Tables
-
-SNAPSHOT_VERSION = 1
-
-
-class _SourceRow(msgspec.Struct, array_like=True):
-    source_id: int
-    name: str
-    is_sparse: bool
-    epoch: int
-    incarnation: bytes
-    last_number: int
-    last_sequence: int
-    token: bytes
-    token_number: int
-    owner: str = ""
-
-
-class _SubscriptionRow(msgspec.Struct, array_like=True):
-    opened: SubscriptionOpened
-    is_attached: bool
-
-
-class _StreamRow(msgspec.Struct, array_like=True):
-    created: StreamCreated
-    term: int
-    floor: int
-    head: int
-    append_time_us: int
-    next_source_id: int
-    sources: list[_SourceRow]
-    subscriptions: list[_SubscriptionRow]
-    terms: list[tuple[int, int]] = []
-    left: list[tuple[str, str, int, int]] = []
-    weave: tuple[tuple[int, int], ...] = ()
-    left_by: list[str] = []
-    """The principal of each of `left`; older nodes did not know it."""
-
-
-class _RunRow(msgspec.Struct, array_like=True):
-    sink: str
-    epoch: int
-    incarnation: bytes
-    commit_id: int
-    commit_streams: tuple[tuple[str, int, int], ...]
-    past: tuple[bytes, ...] = ()
-    contents: tuple[Contents, ...] = ()
-    owner: str = ""
-    is_ephemeral: bool = False
-
-
-class _StageRow(msgspec.Struct, array_like=True):
-    stage: int
-    sink: str
-    run_epoch: int
-    stream_id: int
-    stage_key: bytes
-    count: int
-
-
-class _Snapshot(msgspec.Struct):
-    version: int
-    next_stream_id: int
-    next_stage: int
-    streams: list[_StreamRow]
-    runs: list[_RunRow]
-    stages: list[_StageRow]
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Snapshot).decode
-
-
-def snapshot(tables: Tables) -> bytes:
-    """All tables as far as they are durable. What is on its way to the journal is behind the snapshot, and will be
-    replayed.
-    """
-    return _encode(
-        _Snapshot(
-            SNAPSHOT_VERSION,
-            tables.next_stream_id,
-            tables.next_stage,
-            [_stream_row(stream, tables) for stream in tables.streams.values()],
-            [
-                _RunRow(
-                    r.sink,
-                    r.epoch,
-                    r.incarnation,
-                    r.commit_id,
-                    r.commit_streams,
-                    r.past,
-                    r.contents,
-                    r.owner,
-                    r.is_ephemeral,
-                )
-                for r in tables.runs.values()
-            ],
-            [
-                _StageRow(s.stage, s.sink, s.run_epoch, s.stream_id, s.stage_key, s.count_durable)
-                for s in tables.stages.values()
-            ],
-        )
-    )
-
-
-def _stream_row(stream: Stream, tables: Tables) -> _StreamRow:
-    return _StreamRow(
-        stream.created(),
-        stream.term,
-        stream.floor,
-        stream.head_durable,
-        stream.append_time_us,
-        stream.next_source_id,
-        [
-            _SourceRow(
-                s.source_id,
-                s.name,
-                s.is_sparse,
-                *s.granted[:2],
-                s.last_durable,
-                s.last_sequence,
-                s.token,
-                s.token_number,
-                s.granted[2],
-            )
-            for s in stream.sources.values()
-            if s.granted[0]
-        ],
-        [_SubscriptionRow(s.opened(), s.is_attached) for s in stream.subscriptions.values()],
-        stream.terms,
-        [(*key, *left) for key, left in stream.left.items()],
-        stream.weave,
-        tables.departures.principals_of(stream),
-    )
 
 
 @dataclass(slots=True)
@@ -216,21 +84,22 @@ class Replay:
 
     def load(self, state: bytes) -> None:
         """Take a snapshot. Raises `Refused`: `newer-format` for one that a later version wrote, `wrong-journal`."""
+        tables = self._tables
         try:
-            taken = _decode(state)
+            taken = decode_snapshot(state)
+            if taken.version != SNAPSHOT_VERSION:
+                raise Refused(
+                    "newer-format",
+                    f"the snapshot has version {taken.version}, and this Veredus reads version {SNAPSHOT_VERSION}: use"
+                    " a newer Veredus",
+                )
+            # Each row goes as what is made of it comes: of a hundred thousand, both would take twice the memory for
+            # good.
+            taken.streams.reverse()
+            while taken.streams:
+                self._load_stream(taken.streams.pop())
         except msgspec.DecodeError as error:
             raise _not_known("the snapshot", state, "version", error) from None
-        if taken.version != SNAPSHOT_VERSION:
-            raise Refused(
-                "newer-format",
-                f"the snapshot has version {taken.version}, and this Veredus reads version {SNAPSHOT_VERSION}: use a"
-                " newer Veredus",
-            )
-        tables = self._tables
-        # Each row goes as what is made of it comes: of a hundred thousand, both would take twice the memory for good.
-        taken.streams.reverse()
-        while taken.streams:
-            self._load_stream(taken.streams.pop())
         tables.next_stream_id = taken.next_stream_id
         tables.next_stage = taken.next_stage
         for run in taken.runs:
@@ -253,14 +122,14 @@ class Replay:
                 )
             )
 
-    def _load_stream(self, row: _StreamRow) -> None:
+    def _load_stream(self, row: StreamRow) -> None:
         created = row.created
         stream = Stream(created, self._tables.budget)
         stream.terms = row.terms or [(row.term, 1)]
         stream.floor = row.floor
         stream.become_durable(row.head)
         stream.append_time_us = row.append_time_us
-        for source in row.sources:
+        for source in decode_sources(row.sources):
             state = SourceState(source.source_id, source.name, source.is_sparse)
             state.open(source.epoch, source.incarnation, source.owner)
             state.become_granted(source.epoch, source.incarnation, source.owner)
@@ -268,7 +137,8 @@ class Replay:
             state.last_sequence = source.last_sequence
             state.token, state.token_number = source.token, source.token_number
             stream.add_source(state)
-        stream.next_source_id = row.next_source_id
+        # Those that came while the snapshot was taken are among them.
+        stream.next_source_id = max(stream.next_source_id, row.next_source_id)
         for subscription in row.subscriptions:
             self._open(stream, subscription.opened)
             stream.subscriptions[
@@ -431,6 +301,8 @@ class Replay:
         if is_clean:
             return
         for stream in self._tables.streams.values():
+            # Sources may know of more than was found, if damage took it from behind the snapshot.
+            self._reach(stream, max((source.last_sequence for source in stream.sources.values()), default=0))
             for subscription in stream.subscriptions.values():
                 subscription.note_maybe_pushed(stream.head_durable)
 

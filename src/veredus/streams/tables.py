@@ -58,6 +58,8 @@ class StreamsLimits(msgspec.Struct, frozen=True, kw_only=True):
     creates_on_use: bool = True
     """Whether a stream that does not exist comes into being when a permitted peer first publishes or subscribes to
     it."""
+    snapshot_sources_max: int = 4_000
+    """Of a snapshot, so many sources are taken in one turn."""
     config: StreamConfig = StreamConfig()
     """How a stream that comes into being on first use is configured."""
 
