@@ -2,6 +2,7 @@
 
 import fnmatch
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -178,3 +179,37 @@ def test_a_star_in_a_name_is_any_run_of_characters_within_a_token(pattern: str, 
     tokens, names = pattern.replace("/", ".|.").split("."), name.replace("/", ".|.").split(".")
     expected = len(tokens) == len(names) and all(map(fnmatch.fnmatchcase, names, tokens))
     assert access.may("x", "publish", Resource("stream", name)) is expected
+
+
+WORDS = st.sampled_from(["a", "b", "*", "a*"])
+PATTERNS = st.one_of(
+    st.just(">"), st.lists(WORDS, min_size=1, max_size=2).map(".".join), WORDS.map(lambda word: f"{word}.>")
+)
+SOME = st.lists(PATTERNS, min_size=1, max_size=3).map(tuple)
+RULE = st.builds(
+    Rule,
+    principal=st.sampled_from(["p", "*", "q"]),
+    may=st.just(("publish",)),
+    deny=st.sampled_from([(), ("publish",)]),
+    streams=st.one_of(st.none(), SOME),
+    sinks=st.one_of(st.none(), SOME),
+    sources=st.one_of(st.none(), st.none(), SOME),
+)
+NAMES = st.lists(st.sampled_from(["a", "b", "aa"]), min_size=1, max_size=3).map(".".join)
+
+
+@given(st.lists(RULE, max_size=6), NAMES, st.one_of(st.none(), NAMES), st.booleans())
+def test_rules_that_are_checked_together_decide_as_each_does_by_itself(
+    rules: list[Rule], name: str, source: str | None, is_sink: bool
+) -> None:
+    asked = on_sink(name) if is_sink else on_stream(name, source)
+    alone = [(rule, Access([msgspec.structs.replace(rule, may=("publish",), deny=())])) for rule in rules]
+    covering = [rule for rule, access in alone if access.may("p", "publish", asked)]
+    expected = bool(covering) and not covering[0].deny
+    assert Access(rules).may("p", "publish", asked) is expected
+
+
+def test_more_patterns_than_one_expression_takes_are_all_asked() -> None:
+    access = Access(Rule(principal="*", may=("publish",), streams=(f"team-{n}.*.sub*",)) for n in range(500))
+    assert all(access.may("p", "publish", on_stream(f"team-{n}.x.sub1")) for n in range(500))
+    assert not any(access.may("p", "publish", on_stream(f"team-{n}.x.other")) for n in range(0, 600, 10))

@@ -24,13 +24,15 @@ Source: docs/internals/DESIGN.md, "Rights".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
 from veredus.kernel.errors import Refused, field_fault
-from veredus.streams.rights import ANONYMOUS, LOCAL, MULTICAST, NOBODY, STREAM, UNPROVEN, VERBS, Resource
+from veredus.streams.rights import ANONYMOUS, LOCAL, MULTICAST, NOBODY, SINK, STREAM, UNPROVEN, VERBS, Resource
 
 if TYPE_CHECKING:
     from veredus.matching import Pattern
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
 EVERY_VERB = "*"
 EVERY_NAME = ">"
 PRINCIPAL_SIZE_MAX = 255
-_REMEMBERED_MAX = 1024
+_REMEMBERED_MAX = 8192
+_JOINED_MAX = 1024
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9_.:@/+=*>-]+", re.ASCII)
 _Names: TypeAlias = tuple[str, ...]
 
@@ -66,32 +69,56 @@ KINDS = ("streams", "sinks", "sources", "subscribers")
 EVERYTHING_ALLOWED = tuple(Rule(principal=who, may=(EVERY_VERB,)) for who in ("*", LOCAL, ANONYMOUS, MULTICAST))
 
 
-class NamePattern:
-    """A set of names of streams, sinks, sources or subscribers."""
+class NamePatterns:
+    """A set of names of streams, sinks, sources or subscribers: those that match any of some patterns."""
 
-    __slots__ = ("_pattern",)
+    __slots__ = ("_patterns",)
 
-    def __init__(self, text: str) -> None:
-        """Raises `Refused("bad-rule")` for what is no pattern of names."""
-        tokens = re.split(r"[./]", text)
-        if not _NAME_PATTERN.fullmatch(text):
-            raise Refused(
-                "bad-rule", f"pattern {text!r}: names have letters, digits and _.:@/+=-; wildcards are * and >"
-            )
-        if any(">" in token for token in tokens[:-1]) or (">" in tokens[-1] and tokens[-1] != ">"):
-            raise Refused("bad-rule", f"pattern {text!r}: `>` is allowed only at the end, as a token of its own")
-        self._pattern: Pattern | None = None
-        if text != EVERY_NAME:
-            parts = {"*": "[^./]*", ">": ".*"}
-            regex = "".join(parts.get(character) or re.escape(character) for character in text)
-            # Columns are a lot to import for a command whose rules allow everything.
-            from veredus.matching import compile_pattern
+    def __init__(self, texts: Iterable[str]) -> None:
+        """Raises `Refused("bad-rule")`, with a line for each text that is no pattern of names."""
+        faults = [fault for text in texts if (fault := _fault_of(text))]
+        if faults:
+            raise Refused("bad-rule", "\n".join(faults))
+        self._patterns: Sequence[Pattern] | None = None
+        if EVERY_NAME not in texts:
+            self._patterns = _joined(tuple(map(_regex_of, texts)))
 
-            self._pattern = compile_pattern(f"regex:{regex}")
-
-    def matches(self, name: str) -> bool:
+    def match(self, name: str) -> bool:
         """Whether the name is in the set."""
-        return self._pattern is None or self._pattern.matches(name.encode())
+        if self._patterns is None:
+            return True
+        octets = name.encode()
+        return any(pattern.matches(octets) for pattern in self._patterns)
+
+
+def _fault_of(text: str) -> str:
+    """Why it is no pattern of names, "" for one that is."""
+    tokens = re.split(r"[./]", text)
+    if not _NAME_PATTERN.fullmatch(text):
+        return f"pattern {text!r}: names have letters, digits and _.:@/+=-; wildcards are * and >"
+    if any(">" in token for token in tokens[:-1]) or (">" in tokens[-1] and tokens[-1] != ">"):
+        return f"pattern {text!r}: `>` is allowed only at the end, as a token of its own"
+    return ""
+
+
+def _regex_of(text: str) -> str:
+    parts = {"*": "[^./]*", ">": ".*"}
+    return "".join(parts.get(character) or re.escape(character) for character in text)
+
+
+@lru_cache(_JOINED_MAX)
+def _joined(regexes: tuple[str, ...]) -> Sequence[Pattern]:
+    """As few patterns as the limits of one allow: what many rules say is asked in one step."""
+    # Columns are a lot to import for a command whose rules allow everything.
+    from veredus.matching import compile_pattern
+
+    try:
+        return (compile_pattern(f"regex:{'|'.join(regexes)}"),)
+    except Refused:
+        if len(regexes) == 1:
+            raise
+        half = len(regexes) // 2
+        return (*_joined(regexes[:half]), *_joined(regexes[half:]))
 
 
 def rule_of(table: Mapping[str, object]) -> Rule:
@@ -113,7 +140,7 @@ def rule_of(table: Mapping[str, object]) -> Rule:
 class CompiledRule:
     """A rule made ready."""
 
-    __slots__ = ("_allowed", "_denied", "_names", "_principal")
+    __slots__ = ("_allowed", "_denied", "_principal", "limits", "names")
 
     def __init__(self, rule: Rule) -> None:
         """Raises `Refused("bad-rule")` with a line for each unknown verb, and each pattern that does not parse."""
@@ -125,11 +152,11 @@ class CompiledRule:
             faults.append("a rule names a principal and at least one verb, and at least one name in each list of names")
         if given["streams"] is None and given["sinks"] is None:
             given["streams"] = given["sinks"] = (EVERY_NAME,)
-        self._names: dict[str, list[NamePattern]] = {kind: [] for kind, names in given.items() if names is not None}
-        for kind, patterns in self._names.items():
-            for text in given[kind] or ():
+        patterns: dict[str, NamePatterns] = {}
+        for kind, texts in given.items():
+            if texts:
                 try:
-                    patterns.append(NamePattern(text))
+                    patterns[kind] = NamePatterns(texts)
                 except Refused as refused:
                     faults.append(refused.message)
         if faults:
@@ -137,6 +164,10 @@ class CompiledRule:
         self._allowed = frozenset(VERBS if EVERY_VERB in rule.may else rule.may)
         self._denied = frozenset(VERBS if EVERY_VERB in rule.deny else rule.deny)
         self._principal = rule.principal
+        self.names = {STREAM: given["streams"] or (), SINK: given["sinks"] or ()}
+        """Patterns, by the kind of what they cover."""
+        self.limits = patterns.get("sources"), patterns.get("subscribers")
+        """As which sources and subscribers; None where the rule does not name such things."""
 
     def covers_principal(self, principal: str) -> bool:
         """Whether the rule speaks of this principal."""
@@ -156,21 +187,27 @@ class CompiledRule:
             place = found + len(part)
         return True
 
-    def decides(self, verb: str, resource: Resource) -> bool | None:
-        """Whether the rule lets its principals do this; None where it does not cover the question."""
-        is_denied = verb in self._denied
-        if not is_denied and verb not in self._allowed:
-            return None
-        if not self._has("streams" if resource.kind == STREAM else "sinks", resource.name, False):
-            return None
-        for kind, name in (("sources", resource.source), ("subscribers", resource.subscriber)):
-            if name is not None and not self._has(kind, name, True):
-                return None
-        return not is_denied
+    def decision(self, verb: str) -> bool | None:
+        """Whether the rule lets its principals do this; None where it does not speak of it."""
+        if verb in self._denied:
+            return False
+        return True if verb in self._allowed else None
 
-    def _has(self, kind: str, name: str, otherwise: bool) -> bool:
-        patterns = self._names.get(kind)
-        return otherwise if patterns is None else any(pattern.matches(name) for pattern in patterns)
+
+class _Step(NamedTuple):
+    """What one rule, or several, decide for one principal and verb, on streams or on sinks."""
+
+    names: NamePatterns
+    sources: NamePatterns | None
+    subscribers: NamePatterns | None
+    decision: bool
+
+    def covers(self, resource: Resource) -> bool:
+        return (
+            self.names.match(resource.name)
+            and (self.sources is None or resource.source is None or self.sources.match(resource.source))
+            and (self.subscribers is None or resource.subscriber is None or self.subscribers.match(resource.subscriber))
+        )
 
 
 class Access:
@@ -179,27 +216,39 @@ class Access:
     `unproven` is that principal; `NOBODY` where a peer has to prove who it is before it may do anything.
     """
 
-    __slots__ = ("_by_principal", "_rules", "unproven")
+    __slots__ = ("_rules", "_steps", "unproven")
 
     def __init__(self, rules: Iterable[Rule], unproven: str = NOBODY) -> None:
         """Raises `Refused("bad-rule")`."""
         self.unproven = unproven
         self._rules = tuple(CompiledRule(rule) for rule in rules)
-        self._by_principal: dict[str, tuple[CompiledRule, ...]] = {}
-        """The rules that speak of a principal, in their order."""
+        self._steps: dict[tuple[str, str, str], Sequence[_Step]] = {}
+        """By principal, verb and kind, what the rules decide, in their order."""
 
     def may(self, principal: str, verb: str, resource: Resource) -> bool:
         """Whether `principal` may do `verb` on `resource`."""
         if principal == NOBODY:
             return False
-        rules = self._by_principal.get(principal)
-        if rules is None:
-            if len(self._by_principal) >= _REMEMBERED_MAX:
-                self._by_principal.clear()
-            rules = tuple(rule for rule in self._rules if rule.covers_principal(principal))
-            self._by_principal[principal] = rules
-        for rule in rules:
-            decision = rule.decides(verb, resource)
-            if decision is not None:
-                return decision
+        asked = principal, verb, resource.kind
+        steps = self._steps.get(asked)
+        if steps is None:
+            if len(self._steps) >= _REMEMBERED_MAX:
+                self._steps.clear()
+            steps = self._steps[asked] = self._steps_of(*asked)
+        for step in steps:
+            if step.covers(resource):
+                return step.decision
         return False
+
+    def _steps_of(self, principal: str, verb: str, kind: str) -> Sequence[_Step]:
+        """Rules that decide alike, one behind the other, are one step."""
+        covering = [
+            (rule, decision)
+            for rule in self._rules
+            if rule.names[kind] and (decision := rule.decision(verb)) is not None and rule.covers_principal(principal)
+        ]
+        steps: list[_Step] = []
+        for (decision, sources, subscribers), rules in groupby(covering, lambda one: (one[1], *one[0].limits)):
+            texts = tuple(chain.from_iterable(rule.names[kind] for rule, _ in rules))
+            steps.append(_Step(NamePatterns(texts), sources, subscribers, decision))
+        return steps

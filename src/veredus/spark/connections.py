@@ -21,7 +21,7 @@ from pyspark import TaskContext
 import veredus
 from veredus.client.node import TIMEOUT_S
 from veredus.kernel.errors import Refused, Unavailable, VeredusError
-from veredus.node.rules import NamePattern
+from veredus.node.rules import NamePatterns
 
 from .options import NodeOptions
 
@@ -153,12 +153,12 @@ def views_of(node: veredus.Node, streams: Iterable[str]) -> dict[str, StreamView
 
 def views_matching(node: veredus.Node, patterns: Sequence[str]) -> tuple[dict[str, StreamView], int]:
     """The streams that match one of the patterns, as they are now, by name in order; and how many the node has."""
-    wanted = [NamePattern(pattern) for pattern in patterns]
+    wanted = NamePatterns(patterns)
     listed = {shown["name"]: shown for shown in node.streams.list()}
-    names = sorted(name for name in listed if any(pattern.matches(name) for pattern in wanted))
+    names = sorted(name for name in listed if wanted.match(name))
     return {name: _view(listed[name]) for name in names}, len(listed)
 
 
 def selects(patterns: Sequence[str], stream: str) -> bool:
     """Whether one of the patterns matches the name of the stream."""
-    return any(NamePattern(pattern).matches(stream) for pattern in patterns)
+    return NamePatterns(patterns).match(stream)

@@ -16,7 +16,7 @@ from veredus.delivery.publication import microseconds_of
 from veredus.kernel.errors import Refused
 from veredus.kernel.names import U63_MAX, checked_name
 from veredus.matching import Filter
-from veredus.node.rules import NamePattern
+from veredus.node.rules import NamePatterns
 
 ADDRESS_DEFAULT = "veredus://127.0.0.1:7071"
 ROWS_PER_TRIGGER_DEFAULT = 1 << 20
@@ -152,7 +152,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         raise _fault("stream", f"{said} in `streams`")
     for pattern in streams:
         try:
-            NamePattern(pattern)
+            NamePatterns((pattern,))
         except Refused as refused:
             raise _refused("streams", f"has a {refused.message}") from None
     keys = [text.strip() for text in options.text("keys").split("\n") if text.strip()]
