@@ -11,6 +11,7 @@ from veredus.kernel.errors import PeerFault
 from veredus.protocols.topics import messages as m
 from veredus.protocols.topics.conflicts import MERGES_MAX
 from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked
+from veredus.protocols.topics.many import pack
 from veredus.protocols.topics.mapping import PATIENCE
 from veredus.protocols.topics.messages import decode_message, encode_message
 from veredus.protocols.topics.plain import plainly_asked
@@ -157,6 +158,32 @@ def test_puts_stay_with_a_giver_that_is_giving_and_leave_one_that_has_given_and_
             merges += scene.answer(merge.token, body=said_of_it)
     asks = [effect for effect in scene.ask(2, m.Put("bob", "t", 2, b"y")) if isinstance(effect, Ask)]
     assert [ask.address for ask in asks] == [goes_to]
+
+
+@pytest.mark.parametrize("put", [m.Put("bob", "t", 2, b"y"), m.PutMany("bob", "t", 2, pack([b"y", b"z"]))])
+def test_a_giver_is_given_no_puts_while_it_is_asked_to_give_for_it_may_have_copied_the_topic(put: m.Message) -> None:
+    scene = Scene()
+    scene.claim("s2", "t", "u")
+    scene.ask(1, m.Put("bob", "t", 1, b"x"))
+    (merge,) = scene.claim("s1", "t")
+    assert isinstance(merge, Ask)
+    held = [(2, "SERVER_UNAVAILABLE", "s2 is being asked to move the topic t: try again")]
+    assert said(scene.ask(2, put)) == held
+    assert [effect.address for effect in scene.ask(3, m.Put("bob", "u", 1, b"")) if isinstance(effect, Ask)] == ["s2"]
+    assert scene.answer(merge.token, body=b"under way") == []
+    assert [effect.address for effect in scene.ask(2, put) if isinstance(effect, Ask)] == ["s2"]
+
+
+def test_a_put_without_an_answer_is_not_said_again_to_a_giver_that_is_asked_to_give_meanwhile() -> None:
+    scene = Scene()
+    scene.claim("s2", "t")
+    scene.ask(1, m.Put("bob", "t", 1, b"x"))
+    (merge,) = scene.claim("s1", "t")
+    effects = scene.pass_time(SETTINGS.answer_ns)
+    assert said([effect for effect in effects if isinstance(effect, Answer)]) == [
+        (1, "SERVER_UNAVAILABLE", "s2 is being asked to move the topic t: try again")
+    ]
+    assert [effect.data for effect in effects if isinstance(effect, Ask)] == [merge.data]
 
 
 def test_many_conflicts_are_merged_some_at_a_time() -> None:

@@ -16,6 +16,7 @@ from .mapping import Conflict
 from .messages import StatusWord, reason_of, status_of
 
 MERGES_MAX = 16
+_PUTS = ("PUT", "PUT_MANY")
 NOT_GIVEN_NS = 60_000_000_000
 
 
@@ -60,6 +61,12 @@ class Conflicts:
         self._logged[conflict] = now_ns + NOT_GIVEN_NS
         fields = {**conflict._asdict(), "status": status.status, "reason": reason_of(status)}
         return [Note("warning", "topic-not-given", fields)]
+
+    def why_held(self, name: str, topic: str, server: str) -> str:
+        """Why a message of this name is not handed to a server, "" where it is: it is being asked to give the topic."""
+        if name in _PUTS and any(topic == conflict.topic and server == conflict.giver for conflict in self.merging):
+            return f"{server} is being asked to move the topic {topic}: try again"
+        return ""
 
     def end(self, conflict: Conflict) -> None:
         """Whoever was asked has answered, or does not."""
