@@ -82,12 +82,22 @@ def test_a_journal_without_a_checkpoint_is_replayed_whole_and_goes_on() -> None:
     assert [r.first_sequence for r in third.read_all(1)] == list(range(1, 202))
 
 
+def test_the_checkpoint_is_brought_to_the_platter_with_its_name_before_anything_rests_on_it() -> None:
+    rig = filled()
+    rig.checkpoint(b"tables")
+    del rig.disk.files["checkpoint"]
+    rig.append(batch_entry(1, 31, size=200))
+    rig.settle()
+    _, found = rig.reopened()
+    assert found.synced == ["checkpoint.copy", segment_name(1)]
+
+
 def test_after_a_final_checkpoint_no_segment_is_read() -> None:
     rig = filled(count=200)
     rig.checkpoint(b"tables", is_final=True)
     again, found = rig.reopened()
     assert found.states == [b"tables"]
-    assert (found.views, found.notes, found.synced) == ([], [], [])
+    assert (found.views, found.notes, found.synced) == ([], [], ["checkpoint", "checkpoint.copy"])
     assert found.recovered.is_clean
     # But for the headers, and the places where a group would begin if there were more.
     assert all(

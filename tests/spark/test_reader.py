@@ -78,7 +78,7 @@ def test_offsets_are_texts_that_repeat(node: Embedded, stream: str, reader: Open
     start = one.initialOffset()
     assert json.dumps(start) == json.dumps(another.initialOffset())
     end = json.dumps(one.latestOffset(start, ReadAllAvailable()))
-    at = f'"began": 1, "incarnation": "{incarnation}", "sequence": 4'
+    at = f'"began": 1, "incarnation": "{incarnation}", "sequence": 4, "terms": [[1, 1]]'
     assert end == f'{{"streams": {{"{stream}": {{{at}}}}}}}'
 
 

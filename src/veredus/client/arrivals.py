@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from veredus.kernel.terms import Terms
 from veredus.protocols.zeps import messages as m
 
 
@@ -23,8 +24,8 @@ class Delivery:
     link_count: int
 
 
-Known: TypeAlias = tuple[int, tuple[tuple[int, int], ...]]
-"""A term, and all that were known in it, with the first sequence of each."""
+Known: TypeAlias = tuple[int, Terms]
+"""A term, and all that were known in it."""
 
 
 @dataclass(frozen=True, slots=True)

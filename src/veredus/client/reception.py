@@ -33,6 +33,7 @@ from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
 from veredus.kernel.errors import Misuse, PeerFault, Refused, Unavailable, VeredusError
+from veredus.kernel.terms import Terms
 from veredus.matching.wanted import Filter
 from veredus.node.specs import split_address
 from veredus.protocols.zeps.datagrams import Datagram, decode_datagram
@@ -93,7 +94,7 @@ class Reception(Blocking):
         self._expected = 0
         """The sequence behind the last one that came, or that a gap was told of; while it mends, as it was before."""
         self._life = (b"", 0)
-        self._terms: tuple[tuple[int, int], ...] = ()
+        self._terms: Terms = ()
         self._due_s = 0.0
         """When the node is asked what there is, unless a datagram says so before."""
         self._doubted_s = 0.0

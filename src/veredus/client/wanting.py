@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
+from veredus.kernel.terms import Terms
 from veredus.matching.wanted import Filter
 from veredus.streams.exchange import SettleMode, Start
 
@@ -45,7 +46,7 @@ class Wanted:
     stream_incarnation: bytes = b""
     """Which stream of that name it was, and of which term, where the subscriber has known it before."""
     term: int = 0
-    terms: tuple[tuple[int, int], ...] = ()
+    terms: Terms = ()
 
     @property
     def is_durable(self) -> bool:

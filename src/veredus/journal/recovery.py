@@ -11,8 +11,8 @@
                                 └── a segment was made behind it, and is gone ─► MISSING: named
 
 The generator orders what it needs from the host, which answers (`RecoveryOrder`), and hands out what was found: first
-the checkpoint's state, then each record behind it, in order. Everything that was replayed is synced before it ends,
-for a page that was read may not have been on the platter.
+the checkpoint's state, then each record behind it, in order. The checkpoint, and all that was replayed, is synced before
+it ends: what was read may not have been on the platter, nor the name of the file.
 
 Invariants
     (1) A record is replayed only if it is sound, carries its place's salt, and lies in a group or in a place known
@@ -34,8 +34,10 @@ from .beginning import is_own, name_excess, read_segment, read_summary
 from .belonging import Belongings, go_without, keep_apart, sort_out
 from .catalogue import Catalogue, Segment, StagePlaces
 from .checkpoint import (
+    CHECKPOINT_NAME,
     CLOSED_NAME,
     CLOSED_SIZE,
+    COPY_NAME,
     Checkpoint,
     SegmentRow,
     ascending,
@@ -100,6 +102,7 @@ def recover(
         recovery = _Recovery(belongings, empty_journal(journal_id), ())
     else:
         yield CheckpointLoaded(checkpoint.state)
+        yield from map(SyncFile, sorted({CHECKPOINT_NAME, COPY_NAME} & listing.keys()))
         recovery = yield from _after_checkpoint(checkpoint, belongings)
     closed = (yield ReadFile(CLOSED_NAME, 0, CLOSED_SIZE)) if CLOSED_NAME in listing else None
     is_closed = checkpoint is not None and closed is not None and bytes(closed) == belongings.crc
@@ -307,8 +310,7 @@ class _Recovery:
                 if end == start + header.size:
                     yield from self._replay(segment, records, end)
                     continue
-            # Where nothing of the segment was left, its file is there still, and the next one follows on the one
-            # before.
+            # Of a segment in which nothing was left the file is there: the next one follows on the one before.
             last = Position(number, end) if end > SEGMENT_HEADER_SIZE else self.recovered.position
             if (following := (yield from self._continuation(number, last))) is not None:
                 # Those in between held nothing, and may have been let go.

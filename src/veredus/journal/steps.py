@@ -27,7 +27,7 @@ class ReadFile(msgspec.Struct, frozen=True):
 
 
 class SyncFile(msgspec.Struct, frozen=True):
-    """Bring all of a file to the platter."""
+    """Bring all of a file, and its name, to the platter."""
 
     name: str
 

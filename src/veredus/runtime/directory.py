@@ -85,12 +85,13 @@ class Directory:
         sync_directory(self.path)
 
     def sync(self, name: str) -> None:
-        """Bring all of a file to the platter."""
+        """Bring all of a file, and its name, to the platter."""
         descriptor = os.open(self.path / name, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        sync_directory(self.path)
 
     def set_aside(self, name: str, data: Octets) -> str:
         """Keep bytes that will be cleared, or are damaged, under a name of their own; returns that."""

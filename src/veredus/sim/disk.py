@@ -400,8 +400,9 @@ class SimDisk:
         self._sync_names()
 
     def sync(self, name: str) -> None:
-        """Bring all of a file to the platter."""
+        """Bring all of a file, and its name, to the platter."""
         self.files[name].sync()
+        self._sync_names()
 
     def write(self, name: str, offset: int, data: Octets) -> None:
         """Write into a file that is there; not synced."""

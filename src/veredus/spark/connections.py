@@ -21,6 +21,7 @@ from pyspark import TaskContext
 import veredus
 from veredus.client.node import TIMEOUT_S
 from veredus.kernel.errors import Refused, Unavailable, VeredusError
+from veredus.kernel.terms import Terms
 from veredus.node.rules import NamePatterns
 
 from .options import NodeOptions
@@ -36,7 +37,7 @@ _open: dict[tuple[int, NodeOptions], veredus.Node] = {}
 @dataclass(frozen=True)
 class StreamView:
     """A stream at one moment: incarnation in hexadecimal, least sequence kept, newest durable one (0: none), what the
-    journal keeps of it, in bytes, and when it was created.
+    journal keeps of it, in bytes, when it was created, and its terms.
     """
 
     incarnation: str
@@ -44,6 +45,7 @@ class StreamView:
     head: int
     size: int = 0
     created_us: int = 0
+    terms: Terms = ()
 
     @property
     def row_size(self) -> int:
@@ -136,7 +138,8 @@ def view_of(node: veredus.Node, stream: str) -> StreamView:
 
 
 def _view(shown: Mapping[str, Any]) -> StreamView:
-    return StreamView(shown["incarnation"].hex(), shown["floor"], shown["head"], shown["size"], shown["created_us"])
+    incarnation, terms = shown["incarnation"].hex(), tuple((term, first) for term, first in shown.get("terms", ()))
+    return StreamView(incarnation, shown["floor"], shown["head"], shown["size"], shown["created_us"], terms)
 
 
 def views_of(node: veredus.Node, streams: Iterable[str]) -> dict[str, StreamView]:

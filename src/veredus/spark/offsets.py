@@ -15,6 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from veredus.kernel.errors import Refused
+from veredus.kernel.terms import Terms
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,8 @@ class StreamOffset:
     incarnation: str
     sequence: int
     began: int
+    terms: Terms = ()
+    """Those of the stream when this was planned, for what was read may be lost since; none where they are not known."""
 
     @property
     def is_initial(self) -> bool:
@@ -50,6 +53,7 @@ class _StoredOffset(msgspec.Struct, forbid_unknown_fields=True):
     began: int
     incarnation: str
     sequence: int
+    terms: Terms = ()
 
 
 class _StoredOffsets(msgspec.Struct, forbid_unknown_fields=True):
@@ -58,12 +62,13 @@ class _StoredOffsets(msgspec.Struct, forbid_unknown_fields=True):
 
 def stored_of(offsets: Offsets) -> Stored:
     """Offsets as Spark stores them, in the order of their names: equal offsets give equal text."""
-    return {
-        "streams": {
-            name: {"began": at.began, "incarnation": at.incarnation, "sequence": at.sequence}
-            for name, at in sorted(offsets.items())
-        }
-    }
+    return {"streams": {name: _stored(at) for name, at in sorted(offsets.items())}}
+
+
+def _stored(at: StreamOffset) -> Stored:
+    stored: Stored = {"began": at.began, "incarnation": at.incarnation, "sequence": at.sequence}
+    # As versions stored it that knew no terms.
+    return stored | ({"terms": [list(term) for term in at.terms]} if at.terms else {})
 
 
 def offsets_of(stored: Mapping[str, object]) -> Offsets:
@@ -73,7 +78,9 @@ def offsets_of(stored: Mapping[str, object]) -> Offsets:
     except msgspec.ValidationError:
         message = f"the checkpoint holds {dict(stored)!r}, which is not an offset of a Veredus stream"
         raise Refused("bad-offset", message) from None
-    return {name: StreamOffset(name, at.incarnation, at.sequence, at.began) for name, at in found.streams.items()}
+    return {
+        name: StreamOffset(name, at.incarnation, at.sequence, at.began, at.terms) for name, at in found.streams.items()
+    }
 
 
 def started_as(start: StreamOffset | None, end: StreamOffset) -> StreamOffset:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import veredus
 from veredus.kernel.errors import Refused
+from veredus.kernel.terms import parted_at
 
 from .connections import StreamView, patiently, selects
 from .offsets import Offsets, StreamOffset
@@ -98,6 +99,29 @@ def check_kept(options: ReadOptions, first: int, view: StreamView) -> None:
     """Raise `Refused("data-loss")` when `first` is no longer kept and the reader minds."""
     if first < view.floor and options.fails_on_data_loss:
         raise lost(options, first, view.floor, "trimmed")
+
+
+def still_there(options: ReadOptions, at: StreamOffset, view: StreamView) -> StreamOffset:
+    """The offset, moved back to before what was lost and took the place of what this query had planned to read or read.
+
+    Raises `Refused("data-loss")` if there is such and the reader minds.
+    """
+    lost_from = parted_at(at.terms, view.terms)
+    if at.incarnation != view.incarnation or not 0 < lost_from < at.sequence:
+        return at
+    if options.fails_on_data_loss:
+        stream = options.node.stream
+        raise Refused(
+            "data-loss",
+            f"stream {stream!r} lost sequences {lost_from} to {at.sequence - 1}, which this query has read or planned"
+            " to read: its node was restored from an older copy, or its journal was damaged; other rows take their"
+            " places. To go on with what is there now from the first of them on, set the option `failOnDataLoss` to"
+            " false",
+            first=lost_from,
+            kept=at.sequence,
+            cause="restored",
+        )
+    return replace(at, sequence=lost_from)
 
 
 def lost(options: ReadOptions, first: int, kept: int, cause: str) -> Refused:

@@ -39,7 +39,7 @@ from .offsets import (
     stored_of,
 )
 from .options import ReadOptions
-from .places import Pin, begun_us, check_gone, check_kept, end_of, start_of, started_late
+from .places import Pin, begun_us, check_gone, check_kept, end_of, start_of, started_late, still_there
 from .schema import Projection
 
 IDLE_SECONDS = 0.2
@@ -139,7 +139,8 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             check_kept(self._options.of_stream(name), begun[name].sequence, views[name])
         self._planned_s = time.monotonic()
         taken = self._limited(begun, ends, backlogs, views, limit)
-        return stored_of({**begin, **{name: replace(begun[name], sequence=until) for name, until in taken.items()}})
+        until = {name: replace(begun[name], sequence=end, terms=views[name].terms) for name, end in taken.items()}
+        return stored_of(begin | until)
 
     def reportLatestOffset(self) -> Stored:  # noqa: N802
         """Behind the newest rows: for Spark's progress, which shows it beside what was read (`lag_of`)."""
@@ -159,13 +160,14 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planned: list[InputPartition] = []
         for name, last in until.items():
             first = started_as(begin.get(name), last)
-            if name in begin and first.sequence == last.sequence:
+            if name in begin and (first.sequence, first.terms) == (last.sequence, last.terms):
                 continue
             options = self._options.of_stream(self._known(name))
             view = patiently(options.node, lambda node, name=name: views_of(node, [name])).get(name)  # type: ignore[misc]
             if view is None:
                 check_gone(options)
                 continue
+            first, last = still_there(options, first, view), still_there(options, last, view)
             check_range(first, last, name, view.incarnation, view.head)
             check_kept(options, first.sequence, view)
             planned += _partitions(name, first.sequence, last.sequence, options, view.incarnation)
@@ -238,7 +240,11 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in begin:
             if name not in views:
                 check_gone(self._options.of_stream(self._known(name)))
-        begun = {name: at for name, at in begin.items() if name in views}
+        begun = {
+            name: still_there(self._options.of_stream(name), at, views[name])
+            for name, at in begin.items()
+            if name in views
+        }
         begun |= self._begun_anew({name: view for name, view in views.items() if name not in begin})
         for name, at in begun.items():
             check_range(at, at, name, views[name].incarnation, views[name].head)

@@ -22,6 +22,7 @@ import msgspec
 from veredus.delivery.batch import BatchHeader
 from veredus.delivery.content import Content
 from veredus.kernel.octets import Octets
+from veredus.kernel.terms import Terms
 from veredus.matching import Filter
 
 from .attempts import ConfirmHanded as ConfirmHanded
@@ -180,7 +181,7 @@ class SubscribeRequested:
     parked_to: str = ""
     """The stream that parked publications are moved to."""
     term: int = 0  # that of the stream when the subscriber was last granted this; 0 when it never was
-    terms: tuple[tuple[int, int], ...] = ()  # and all that were known then, as it was told
+    terms: Terms = ()  # and all that were known then, as it was told
     wish: int = 0
     """A number that grows with each wish of the subscriber's, where a late one must not make a new subscription."""
     is_woven: bool = False
@@ -205,7 +206,7 @@ class GrantSubscription:
     floor: int
     head: int
     changed_from: int = 0
-    terms: tuple[tuple[int, int], ...] = ()  # those of the stream that are known, and the first sequence of each
+    terms: Terms = ()  # those of the stream that are known
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from itertools import pairwise, zip_longest
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 from veredus.delivery.settlement import Range
 from veredus.kernel.errors import Refused
+from veredus.kernel.terms import Terms, parted_at
 
 from .exchange import Start, StartKind
 from .facts import RaisedSource, StreamCreated, TermRaised
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from .subscription import Subscription
 
 
-Terms: TypeAlias = tuple[tuple[int, int], ...]
-"""Terms, and the first sequence of each, ascending."""
 TERMS_MAX = 16
 """Of this many terms a stream knows where they began; the oldest ones are then taken for one."""
 
@@ -157,8 +156,7 @@ class Stream:
         """
         if not terms:
             return next((first for later, first in self.terms if later > term > 0), 0)
-        parted = (pair for pair in zip_longest(self.terms, terms) if pair[0] != pair[1])
-        return min((known[1] for known in next(parted, ()) if known is not None), default=0)
+        return parted_at(self.terms, terms)
 
     def place_of(self, start: Start, term: int, terms: Terms = ()) -> int:
         """The sequence at which a subscriber that knew `term` begins. Raises `Refused` for one that is not there."""
