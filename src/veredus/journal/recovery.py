@@ -11,8 +11,8 @@
                                 └── a segment was made behind it, and is gone ─► MISSING: named
 
 The generator orders what it needs from the host, which answers (`RecoveryOrder`), and hands out what was found: first
-the checkpoint's state, then each record behind it, in order. The checkpoint, and all that was replayed, is synced before
-it ends: what was read may not have been on the platter, nor the name of the file.
+the checkpoint's state, then each record behind it, in order. The checkpoint and what was replayed are synced before it
+ends: what was read may not have been on the platter, nor the name of the file.
 
 Invariants
     (1) A record is replayed only if it is sound, carries its place's salt, and lies in a group or in a place known
