@@ -11,6 +11,7 @@ import pytest
 
 import veredus
 from tests.runtime.authority import Authority
+from tests.runtime.test_tls_links import CERTIFICATES
 from tests.system.secured import Secured, ended_code, reload_by_command
 from veredus.runtime.security import add_token, client_context, remove_token
 
@@ -111,9 +112,24 @@ def test_a_certificate_that_is_revoked_ends_its_open_connections_and_opens_none(
         certified.reload()
         assert ended_code(one) == "revoked"
         assert len(two.streams.list()) == 1
-    with pytest.raises(veredus.VeredusError):
-        certified.by_certificate(*gone, timeout_s=0.5)
+    with pytest.raises(veredus.Refused, match="refuses this client's certificate: it is revoked") as caught:
+        certified.by_certificate(*gone, timeout_s=60)
+    assert caught.value.code == "revoked"
     certified.by_certificate(*kept).close()
+
+
+def test_who_shows_no_certificate_or_one_that_is_not_valid_is_told_so_at_once(certified: Secured) -> None:
+    authority = certified.authority
+    assert authority is not None
+    certified.write((("*", ">"),))
+    required = '[tls]\nclient_certificates = "required"'
+    certified.settings.write_text(certified.settings.read_text().replace("[tls]", required))
+    certified.start()
+    strange = str(CERTIFICATES / "desk-1.pem"), str(CERTIFICATES / "desk-1.key")
+    for shown, why in ((("", ""), "the node requires one"), (strange, "does not know the authority that signed it")):
+        with pytest.raises(veredus.Refused, match=why) as caught:
+            certified.by_certificate(*shown, timeout_s=60)
+        assert caught.value.code == "unauthenticated"
 
 
 def test_a_certificate_that_is_revoked_ends_a_connection_that_has_shown_a_token_as_well(certified: Secured) -> None:

@@ -308,6 +308,8 @@ class Connection:
                 due = self._link.deadline() if self._link is not None else None
                 if due is not None and due <= time.monotonic_ns():
                     self.handle(DeadlineReached())
+        if opened.refusal is not None and not outcome.is_welcome:
+            outcome.error = Refused(opened.refusal.code, f"{address}: {opened.refusal.message}")
         return outcome
 
     # ── the link's engine ────────────────────────────────────────────────────────────────────────────────────────────

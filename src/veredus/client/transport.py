@@ -28,6 +28,17 @@ _GREETING_SIZE = 260
 NOBODY_THERE = "no process listens there"
 TURN_S = 0.005
 """What takes longer than this, all that was read at once together, is followed by a turn of everybody else."""
+_ALERTS = {
+    "SSLV3_ALERT_CERTIFICATE_REVOKED": ("revoked", "it is revoked"),
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": ("unauthenticated", "it has expired"),
+    "SSLV3_ALERT_BAD_CERTIFICATE": ("unauthenticated", "it is not valid"),
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": ("unauthenticated", "it is not valid"),
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": ("unauthenticated", "it is not of a supported kind"),
+    "TLSV1_ALERT_UNKNOWN_CA": ("unauthenticated", "the node does not know the authority that signed it"),
+    "TLSV1_ALERT_DECRYPT_ERROR": ("unauthenticated", "its key does not belong to it"),
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": ("unauthenticated", "the node requires one (--certificate, or tls=…)"),
+}
+"""What a node says of a client's certificate, by OpenSSL's names of TLS alerts: the code, and the words."""
 
 
 class NodeSocket(asyncio.BufferedProtocol):
@@ -42,6 +53,8 @@ class NodeSocket(asyncio.BufferedProtocol):
         self.parser = FrameParser(native.GREETING_SIZE_MAX)
         self.is_to_itself = False
         """Whether the connection leads back to its own end: nobody hears of one that does, and it is closed."""
+        self.refusal: Refused | None = None
+        """Why the node refuses this client's certificate, if that is how the connection ended."""
         self._tell = tell
         self._transport: asyncio.Transport | None = None
         self._is_agreed = False
@@ -105,6 +118,7 @@ class NodeSocket(asyncio.BufferedProtocol):
         """The connection is gone."""
         if self.is_to_itself:
             return
+        self.refusal = refusal_of(exc)
         self._tell(LinkClosed(LINK, words_of(exc) if exc else "closed by the node"))
 
     def send(self, buffers: Sequence[Octets]) -> None:
@@ -141,6 +155,12 @@ async def open_socket(address: Address, tls: ssl.SSLContext | None, tell: Callab
     return node_socket
 
 
+def refusal_of(error: BaseException | None) -> Refused | None:
+    """What a node says of this client's certificate, where that is the error of a connection."""
+    alert = _ALERTS.get(error.reason or "") if isinstance(error, ssl.SSLError) else None
+    return None if alert is None else Refused(alert[0], f"the node refuses this client's certificate: {alert[1]}")
+
+
 def error_of_opening(error: OSError | TimeoutError, address: Address, *, is_first: bool) -> VeredusError:
     """Why an address cannot be connected to, and what to do where that is known.
 
@@ -156,6 +176,8 @@ def error_of_opening(error: OSError | TimeoutError, address: Address, *, is_firs
             " authority that has signed it (--authorities, or tls=…), and the host as the certificate does"
         )
         refusal = Refused("bad-certificate", f"{address}: {said}")
+    elif (told := refusal_of(error)) is not None:
+        refusal = Refused(told.code, f"{address}: {told.message}")
     else:
         return Unavailable("link-lost", f"{address}: {_said_of(error)}")
     return refusal if is_first else Unavailable("link-lost", refusal.message)
