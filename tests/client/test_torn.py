@@ -219,3 +219,36 @@ def test_who_is_torn_out_of_an_embedded_nodes_start_or_end_can_begin_it_again_an
     assert int(place_count) > 100
     assert int(loop_count) < 20
     assert left == "['MainThread']\n"
+
+
+def test_who_is_torn_out_of_closing_a_subscription_can_close_it_again(node: Embedded, stream: str) -> None:
+    with node.publisher(stream, source="p") as publisher:
+        publisher.publish_many(["key"] * 200, ["body"] * 200)
+    where, at = "never", 0
+    while where:
+        at += 1
+        subscription = node.subscribe(stream, subscriber="torn")
+        publication = next(iter(subscription))
+        publication.settle()
+        with torn(TAKING, at) as tear:
+            subscription.close()
+        where = tear.where
+        subscription.close()
+        shown = node.subscriptions.show(stream, "torn")
+        assert (shown["is_attached"], shown["floor"]) == (False, publication.sequence), f"torn at place {at}, {where}"
+    assert at > 10
+
+
+def test_who_is_torn_out_of_closing_a_publisher_can_close_it_again(node: Embedded, stream: str) -> None:
+    where, at = "never", 0
+    while where:
+        at += 1
+        publisher = node.publisher(stream, source="p")
+        publisher.publish("key", "body")
+        with torn(PUTTING, at) as tear:
+            publisher.close()
+        where = tear.where
+        publisher.close()
+        (shown,) = node.streams.show(stream)["source_list"]
+        assert (shown["is_attached"], shown["last_number"]) == (False, at), f"torn at place {at}, {where}"
+    assert at > 10

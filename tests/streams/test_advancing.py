@@ -51,3 +51,13 @@ def test_a_cursor_with_an_owner_and_one_beyond_the_newest_row_are_refused(rig: R
     rig.do(x.SubscribeRequested(6, "local", "s", "risk", "spark", incarnation=bytes(15) + b"1"))
     assert ask(rig, "subscription.advance", floor=6).code == "subscription-in-use"
     assert ask(rig, "subscription.advance", floor=6, subscriber="other").code == "unknown-subscription"
+
+
+def test_nobody_is_attached_any_more_whose_node_was_killed(rig: Rig) -> None:
+    rig.do(x.SubscribeRequested(6, "local", "s", "risk", "spark", incarnation=bytes(16), credit=1 << 20))
+    assert ask(rig, "subscription.advance", floor=6).code == "subscription-in-use"
+    rig.restart()
+    assert ask(rig, "subscription.show").result["is_attached"] is False
+    assert ask(rig, "subscription.advance", floor=6).result == {"floor": 6}
+    rig.restart()
+    assert floor_of(rig) == 6

@@ -44,7 +44,7 @@ class Publisher(PublishingEnd, Blocking):
     offered again after every reconnection, until the stream has it, once.
     """
 
-    __slots__ = ("_thread",)
+    __slots__ = ("_is_left", "_thread")
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Publisher(PublishingEnd, Blocking):
     ) -> None:
         """A publisher that is attached. Raises what the node refused it with."""
         super().__init__(settings)
+        self._is_left = False
         self._thread = thread
         self._intake.wait_room = self._wait_room
         self._channel = thread.run(self._attach(connection, attaching or settings.attaching))
@@ -181,16 +182,26 @@ class Publisher(PublishingEnd, Blocking):
         self._channel.check_token()
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises."""
-        if self._is_over():
+        """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises.
+
+        What a signal's handler raises meanwhile, as Ctrl-C does, closes nothing: close it again.
+        """
+        if self._is_left or (self._is_over() and not self._is_closed):
             return
         check_seconds("timeout_s", timeout_s)
+        if not self._is_closed:
+            try:
+                self.flush(timeout_s=timeout_s)
+            except VeredusError:
+                self._leave()
+                raise
+        self._leave()
+
+    def _leave(self) -> None:
         self._is_closed = True
-        try:
-            self.flush(timeout_s=timeout_s)
-        finally:
-            self._bar()
-            self._thread.call(self._channel.leave)
+        self._bar()
+        self._thread.call(self._channel.leave)
+        self._is_left = True
 
     def __enter__(self) -> Self:
         return self
@@ -290,6 +301,7 @@ class Subscription(Blocking):
         """What `channel` is granted, which tells `arrived`; `Opened` makes one."""
         self._thread = thread
         self._arrived = arrived
+        self._is_closed = False
         self._waits = threading.RLock()
         """Held by the thread that waits: a second one would never be woken."""
         self._handing: _Handing | None = None
@@ -420,18 +432,27 @@ class Subscription(Blocking):
         return self._thread.run(self._feed.change_filter(filter_))
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Wait for the settlements, then close; the cursor of a durable subscription stays."""
+        """Wait for the settlements, then close; the cursor of a durable subscription stays.
+
+        What a signal's handler raises meanwhile, as Ctrl-C does, closes nothing: close it again.
+        """
         channel = self.channel
         if channel.failure is not None and channel.failure.code in ("closed", "forked"):
             return
         check_seconds("timeout_s", timeout_s)
-        try:
-            if channel.failure is None and channel.wanted.is_durable:
+        if channel.failure is None and channel.wanted.is_durable and not self._is_closed:
+            try:
                 self.wait_settled(timeout_s=timeout_s)
-        finally:
-            closed = Misuse("closed", "this subscription was closed")
-            self._feed.end(closed)
-            self._thread.call(lambda: channel.fail(closed))
+            except VeredusError:
+                self._end()
+                raise
+        self._end()
+
+    def _end(self) -> None:
+        self._is_closed = True
+        closed = Misuse("closed", "this subscription was closed")
+        self._feed.end(closed)
+        self._thread.call(lambda: self.channel.fail(closed))
 
     def __enter__(self) -> Self:
         return self

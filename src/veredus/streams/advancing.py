@@ -55,7 +55,7 @@ class Advancing:
         name = f"subscription {subscription.subscriber}/{subscription.name}"
         if subscription.is_removed:
             self.refuse(event, "unknown-subscription", f"{name} was removed")
-        elif subscription.is_attached:
+        elif subscription.session:
             self.refuse(
                 event, "subscription-in-use", f"a subscriber is attached to {name}, and only that one can settle"
             )
