@@ -6,7 +6,6 @@ import pytest
 
 from tests.journal.rig import DiskOrder, Rig, batch_entry
 from veredus.delivery.record import read_envelope
-from veredus.journal.appending import Phase
 from veredus.journal.checkpoint import CHECKPOINT_NAME, COPY_NAME
 from veredus.journal.exchange import (
     Appended,
@@ -25,6 +24,7 @@ from veredus.journal.exchange import (
     WriteGroup,
     fact_entry,
 )
+from veredus.journal.phases import Phase
 from veredus.journal.settings import LogSettings
 from veredus.kernel.effects import Note
 

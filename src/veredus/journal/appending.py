@@ -30,7 +30,6 @@ from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.octets import Octets
-from veredus.kernel.symbol import Symbol
 
 from .catalogue import Catalogue, Segment
 from .exchange import (
@@ -65,32 +64,12 @@ from .layout import (
     salt_of,
 )
 from .orders import Orders
+from .phases import Phase, Timer
 from .pieces import Append, Group, NextSegment
 from .reserve import Reserve
 from .settings import LogSettings, Recovered
 
 _PAGE_SIZE = 4096
-
-
-class Phase(Symbol):
-    """What the log can do; see the module."""
-
-    RUNNING = "running"
-    FULL = "full"
-    FAILED = "failed"
-
-
-class Timer(Symbol):
-    """What the log wakes up for."""
-
-    SUBMIT = "submit"
-    SYNC = "sync"
-    SPACE = "space"
-    HOLD = "hold"
-    INDEX = "index"
-    READ = "read"
-    CHECKPOINT = "checkpoint"
-    START = "start"
 
 
 class Appending:
@@ -165,11 +144,6 @@ class Appending:
         return self._lack if self._lack[0] else self._failure
 
     @property
-    def open_segment(self) -> Segment | None:
-        """The segment that is appended to."""
-        return self._current
-
-    @property
     def ordinals(self) -> tuple[int, int]:
         """The ordinal of the segment that will be opened next, and the number of the last group."""
         return (self._next_ordinal if self._next is None else self._next.number), self._group_number
@@ -205,13 +179,16 @@ class Appending:
             self._refuse(event.token, "too-large", reason)
         elif self.phase is Phase.FULL and not is_facts:
             self._refuse(event.token, *self._hindrance)
-        elif self.phase is Phase.FULL and size and not self._reserve.take(size, event.payer, event.is_freeing):
+        elif self.phase is Phase.FULL and not self._reserve.take(size, event.payer, event.is_freeing):
             code, reason = self._hindrance
             self._refuse(event.token, code, f"{reason}; what was kept for this until there is space again is used up")
         elif not size and not self._queue and self._flight is None:
             self._orders.say(Appended(event.token, self._settings.sync))
         else:
-            self._queue.append(Append(event.token, event.entries, size, growth, is_facts, event.is_synced))
+            append = Append(
+                event.token, event.entries, size, growth, is_facts, event.is_synced, event.payer, event.is_freeing
+            )
+            self._queue.append(append)
             self._requested_count += 1
             self.unsynced_size += size
             self.asked_growth += growth
@@ -266,11 +243,13 @@ class Appending:
         rest = 0 if current is None else current.size - current.end - GROUP_RECORD_SIZE
         is_next_ready = self._next is not None and self._next.is_ready
         rest_for_rows = rest if is_next_ready else rest - self._settings.reserve_size
+        # The reserve is counted only while there is no space: before that, facts leave it too.
+        rest_for_facts = rest if self.phase is Phase.FULL else rest_for_rows
         size = 0
         while queue:
             append = queue[0]
             total = size + append.size
-            if append.size and (total > (rest if append.is_facts else rest_for_rows)):
+            if append.size and (total > (rest_for_facts if append.is_facts else rest_for_rows)):
                 break
             if size and total > self._settings.group_size_max:
                 break
@@ -369,17 +348,14 @@ class Appending:
 
     def _roll(self, append: Append, now: Now) -> bool:
         """Go on in the next segment, for `append` does not fit; False when that must wait, or cannot be."""
-        needed = append.size + SEGMENT_HEADER_SIZE + GROUP_RECORD_SIZE
-        if not append.is_facts:
-            needed += self._settings.reserve_size
+        needed = append.size + SEGMENT_HEADER_SIZE + GROUP_RECORD_SIZE + self._settings.reserve_size
         upcoming = self._next
         if upcoming is None or (upcoming.is_ready and upcoming.size < needed):
             page_count = -(-needed // _PAGE_SIZE)
             self._create(max(self._settings.segment_size, page_count * _PAGE_SIZE), now)
             return False
         if upcoming.has_failed:
-            self._become_full()
-            return False
+            return self._become_full()
         if not upcoming.is_ready:
             return False
         if self.durable < self.position:
@@ -455,15 +431,36 @@ class Appending:
             self._go_on()
             self.submit(now)
 
-    def _become_full(self) -> None:
+    def _become_full(self) -> bool:
+        """Refuse what waits; but for the facts that the reserve has room for, if that was not counted yet. Whether
+        there are such.
+        """
+        was_counted = self.phase is Phase.FULL
         self._stop()
-        self._refuse_queue(*self._hindrance)
+        queue, kept = list(self._queue), list[Append]()
+        self._queue.clear()
+        for append in queue:
+            if append.is_facts and not was_counted and self._reserve.take(append.size, append.payer, append.is_freeing):
+                kept.append(append)
+            else:
+                self._refuse_queued(append, *self._hindrance)
+        self._queue.extend(kept)
+        return bool(kept)
 
     def _stop(self) -> None:
         if self.phase is Phase.RUNNING:
             self.phase = Phase.FULL
-            self._reserve.refill()
+            self._reserve.refill(self._room_for_facts)
             self._orders.say(SpaceMissing(*self._hindrance))
+
+    @property
+    def _room_for_facts(self) -> int:
+        """What is left for facts behind what is under way, of the reserve at most; all of it in another segment."""
+        size, current = self._settings.reserve_size, self._current
+        if current is None or (self._next is not None and self._next.is_ready):
+            return size
+        end = current.end if self._flight is None else self._flight.end
+        return min(size, max(0, current.size - end))
 
     def _go_on(self) -> None:
         has_failed = self._next is not None and self._next.has_failed
@@ -480,12 +477,14 @@ class Appending:
         self._orders.say(AppendFailed(token, code, reason))
 
     def _refuse_queue(self, code: str, reason: str) -> None:
-        for append in self._queue:
-            self._refuse(append.token, code, reason)
-            self.unsynced_size -= append.size
-            self.asked_growth -= append.growth
-        self._placed_count += len(self._queue)
-        self._queue.clear()
+        while self._queue:
+            self._refuse_queued(self._queue.popleft(), code, reason)
+
+    def _refuse_queued(self, append: Append, code: str, reason: str) -> None:
+        self._refuse(append.token, code, reason)
+        self.unsynced_size -= append.size
+        self.asked_growth -= append.growth
+        self._placed_count += 1
 
     def check(self) -> None:
         """Repeat the invariants."""

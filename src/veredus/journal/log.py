@@ -24,7 +24,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import InvariantBroken
 from veredus.kernel.events import DeadlineReached
 
-from .appending import Appending, Phase, Timer
+from .appending import Appending
 from .catalogue import Extent, Part, Segment
 from .cleaner import Cleaner
 from .exchange import (
@@ -53,6 +53,7 @@ from .exchange import (
 from .index import STAGE_KEY
 from .layout import Position
 from .orders import Orders
+from .phases import Phase, Timer
 from .reading import Reading
 from .settings import LogSettings, Recovered
 from .upkeep import Upkeep

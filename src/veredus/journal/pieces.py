@@ -21,6 +21,8 @@ class Append:
     growth: int
     is_facts: bool
     is_synced: bool
+    payer: str | None
+    is_freeing: bool
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 
-from .appending import Appending, Phase, Timer
+from .appending import Appending
 from .catalogue import Catalogue, Segment
 from .checkpoint import (
     CHECKPOINT_NAME,
@@ -52,6 +52,7 @@ from .exchange import (
 from .index import ROW_SIZE, build_index, encode_index
 from .layout import Position, index_name
 from .orders import Orders
+from .phases import Phase, Timer
 from .settings import LogSettings, Recovered
 
 GROWTH_SHARE = 8

@@ -17,8 +17,8 @@ from typing import Any, get_args
 from msgspec import structs
 
 from veredus.journal import exchange as journal
-from veredus.journal.appending import Phase
 from veredus.journal.log import Log
+from veredus.journal.phases import Phase
 from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.effects import CloseLink, Note, PauseReading, Send
 from veredus.kernel.engine import Now

@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 
 from veredus.journal import exchange as journal
-from veredus.journal.appending import Phase
 from veredus.journal.log import Log
+from veredus.journal.phases import Phase
 from veredus.journal.settings import Recovered
 from veredus.journal.steps import CheckpointLoaded, Found, Replayed
 from veredus.kernel.effects import Note
