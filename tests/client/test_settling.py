@@ -26,7 +26,7 @@ GRANT = m.Subscribed(1, b"i" * 16, 1, 1, 1, 1, 100)
 
 
 def settle(channel: SubscriptionChannel, sequence: int) -> None:
-    channel.to_settle.append((sequence, sequence))
+    channel.settlings.first.to_settle.append((sequence, sequence))
     channel.pump_settlements()
 
 
@@ -80,11 +80,11 @@ async def _hand_out_while_an_answer_is_awaited(mode: SettleMode) -> None:
     channel.begin()
     channel.take(TellOpened(1, GRANT))
     for sequence in (1, 2):
-        channel.settle_to = sequence
+        channel.settlings.first.settle_to = sequence
         settle(channel, sequence)
     assert line.said == [SettleRequested(1, ((1, 1),))]
     for _ in range(2):
-        channel.handed_to = 3
+        channel.settlings.first.handed_to = 3
         channel.add_handed_waiter(3, lambda: None)
     assert line.said == [SettleRequested(1, ((1, 1),)), SettleRequested(1, ((1, 2),)), HandedOut(1, 3)]
     channel.take(TellSettled(1, 1, ()))
@@ -122,8 +122,8 @@ async def _believe_what_an_answer_says(mode: SettleMode) -> None:
     channel = SubscriptionChannel(line, Wanted("s", "a", "main", mode=mode))
     channel.begin()
     channel.take(TellOpened(1, GRANT))
-    channel.settle_to = 6
-    channel.to_settle.append((1, 6))
+    channel.settlings.first.settle_to = 6
+    channel.settlings.first.to_settle.append((1, 6))
     channel.pump_settlements()
     channel.take(TellSettled(1, 3, ((5, 5),)))
     assert [channel.is_settled((1, last)) for last in (3, 4, 6)] == [True, False, False]
@@ -139,7 +139,7 @@ async def _settle_again_what_an_answer_leaves_out() -> None:
     channel.begin()
     channel.take(TellOpened(1, GRANT))
     for sequence in (1, 3):
-        channel.to_settle.append((sequence, sequence))
+        channel.settlings.first.to_settle.append((sequence, sequence))
     channel.pump_settlements()
     channel.take(TellSettled(1, 1, ()))
     settle(channel, 5)

@@ -270,3 +270,59 @@ def test_a_reader_of_a_node_that_was_put_back_without_a_word_is_told_what_to_do(
             with pytest.raises(veredus.Refused, match="put back to an earlier state") as refused:
                 next(iter(subscription))
     assert (refused.value.code, "veredus journal restored" in refused.value.message) == ("above-head", True)
+
+
+HELD = 4
+"""How many publications a program has in its hands, and works on."""
+
+
+@pytest.mark.parametrize("new", [0, 2, HELD + 2])
+@pytest.mark.parametrize(
+    ("mode", "how"),
+    [("in-order", "batch"), ("individual", "batch"), ("individual", "each"), ("in-order", "number"),
+     ("individual", "retry"), ("individual", "reject")],
+)  # fmt: skip
+def test_what_is_said_of_the_lost_says_nothing_of_what_took_its_place(
+    served: ServedNode, put_back: PutBack, mode: Literal["in-order", "individual"], how: str, new: int
+) -> None:
+    gaps: list[veredus.Gap] = []
+    named = {"subscriber": "app", "mode": mode, **({"parked_to": "dead"} if how == "reject" else {})}
+    with served.start() as node:
+        node.streams.create("dead")
+        publish(node, "old", 1)
+        with node.subscribe("s", **named, on_gap=gaps.append) as subscription:
+            assert taken(subscription, 1, is_durable=True) == ["old 1"]
+            back_up(served)
+            publish(node, "lost", HELD)
+            held = [one for _, one in zip(range(HELD), subscription, strict=False)]
+            put_back(served)
+            with connected(served) as other:
+                publish(other, "new", new)
+                wait_until(lambda: other.subscriptions.show("s", "app")["pushed_to"] == new + 1)
+                wait_until(lambda: other.subscriptions.show("s", "app")["is_attached"])
+            say_of(subscription, held, how)
+            subscription.wait_settled(timeout_s=20)
+            with connected(served) as other:
+                publish(other, "newer", 1)
+            expected = [*words("new", new), "newer 1"]
+            assert taken(subscription, 1) == expected[:1], "it goes on"
+        with connected(served) as other, other.subscribe("s", **named) as next_one:
+            assert taken(next_one, len(expected)) == expected
+            assert other.streams.show("dead")["head"] == 0
+    assert gaps == [veredus.Gap(2, HELD + 2, "lost")]
+
+
+def say_of(subscription: Subscription, held: list[veredus.Publication], how: str) -> None:
+    """Say of each publication, or of all, that it is done with, or given back."""
+    match how:
+        case "batch":
+            held[0].batch.settle()
+        case "number":
+            subscription.settle(held[-1].sequence)
+        case _:
+            for publication in held:
+                {
+                    "each": publication.settle,
+                    "retry": publication.retry,
+                    "reject": lambda publication=publication: publication.reject("no"),
+                }[how]()

@@ -10,6 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from veredus.client.publication import Interest, batches_in
+from veredus.client.settling import Settling
 from veredus.delivery.record import RecordKind
 from veredus.journal.layout import SEGMENT_HEADER_SIZE, decode_segment_header, number_of, salt_of
 from veredus.journal.scan import Unsound, walk
@@ -39,7 +40,7 @@ def flip(journal: Path, die: Random) -> Struck | None:
     if not places:
         return None
     place = die.choice(places)
-    (batch,) = batches_in("", place.memory, 0, {}, lambda _: None, Interest())
+    (batch,) = batches_in("", place.memory, 0, {}, lambda _: None, Interest(), Settling())
     publications = list(batch)
     at, bit = place.offset + die.randrange(len(place.memory)), die.randrange(8)
     with place.path.open("r+b") as file:

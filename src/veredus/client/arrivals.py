@@ -13,6 +13,8 @@ from typing import TypeAlias
 from veredus.kernel.terms import Terms
 from veredus.protocols.zeps import messages as m
 
+from .settling import Settling
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
@@ -35,6 +37,8 @@ class Lost:
     first_sequence: int
     next_sequence: int
     known: Known
+    settling: Settling
+    """Into what is written that is settled of what lies there now."""
 
 
 Arrival: TypeAlias = Delivery | Lost | m.Progress | m.Gap | m.End

@@ -384,7 +384,7 @@ class Subscription(Blocking):
         """See that the node hears of it before; whether it has, in time. What was said is not said again."""
         handing = self._handing
         if handing is None or handing.sequence != sequence:
-            add_waiter = self._feed.hand_out(sequence, batch.redelivered_to)
+            add_waiter = self._feed.hand_out(sequence, batch)
             if add_waiter is None:
                 return True
             handing = self._handing = _Handing(sequence, add_waiter)
@@ -418,9 +418,9 @@ class Subscription(Blocking):
     def wait_settled(self, what: Settleable | None = None, timeout_s: float | None = None) -> None:
         """Wait until the journal has a settlement, or all of them. Raises `Unavailable("in-doubt")`."""
         check_seconds("timeout_s", timeout_s)
-        wanted = self._feed.range_of(what)
+        wanted, settling = self._feed.range_of(what), self._feed.settling_of(what)
         signal = Signal()
-        self._thread.call(lambda: self.channel.add_settle_waiter(wanted, signal.tell))
+        self._thread.call(lambda: self.channel.add_settle_waiter(wanted, settling, signal.tell))
         if not signal.wait(timeout_s):
             raise self.channel.not_settled()
         self.channel.check_settled(wanted)

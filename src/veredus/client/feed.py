@@ -33,7 +33,8 @@ from .publication import RUN_COUNT, Batch, Interest, Publication, Run, batches_i
 from .publishing import Waiter
 from .ranges import Range, joined
 from .returns import REASON_SIZE_MAX, RETRIES_MAX
-from .subscribing import SEQUENCE_MAX, Settleable, SubscriptionChannel
+from .settling import Settling
+from .subscribing import Settleable, SubscriptionChannel
 from .wanting import Gap
 
 
@@ -62,6 +63,8 @@ class Feed:
         self._position_before = channel.position
         """The channel's position before that batch was taken: what is handed out again lies before it."""
         self._interest = Interest()
+        self._settling = channel.settlings.first
+        """Of what is handed out now, and of sequences that the program names: it was told of each loss before that."""
         self._is_agains_turn = True
         """Whether what comes again is next, where new publications wait as well: neither keeps the other waiting."""
         self._again: dict[int, Publication] = {}
@@ -98,7 +101,7 @@ class Feed:
             return self._position_before
         return self.channel.position if run is None else max(run.position, self._position_before)
 
-    def hand_out(self, sequence: int, redelivered_to: int) -> Callable[[Waiter], None] | None:
+    def hand_out(self, sequence: int, batch: Batch) -> Callable[[Waiter], None] | None:
         """The subscriber is about to be handed all up to `sequence`; what to call in the loop to be told once the
         node has heard of it, None where that need not be.
         """
@@ -106,8 +109,9 @@ class Feed:
         again = self._again.get(sequence)
         if again is not None:
             return partial(channel.returns.take_again, again)
-        channel.handed_to = max(channel.handed_to, sequence)
-        is_awaited = sequence <= redelivered_to and channel.handed_known < channel.handed_to
+        settling = batch.settling
+        settling.handed_to = max(settling.handed_to, sequence)
+        is_awaited = sequence <= min(batch.redelivered_to, settling.last) and channel.handed_known < sequence
         return partial(channel.add_handed_waiter, sequence) if is_awaited else None
 
     def check_handed(self, sequence: int) -> None:
@@ -249,6 +253,7 @@ class Feed:
             self.channel.sources,
             self.settle_batch,
             self._interest,
+            self._settling,
         )
 
     def _next_batch(self, batches: Iterator[Batch]) -> Batch | None:
@@ -303,7 +308,8 @@ class Feed:
         )
         error = Unavailable("gap", message, first_sequence=first, next_sequence=following, cause=code)
         # The position first: with a later term it would stand for what lies there now.
-        channel.position, channel.known, self._item = position, known, None
+        settling = told.settling if isinstance(told, Lost) else self._settling
+        channel.position, channel.known, self._settling, self._item = position, known, settling, None
         if on_gap == "raise":
             raise error
         on_gap(gap)
@@ -362,7 +368,7 @@ class Feed:
             )
             raise Misuse("not-individual", message)
         self._check_stream(publication)
-        self._check_handed_out(publication.sequence)
+        self._check_handed_out(publication.sequence, publication.batch.settling)
 
     def _check_stream(self, what: Settleable | None) -> None:
         """Raise `Misuse("bad-argument")` for what another stream gave: its sequences say nothing here."""
@@ -382,11 +388,10 @@ class Feed:
         if not self._is_short or not isinstance(what, Publication) or what.batch.interest is not self._interest:
             self._settle_slowly(what)
             return
-        channel = self.channel
-        sequence = what.sequence
-        if sequence > channel.settle_to:
-            channel.settle_to = sequence
-            if channel.is_settle_idle:
+        sequence, settling = what.sequence, what.batch.settling
+        if sequence > settling.settle_to:
+            settling.settle_to = sequence
+            if self.channel.is_settle_idle:
                 self._wake_settling()
 
     def _settle_slowly(self, what: Settleable) -> None:
@@ -395,48 +400,54 @@ class Feed:
         if isinstance(what, Batch):
             self.settle_batch(what)
         else:
-            self.settle_to(what.sequence if isinstance(what, Publication) else what)
+            self.settle_to(*_place_of(what, self._settling))
+
+    def settling_of(self, what: Settleable | None) -> Settling:
+        """Into what its settlement goes."""
+        batch = what.batch if isinstance(what, Publication) else what
+        return batch.settling if isinstance(batch, Batch) else self._settling
 
     def range_of(self, what: Settleable | None) -> Range:
         """The sequences of what is settled, first and last; all of them for None."""
         self._check_stream(what)
         if what is None:
-            return 1, self.channel.settle_to if self.channel.wanted.mode is SettleMode.IN_ORDER else SEQUENCE_MAX
+            return self.channel.settled_of_all
         if isinstance(what, Batch):
             return what.first_sequence, what.last_sequence
         sequence = what.sequence if isinstance(what, Publication) else what
         check_whole("what", sequence)
         return sequence, sequence
 
-    def settle_to(self, sequence: int) -> None:
+    def settle_to(self, sequence: int, settling: Settling) -> None:
         """Everything up to `sequence` is done with. Raises `Misuse("not-pushed")` for what was not handed out."""
         channel = self.channel
         _check_sequence(sequence)
-        self._check_handed_out(sequence)
+        self._check_handed_out(sequence, settling)
         if not channel.wanted.is_durable:
             raise Refused("not-durable", "only a durable subscription can settle: give it a subscriber")
         if channel.wanted.mode is SettleMode.INDIVIDUAL:
-            self.settle_range(sequence, sequence)
-        elif sequence > channel.settle_to:
-            channel.settle_to = sequence
+            self.settle_range(sequence, sequence, settling)
+        elif sequence > settling.settle_to:
+            settling.settle_to = sequence
             if channel.is_settle_idle:
                 self._wake_settling()
 
-    def _check_handed_out(self, sequence: int) -> None:
+    def _check_handed_out(self, sequence: int, settling: Settling) -> None:
         last = self.position - 1
-        if sequence > last:
+        # What was handed out of an earlier life is not asked for: its sequences may lie behind the position again.
+        if sequence > last and settling is self._settling:
             message = f"{sequence} cannot be settled: the last sequence that was handed out is {last}"
             raise Misuse("not-pushed", message, pushed_to=last)
 
-    def settle_range(self, first: int, last: int) -> None:
+    def settle_range(self, first: int, last: int, settling: Settling) -> None:
         """These sequences are done with, individually; what of them was given back is not."""
         channel, given = self.channel, self.channel.returns.given
         if given and (first < last or first in given):
             # In one step: the loop takes away from it meanwhile.
             holes = [(one, one) for one in sorted(given)]
-            channel.to_settle += without([(first, last)], holes)
+            settling.to_settle += without([(first, last)], holes)
         else:
-            channel.to_settle.append((first, last))
+            settling.to_settle.append((first, last))
         if channel.is_settle_idle:
             self._wake_settling()
 
@@ -449,14 +460,19 @@ class Feed:
         """All of a batch is done with; and, in order, all before it."""
         self._interest.check()
         if self.channel.wanted.mode is SettleMode.IN_ORDER or not self.channel.wanted.is_durable:
-            self.settle_to(batch.last_sequence)
+            self.settle_to(batch.last_sequence, batch.settling)
             return
-        self._check_handed_out(batch.last_sequence)
+        self._check_handed_out(batch.last_sequence, batch.settling)
         if batch.header.is_excerpt:
             for first, last in joined([(sequence, sequence) for sequence in batch.sequences.tolist()]):
-                self.settle_range(first, last)
+                self.settle_range(first, last, batch.settling)
         else:
-            self.settle_range(batch.first_sequence, batch.last_sequence)
+            self.settle_range(batch.first_sequence, batch.last_sequence, batch.settling)
+
+
+def _place_of(what: Publication | int, settling: Settling) -> tuple[int, Settling]:
+    """A sequence, and of which life it is."""
+    return (what.sequence, what.batch.settling) if isinstance(what, Publication) else (what, settling)
 
 
 def _check_sequence(sequence: object) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from veredus.delivery import arrays as making
     from veredus.delivery.joining import Signed
+
+    from .settling import Settling
 else:
     making = Lazily("veredus.delivery.arrays")
 
@@ -218,6 +220,7 @@ class Batch:
         "header",
         "interest",
         "redelivered_to",
+        "settling",
         "source",
         "stream",
         "unpacked_attributes",
@@ -232,6 +235,7 @@ class Batch:
         redelivered_to: int,
         settle: Callable[[Batch], None],
         interest: Interest,
+        settling: Settling,
     ) -> None:
         """A batch out of a record that was pushed; `memory` is its body. Raises `PeerFault` where that is not sound."""
         verify_signature(memory)
@@ -246,6 +250,7 @@ class Batch:
         self._settle = settle
         self.interest = interest
         """What its subscriber has asked of publications."""
+        self.settling = settling
         self._columns: Columns | None = None
         self._rows: Rows | None = None
         self.unpacked_attributes: tuple[int, int, Any] = 0, 0, ()
@@ -305,7 +310,7 @@ class Batch:
         size = len(record) - ENVELOPE_SIZE
         envelope = Envelope(RecordKind.BATCH, 0, size, 0, self._first, self.append_time_us)
         memory = memoryview(record)[ENVELOPE_SIZE : ENVELOPE_SIZE + size_of(memoryview(record)[ENVELOPE_SIZE:])]
-        return Batch(self.stream, self.source, envelope, memory, sequence, self._settle, self.interest)
+        return Batch(self.stream, self.source, envelope, memory, sequence, self._settle, self.interest, self.settling)
 
     def settle(self) -> None:
         """Settle the whole batch. In order, this settles everything before it too."""
@@ -477,6 +482,7 @@ def batches_in(
     names: dict[int, str],
     settle: Callable[[Batch], None],
     interest: Interest,
+    settling: Settling,
 ) -> Iterator[Batch]:
     """The batches of a delivery, in order. Raises `PeerFault` where one is not sound."""
     offset, end = 0, len(records)
@@ -488,5 +494,5 @@ def batches_in(
             start = offset + ENVELOPE_SIZE
             memory = records[start : start + envelope.size]
             source_id = int.from_bytes(memory[28:32], "little")
-            yield Batch(stream, names.get(source_id, ""), envelope, memory, redelivered_to, settle, interest)
+            yield Batch(stream, names.get(source_id, ""), envelope, memory, redelivered_to, settle, interest, settling)
         offset += envelope.record_size

@@ -68,7 +68,7 @@ class Returns:
 
     def add(self, publication: Publication, is_retry: bool, delay_s: float, reason: str) -> None:
         """The subscriber gives this back."""
-        if self._is_settled(publication.sequence):
+        if _is_gone(publication) or self._is_settled(publication.sequence):
             self.given.discard(publication.sequence)
             self.retries_over += is_retry
             self._tell_over()
@@ -84,7 +84,7 @@ class Returns:
 
     def take_again(self, publication: Publication, tell: Waiter) -> None:
         """The application takes this again; call `tell` once the node has heard so, or this is over."""
-        if self._is_over:
+        if self._is_over or _is_gone(publication):
             tell()
             return
         held = self._held[publication.sequence] = _Held(publication, is_retry=True, reason="", tell=tell)
@@ -146,3 +146,8 @@ class Returns:
     def holds_rejected(self, first: int, last: int) -> bool:
         """Whether something there was rejected, and is no dead letter yet."""
         return any(first <= place <= last and not held.is_retry for place, held in self._held.items())
+
+
+def _is_gone(publication: Publication) -> bool:
+    """Whether the node lost it since: something else may have its sequence."""
+    return publication.sequence > publication.batch.settling.last

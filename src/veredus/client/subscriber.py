@@ -169,7 +169,7 @@ class AsyncSubscription:
         """See that the node hears of it before; whether it has, in time. What was said is not said again."""
         handing = self._handing
         if handing is None or handing[0] != sequence:
-            add_waiter = self._feed.hand_out(sequence, batch.redelivered_to)
+            add_waiter = self._feed.hand_out(sequence, batch)
             if add_waiter is None:
                 return True
             handing = self._handing = sequence, asyncio.Event()
@@ -208,8 +208,8 @@ class AsyncSubscription:
         check_seconds("timeout_s", timeout_s)
         self._check_loop()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        wanted = self._feed.range_of(what)
-        self.channel.add_settle_waiter(wanted, teller_of(done))
+        wanted, settling = self._feed.range_of(what), self._feed.settling_of(what)
+        self.channel.add_settle_waiter(wanted, settling, teller_of(done))
         try:
             async with asyncio.timeout(timeout_s):
                 await done

@@ -35,9 +35,9 @@ from .publication import Batch, Publication
 from .publishing import RETRY_S, Waiter, new_incarnation
 from .ranges import Range, joined
 from .returns import Returns
+from .settling import SEQUENCE_MAX, Settling, Settlings
 from .wanting import Wanted
 
-SEQUENCE_MAX = (1 << 63) - 1
 HANDED_S = 0.1
 """The node hears this often what was handed out, where nothing else is said that it could go with."""
 Settleable: TypeAlias = Publication | Batch | int
@@ -73,8 +73,7 @@ class SubscriptionChannel:
         """A link, and from where on what earlier links pushed is to be taken as that one pushes it."""
         self.anew_count = 0
         """How often the subscriber has asked that what was pushed is pushed again; the loop writes it."""
-        self.handed_to = 0
-        """What the subscriber was handed, where attempts are counted; its thread writes it."""
+        self.settlings = Settlings()
         self.handed_known = 0  # up to where of that the node has said that it counts; the loop writes it
         self.again: deque[Publication] = deque()
         """What is handed out once more; it outlives a link."""
@@ -83,10 +82,6 @@ class SubscriptionChannel:
         say, later = self._say_return, connection.call_later
         self.returns = Returns(say, later, self._hand_again, self._is_asked, self._tell_all)
         self.settled_floor = 0
-        self.settle_to = 0
-        """In order: up to where the subscriber has settled; its thread writes it."""
-        self.to_settle: deque[Range] = deque()
-        """Individually: what the subscriber has settled."""
         self.is_settle_idle = True
         """Whether the loop must be told of settlements; it looks once more after setting this."""
         self._connection = connection
@@ -206,14 +201,14 @@ class SubscriptionChannel:
             self.take_anew()
         if before is None:
             self.position = grant.position
-            self.settled_floor = self.settle_to = grant.position - 1
+            self.settled_floor = self.settlings.first.settle_to = grant.position - 1
             self._attached.set_result(None)
             if self.wanted.attempts_max:
                 self._connection.call_later(HANDED_S, self._say_handed_again)
         elif 0 < grant.changed_from < self.position:
-            self._forget_from(grant.changed_from)
+            settling = self._forget_from(grant.changed_from)
             self._lost_before = self._known
-            self._queue(Lost(grant.changed_from, self.position, self._known))
+            self._queue(Lost(grant.changed_from, self.position, self._known, settling))
         elif max(self.position, self._passed) < (begun := min(grant.position, grant.floor)):
             # The node moved the cursor over a gap that it reported on a link before; whether that was heard or not.
             self._queue(m.Gap(self.position, begun, "trimmed"))
@@ -229,24 +224,23 @@ class SubscriptionChannel:
         if self.grant is not None:
             self.pushed_anew = self.link_count, self.grant.position
 
-    def _forget_from(self, sequence: int) -> None:
-        """What was pushed from `sequence` on is gone: there is nothing of it to settle, nor to wait for."""
+    def _forget_from(self, sequence: int) -> Settling:
+        """What was pushed from `sequence` on is gone: there is nothing of it to settle, nor to wait for. Into what is
+        written that is done with of what comes now.
+        """
         last = sequence - 1
-        self.handed_to = min(self.handed_to, last)
         self.handed_known = min(self.handed_known, last)
         self.returns.forget_from(sequence)
-        self.settle_to = min(self.settle_to, last)
         self.settled_floor = min(self.settled_floor, last)
         self._passed = min(self._passed, sequence)
-        asked = [*self._pending, *self.to_settle]
-        self.to_settle.clear()
-        self._pending = [(first, min(end, last)) for first, end in asked if first <= last]
+        self._pending = [(first, min(end, last)) for first, end in self._pending if first <= last]
         waiting, self._settle_waiters = self._settle_waiters, []
         for (first, end), tell in waiting:
             if first > last:
                 tell()
             else:
                 self._settle_waiters.append(((first, min(end, last)), tell))
+        return self.settlings.lose_from(sequence)
 
     def _be_refused(self, error: VeredusError) -> None:
         floor = error.details.get("floor")
@@ -312,7 +306,7 @@ class SubscriptionChannel:
         """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
         self.pump_settlements()
         wanted = self.wanted
-        is_settled = self.is_settled((1, self.settle_to if wanted.mode is SettleMode.IN_ORDER else SEQUENCE_MAX))
+        is_settled = self.is_settled(self.settled_of_all)
         return "" if is_settled else f"settlements (stream {wanted.stream!r}, {wanted.subscriber}/{wanted.name})"
 
     def detach(self) -> None:
@@ -324,7 +318,7 @@ class SubscriptionChannel:
 
     def say_handed(self) -> None:
         """Say what was handed out since this was said last; in the loop."""
-        handed_to = self.handed_to
+        handed_to = self.settlings.handed_to
         if handed_to > self._handed_said and self._is_granted():
             self._handed_said = handed_to
             self._connection.handle(c.HandedOut(self._channel, handed_to))
@@ -388,11 +382,9 @@ class SubscriptionChannel:
 
     def _unsent(self) -> tuple[Range, ...]:
         if self.wanted.mode is SettleMode.IN_ORDER:
-            floor = self.settled_floor
-            return ((floor + 1, self.settle_to),) if self.settle_to > floor else ()
-        while self.to_settle:
-            self._pending.append(self.to_settle.popleft())
-        self._pending = joined(self._pending)
+            floor, settle_to = self.settled_floor, self.settlings.settle_to
+            return ((floor + 1, settle_to),) if settle_to > floor else ()
+        self._pending = joined([*self._pending, *self.settlings.take()])
         return tuple(self._pending)
 
     def _be_settled(self, done: list[Range]) -> None:
@@ -419,20 +411,27 @@ class SubscriptionChannel:
 
     def is_settled(self, wanted: Range) -> bool:
         """Whether the settlement of this range is confirmed, as far as it was asked for; in the loop."""
+        if wanted[0] > wanted[1]:
+            return True
         if self.returns.holds_rejected(*wanted):
             return False
         if self.wanted.mode is SettleMode.IN_ORDER:
             return self.settled_floor >= wanted[1]
-        asked = [*self._pending, *self.to_settle]
-        return not any(first <= wanted[1] and last >= wanted[0] for first, last in asked)
+        return not any(first <= wanted[1] and last >= wanted[0] for first, last in self._unsent())
 
     def _is_asked(self, sequence: int) -> bool:
         """Whether it is settled individually, and that not confirmed yet; in the loop."""
         return self.wanted.mode is SettleMode.INDIVIDUAL and is_in(sequence, self._unsent())
 
-    def add_settle_waiter(self, wanted: Range, tell: Waiter) -> None:
-        """Call `tell` once this range is settled, or the subscription is over; in the loop."""
+    @property
+    def settled_of_all(self) -> Range:
+        """What is waited for by whoever waits for all settlements."""
+        return 1, self.settlings.settle_to if self.wanted.mode is SettleMode.IN_ORDER else SEQUENCE_MAX
+
+    def add_settle_waiter(self, wanted: Range, settling: Settling, tell: Waiter) -> None:
+        """Call `tell` once what of this range is not lost is settled, or the subscription is over; in the loop."""
         self.pump_settlements()
+        wanted = settling.cut(wanted)
         if self.failure is not None or self.is_settled(wanted):
             tell()
         else:
@@ -459,7 +458,7 @@ class SubscriptionChannel:
             self.returns.be_refused(returned, RETRY_S)
         elif isinstance(returned, int) and error.code == "unreadable":
             # Older nodes leave it to the subscriber: what is gone can be no dead letter.
-            self.to_settle.append((returned, returned))
+            self._pending.append((returned, returned))
             self.returns.take(m.Returned(returned, parked=True))
             self.pump_settlements()
         elif error.code in TRANSIENT:
