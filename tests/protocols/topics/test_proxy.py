@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from veredus.kernel.errors import PeerFault
 from veredus.protocols.topics import messages as m
-from veredus.protocols.topics.conflicts import MERGES_MAX
+from veredus.protocols.topics.conflicts import HELD_NS, MERGES_MAX
 from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked
 from veredus.protocols.topics.many import pack
 from veredus.protocols.topics.mapping import PATIENCE
@@ -160,18 +160,51 @@ def test_puts_stay_with_a_giver_that_is_giving_and_leave_one_that_has_given_and_
     assert [ask.address for ask in asks] == [goes_to]
 
 
-@pytest.mark.parametrize("put", [m.Put("bob", "t", 2, b"y"), m.PutMany("bob", "t", 2, pack([b"y", b"z"]))])
-def test_a_giver_is_given_no_puts_while_it_is_asked_to_give_for_it_may_have_copied_the_topic(put: m.Message) -> None:
+@pytest.mark.parametrize(
+    "asked",
+    [m.Put("bob", "t", 2, b"y"), m.PutMany("bob", "t", 2, pack([b"y", b"z"])), m.Get("bob", "t", "-1"),
+     m.GetMany("bob", "t", "-1", 9), m.Subscribe("bob", "t", 7), m.Unsubscribe("bob", "t", 7)],
+)  # fmt: skip
+def test_a_giver_is_told_nothing_of_the_topic_before_it_answers_for_it_may_have_copied_it(asked: m.Message) -> None:
     scene = Scene()
     scene.claim("s2", "t", "u")
     scene.ask(1, m.Put("bob", "t", 1, b"x"))
     (merge,) = scene.claim("s1", "t")
     assert isinstance(merge, Ask)
     held = [(2, "SERVER_UNAVAILABLE", "s2 is being asked to move the topic t: try again")]
-    assert said(scene.ask(2, put)) == held
+    assert said(scene.ask(2, asked)) == held
     assert [effect.address for effect in scene.ask(3, m.Put("bob", "u", 1, b"")) if isinstance(effect, Ask)] == ["s2"]
+    scene.pass_time(SECOND)
+    assert said(scene.ask(2, asked)) == held, "the proxy has given up waiting, and does not know"
+    (merge,) = scene.claim("s2", "t", "u")
+    assert isinstance(merge, Ask)
+    assert said(scene.ask(2, asked)) == held
     assert scene.answer(merge.token, body=b"under way") == []
+    assert [effect.address for effect in scene.ask(2, asked) if isinstance(effect, Ask)] == ["s2"]
+
+
+def test_a_giver_that_never_answers_is_told_again_after_a_while_and_one_that_has_given_is_not_asked_any_more() -> None:
+    scene = Scene()
+    scene.claim("s2", "t", "u")
+    scene.ask(1, m.Put("bob", "t", 1, b"x"))
+    scene.claim("s1", "t", "u")
+    scene.pass_time(HELD_NS)
+    put = m.Put("bob", "t", 2, b"y")
     assert [effect.address for effect in scene.ask(2, put) if isinstance(effect, Ask)] == ["s2"]
+    scene.claim("s2", "u")
+    assert [effect.address for effect in scene.ask(2, m.Put("bob", "t", 3, b"")) if isinstance(effect, Ask)] == ["s1"]
+
+
+def test_who_gets_from_the_keeper_is_not_sent_on_to_a_giver_that_has_not_answered() -> None:
+    scene = Scene()
+    scene.claim("s1", "t")
+    scene.ask(1, m.Put("bob", "t", 1, b"x"))
+    scene.claim("s2", "t")
+    (ask,) = scene.ask(2, m.Get("bob", "t", "-1"))
+    assert isinstance(ask, Ask)
+    assert ask.address == "s1"
+    told = scene.answer(ask.token, "NOT_SUBSCRIBED")
+    assert said(told) == [(2, "SERVER_UNAVAILABLE", "s2 is being asked to move the topic t: try again")]
 
 
 def test_a_put_without_an_answer_is_not_said_again_to_a_giver_that_is_asked_to_give_meanwhile() -> None:

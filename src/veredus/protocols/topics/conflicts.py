@@ -16,7 +16,8 @@ from .mapping import Conflict
 from .messages import StatusWord, reason_of, status_of
 
 MERGES_MAX = 16
-_PUTS = ("PUT", "PUT_MANY")
+HELD_NS = 10_000_000_000
+"""For so long a giver that does not answer may have copied the topic, and not have given it away yet."""
 NOT_GIVEN_NS = 60_000_000_000
 
 
@@ -28,12 +29,15 @@ class Conflicts:
         self.merging: dict[Conflict, None] = {}
         """Whose giver is being asked to give."""
         self._waiting: dict[Conflict, None] = {}
+        self._held: dict[tuple[str, str], tuple[Conflict, int]] = {}
+        """By topic and giver, what was asked and not answered yet, and until when it is waited for (monotonic)."""
         self._logged: dict[Conflict, int] = {}
         """What the log has told, and when it may tell next why it stays (monotonic)."""
 
     def hear(self, conflicts: Iterable[Conflict], is_one: Callable[[Conflict], bool]) -> None:
         """A server has spoken: these are there, and of the others those of which `is_one` says so."""
         self._logged = {known: due_ns for known, due_ns in self._logged.items() if is_one(known)}
+        self._held = {place: held for place, held in self._held.items() if is_one(held[0])}
         for conflict in conflicts:
             if conflict not in self.merging:
                 self._waiting[conflict] = None
@@ -48,6 +52,7 @@ class Conflicts:
 
     def note_asked(self, conflict: Conflict, now_ns: int) -> list[Note]:
         """A giver is asked: what the log says of it."""
+        self._held.setdefault((conflict.topic, conflict.giver), (conflict, now_ns + HELD_NS))
         if conflict in self._logged:
             return []
         self._logged[conflict] = now_ns
@@ -55,6 +60,7 @@ class Conflicts:
 
     def note_answered(self, conflict: Conflict, data: bytes, now_ns: int) -> list[Note]:
         """A giver has answered: what the log says of it, which the log of that server alone would say otherwise."""
+        self._held.pop((conflict.topic, conflict.giver), None)
         status = status_of(data)
         if status is None or status.status == StatusWord.OK or self._logged.get(conflict, now_ns + 1) > now_ns:
             return []
@@ -62,9 +68,9 @@ class Conflicts:
         fields = {**conflict._asdict(), "status": status.status, "reason": reason_of(status)}
         return [Note("warning", "topic-not-given", fields)]
 
-    def why_held(self, name: str, topic: str, server: str) -> str:
-        """Why a message of this name is not handed to a server, "" where it is: it is being asked to give the topic."""
-        if name in _PUTS and any(topic == conflict.topic and server == conflict.giver for conflict in self.merging):
+    def why_held(self, topic: str, server: str, now_ns: int) -> str:
+        """Why no message for a topic is handed to a server, "" where it is: it is being asked to give the topic."""
+        if self._held and now_ns < self._held.get((topic, server), (None, 0))[1]:
             return f"{server} is being asked to move the topic {topic}: try again"
         return ""
 

@@ -14,8 +14,8 @@ whoever asks hears why in time.
 
 Where several servers claim a topic, each one but that with the least id is told to give its part away, at each of its
 periodic messages until it has. Meanwhile the topic's messages go on to the server to which they went before, so that
-what a client puts stays in order; but not while it is being told: what it takes behind its copy, the page lets it
-forget. A subscription may be at any of them: GET is asked of one after the other until one
+what a client puts stays in order; but not before it has answered: what it takes, or gives, behind its copy, the page
+lets it forget. A subscription may be at any of them: GET is asked of one after the other until one
 knows it. UNSUBSCRIBE is asked of all of them, and is done when it is done at each. What a server claims is as old as
 its last periodic message: so nobody is told that it is not subscribed, or not any more, before every server that is
 known has been asked, and every one that is listed is known. One that is away may have the subscription: try again.
@@ -272,9 +272,6 @@ class Proxy:
             except Refused as refusal:
                 self._say(peer, StatusWord.PROXY_DOES_NOT_KNOW_ANY_SERVER, refusal.message)
                 return
-        if why_held := self._conflicts.why_held(name, topic, server):
-            self._say(peer, StatusWord.SERVER_UNAVAILABLE, why_held)
-            return
         rivals = self.topics.rivals_of(topic) if name in _IN_CONFLICT else ()
         question = _Question([peer], name, sender, topic, data, server, principal, rivals)
         if before is not None and name in _WISHES:
@@ -311,10 +308,19 @@ class Proxy:
     def _ask_or_say(self, question: _Question) -> None:
         """Ask its server, or say at once that it is silent."""
         question.asked = (*question.asked, question.server)
-        if self._silent and not self._is_let_through(question.server):
+        if why_held := self._why_held(question):
+            self._put_off(question, why_held)
+        elif self._silent and not self._is_let_through(question.server):
             self._say_unavailable(question)
         else:
             self._ask(question)
+
+    def _why_held(self, question: _Question) -> str:
+        """Why it is asked no further, "" where it is."""
+        if question.is_outdated:
+            return f"{question.sender} has asked to subscribe to {question.topic}, or not to be subscribed, since"
+        is_own = question.conflict is not None
+        return "" if is_own else self._conflicts.why_held(question.topic, question.server, self._now.monotonic_ns)
 
     def _ask(self, question: _Question) -> None:
         self._last_token += 1
@@ -331,16 +337,9 @@ class Proxy:
             if question.due_ns > self._now.monotonic_ns:
                 return
             del self._questions[token]
-            why_held = self._conflicts.why_held(question.name, question.topic, question.server)
-            if question.is_outdated:
-                why_held = (
-                    f"{question.sender} has asked to subscribe to {question.topic}, or not to be subscribed, since"
-                )
-            if why_held:
-                self._put_off(question, why_held)
-                continue
-            if question.tries > self.settings.retries_max:
-                self._give_up(question)
+            why_held = self._why_held(question)
+            if why_held or question.tries > self.settings.retries_max:
+                self._put_off(question, why_held) if why_held else self._give_up(question)
                 continue
             question.tries += 1
             # One that answers others has much to do, and would have more: it is asked again the last time only.
