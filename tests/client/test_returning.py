@@ -15,6 +15,7 @@ from tests.client.line import Line
 from tests.processes import wait_until
 from veredus.client.embedded import Embedded
 from veredus.client.ends import Subscription
+from veredus.client.settling import Settling
 from veredus.client.subscribing import SubscriptionChannel
 from veredus.client.wanting import Wanted
 from veredus.kernel.errors import Misuse
@@ -202,7 +203,7 @@ async def _reject_what_is_gone(code: str) -> list[object]:
     channel = SubscriptionChannel(line, Wanted("s", "a", "main", mode=SettleMode.INDIVIDUAL, parked_to="dead"))
     channel.begin()
     channel.take(TellOpened(1, m.Subscribed(1, b"i" * 16, 1, 1, 1, 1, 100)))
-    channel.returns.add(Mock(sequence=3), False, 0.0, "bad")
+    channel.returns.add(Mock(sequence=3, batch=Mock(settling=Settling())), False, 0.0, "bad")
     channel.take(TellMessage(1, m.Refusal(code, "3 can no longer be read (trimmed): settle it", {"returned": 3})))
     return [channel.failure, line.said[1:], channel.is_settled((3, 3))]
 

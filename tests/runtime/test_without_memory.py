@@ -5,14 +5,20 @@ import errno
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from tests.processes import ended
 from veredus.cli.exits import Exit
 from veredus.kernel.errors import Unavailable, ending_of, words_of
+from veredus.node.backlog import READ_SIZE_MAX
 from veredus.protocols.topics.proxy import Proxy, ProxySettings
+from veredus.runtime import sockets
+from veredus.runtime.logs import log_loop_failures
+from veredus.runtime.sockets import COPY_SIZE_MAX, ReadMemory
 from veredus.runtime.topics_proxy import TopicsProxy
 
 NODE = """
@@ -93,3 +99,39 @@ def test_what_the_system_has_no_memory_for_has_the_same_code_and_anything_else_i
     assert (type(told), getattr(told, "code", "")) == (Unavailable, "out-of-memory")
     for fault in (AssertionError(), OSError(errno.EIO, "Input/output error")):
         assert ending_of(fault) is fault
+
+
+def test_without_memory_for_reads_what_comes_is_read_into_what_was_put_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lack(*_: object) -> None:
+        raise MemoryError
+
+    memory = ReadMemory()
+    memory.offer()
+    memory = ReadMemory()
+    monkeypatch.setattr(sockets.np, "empty", lack)
+    took = []
+    for text in (b"one", b"two"):
+        room = memory.offer()
+        assert 0 < len(room) < COPY_SIZE_MAX, "it is copied, whatever comes"
+        room[:3] = text
+        took.append(memory.take(3))
+    assert [bytes(one) for one in took] == [b"one", b"two"]
+    monkeypatch.undo()
+    assert len(memory.offer()) == READ_SIZE_MAX
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_lack_of_memory_that_nobody_caught_ends_the_process(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    def fail(error: Exception) -> None:
+        raise error
+
+    ended_by: list[BaseException] = []
+    loop = new_loop()
+    log_loop_failures(loop, ended_by.append)
+    for error in (ValueError("no"), MemoryError()):
+        loop.call_soon(fail, error)
+    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.close()
+    assert [getattr(error, "code", "") for error in ended_by] == ["out-of-memory"]

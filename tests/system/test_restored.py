@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -310,6 +310,33 @@ def test_what_is_said_of_the_lost_says_nothing_of_what_took_its_place(
             assert taken(next_one, len(expected)) == expected
             assert other.streams.show("dead")["head"] == 0
     assert gaps == [veredus.Gap(2, HELD + 2, "lost")]
+
+
+def test_what_was_to_come_again_and_is_lost_does_not(served: ServedNode, put_back: PutBack) -> None:
+    gaps: list[veredus.Gap] = []
+    named: dict[str, Any] = {"subscriber": "app", "mode": "individual"}
+    with served.start() as node:
+        publish(node, "old", 1)
+        with node.subscribe("s", **named, on_gap=gaps.append) as subscription:
+            assert taken(subscription, 1, is_durable=True) == ["old 1"]
+            back_up(served)
+            publish(node, "lost", HELD)
+            for _, publication in zip(range(HELD), subscription, strict=False):
+                publication.retry()
+            wait_until(lambda: len(subscription.channel.again) == HELD)
+            put_back(served)
+            with connected(served) as other:
+                publish(other, "new", HELD + 2)
+                wait_until(lambda: other.subscriptions.show("s", "app")["pushed_to"] == HELD + 3)
+            assert taken(subscription, HELD + 2, is_durable=True) == words("new", HELD + 2)
+            assert other_floor(served) == HELD + 3
+    assert gaps == [veredus.Gap(2, HELD + 2, "lost")]
+
+
+def other_floor(served: ServedNode) -> int:
+    """Up to where the subscriber's cursor is settled."""
+    with connected(served) as other:
+        return int(other.subscriptions.show("s", "app")["floor"])
 
 
 def say_of(subscription: Subscription, held: list[veredus.Publication], how: str) -> None:

@@ -32,7 +32,7 @@ from .arrivals import Arrival, Delivery, Lost
 from .publication import RUN_COUNT, Batch, Interest, Publication, Run, batches_in
 from .publishing import Waiter
 from .ranges import Range, joined
-from .returns import REASON_SIZE_MAX, RETRIES_MAX
+from .returns import REASON_SIZE_MAX, RETRIES_MAX, is_gone
 from .settling import Settling
 from .subscribing import Settleable, SubscriptionChannel
 from .wanting import Gap
@@ -199,7 +199,12 @@ class Feed:
         while not self.is_ended and self._anew_count <= channel.anew_count:
             delivery = self._delivery
             if channel.again and (self._is_agains_turn or delivery is None):
-                publication, self._is_agains_turn = channel.again[0], False
+                publication = channel.again[0]
+                if is_gone(publication):
+                    # The node lost it since, and the subscriber is told so.
+                    del channel.again[0]
+                    continue
+                self._is_agains_turn = False
                 channel.returns.given.discard(publication.sequence)
                 if self.counts_attempts:
                     self._again[publication.sequence] = publication
@@ -338,6 +343,8 @@ class Feed:
         """Hand this out again after a while; the attempt counts."""
         check_seconds("delay_s", delay_s, may_be_none=False, may_be_endless=False)
         self._check_returnable(publication)
+        if is_gone(publication):
+            return
         channel = self.channel
         if channel.retry_count - channel.returns.retries_over >= RETRIES_MAX:
             message = f"{RETRIES_MAX} publications wait for a retry: settle or reject some, or wait"
@@ -353,8 +360,9 @@ class Feed:
         if not self.channel.wanted.parked_to:
             message = "this subscription has no stream for dead letters: subscribe with parked_to"
             raise Misuse("no-dead-letters", message)
-        self.channel.returns.given.add(publication.sequence)
-        self._call(lambda: self.channel.returns.add(publication, False, 0.0, reason))
+        if not is_gone(publication):
+            self.channel.returns.given.add(publication.sequence)
+            self._call(lambda: self.channel.returns.add(publication, False, 0.0, reason))
 
     def _check_returnable(self, publication: Publication) -> None:
         self._interest.check()

@@ -68,7 +68,7 @@ class Returns:
 
     def add(self, publication: Publication, is_retry: bool, delay_s: float, reason: str) -> None:
         """The subscriber gives this back."""
-        if _is_gone(publication) or self._is_settled(publication.sequence):
+        if is_gone(publication) or self._is_settled(publication.sequence):
             self.given.discard(publication.sequence)
             self.retries_over += is_retry
             self._tell_over()
@@ -84,7 +84,7 @@ class Returns:
 
     def take_again(self, publication: Publication, tell: Waiter) -> None:
         """The application takes this again; call `tell` once the node has heard so, or this is over."""
-        if self._is_over or _is_gone(publication):
+        if self._is_over or is_gone(publication):
             tell()
             return
         held = self._held[publication.sequence] = _Held(publication, is_retry=True, reason="", tell=tell)
@@ -134,8 +134,11 @@ class Returns:
     def forget_from(self, sequence: int) -> None:
         """What lay from there on is gone."""
         for lost in [place for place in self._held if place >= sequence]:
-            self.given.discard(lost)
             self._let_go(self._held.pop(lost))
+        # In one step: the subscriber's thread changes it meanwhile.
+        for given in list(self.given):
+            if given >= sequence:
+                self.given.discard(given)
 
     def _let_go(self, held: _Held) -> None:
         if held.tell is not None:
@@ -148,6 +151,6 @@ class Returns:
         return any(first <= place <= last and not held.is_retry for place, held in self._held.items())
 
 
-def _is_gone(publication: Publication) -> bool:
+def is_gone(publication: Publication) -> bool:
     """Whether the node lost it since: something else may have its sequence."""
     return publication.sequence > publication.batch.settling.last

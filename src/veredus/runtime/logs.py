@@ -21,6 +21,7 @@ import msgspec
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
+from veredus.kernel.errors import ending_of
 from veredus.node.admission import address_of
 
 from .lines import LineWriter
@@ -204,8 +205,11 @@ def say_held_back() -> None:
             Logger().say("warning", HELD_BACK, {"of": event, "count": count} | ({"peer": address} if address else {}))
 
 
-def log_loop_failures(loop: asyncio.AbstractEventLoop) -> None:
-    """Let the loop say in the log what nobody caught; it would write to standard error by itself, and wait for that."""
+def log_loop_failures(loop: asyncio.AbstractEventLoop, end: Callable[[BaseException], None]) -> None:
+    """Let the loop say in the log what nobody caught; it would write to standard error by itself, and wait for that.
+
+    A lack of memory ends the process by `end`: what is there would go on, and be deaf to all.
+    """
 
     def say(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -213,6 +217,8 @@ def log_loop_failures(loop: asyncio.AbstractEventLoop) -> None:
         if error is not None:
             fields["exc_info"] = error
         Logger().say("error", "callback-failed", fields)
+        if isinstance(error, MemoryError):
+            end(ending_of(error))
 
     loop.set_exception_handler(say)
 

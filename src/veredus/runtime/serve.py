@@ -128,7 +128,7 @@ class Node:
         """
         loop = asyncio.get_running_loop()
         self._loop = loop
-        log_loop_failures(loop)
+        log_loop_failures(loop, self._fail)
         self._failed = loop.create_future()
         self._askers = Askers(loop, lambda: self._renewal.tokens)
         settings = self.settings

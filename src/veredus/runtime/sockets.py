@@ -34,20 +34,25 @@ COPY_SIZE_MAX = 64 << 10
 class ReadMemory:
     """Owns the memory that all links of a host read into, one after the other: an idle link has none of its own.
 
-    What was read belongs to the engine: nobody writes to it again.
+    What was read belongs to the engine: nobody writes to it again. Where no memory is left, what was put by is read
+    into and copied: an event loop takes a read that has no room for a broken connection, and says nothing of memory.
     """
 
-    __slots__ = ("_rest",)
+    __slots__ = ("_rest", "_spare")
 
     def __init__(self) -> None:
-        """Memory is taken when it is first asked for."""
+        """Memory is taken when it is first asked for, but for what is put by."""
         self._rest = memoryview(b"")
+        self._spare = memoryview(bytearray(COPY_SIZE_MAX - 1))
 
     def offer(self) -> memoryview:
         """Room for one read; what it brought is to be taken before anybody else reads."""
         if len(self._rest) < READ_SIZE_MAX // 4:
-            # Not a bytearray: that would be filled with zeros first.
-            self._rest = np.empty(READ_SIZE_MAX, np.uint8).data
+            try:
+                # Not a bytearray: that would be filled with zeros first.
+                self._rest = np.empty(READ_SIZE_MAX, np.uint8).data
+            except MemoryError:
+                self._rest = self._spare
         return self._rest
 
     def take(self, size: int) -> memoryview:

@@ -58,7 +58,7 @@ class TopicsProxy:
         self._manager = manager or ServiceManager()
         self._log = AuditedLogger(audit_log_of(node))
         self._loop = asyncio.get_running_loop()
-        log_loop_failures(self._loop)
+        log_loop_failures(self._loop, self._fail)
         self._failed: asyncio.Future[BaseException] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
         self._telling = self._loop.call_later(_TELL_S, self._tell_held_back)
@@ -167,6 +167,11 @@ class TopicsProxy:
             self._log.error("tokens-not-read", reason=fault)
         self._telling = self._loop.call_later(_TELL_S, self._tell_held_back)
 
+    def _fail(self, failure: BaseException) -> None:
+        if not self._failed.done():
+            self._failed.set_result(failure)
+            self._log.error("proxy-failed", reason=words_of(failure))
+
     def _tell(self, event: Event) -> None:
         if self._failed.done():
             return
@@ -178,8 +183,7 @@ class TopicsProxy:
                     self._sockets.carry_out(effect)
         except BaseException as error:
             failure = ending_of(error)
-            self._failed.set_result(failure)
-            self._log.error("proxy-failed", reason=words_of(failure))
+            self._fail(failure)
             if isinstance(failure, VeredusError):
                 return
             raise

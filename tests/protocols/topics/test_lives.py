@@ -63,6 +63,7 @@ def test_a_life_is_that_of_a_term_and_the_first_one_is_the_incarnation() -> None
     assert [lives.last_with(n) for n in (3, 9)] == [8, 11]
     assert lives.present in lives
     assert incarnation(2) not in lives
+    assert all(life.startswith(lives.tag) for life, _ in lives.known)
 
 
 def test_an_id_of_a_message_that_a_restore_lost_is_not_given_again_and_others_stay_as_they_are() -> None:
@@ -85,6 +86,25 @@ def test_an_id_of_a_message_that_a_restore_lost_is_not_given_again_and_others_st
     new = get(scene, second.message_id)
     assert (new.body, new.message_id == lost.message_id) == (b"new", False)
     assert get(scene, new.message_id).status == "NO_MESSAGES"
+
+
+def test_an_id_of_a_life_that_was_lost_as_a_whole_is_refused_as_one_of_a_message_is() -> None:
+    scene = server()
+    scene.say(Subscribe("alice", TOPIC))
+    put(scene, "bob", 0, b"b0")
+    first = get(scene)
+    scene.rig.checkpoint()
+    copy = deepcopy(scene.rig.disk)
+    for _ in range(3):
+        put_back(scene, deepcopy(copy))
+        scene.rig.time_ns += 10**9
+        assert get(scene) == first
+        put(scene, "carol", 0, b"new")
+        new = get(scene, first.message_id)
+        assert (new.status, new.body) == ("OK", b"new")
+    put_back(scene, copy)
+    refused = get(scene, new.message_id)
+    assert (refused.status, b"earlier state" in refused.body) == ("REFUSED", True)
 
 
 def test_many_are_given_up_to_where_a_life_ends_and_what_was_lost_behind_it_is_not_settled() -> None:

@@ -62,7 +62,7 @@ def unknown_id(message_id: str, topic: str, client: str, own: Lives) -> tuple[St
     if named is None:
         advice = "if a server of another make gave it, retry until the topic is merged"
         return StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none; {advice}"
-    if any(named.incarnation == shown_of(life) for life, _ in own.known):
+    if named.incarnation.startswith(own.tag.hex()):
         cure = "if the server was put back to an earlier state, forget it (veredus topics forget)"
         return StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none; {cure}"
     advice = (

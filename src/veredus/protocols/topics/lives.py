@@ -5,7 +5,8 @@
                made  │ a new one   9 and 10 are given again, and mean something else
 
 What names a message for good, an id or how far a merge has come, names the life beside the sequence, so that what is
-given again is never taken for what was lost.
+given again is never taken for what was lost. All lives of a stream begin alike, so that it knows its own again, also
+one that was lost as a whole: an older copy was put back.
 Source: docs/internals/DESIGN.md, "Recovery".
 """
 
@@ -20,6 +21,8 @@ from veredus.kernel.names import U63_MAX
 
 _FIRST_TERM = 1
 _SIZE = 16
+TAG_SIZE = 4
+"""So many bytes all lives of a stream begin with."""
 
 
 class Lives:
@@ -49,6 +52,11 @@ class Lives:
         following = self._index(sequence) + 1
         return self.known[following][1] - 1 if following < len(self.known) else U63_MAX
 
+    @property
+    def tag(self) -> bytes:
+        """What each life of this stream begins with, and hardly any of another."""
+        return self.present[:TAG_SIZE]
+
     def __contains__(self, life: bytes) -> bool:
         return any(life == known for known, _ in self.known)
 
@@ -59,4 +67,4 @@ class Lives:
 def _life(incarnation: bytes, term: int) -> bytes:
     if term == _FIRST_TERM:
         return incarnation
-    return blake2b(incarnation + term.to_bytes(8), digest_size=_SIZE).digest()
+    return incarnation[:TAG_SIZE] + blake2b(incarnation + term.to_bytes(8), digest_size=_SIZE - TAG_SIZE).digest()

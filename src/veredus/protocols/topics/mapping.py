@@ -5,8 +5,8 @@ Where several claim a topic, the one with the least id keeps it, and each of the
 
 To whom a proxy sends a topic's messages is *chosen* when the first of them comes, and stays: a client's puts would get
 out of order if they went now to one server and now to the other of two that are still to be merged. Another is chosen,
-the claimant with the least id, once the one that was chosen does not claim the topic any more; or once it has said so
-often that it gave it to that one that it seems to get it anew by what it is sent, as a server from the page does.
+the claimant with the least id, once the one that was chosen does not claim the topic any more, or says that it has
+given it to that one: what it is sent behind that, it begins anew, as a server from the page does, without subscribers.
 
 What is assigned stays so without a claim, for what a server said before the first message came to it takes nothing
 away. It ends where the server speaks and others claim the topic, or speaks twice and nobody asked for it in between:
@@ -26,14 +26,10 @@ Source: seed 000, sections 3 ("Communication Protocol") and 3.1.5; docs/decision
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from veredus.kernel.errors import Refused
-
-PATIENCE = 12
-"""So often a server may claim what it said it has given away, while it is still the one that is chosen."""
 
 
 class Conflict(NamedTuple):
@@ -47,7 +43,7 @@ class Conflict(NamedTuple):
 class TopicMap:
     """Owns what one proxy knows of servers and topics."""
 
-    __slots__ = ("_assigned", "_chosen", "_claims", "_doubted", "_given", "_topics")
+    __slots__ = ("_assigned", "_chosen", "_claims", "_doubted", "_topics")
 
     def __init__(self) -> None:
         """No server is known yet."""
@@ -61,8 +57,6 @@ class TopicMap:
         """By topic, to whom its messages go."""
         self._doubted: dict[str, None] = {}
         """What its server did not claim when it spoke last, and nobody has asked for since."""
-        self._given: dict[str, Counter[str]] = {}
-        """By server, how often it has said that it gave a topic away which it claims all the same."""
 
     def __contains__(self, server: str) -> bool:
         """Whether a server has said what it claims."""
@@ -100,7 +94,6 @@ class TopicMap:
             if len(claims) > 1:
                 conflicts += [Conflict(topic, giver, claims[0]) for giver in claims[1:] if server in (giver, claims[0])]
         self._judge_assigned(server, claimed)
-        self._judge_chosen(server, conflicts)
         return conflicts
 
     def has(self, conflict: Conflict) -> bool:
@@ -109,8 +102,9 @@ class TopicMap:
         return conflict.giver in claims and conflict.keeper in claims
 
     def note_given(self, topic: str, giver: str) -> None:
-        """A server says that it has given a topic away."""
-        self._given.setdefault(giver, Counter())[topic] += 1
+        """A server says that it has given a topic away, which it claims until it speaks again, or longer."""
+        if self._chosen.get(topic) == giver and len(self._claims.get(topic, ())) > 1:
+            del self._chosen[topic]
 
     def _lose(self, topic: str, server: str) -> None:
         left = tuple(other for other in self._claims[topic] if other != server)
@@ -131,17 +125,6 @@ class TopicMap:
                 self.withdraw(topic, server)
             else:
                 self._doubted[topic] = None
-
-    def _judge_chosen(self, server: str, conflicts: Iterable[Conflict]) -> None:
-        given = self._given.pop(server, None)
-        if given is None:
-            return
-        still = {conflict.topic: given[conflict.topic] for conflict in conflicts if conflict.giver == server}
-        for topic, times in still.items():
-            if times > PATIENCE and self._chosen.get(topic) == server:
-                del self._chosen[topic]
-        if any(still.values()):
-            self._given[server] = Counter(still)
 
     def server_of(self, topic: str) -> str | None:
         """Who is responsible for a topic, None where nobody is yet."""
