@@ -294,7 +294,7 @@ def conflict_of_three() -> Scene:
     for server in ("s1", "s3"):
         for merge in scene.claim(server, "t"):
             assert isinstance(merge, Ask)
-            scene.answer(merge.token)
+            scene.answer(merge.token, body=b"under way")
     return scene
 
 
