@@ -214,3 +214,36 @@ def test_what_is_published_after_damage_took_a_trimmed_end_lies_above_the_floor(
     stream = rig.floor.tables.streams["s"]
     stream.check()
     assert (stream.floor, stream.head_durable) == (5, 4)
+
+
+def nameless(rig: Rig) -> list[dict[str, object]]:
+    """What recovery said of sources whose name it does not know."""
+    return [note.fields for note in rig.notes if note.event == "source-orphaned"]
+
+
+def test_a_source_whose_naming_was_damaged_is_named_by_its_id_with_what_it_published() -> None:
+    rig = Rig()
+    lost, kept = rig.attach(1, "alpha"), rig.attach(2, "beta")
+    rig.publish(kept, 1, 2, who="beta")
+    for first in (1, 4):
+        rig.publish(lost, first, 3)
+    spoil_fact(rig.disk, "source", name="alpha")
+    rig.restart()
+    assert nameless(rig) == [
+        {"stream": "s", "source_id": lost.source_id, "last_number": 6, "records": 2, "publications": 6,
+         "first_sequence": 3, "last_sequence": 8}
+    ]  # fmt: skip
+    again = rig.attach(3, "alpha")
+    assert (again.last_number, again.source_id > kept.source_id) == (0, True)
+
+
+def test_a_source_that_a_later_fact_names_again_goes_on_behind_what_it_has_published() -> None:
+    rig = Rig()
+    grant = rig.attach(1, "alpha")
+    rig.publish(grant, 1, 3)
+    rig.attach(2, "alpha", who=2)
+    spoil_fact(rig.disk, "source", name="alpha", epoch=1)
+    rig.restart()
+    assert nameless(rig) == []
+    again = rig.attach(3, "alpha", who=3)
+    assert (again.source_id, again.last_number) == (grant.source_id, 3)

@@ -257,6 +257,7 @@ class _Contents:
                 fields: dict[str, object] = {"stream_id": stream_id, "publications": extent.count}
                 fields |= {"first_sequence": extent.first_sequence, "last_sequence": extent.last_sequence}
                 yield Note("error", "stream-orphaned", {**fields, "size": extent.size})
+        yield from (order for order in orders if isinstance(order, Note) and order.event == "source-orphaned")
         for order in orders:
             if isinstance(order, StageDropped | StagePublished | StreamDropped | StreamTrimmed):
                 report.catalogue.hear(order)

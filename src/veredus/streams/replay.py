@@ -16,7 +16,7 @@ from itertools import chain, repeat
 
 import msgspec
 
-from veredus.delivery.batch import read_header
+from veredus.delivery.batch import BatchHeader, read_header
 from veredus.delivery.record import RecordKind, RecordView
 from veredus.journal.exchange import StreamDropped
 from veredus.kernel.effects import Note
@@ -53,7 +53,9 @@ from .tables import Run, Stage, Tables
 
 @dataclass(slots=True)
 class _Orphan:
-    """What is lost with a stream that no fact made; `records` are its batches, which the journal keeps."""
+    """What is lost with a stream, or nameless with a source, that no fact made; `records` are the batches of it, which
+    the journal keeps.
+    """
 
     records: int = 0
     publications: int = 0
@@ -70,7 +72,7 @@ class _Orphan:
 class Replay:
     """Fills the tables from a snapshot and from the records behind it, in their order."""
 
-    __slots__ = ("_committing", "_creating", "_deleted", "_orders", "_orphans", "_runs", "_tables")
+    __slots__ = ("_committing", "_creating", "_deleted", "_nameless", "_orders", "_orphans", "_runs", "_tables")
 
     def __init__(self, tables: Tables, orders: Orders, creating: Creating, committing: Committing, runs: Runs) -> None:
         self._tables = tables
@@ -79,6 +81,8 @@ class Replay:
         self._committing = committing
         self._runs = runs
         self._orphans: dict[int, _Orphan] = {}
+        self._nameless: dict[tuple[Stream, int], tuple[_Orphan, BatchHeader]] = {}
+        """By stream and id, sources that no fact made, and the last batch of each."""
         self._deleted: dict[int, None] = {}
         """Streams whose end was replayed: what was on its way to them then is no orphan."""
 
@@ -181,6 +185,10 @@ class Replay:
         first = view.envelope.first_sequence
         if source is not None:
             record_batch(source, header, view.memory, first)
+        elif header.source_id:
+            orphan, _ = self._nameless.get((stream, header.source_id), (_Orphan(), header))
+            orphan.take(first, header.count, records=1)
+            self._nameless[stream, header.source_id] = orphan, header
         stream.become_durable(first + header.count - 1)
         stream.append_time_us = max(stream.append_time_us, view.envelope.append_time_us)
 
@@ -208,6 +216,7 @@ class Replay:
                     if source is None:
                         source = SourceState(source_id, name, is_sparse)
                         stream.add_source(source)
+                        self._know_again(stream, source)
                     source.open(epoch, incarnation, owner)
                     source.become_granted(epoch, incarnation, owner)
             case TokenStored(stream_id, source_id, number, token):
@@ -254,6 +263,13 @@ class Replay:
                 self._creating.apply(fact)
                 self._committing.apply(fact)
 
+    def _know_again(self, stream: Stream, source: SourceState) -> None:
+        """A later fact names a source of which batches were found: what it has published is known by them."""
+        orphan, header = self._nameless.pop((stream, source.source_id), (None, None))
+        if orphan is not None and header is not None:
+            first_sequence = orphan.last_sequence - header.count + 1
+            source.become_durable(header.first_number, header.last_number, first_sequence, header.count, None)
+
     def _apply_to_subscription(
         self,
         stream: Stream,
@@ -295,6 +311,10 @@ class Replay:
         """All records were taken. After a crash, whoever was attached may have been pushed all that was durable."""
         for stream_id, orphan in self._orphans.items():
             self._orders.say(Note("error", "stream-orphaned", {"stream_id": stream_id, **asdict(orphan)}))
+        for (stream, source_id), (orphan, header) in self._nameless.items():
+            if not stream.is_deleted:
+                fields = {"stream": stream.name, "source_id": source_id, "last_number": header.last_number}
+                self._orders.say(Note("error", "source-orphaned", {**fields, **asdict(orphan)}))
         for run in self._tables.runs.values():
             # Only now: what an older run was committing at a checkpoint may have been shown behind it, or lost.
             self._runs.drop_open_stages(run)
