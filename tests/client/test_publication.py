@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from veredus.client.publication import Batch, Interest, Publication, UnpackedPublication, batches_in
+from veredus.client.settling import Settling
 from veredus.delivery.arrays import TIMESTAMP
 from veredus.delivery.batch import BatchHeader, Layout, read_header, signed_record
 from veredus.delivery.columns import encode_columns
@@ -49,7 +50,7 @@ def record_of(rows: Rows, layout: Layout) -> bytearray:
 
 def only_batch(record: bytearray, redelivered_to: int = 0, interest: Interest | None = None) -> Batch:
     (batch,) = batches_in(
-        "s", memoryview(record), redelivered_to, {9: "desk"}, lambda batch: None, interest or Interest()
+        "s", memoryview(record), redelivered_to, {9: "desk"}, lambda batch: None, interest or Interest(), Settling()
     )
     return batch
 

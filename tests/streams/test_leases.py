@@ -291,3 +291,20 @@ def test_a_sink_that_was_removed_leaves_no_stage_though_the_record_of_its_commit
     rig.checkpoint()
     rig.restart()
     assert rig.floor.tables.stages == {}
+
+
+def test_a_sink_whose_removal_the_journal_refuses_is_as_it_was_for_those_that_are_there() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    open_run(rig, epoch=run.epoch, session=RUN + 1)
+    rig.is_full = True
+    rig.tell(x.AdminRequested(90, 1, "local", "sink.remove", {"sink": "sink"}))
+    rig.tell(x.SessionClosed(RUN + 1))
+    rig.carry_out()
+    assert rig.said[-1].code == "disk-full"
+    rig.is_full = False
+    wait(rig)
+    (stage,) = staged(rig, run.epoch, 3)
+    assert commit(rig, run.epoch, 0, stage)[-1].streams == (("s", 1, 3),)
+    leave(rig, RUN)
+    assert not rig.floor.tables.runs["sink"].stages

@@ -376,7 +376,7 @@ class Feed:
             )
             raise Misuse("not-individual", message)
         self._check_stream(publication)
-        self._check_handed_out(publication.sequence, publication.batch.settling)
+        self._check_handed_out(publication.sequence, self.settling_of(publication))
 
     def _check_stream(self, what: Settleable | None) -> None:
         """Raise `Misuse("bad-argument")` for what another stream gave: its sequences say nothing here."""
@@ -408,12 +408,13 @@ class Feed:
         if isinstance(what, Batch):
             self.settle_batch(what)
         else:
-            self.settle_to(*_place_of(what, self._settling))
+            self.settle_to(what.sequence if isinstance(what, Publication) else what, self.settling_of(what))
 
     def settling_of(self, what: Settleable | None) -> Settling:
-        """Into what its settlement goes."""
+        """Into what its settlement goes; what another subscription was handed is no more than its sequences here."""
         batch = what.batch if isinstance(what, Publication) else what
-        return batch.settling if isinstance(batch, Batch) else self._settling
+        is_own = isinstance(batch, Batch) and batch.interest is self._interest
+        return batch.settling if is_own else self._settling  # type: ignore[union-attr]
 
     def range_of(self, what: Settleable | None) -> Range:
         """The sequences of what is settled, first and last; all of them for None."""
@@ -467,20 +468,16 @@ class Feed:
     def settle_batch(self, batch: Batch) -> None:
         """All of a batch is done with; and, in order, all before it."""
         self._interest.check()
+        settling = self.settling_of(batch)
         if self.channel.wanted.mode is SettleMode.IN_ORDER or not self.channel.wanted.is_durable:
-            self.settle_to(batch.last_sequence, batch.settling)
+            self.settle_to(batch.last_sequence, settling)
             return
-        self._check_handed_out(batch.last_sequence, batch.settling)
+        self._check_handed_out(batch.last_sequence, settling)
         if batch.header.is_excerpt:
             for first, last in joined([(sequence, sequence) for sequence in batch.sequences.tolist()]):
-                self.settle_range(first, last, batch.settling)
+                self.settle_range(first, last, settling)
         else:
-            self.settle_range(batch.first_sequence, batch.last_sequence, batch.settling)
-
-
-def _place_of(what: Publication | int, settling: Settling) -> tuple[int, Settling]:
-    """A sequence, and of which life it is."""
-    return (what.sequence, what.batch.settling) if isinstance(what, Publication) else (what, settling)
+            self.settle_range(batch.first_sequence, batch.last_sequence, settling)
 
 
 def _check_sequence(sequence: object) -> None:

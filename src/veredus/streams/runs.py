@@ -14,6 +14,7 @@ Source: docs/internals/DESIGN.md, "Sinks"; guarantees 7 and 8.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -47,8 +48,8 @@ class Runs:
     """Changes the table of runs; knows which session has opened which."""
 
     __slots__ = (
-        "_granted", "_left", "_orders", "_room", "_room_for_commits", "_room_for_stages", "_tables", "_there", "leases",
-        "sessions",
+        "_away", "_granted", "_left", "_orders", "_room", "_room_for_commits", "_room_for_stages", "_tables", "_there",
+        "leases", "sessions",
     )  # fmt: skip
 
     def __init__(self, tables: Tables, orders: Orders) -> None:
@@ -63,6 +64,8 @@ class Runs:
         """The sessions of them whose run the journal has."""
         self._there: dict[str, dict[int, None]] = {}
         """The sessions by sink."""
+        self._away: dict[int, RunOpened] = {}
+        """The sessions whose sink is about to be removed: they are there again if the journal refuses that."""
         self._left: dict[str, None] = {}
         """Ephemeral sinks in the order in which the last channel of their run was closed; some may be used again."""
         self.leases: Deadlines[str] = Deadlines()
@@ -220,6 +223,7 @@ class Runs:
 
     def close(self, session: int, now: Now) -> None:
         """The session is over; its run goes on, for others that join it while its lease lasts."""
+        self._away.pop(session, None)
         opened = self._leave(session)
         if opened is not None:
             self.begin_lease(opened.sink, now)
@@ -311,14 +315,26 @@ class Runs:
         if dropped:
             self._orders.append_fact(StagesDropped(dropped), Unheard(), now)
         fact = SinkRemoved(sink)
+        away = {session: self.sessions[session] for session in self._granted if self.sessions[session].sink == sink}
         self.apply(fact)
-        self._orders.append_fact(fact, _SinkRemoved(self, event, run), now)
+        self._away |= away
+        self._orders.append_fact(fact, _SinkRemoved(self, event, run, away), now)
 
-    def put_back(self, run: Run, now: Now) -> None:
-        """The journal still has the sink, which was forgotten."""
-        if self._tables.runs.setdefault(run.sink, run) is run:
-            self.begin_lease(run.sink, now)
-            self.note_left(run.sink)
+    def gone(self, away: Mapping[int, RunOpened]) -> list[int]:
+        """The sink of these sessions is gone, or is not; those that are still open."""
+        return [session for session, opened in away.items() if self._away.pop(session, None) is opened]
+
+    def put_back(self, run: Run, away: Mapping[int, RunOpened], now: Now) -> None:
+        """The journal still has the sink, which was forgotten; and these sessions of it are there."""
+        still_open = self.gone(away)
+        if self._tables.runs.setdefault(run.sink, run) is not run:
+            return
+        self.begin_lease(run.sink, now)
+        self.note_left(run.sink)
+        for session in still_open:
+            if session not in self.sessions:
+                self._enter(session, away[session])
+                self._granted.add(session)
 
     def let_go(self, run: Run, now: Now, why: str) -> None:
         """Drop the open stages of a sink that nobody is there for, and forget the sink where it is ephemeral."""
@@ -396,11 +412,13 @@ class _SinkRemoved:
     runs: Runs
     event: AdminRequested
     run: Run
+    away: Mapping[int, RunOpened]
 
     def become_durable(self, durability: Durability, now: Now) -> None:
+        self.runs.gone(self.away)
         self.runs._orders.say(AnswerAdmin(self.event.session, self.event.request, {"removed": True}))
 
     def fail(self, code: str, reason: str, now: Now) -> None:
-        self.runs.put_back(self.run, now)
+        self.runs.put_back(self.run, self.away, now)
         message = f"the node could not store the removal ({reason}): the sink is still there"
         self.runs._orders.refuse(self.event.session, code, message, self.event.request, is_final=False)
