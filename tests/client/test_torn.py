@@ -2,6 +2,7 @@
 nothing, and gets nothing twice.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,8 @@ from tests.processes import ended
 from veredus.client.embedded import Embedded
 from veredus.client.ends import Publisher, Subscription
 from veredus.client.publication import Batch, Publication
+from veredus.client.temporary import TemporaryDirectory
+from veredus.runtime.directory import open_directory
 
 TAKING = frozenset(("loops.py", "ends.py", "feed.py", "publication.py", "<string>"))
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -252,3 +255,30 @@ def test_who_is_torn_out_of_closing_a_publisher_can_close_it_again(node: Embedde
         (shown,) = node.streams.show(stream)["source_list"]
         assert (shown["is_attached"], shown["last_number"]) == (False, at), f"torn at place {at}, {where}"
     assert at > 10
+
+
+def opened_temporary(_path: Path) -> Callable[[], None]:
+    return TemporaryDirectory().remove
+
+
+def opened_journal(path: Path) -> Callable[[], None]:
+    return open_directory(path).close
+
+
+@pytest.mark.parametrize("opened", [opened_temporary, opened_journal])
+def test_who_is_torn_out_of_letting_go_of_a_directory_closes_no_file_of_its_own_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: Callable[[Path], Callable[[], None]]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    where, at = "never", 0
+    while where:
+        at += 1
+        let_go = opened(tmp_path / f"journal-{at}")
+        with torn(frozenset(("temporary.py", "directory.py")), at) as tear:
+            let_go()
+        where = tear.where
+        own = [os.open(tmp_path, os.O_RDONLY) for _ in range(3)]
+        let_go()
+        for descriptor in own:
+            os.close(descriptor)
+    assert at > 2

@@ -7,6 +7,7 @@ has another name until its lock is held.
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import shutil
 import tempfile
@@ -32,16 +33,16 @@ class TemporaryDirectory:
         for left in _left_behind():
             shutil.rmtree(left, ignore_errors=True)
         made = Path(tempfile.mkdtemp(prefix=_MAKING_PREFIX))
-        self._lock = os.open(made / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # No bare descriptor: to close one and to forget its number are two steps, and what a signal's handler raises in
+        # between lets the next close hit a file of somebody else.
+        self._lock = io.FileIO(made / LOCK_NAME, "w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.path = made.rename(made.with_name(PREFIX + made.name.removeprefix(_MAKING_PREFIX)))
 
     def remove(self) -> None:
         """Remove it with all that is in it; it may be gone already."""
         shutil.rmtree(self.path, ignore_errors=True)
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._lock.close()
 
 
 def _left_behind() -> Iterator[Path]:

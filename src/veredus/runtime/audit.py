@@ -267,8 +267,8 @@ class AuditFile:
         return self._path.with_name(f"{self._path.name}.{number}") if number else self._path
 
     def _close(self) -> None:
-        os.close(self._descriptor)
-        self._descriptor, self._is_file = -1, False
+        descriptor, self._descriptor, self._is_file = self._descriptor, -1, False
+        os.close(descriptor)
 
 
 def _shown(value: Any) -> Any:

@@ -41,13 +41,14 @@ sync_data = getattr(os, "fdatasync", os.fsync)
 class Directory:
     """Owns the locks on a journal's directory, from `open_directory` to `close`."""
 
-    __slots__ = ("_lock", "_opened", "path")
+    __slots__ = ("_held", "_lock", "_opened", "path")
 
     def __init__(self, path: Path, opened: int, lock: int | None) -> None:
         """Of a directory that is open as descriptor `opened`, and its lock file, if it has one, as `lock`."""
         self.path = path
         self._opened = opened
         self._lock = lock
+        self._held = [opened] if lock is None else [opened, lock]
 
     def listing(self) -> dict[str, int]:
         """The sizes of the files in the directory, by name, in bytes.
@@ -137,8 +138,7 @@ class Directory:
 
     def is_in_use(self) -> bool:
         """Whether another process has taken it. If none has, none can until this is closed."""
-        locks = [self._opened] if self._lock is None else [self._opened, self._lock]
-        return any(map(is_held, locks))
+        return any(map(is_held, self._held))
 
     def displaced(self) -> str:
         """What was removed or replaced under this process, in words; "" while all is where it was opened."""
@@ -150,10 +150,9 @@ class Directory:
         return ""
 
     def close(self) -> None:
-        """Let go of the directory."""
-        if self._lock is not None:
-            os.close(self._lock)
-        os.close(self._opened)
+        """Let go of the directory. Closing again does nothing."""
+        while self._held:
+            os.close(self._held.pop())
 
 
 def _is_at(path: Path, descriptor: int) -> bool:

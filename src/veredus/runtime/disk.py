@@ -127,8 +127,8 @@ class Disk:
         for thread in self._threads:
             thread.join()
         self._close_written()
-        for descriptor in self._made.values():
-            os.close(descriptor)
+        while self._made:
+            os.close(self._made.popitem()[1])
 
     def _work(self, work: Callable[[], None]) -> None:
         reason = ""
@@ -183,9 +183,9 @@ class Disk:
         self._sync_ns = max(took_ns, self._sync_ns + (took_ns - self._sync_ns) // _PACE_SHARE)
 
     def _close_written(self) -> None:
-        if self._written_descriptor >= 0:
-            os.close(self._written_descriptor)
-        self._written_descriptor, self._written_segment = -1, 0
+        descriptor, self._written_descriptor, self._written_segment = self._written_descriptor, -1, 0
+        if descriptor >= 0:
+            os.close(descriptor)
 
     # ── keeper ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
