@@ -1,6 +1,9 @@
 """A publisher that can publish no more does not end as if all were well."""
 
 import asyncio
+import os
+import signal
+import threading
 import time
 
 import pytest
@@ -86,3 +89,20 @@ def test_an_exception_that_ends_a_block_says_what_is_not_published(node: Embedde
             act()
         (note,) = ended.value.__notes__
         assert note.startswith("veredus, at the end of the `with` block: ")
+
+
+def test_who_is_interrupted_while_an_embedded_node_closes_is_told_of_what_is_in_doubt_by_the_next_close(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("veredus.client.node.FINISH_TIMEOUT_S", 1.0)
+    node = veredus.embedded()
+    publisher = node.publisher("s", source="a")
+    node.served.stop()
+    publisher.publish("k", b"")
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        node.close()
+    with pytest.raises(veredus.Unavailable, match="in-doubt"):
+        node.close()
+    node.close()
+    assert not node.served.directory.exists()

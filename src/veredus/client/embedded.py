@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Coroutine, Mapping
 from datetime import timedelta
+from itertools import takewhile
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import msgspec
 import structlog
 
-from veredus.kernel.errors import Misuse, Refused
+from veredus.kernel.errors import Misuse, Refused, VeredusError
 from veredus.kernel.unbroken import unbroken
 from veredus.node.rules import Rule, rule_of
 from veredus.node.settings import SECTIONS, SETTINGS, NodeSettings
@@ -37,25 +38,36 @@ class EmbeddedNode:
     """Owns a node in a thread, and a temporary directory for its socket, and its journal where no place was given."""
 
     def __init__(self, directory: str | Path | None, settings: NodeSettings | None, options: dict[str, Any]) -> None:
-        """A node that is running. `options` change sections of the settings: `journal={"sync": "none"}`."""
+        """A node to be opened. `options` change sections of the settings: `journal={"sync": "none"}`."""
         _check_given(directory, settings)
+        self._given = Path(directory) if directory is not None else None, settings or NodeSettings(), options
         self._process = os.getpid()
+        self._turn = threading.Lock()
+        """Taken in threads of our own alone, which no signal tears out of anything."""
         self._starting: Begun[None] | None = None
         self._stopping: Begun[None] | None = None
         """What an exception from a signal's handler ends is the wait for either; they go on to their ends."""
-        watch_end()
-        unbroken(self._make, lambda _: self.close())
-        try:
-            self.directory = Path(directory) if directory is not None else self._temporary.path / JOURNAL_NAME
-            self.address = f"unix://{self._temporary.path}/{SOCKET_NAME}"
-            self.settings = self._settings_of(settings or NodeSettings(), options)
-            self._await_former()
-            self.start()
-        except BaseException:
-            self.close()
-            raise
+        self.is_left = False
+        """Whether its user has left it: it is being closed, or will be once it is open."""
+
+    def open(self) -> EmbeddedNode:
+        """Start the node, and return it. To be called `unbroken`, or in a thread that is not the main one."""
+        with self._turn:
+            self._make()
+            try:
+                given, settings, options = self._given
+                self.directory = given or self._temporary.path / JOURNAL_NAME
+                self.address = f"unix://{self._temporary.path}/{SOCKET_NAME}"
+                self.settings = self._settings_of(settings, options)
+                self._await_former()
+                self.start()
+            except BaseException:
+                self._let_go()
+                raise
+        return self
 
     def _make(self) -> None:
+        watch_end()
         self._temporary = TemporaryDirectory()
         try:
             self._thread = LoopThread()
@@ -94,19 +106,16 @@ class EmbeddedNode:
         if self._starting is None:
             return
         if self._stopping is None:
-            self._stopping = self._stop_begun(self._starting)
+            self._stopping = Begun(self._thread.loop, _stopped(self._node, self._starting))
         self._thread.see_to(self._stopping)
         stopped, self._starting, self._stopping = self._stopping, None, None
         stopped.result()
 
-    def _stop_begun(self, starting: Begun[None]) -> Begun[None]:
-        return Begun(self._thread.loop, _stopped(self._node, starting))
-
     def _await_former(self) -> None:
-        """Let a node of the same directory end whose end was not waited for."""
-        for close in list(to_stop):
+        """Let a node of the same directory end that was opened before this one, and left."""
+        for close in takewhile(lambda close: close != self.close, list(to_stop)):
             former = getattr(close, "__self__", None)
-            if isinstance(former, EmbeddedNode) and former._stopping is not None and former.directory == self.directory:
+            if isinstance(former, EmbeddedNode) and former.is_left and former._given[0] == self.directory:
                 former.close()
 
     @property
@@ -119,32 +128,27 @@ class EmbeddedNode:
         return self._thread.run(work)
 
     def close(self) -> None:
-        """Stop the node, and forget its journal where it was a temporary one. In a child of a fork, nothing: there is
-        no node.
+        """Stop the node, and forget its journal where it was a temporary one. Closing again does nothing, nor does it
+        in a child of a fork: there is no node.
+
+        What a signal's handler raises meanwhile ends the wait alone.
         """
-        if os.getpid() != self._process:
-            return
+        self.is_left = True
+        if os.getpid() == self._process:
+            unbroken(self._close)
+
+    def _close(self) -> None:
+        with self._turn:
+            if self.close in to_stop:
+                self._let_go()
+
+    def _let_go(self) -> None:
         try:
             self.stop()
         finally:
-            if self._starting is None:
-                to_stop.pop(self.close, None)
-                self._thread.stop()
-                self._temporary.remove()
-            else:
-                # The rest is done by the next node of this directory, or at the end of the program.
-                stopping = self._stopping = self._stopping or self._stop_begun(self._starting)
-                if not stopping.is_over:
-                    self._thread.call(stopping.start)
-                stopping.then(self._thread.abandon)
-
-    def __enter__(self) -> EmbeddedNode:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+            self._thread.stop()
+            self._temporary.remove()
+            to_stop.pop(self.close, None)
 
 
 async def _stopped(node: ServedNode, starting: Begun[None]) -> None:
@@ -241,13 +245,31 @@ class Embedded(Node):
         thread = shared_loop()
         super().__init__(thread, thread.run(open_node((served.address,), "", None, "embedded", TIMEOUT_S)))
         self.served = served
+        self._turn = threading.Lock()
+        self._untold: list[VeredusError] = []
+        """What closing has raised, and the caller was not told, who had been interrupted."""
 
     def close(self) -> None:
-        """Leave the node, and stop it."""
-        try:
+        """Leave the node, and stop it; as `Node.close`. What a signal's handler raises meanwhile ends the wait alone:
+        to close again is to wait again.
+        """
+        self.served.is_left = True
+        if self._thread.is_forked:
             super().close()
-        finally:
-            self.served.close()
+            return
+        self._thread.check_outside()
+        unbroken(self._close)
+        if self._untold:
+            raise self._untold.pop()
+
+    def _close(self) -> None:
+        with self._turn:
+            try:
+                super().close()
+            except VeredusError as error:
+                self._untold.append(error)
+            finally:
+                self.served.close()
 
 
 class AsyncEmbedded(AsyncNode):
@@ -275,6 +297,16 @@ def embedded(directory: str | Path | None = None, settings: NodeSettings | None 
     Unix socket alone unless told. Raises `Misuse("bad-settings")`.
     """
     served = EmbeddedNode(directory, settings, options)
+    shared_loop().check_outside()
+    try:
+        return unbroken(lambda: _opened(served), Embedded.close)
+    except BaseException:
+        served.is_left = True
+        raise
+
+
+def _opened(served: EmbeddedNode) -> Embedded:
+    served.open()
     try:
         return Embedded(served)
     except BaseException:
@@ -288,7 +320,7 @@ def embedded_async(
     """As `embedded`, for asyncio. The node runs in a thread of its own all the same."""
 
     async def opened() -> AsyncEmbedded:
-        served = await opened_in_thread(lambda: EmbeddedNode(directory, settings, options), EmbeddedNode.close)
+        served = await opened_in_thread(EmbeddedNode(directory, settings, options).open, EmbeddedNode.close)
         try:
             node = await open_node((served.address,), "", None, "embedded", TIMEOUT_S)
         except BaseException:

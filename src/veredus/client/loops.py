@@ -113,16 +113,6 @@ class Begun(Generic[T]):
         """Whether it is over."""
         return self._is_over
 
-    def then(self, act: Callable[[], object]) -> None:
-        """Do something in the loop as soon as it is over; nothing where the loop is closed."""
-
-        def go_on() -> None:
-            if self._task is not None:
-                self._task.add_done_callback(lambda _: act())
-
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(go_on)
-
     async def is_well(self) -> bool:
         """Wait until it is over, in the loop; whether it was started, and has raised nothing."""
         if self._task is None:
@@ -160,7 +150,7 @@ class LoopThread:
         """Start the thread. Raises `RuntimeError` where this process can have no further one."""
         self._process = os.getpid()
         self._ident = 0
-        self._is_over = self._is_abandoned = False
+        self._is_over = False
         self._over = Signal()
         self._is_parked = True
         self.loop = new_loop()
@@ -181,9 +171,6 @@ class LoopThread:
             asyncio.set_event_loop(self.loop)
             self.loop.run_forever()
         finally:
-            if self._is_abandoned:
-                self.loop.close()
-                _running.discard(self)
             self._is_over = True
             self._over.tell()
 
@@ -204,11 +191,11 @@ class LoopThread:
             raise forked()
         if self._is_parked:
             return self._done_here(work)
-        if threading.get_ident() == self._ident:
+        try:
+            self.check_outside()
+        except Misuse:
             work.close()
-            raise Misuse(
-                "in-loop", "the blocking library cannot be called inside its own event loop: use connect_async there"
-            )
+            raise
         begun = Begun(self.loop, work)
         self.loop.call_soon_threadsafe(begun.start)
         return begun
@@ -222,6 +209,13 @@ class LoopThread:
             self.call(begun.start)
             begun.wait()
 
+    def check_outside(self) -> None:
+        """Raise `Misuse("in-loop")` in the loop's own thread, where nobody can wait for the loop."""
+        if not self._is_parked and threading.get_ident() == self._ident:
+            raise Misuse(
+                "in-loop", "the blocking library cannot be called inside its own event loop: use connect_async there"
+            )
+
     @property
     def is_forked(self) -> bool:
         """Whether this is a child of a fork, which has no such thread."""
@@ -231,19 +225,13 @@ class LoopThread:
         """Call `then` in the loop, soon."""
         self.loop.call_soon_threadsafe(then)
 
-    def abandon(self) -> None:
-        """End the thread and its loop, from within: nobody waits for that."""
-        self._is_abandoned = True
-        self.loop.stop()
-
     def park(self) -> None:
         """End the thread. What is begun from now on is done at once, by whoever begins it.
 
         A thread that runs while the interpreter goes takes the process down with it, by SIGSEGV.
         """
         if not self.is_forked and not self._is_parked:
-            with suppress(RuntimeError):  # the loop is closed where the thread was abandoned
-                self.call(self.loop.stop)
+            self.call(self.loop.stop)
             if not self._is_over:
                 self._over.wait()
             self._is_parked = True

@@ -16,14 +16,15 @@ _LOOK_S = 0.2
 """For how long a wait may overlook a signal."""
 
 
-def unbroken(act: Callable[[], T], undo: Callable[[T], object] = lambda _: None) -> T:
+def unbroken(act: Callable[[], T], undo: Callable[[T], object] = lambda _: None, end_s: float = 0.0) -> T:
     """What `act` gives, done to its end whatever a signal's handler raises in the thread that asks for it.
 
-    Raises what `act` raises, and what a handler raises meanwhile: then `undo` is given what `act` gives.
+    Raises what `act` raises, and what a handler raises meanwhile, at once or when `act` has ended, for which it waits
+    `end_s` at most. Then `undo` is given what `act` gives, in a thread of its own too, and nobody waits for that.
     """
     found: list[T] = []
     errors: list[BaseException] = []
-    given_up: list[bool] = []
+    is_given_up = is_alone = False
     over = allocate_lock()
     over.acquire()
 
@@ -34,20 +35,30 @@ def unbroken(act: Callable[[], T], undo: Callable[[T], object] = lambda _: None)
             errors.append(error)
         finally:
             over.release()
-        if given_up:
+        if is_given_up:
             _undo(found, undo)
 
     try:
-        start_new_thread(work, ())
-    except RuntimeError:  # this process can have no further one, or is about to end
-        return act()
-    try:
-        while not over.acquire(timeout=_LOOK_S):
+        try:
+            start_new_thread(work, ())
+        except RuntimeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # by a handler, right behind the start
+            is_alone = True  # this process can have no further thread, or is about to end
+        while not is_alone and not over.acquire(timeout=_LOOK_S):
             pass
     except BaseException:
-        given_up.append(True)
-        _undo(found, undo)
+        # However many signals there are: none is noticed between these two, for each looks behind a call.
+        is_given_up = True
+        try:
+            start_new_thread(_undo, (found, undo))
+        except RuntimeError:
+            _undo(found, undo)
+        if end_s and not (found or errors):
+            over.acquire(timeout=end_s)
         raise
+    if is_alone:
+        return act()
     if errors:
         raise errors[0]
     return found[0]
