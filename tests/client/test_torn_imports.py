@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -112,3 +113,28 @@ main()
 def test_a_command_that_is_interrupted_before_it_has_begun_ends_as_any_other() -> None:
     done = ended([sys.executable, "-c", COMMAND])
     assert (done.returncode, done.stderr) == (130, "")
+
+
+UNCAUGHT = """
+import os, signal, sys, time
+
+class Interrupting:
+    "Ctrl-C in the middle of an import that runs small pieces of Python, as that of each named tuple does."
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "veredus.streams.exchange":
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+            end_s = time.monotonic() + 1
+            while time.monotonic() < end_s:
+                exec("0")
+
+sys.meta_path.insert(0, Interrupting())
+import veredus
+veredus.connect
+"""
+
+
+def test_a_program_that_ctrl_c_ends_in_its_first_use_ends_by_that_signal() -> None:
+    done = ended([sys.executable, "-c", UNCAUGHT])
+    assert done.returncode == -signal.SIGINT, done.stderr

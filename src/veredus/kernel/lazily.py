@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
 
+_END_S = 5.0
+"""For how long who is interrupted waits for the end of an import. Where that goes on while the program ends, Python may
+forget that Ctrl-C ended it, and exit with 1."""
+
+
 class Lazily:
     """Stands for a module; its names are kept here as soon as they are known."""
 
@@ -50,7 +55,7 @@ def import_whole(name: str) -> ModuleType:
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
         return module
-    return unbroken(lambda: import_module(name))
+    return unbroken(lambda: import_module(name), end_s=_END_S)
 
 
 if not TYPE_CHECKING:
