@@ -1,10 +1,16 @@
 """`veredus proxy` says where it could listen, and keeps shut what should be."""
 
+import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from veredus.cli import veredus
+import veredus.topics
+from tests.processes import Child
+from veredus.cli import veredus as command
 from veredus.cli.exits import Exit, run
 from veredus.cli.proxy import proxy_settings
 from veredus.node.settings import TopicsSection
@@ -15,7 +21,7 @@ OPEN = "0.0.0.0:7081"
 
 def refusal(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     """What is said about settings with which no proxy starts."""
-    assert run(veredus, ["proxy", *arguments]) == Exit.USAGE
+    assert run(command, ["proxy", *arguments]) == Exit.USAGE
     said = capfd.readouterr().err
     assert "[bad-settings]" in said
     return said
@@ -46,7 +52,7 @@ def test_what_is_set_wrongly_is_told_with_its_place(capfd: pytest.CaptureFixture
     config = tmp_path / "topics.toml"
     config.write_text('[topics]\nanswer = "0ms"\n')
     assert f"{config}:2:1: topics.answer" in refusal(capfd, "--config", str(config))
-    assert run(veredus, ["proxy", "--set", "topics.listen"]) == Exit.USAGE
+    assert run(command, ["proxy", "--set", "topics.listen"]) == Exit.USAGE
     assert "is not SECTION.NAME=VALUE" in capfd.readouterr().err
 
 
@@ -62,3 +68,17 @@ def test_a_proxy_that_could_let_nobody_in_does_not_start(capfd: pytest.CaptureFi
     file.write_text('[security]\ntokens = "gone"\n[[security.rules]]\nprincipal = "*"\nmay = ["*"]\n')
     said = refusal(capfd, "--config", str(file), "--listen", "127.0.0.1:0")
     assert "security.tokens: gone: there is no such file" in said.replace(f"{tmp_path}/", "")
+
+
+def test_a_proxy_waits_for_announcements_from_its_start_on_and_not_from_the_first_question(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", "from veredus.cli import main; main()"]
+    settings = ["--set", "topics.servers=127.0.0.1:1", "--set", "topics.period=500ms", "--listen", "127.0.0.1:0"]
+    with Child([*program, "proxy", *settings], stderr=subprocess.PIPE) as proxy:
+        assert proxy.stderr is not None
+        address = json.loads(proxy.stderr.readline())["address"]
+        time.sleep(1)
+        with (
+            veredus.topics.Client("a", proxies=[address], directory=tmp_path, retries_max=0) as client,
+            pytest.raises(veredus.Unavailable, match="no server has announced itself"),
+        ):
+            client.subscribe("t")

@@ -216,9 +216,13 @@ def test_all_files_that_a_node_cannot_use_are_told_before_it_starts(tmp_path: Pa
     assert not (tmp_path / "data").exists()
 
 
-def test_a_server_of_topics_has_its_socket_in_the_directory_that_was_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_flag", [True, False])
+def test_a_server_of_topics_has_its_socket_in_the_directory_that_was_named(tmp_path: Path, is_flag: bool) -> None:
     directory, server = tmp_path / "topics", f"127.0.0.1:{free_port()}"
-    command = [*COMMAND, "topics", "serve", server, "--set", f"node.directory={directory}"]
+    before, behind = [], ["--set", f"node.directory={directory}"]
+    if is_flag:
+        before, behind = ["--directory", str(directory)], []
+    command = [*COMMAND, "topics", *before, "serve", server, *behind]
     with Child(command, cwd=tmp_path, stderr=-1) as process:
         assert process.stderr is not None
         line = process.stderr.readline().decode()
@@ -227,3 +231,29 @@ def test_a_server_of_topics_has_its_socket_in_the_directory_that_was_named(tmp_p
         with veredus.connect(f"unix://{directory}/native.socket") as node:
             assert node.streams.list() == []
         assert [path.name for path in tmp_path.iterdir()] == ["topics"]
+
+
+def test_a_server_of_topics_announces_itself_to_the_proxies_before_the_command(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        proxy.settimeout(30)
+        address = f"127.0.0.1:{proxy.getsockname()[1]}"
+        with Child([*COMMAND, "topics", "--proxy", address, "serve", f"127.0.0.1:{free_port()}"], cwd=tmp_path):
+            proxy.accept()[0].close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["--id", "a", "serve", "127.0.0.1:1"], "--id"),
+        (["--id", "a", "show"], "--id"),
+        (["--proxy", "127.0.0.1:1", "show"], "--proxy"),
+        (["--directory", "d", "show"], "--directory"),
+    ],
+)
+def test_options_of_a_client_that_have_no_effect_on_servers_are_refused(
+    tmp_path: Path, arguments: list[str], option: str
+) -> None:
+    done = ended([*COMMAND, "topics", *arguments], cwd=tmp_path)
+    assert done.returncode == Exit.USAGE
+    assert f"{option} has no effect here: " in done.stderr
+    assert not list(tmp_path.iterdir())

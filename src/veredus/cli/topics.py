@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from veredus.cli.interrupts import Interrupts
     from veredus.node.settings import TopicsSection
+    from veredus.runtime.configuration import Flag
     from veredus.topics import Client, Message
 
 RAW, LINES, PREFIXED = "raw", "lines", "prefixed"
@@ -38,10 +39,23 @@ class _Given(NamedTuple):
         """The settings of the topic service. Raises `Refused("bad-settings")`."""
         from veredus.runtime.configuration import Flag, read_configuration
 
-        flags = [Flag("topics.proxies", ",".join(self.proxies), "--proxy")] if self.proxies else []
+        flags = self.proxy_flags()
         if self.directory is not None:
             flags.append(Flag("topics.directory", self.directory, "--directory"))
         return read_configuration(self.config, os.environ, flags).settings.topics
+
+    def proxy_flags(self) -> list[Flag]:
+        """The proxies that are given, as settings."""
+        from veredus.runtime.configuration import Flag
+
+        return [Flag("topics.proxies", ",".join(self.proxies), "--proxy")] if self.proxies else []
+
+    def check_unused(self, why: str, *options: str) -> None:
+        """Raise `click.UsageError` for options that have no effect on an operation, all of a client's unless named."""
+        given = {"--id": self.id, "--proxy": self.proxies, "--directory": self.directory}
+        for option in options or given:
+            if given[option]:
+                raise click.UsageError(f"{option} has no effect here: {why}")
 
     def client(self) -> Client:
         """The client, not open yet. Raises `click.UsageError` where it has no id."""
@@ -75,7 +89,10 @@ class _Given(NamedTuple):
 )
 @click.option("--id", "client_id", help="The client's id. It never changes, and only one process may use it at a time.")
 @click.option("--proxy", "proxies", multiple=True, metavar="HOST:PORT", help="Try this proxy; repeatable, in order.")
-@click.option("--directory", help="Where clients store their last put and get: topics.directory.")
+@click.option(
+    "--directory",
+    help="Where clients store their last put and get: topics.directory; the journal of serve: node.directory.",
+)
 @click.pass_context
 def topics(
     context: click.Context, config: Path | None, client_id: str | None, proxies: tuple[str, ...], directory: str | None

@@ -36,14 +36,15 @@ MERGE_COLUMNS = ("server", "topic", "first", "count", "giver")
 def serve(given: Any, id: str, others: tuple[str, ...]) -> None:  # noqa: A002  # as the page calls it
     """Run a server of topics until it is interrupted. ID is the address at which others reach it, HOST:PORT.
 
-    The server is a node, like that of `veredus serve`. Its directory is server_ID unless node.directory is set. Its
-    native listener takes any free port. Its other listeners are closed unless they are set.
+    The server is a node, like that of `veredus serve`. Its directory is server_ID unless --directory or node.directory
+    is given. Its native listener takes any free port. Its other listeners are closed unless they are set.
     """
     from veredus.cli.serve import flags_of, run_node, say_ignored
     from veredus.runtime.configuration import read_configuration
     from veredus.runtime.logs import set_up_logs
 
-    flags = flags_of(others, {})
+    given.check_unused("serve takes the id of the server as its argument", "--id")
+    flags = [*given.proxy_flags(), *flags_of(others, {"directory": given.directory})]
     set_here = read_configuration(given.config, os.environ, flags)
 
     def read() -> NodeSettings:
@@ -88,6 +89,7 @@ def show(given: Any, form: str | None, target: Target, output: str) -> None:
     The command finds servers of topics.servers on this machine by their directories, server_ID. For another server,
     give the address of its native listener with --address.
     """
+    given.check_unused("show asks servers; name them with -a, or in the topics.servers of --config")
     rows_of, columns = {
         "subscribers": (_subscribers, SUBSCRIBER_COLUMNS),
         "merges": (_merges, MERGE_COLUMNS),

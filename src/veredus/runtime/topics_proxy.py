@@ -98,6 +98,7 @@ class TopicsProxy:
 
         asked = stop_asked(self._loop, hurry)
         Reloads(self._loop, self.reload).begin()
+        self._tell(DeadlineReached())  # from now on it waits for what servers announce
         self._log.info("proxy-ready", address=self.address)
         self._manager.serving({TOPICS: self.address})
         waiting = asyncio.ensure_future(asked.wait())

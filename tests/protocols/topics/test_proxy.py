@@ -66,7 +66,7 @@ def test_a_proxy_that_has_just_begun_assigns_nothing_before_servers_could_claim_
     assert isinstance(scene.ask(1, m.Get("alice", "a", "-1"))[0], Ask), "what is claimed is known"
     ((_, status, text),) = said(scene.ask(2, m.Subscribe("alice", "new")))
     assert status == "PROXY_DOES_NOT_KNOW_ANY_SERVER"
-    assert "has just started and waits for servers to announce" in text
+    assert "started 0 s ago and has not heard from any server yet" in text
     scene.answer(1)
     scene.pass_time(6 * SECOND)
     assert isinstance(scene.ask(3, m.Subscribe("alice", "new"))[0], Ask)
@@ -76,7 +76,8 @@ def test_a_proxy_that_has_heard_all_of_its_servers_need_not_wait() -> None:
     scene = Scene(replace(SETTINGS, learning_ns=6 * SECOND, servers=("s1", "s2")))
     scene.claim("s1", "a")
     ((_, _, text),) = said(scene.ask(1, m.Subscribe("alice", "new")))
-    assert "waits for s2 to announce" in text
+    assert "has not heard from s2 yet" in text
+    assert "check that it runs and lists this proxy in topics.proxies" in text
     scene.claim("s2", "new")
     effects = scene.ask(2, m.Subscribe("alice", "new"))
     assert [effect.address for effect in effects if isinstance(effect, Ask)] == ["s2"]

@@ -235,6 +235,31 @@ def test_a_proxy_that_did_not_answer_is_told_again_what_is_there_by_then() -> No
     assert periodics(scene) == [(PROXY, Periodic(SERVER, ("new",)))]
 
 
+def test_a_proxy_that_is_silent_for_a_whole_period_is_noted_once_until_it_answers() -> None:
+    scene = ServerScene(replace(SETTINGS, proxies=(PROXY,), answer_ns=100 * MS, retries_max=0))
+
+    def noted(seconds: int) -> list[object]:
+        notes: list[Note] = []
+        for _ in range(seconds * 10):
+            scene.pass_time(100 * MS)
+            notes += scene.take(Note)
+        return [(note.level, note.event, note.fields["proxy"]) for note in notes]
+
+    assert noted(4) == []
+    assert noted(10) == [("warning", "proxy-silent", PROXY)]
+    scene.take(Ask)
+    while not (asks := scene.take(Ask)):
+        scene.pass_time(10 * MS)
+    scene.tell(Answered(asks[-1].token, encode_message(Status(PROXY, "OK")), LINK))
+    assert noted(14) == [("warning", "proxy-silent", PROXY)]
+
+
+def test_a_server_without_proxies_says_that_nobody_finds_it() -> None:
+    scene = ServerScene(replace(SETTINGS, proxies=()))
+    (note,) = scene.take(Note)
+    assert (note.level, note.event) == ("warning", "no-proxies")
+
+
 def test_a_proxy_that_refuses_is_noted_and_told_again_with_the_next_period() -> None:
     scene = ServerScene()
     scene.pass_time(0)

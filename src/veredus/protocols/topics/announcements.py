@@ -10,6 +10,8 @@ Source: seed 000, section 3.1.5.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from veredus.kernel.errors import Refused
 
 SERVERS_MAX = 1000
@@ -81,3 +83,13 @@ class Announcements:
 def _count(names: bytes) -> int:
     """As how many topics these names count that spaces set apart."""
     return max(names.count(b" ") + 1, -(-len(names) // NAME_SIZE)) if names else 0
+
+
+def not_heard(servers: Sequence[str], passed_ns: int) -> str:
+    """What a proxy says that started so long ago, and waits for the announcements of `servers`, or of any server."""
+    who = ", ".join(servers) or "any server"
+    check = "that each of them runs and lists" if len(servers) > 1 else "that it runs and lists"
+    if not servers:
+        check = "that a server runs that lists"
+    said = f"this proxy started {passed_ns / 1e9:.0f} s ago and has not heard from {who} yet: try again in a moment"
+    return f"{said}, or check {check} this proxy in topics.proxies"

@@ -42,7 +42,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault, Refused
 from veredus.kernel.events import DeadlineReached
 
-from .announcements import Announcements
+from .announcements import Announcements, not_heard
 from .conflicts import Conflicts
 from .exchange import Answer, Answered, Ask, Asked, Meet, no_member, note_no_member
 from .mapping import Conflict, TopicMap
@@ -296,10 +296,9 @@ class Proxy:
         if not self._has_learned:
             settings, waits_for = self.settings, self._unheard
             assert self._began_ns is not None
-            left_ns = self._began_ns + settings.learning_ns - self._now.monotonic_ns
-            if left_ns > 0 and (waits_for or not settings.servers):
-                who = f"{', '.join(waits_for)} to announce" if waits_for else "servers to announce"
-                return f"this proxy has just started and waits for {who} their topics: try again in a moment"
+            passed_ns = self._now.monotonic_ns - self._began_ns
+            if passed_ns < settings.learning_ns and (waits_for or not settings.servers):
+                return not_heard(waits_for, passed_ns)
             self._has_learned = True
         return ""
 

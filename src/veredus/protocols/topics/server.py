@@ -150,6 +150,8 @@ class Server:
         """Proxies that did not answer, and when each is told again."""
         self._unheard_counts: dict[str, int] = {}
         """How often in a row proxies did not answer that are told again at once."""
+        self._silent_since_ns: dict[str, int] = {}
+        """Proxies that do not answer; -1 where that was said."""
         self._is_draining = False
         self._effects: list[object] = []
 
@@ -175,6 +177,8 @@ class Server:
 
     def _begin(self, event: LinkOpened, now: Now) -> None:
         self._effects += [Meet(proxy) for proxy in self.settings.proxies]
+        if not self.settings.proxies:
+            self.note("warning", "no-proxies", reason="no client finds this server: list the proxies in topics.proxies")
         self._period_at_ns = now.monotonic_ns
         self._merging.begin()
 
@@ -401,6 +405,7 @@ class Server:
 
     def _announced(self, proxy: str, status: Status | None, now: Now) -> None:
         if status is None:
+            self._say_silent(proxy, now)
             # A proxy that begins assigns nothing before it has heard of all.
             count = self._unheard_counts[proxy] = self._unheard_counts.get(proxy, 0) + 1
             if count <= self.settings.retries_max:
@@ -410,8 +415,17 @@ class Server:
                 self._unheard_at_ns.setdefault(proxy, now.monotonic_ns + self.settings.period_ns // _UNHEARD_PART)
             return
         self._unheard_counts.pop(proxy, None)
+        self._silent_since_ns.pop(proxy, None)
         if status.status != StatusWord.OK:
             self.note("warning", "proxy-refuses", proxy=proxy, reason=status.body.decode(errors="backslashreplace"))
+
+    def _say_silent(self, proxy: str, now: Now) -> None:
+        """Say, once, that a proxy has been silent for a whole period; one that starts later than its servers is not."""
+        since_ns = self._silent_since_ns.setdefault(proxy, now.monotonic_ns)
+        if 0 <= since_ns <= now.monotonic_ns - self.settings.period_ns:
+            self._silent_since_ns[proxy] = -1
+            reason = "it does not answer, and its clients do not find this server: check topics.proxies"
+            self.note("warning", "proxy-silent", proxy=proxy, reason=reason)
 
     def ask(self, address: str, data: bytes, then: Then, now: Now) -> None:
         """Ask a proxy or another server; `then` hears what it says."""
