@@ -196,6 +196,8 @@ def test_a_journal_is_verified_and_dumped_when_no_node_uses_it(tmp_path: Path, r
     ]
     assert sum(row["count"] or 0 for row in batches if row["kind"] == "batch") == 5
     assert len(run_veredus("journal", "dump", directory, "--count", "2", "-o", "jsonl").lines) == 2
+    missing = run_veredus("journal", "dump", directory, "--segment", "99", "--segment", "1")
+    assert (missing.code, missing.err) == (Exit.OK, "there is no segment 99; segments: 1\n")
 
 
 def test_a_flipped_bit_in_a_journal_is_named_and_has_its_exit_code(tmp_path: Path, run_veredus: Veredus) -> None:

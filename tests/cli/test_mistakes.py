@@ -72,7 +72,7 @@ def test_a_line_without_the_key_separator_is_refused_unless_there_is_a_key_for_i
     file = tmp_path / "input"
     file.write_text("a:1\nb2\nc:3\n")
     refused = run_veredus("pub", "trades", "--key-separator", ":", "--file", file)
-    assert (refused.code, "line at byte 4" in refused.err) == (Exit.USAGE, True)
+    assert (refused.code, "line at byte 4 (line 2)" in refused.err) == (Exit.USAGE, True)
     assert run_veredus("pub", "trades", "--key-separator", ":", "--key", "x", "--file", file).code == Exit.OK
     read = run_veredus("sub", "trades", "--no-follow", "--key-separator", ":")
     assert read.lines == ["a:1", "a:1", "x:b2", "c:3"]

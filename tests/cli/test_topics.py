@@ -187,7 +187,7 @@ def test_where_no_proxy_is_there_that_is_said_in_one_sentence(
     assert code == Exit.IN_DOUBT
     assert capfd.readouterr().err == (
         f"veredus: no proxy could handle the request: {dead} does not accept the connection: check that a proxy"
-        " runs there. Check this, and try again (it is not known whether the message was put; retrying is idempotent)"
+        " runs there. Then try again (it is not known whether the message was put; retrying is idempotent)"
         " [no-proxy]\n"
     )
 

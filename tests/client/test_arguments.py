@@ -38,6 +38,7 @@ CALLS: list[tuple[str, str, Call]] = [
     ("bad-start", r"use veredus\.since\(when\)", subscribe(start=IN_YEAR_10000)),
     ("bad-start", r"use veredus\.head\(…\): call it", subscribe(start=veredus.head)),
     ("bad-start", r"use veredus\.beginning\(\), head\(\)", subscribe(start=object())),
+    ("bad-start", "0 is no sequence, they begin with 1", lambda _node, _stream: veredus.at(0)),
     ("bad-start", "whole number", lambda _node, _stream: veredus.tail(-1)),
     ("bad-start", "a timedelta before now", lambda _node, _stream: veredus.since("yesterday")),  # type: ignore[arg-type]
     ("bad-start", "is after now", lambda _node, _stream: veredus.since(timedelta(hours=-1))),

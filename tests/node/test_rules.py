@@ -173,6 +173,12 @@ def test_sources_and_subscribers_limit_what_names_one_and_nothing_else() -> None
     assert {resource: access.may("x", "publish", resource) for resource in asked} == asked
 
 
+@pytest.mark.parametrize(("pattern", "is_covered"), [("*", True), (">", True), ("b*", False), ("b.>", False)])
+def test_who_names_no_source_is_covered_where_a_pattern_matches_the_empty_name(pattern: str, is_covered: bool) -> None:
+    access = Access([Rule(principal="x", may=("publish",), sources=(pattern,))])
+    assert access.may("x", "publish", on_stream("s", source="")) is is_covered
+
+
 @given(st.text("ab./*", min_size=1, max_size=8), st.text("ab./", min_size=1, max_size=10))
 def test_a_star_in_a_name_is_any_run_of_characters_within_a_token(pattern: str, name: str) -> None:
     access = Access([Rule(principal="x", may=("publish",), streams=(pattern,))])

@@ -43,7 +43,7 @@ def test_each_layer_covers_the_one_below_and_says_so(tmp_path: Path) -> None:
         ("[journal]\nsync = interval", '2:8: interval is no value: put text between quotes, sync = "interval"'),
         ("[listen]\nmetrics_open = True", "2:16: True is no value: write true or false in small letters"),
         ("[limits]\nstage_lease = 1h", 'put text between quotes, stage_lease = "1h"'),
-        ("[journal]\nsync =", "2:1: Invalid value"),
+        ("[journal]\nsync =", "2:1: this is not TOML: Invalid value"),
     ],
 )
 def test_a_value_without_its_quotes_is_told_to_get_them(tmp_path: Path, text: str, said: str) -> None:

@@ -76,6 +76,11 @@ def test_the_settings_of_the_page_on_security_are_understood_as_one_file(tmp_pat
     values = {row["setting"]: row["value"] for row in rows}
     assert values["listen.tls"] == "0.0.0.0:7074"
     assert values["security.rules[0]"] == "desk-* may publish, create, describe on streams trades.>; sources desk-*"
+    lines = text.splitlines()
+    for index in range(2):
+        place = next(row["from"] for row in rows if row["setting"] == f"security.rules[{index}]")
+        assert lines[int(place.split(":")[1]) - 1].startswith("[[security.rules]]")
+        lines[int(place.split(":")[1]) - 1] = ""
 
 
 def slow_subscriber(node: Embedded) -> veredus.Subscription:

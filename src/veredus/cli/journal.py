@@ -5,7 +5,7 @@ else in it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,8 +72,14 @@ def verify(directory: Path, output: str) -> None:
 @_directory_argument
 @click.option("--stream", help="Only records of this stream, or of this topic.")
 @click.option("--segment", "segments", type=int, multiple=True, help="Only records of this segment; repeatable.")
-@click.option("--from", "first", type=click.IntRange(0), default=0, help="Only records from this sequence on.")
-@click.option("--count", type=click.IntRange(1), help="Stop after this many records.")
+@click.option(
+    "--from",
+    "first",
+    type=click.IntRange(0),
+    default=0,
+    help="Of batches, only those from this sequence on.",
+)
+@click.option("--count", type=click.IntRange(1), help="Stop after this many records of any kind.")
 @output_option
 def dump(
     directory: Path, stream: str | None, segments: tuple[int, ...], first: int, count: int | None, output: str
@@ -88,7 +94,8 @@ def dump(
     rows: list[dict[str, object]] = []
     with looked_at(directory) as opened:
         names, topics = _names_in_checkpoint(opened)
-        listing = list_records(opened.listing(), list(segments) or None)
+        files = opened.listing()
+        listing = list_records(files, list(segments) or None)
         write = rows.append if output in (TABLE, JSON) else lambda row: write_rows([row], output)
         dumping = _Dumping(names, topics, stream, first, count, write)
         try:
@@ -97,6 +104,7 @@ def dump(
             listing.close()
     if output in (TABLE, JSON):
         write_rows(rows, output, RECORD_COLUMNS)
+    _note_missing(segments, files)
     kind, known = ("topic", topics) if topics else ("stream", set(names.values()))
     if stream is not None and stream not in known:
         note(f"there are no records of {kind} {stream!r}; {kind}s: {', '.join(sorted(known)) or 'none'}")
@@ -123,6 +131,15 @@ def restored(directory: Path) -> None:
             raise Refused("wrong-journal", said, path=str(directory))
         opened.mark_restored()
     note("the next start begins a new term in every stream")
+
+
+def _note_missing(segments: tuple[int, ...], files: Iterable[str]) -> None:
+    """Say which of the segments that were asked for are not there."""
+    from veredus.journal.layout import number_of
+
+    there = sorted(number for name in files if (number := number_of(name, ".segment")) is not None)
+    for missing in sorted(set(segments).difference(there)):
+        note(f"there is no segment {missing}; segments: {', '.join(map(str, there)) or 'none'}")
 
 
 class _Enough(Exception):

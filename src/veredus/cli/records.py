@@ -10,6 +10,7 @@ stand for the two types that JSON does not have.
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -29,6 +30,11 @@ CHUNK_COUNT_MAX = 4096
 """With `READ_SIZE`, what keeps a chunk within one batch, so that it is published whole or not at all."""
 _PREFIX = Struct(">I")
 _Given = dict[str, Any]
+_TYPES = re.compile(r"`((?:(?:str|int|float|bool|null|object|array)(?: \| )?)+)`")
+_WORDS = {
+    "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "object": "an object",
+    "array": "a list",
+}  # fmt: skip
 
 
 class Input(Protocol):
@@ -103,6 +109,7 @@ def read_chunks(
     """
     split, overhead_size = _SPLITTERS[form]
     waiting, is_end, count_left = b"", False, count_max
+    line = 0 if offset or form == PREFIXED else 1
     while count_left != 0:
         bodies, taken = split(waiting, is_end and tell_rest is None, offset)
         fitting_count = _fitting_count(bodies, taken)
@@ -112,10 +119,11 @@ def read_chunks(
             bodies = bodies[:fitting_count]
             taken = sum(map(len, bodies)) + overhead_size * len(bodies)
         if bodies:
-            for chunk in _chunks_of(bodies, form, key_separator, offset, offset + taken, needs_keys):
+            for chunk in _chunks_of(bodies, form, key_separator, _Place(offset, line), offset + taken, needs_keys):
                 count_left = None if count_left is None else count_left - len(chunk.bodies)
                 yield chunk
             offset += taken
+            line += len(bodies) if line else 0
             waiting = waiting[taken:]
         elif is_end:
             if waiting and tell_rest is not None:
@@ -145,25 +153,41 @@ def _fitting_count(bodies: list[bytes], size: int) -> int:
     return min(len(bodies), CHUNK_COUNT_MAX)
 
 
+class _Place(NamedTuple):
+    """Where a record begins: at which byte of the input, and in which line, from 1; 0 where that is not known."""
+
+    offset: int
+    line: int
+
+    def behind(self, lines: Sequence[bytes]) -> _Place:
+        return _Place(self.offset + sum(map(len, lines)) + len(lines), self.line and self.line + len(lines))
+
+    def __str__(self) -> str:
+        return f"byte {self.offset} (line {self.line})" if self.line else f"byte {self.offset}"
+
+
 def _chunks_of(
-    bodies: list[bytes], form: str, key_separator: bytes, offset: int, end: int, needs_keys: bool
+    bodies: list[bytes], form: str, key_separator: bytes, place: _Place, end: int, needs_keys: bool
 ) -> Iterator[Chunk]:
     if form == JSON:
-        yield from _json_chunks(bodies, offset, end)
+        yield from _json_chunks(bodies, place, end)
     elif key_separator:
-        yield from _keyed_chunks(bodies, key_separator, offset, end, needs_keys)
+        yield from _keyed_chunks(bodies, key_separator, place, end, needs_keys)
     else:
         yield Chunk(bodies, None, None, None, end)
 
 
-def _keyed_chunks(lines: list[bytes], key_separator: bytes, offset: int, end: int, needs_keys: bool) -> Iterator[Chunk]:
+def _keyed_chunks(
+    lines: list[bytes], key_separator: bytes, place: _Place, end: int, needs_keys: bool
+) -> Iterator[Chunk]:
     fault: Misuse | None = None
     without = next((index for index, line in enumerate(lines) if key_separator not in line), None)
     if needs_keys and without is not None:
         lines = lines[:without]
-        end = offset + sum(map(len, lines)) + len(lines)
+        fault_place = place.behind(lines)
+        end = fault_place.offset
         advice = "--key gives a key to lines without one"
-        said = f"the line at byte {end} does not contain the key separator {key_separator.decode()!r}: {advice}"
+        said = f"the line at {fault_place} does not contain the key separator {key_separator.decode()!r}: {advice}"
         fault = Misuse("bad-record", said, offset=end)
     if lines:
         pairs = [line.partition(key_separator) for line in lines]
@@ -173,7 +197,7 @@ def _keyed_chunks(lines: list[bytes], key_separator: bytes, offset: int, end: in
         raise fault
 
 
-def _json_chunks(lines: list[bytes], offset: int, end: int) -> Iterator[Chunk]:
+def _json_chunks(lines: list[bytes], place: _Place, end: int) -> Iterator[Chunk]:
     keys: list[bytes] = []
     bodies: list[bytes] = []
     attributes: list[Attributes | None] = []
@@ -191,21 +215,26 @@ def _json_chunks(lines: list[bytes], offset: int, end: int) -> Iterator[Chunk]:
                 )
                 given, when = _attributes_of(record.attributes), _aware(record.event_time)
             except (msgspec.MsgspecError, ValueError) as error:
-                said = f"the record at byte {offset} is not valid: {field_fault(error)}"
-                fault = Misuse("bad-record", said, offset=offset)
-                end = offset
+                said = f"the record at {place} is not valid: {_in_words(field_fault(error))}"
+                end = place.offset
+                fault = Misuse("bad-record", said, offset=end)
                 break
             keys.append(key)
             bodies.append(body)
             attributes.append(given)
             event_times.append(when)
-        offset += len(line) + 1
+        place = place.behind((line,))
     if bodies:
         yield Chunk(
             bodies, keys, attributes if any(attributes) else None, event_times if any(event_times) else None, end
         )
     if fault is not None:
         raise fault
+
+
+def _in_words(fault: str) -> str:
+    """What a decoder has found, with types as people call them who write JSON, and know no Python."""
+    return _TYPES.sub(lambda found: " or ".join(_WORDS.get(name, name) for name in found[1].split(" | ")), fault)
 
 
 def _split_lines(data: bytes, is_end: bool, _offset: int) -> tuple[list[bytes], int]:

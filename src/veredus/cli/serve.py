@@ -136,7 +136,7 @@ def explained(configuration: Configuration) -> list[dict[str, object]]:
             "value": str(rule),
             "default": "",
             "unit": "rule",
-            "from": configuration.origin("security.rules"),
+            "from": configuration.origin(f"security.rules[{index}]"),
             "meaning": "The first rule that matches a request decides it",
         }
         for index, rule in enumerate(settings.security.rules)

@@ -27,7 +27,9 @@ def tail(count: int) -> Start:
 
 
 def at(sequence: int) -> Start:
-    """At `sequence`. The node refuses one that is gone (`below-floor`) or not there yet (`above-head`)."""
+    """At `sequence`, from 1. The node refuses one that is gone (`below-floor`) or not there yet (`above-head`)."""
+    if sequence == 0 and not isinstance(sequence, bool):
+        raise Misuse("bad-start", "0 is no sequence, they begin with 1: begin at 1, or at the start")
     return Start(StartKind.SEQUENCE, _checked(sequence))
 
 

@@ -239,6 +239,7 @@ class _Reading:
                 self._faults.append(f"{at}: a rule has no {key!r}{_nearest(key, _RULE_KEYS)}")
             if unknown:
                 continue
+            self._origins[f"security.rules[{index}]"] = place
             try:
                 yield rule_of(table)
             except Refused as refused:
@@ -280,10 +281,10 @@ class _Document:
 def _toml_fault(file: Path, text: str, message: str) -> str:
     match = _TOML_PLACE.search(message)
     if match is None:
-        return f"{file}: {message}"
+        return f"{file}: this is not TOML: {message}"
     line, column = (match[1], match[2]) if match[1] else (str(text.count("\n") + 1), "1")
     hint = _unquoted((text.splitlines() or [""])[min(int(line), text.count("\n") + 1) - 1 :])
-    return f"{file}:{line}:{column}: {hint or message[: match.start()]}"
+    return f"{file}:{line}:{column}: {hint or f'this is not TOML: {message[: match.start()]}'}"
 
 
 def _unquoted(lines: Sequence[str]) -> str:

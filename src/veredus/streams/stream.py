@@ -181,10 +181,9 @@ class Stream:
         """Raise `Refused("above-head")` where nothing can begin at `first` yet, for a subscriber that knew `term`."""
         floor, head = self.floor, self.head_durable
         if min(first, self.changed_from(term, terms) or first) > head + 1:
-            # A peer names where it begins, or the last that it knows: this is true for both.
+            # A peer names where it begins, or the last that it knows before that: this is true for both.
             message = (
-                f"nothing can begin behind sequence {first - 1} of stream {self.name!r} yet: sequence {first} does not"
-                f" exist, the newest is {head}; begin at {head + 1} or before"
+                f"stream {self.name!r} has no sequence {first} yet, the newest is {head}: begin at {head + 1} or before"
             )
             if term:
                 message = (

@@ -111,8 +111,10 @@ def _now() -> Now:
 
 def _no_proxy(reasons: Sequence[tuple[str, str]]) -> Unavailable:
     said = "; ".join(f"{address} {reason}" for address, reason in reasons)
+    is_advised = all(": " in reason for _, reason in reasons)
+    then = "Then try again" if is_advised else "Check this, and try again"
     return Unavailable(
         "no-proxy",
-        f"no proxy could handle the request: {said}. Check this, and try again",
+        f"no proxy could handle the request: {said}. {then}",
         reasons=dict(reasons),
     )
