@@ -91,13 +91,15 @@ def test_an_exception_that_ends_a_block_says_what_is_not_published(node: Embedde
         assert note.startswith("veredus, at the end of the `with` block: ")
 
 
-def test_who_is_interrupted_while_an_embedded_node_closes_is_told_of_what_is_in_doubt_by_the_next_close(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("is_own", [True, False])
+def test_who_is_interrupted_while_a_node_closes_is_told_of_what_is_in_doubt_by_the_next_close(
+    monkeypatch: pytest.MonkeyPatch, is_own: bool
 ) -> None:
     monkeypatch.setattr("veredus.client.node.FINISH_TIMEOUT_S", 1.0)
-    node = veredus.embedded()
+    embedded = veredus.embedded()
+    node = embedded if is_own else veredus.connect(embedded.served.address)
     publisher = node.publisher("s", source="a")
-    node.served.stop()
+    embedded.served.stop()
     publisher.publish("k", b"")
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
@@ -105,4 +107,5 @@ def test_who_is_interrupted_while_an_embedded_node_closes_is_told_of_what_is_in_
     with pytest.raises(veredus.Unavailable, match="in-doubt"):
         node.close()
     node.close()
-    assert not node.served.directory.exists()
+    embedded.close()
+    assert not embedded.served.directory.exists()

@@ -19,7 +19,7 @@ from .causes import tell_with
 from .connection import REFUSED_S
 from .ends import Opened, Publisher, Subscription, opened
 from .given import Policy
-from .loops import LoopThread, refuse_pickling, shared_loop
+from .loops import Begun, LoopThread, refuse_pickling, shared_loop
 from .node import TIMEOUT_S, AsyncNode, open_node
 from .other_library import Blocking
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, PublisherSettings
@@ -42,6 +42,7 @@ class Node(Blocking):
         self.sinks = Sinks(thread, node)
         self._thread = thread
         self._node = node
+        self._closing: Begun[None] | None = None
 
     @property
     def name(self) -> str:
@@ -156,8 +157,13 @@ class Node(Blocking):
     def close(self) -> None:
         """Send what is pending, at most for 5 s, and leave the node; as `AsyncNode.close`."""
         failure = self._node.connection.failure
-        if failure is None or failure.code != "forked":
-            self._thread.run(self._node.close())
+        if failure is not None and failure.code == "forked":
+            return
+        # What a signal's handler raises meanwhile ends the wait alone: who closes again waits again, and is told.
+        closing = self._closing = self._closing or self._thread.begin(self._node.close())
+        closing.wait()
+        self._closing = None
+        closing.result()
 
     def __enter__(self) -> Self:
         return self

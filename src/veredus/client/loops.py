@@ -71,7 +71,7 @@ class Signal:
 
 
 class Begun(Generic[T]):
-    """Work that was begun in a loop, and what became of it, for one thread that waits.
+    """Work that was begun in a loop, and what became of it, for who waits in another thread.
 
     No `concurrent.futures.Future`: that takes its locks in Python, and what a signal's handler raises meanwhile leaves
     them taken for ever, by the loop's thread as well.
@@ -123,8 +123,12 @@ class Begun(Generic[T]):
         return not self._task.cancelled() and self._task.exception() is None
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it is over; whether it is, in time."""
-        return self._is_over or self._signal.wait(timeout_s)
+        """Wait until it is over; whether it is, in time. Several threads may, though one of them is told at once."""
+        if timeout_s is not None:
+            return self._is_over or self._signal.wait(timeout_s)
+        while not self._is_over:
+            self._signal.wait(SIGNALS_S)
+        return True
 
     def result(self) -> T:
         """What came of it, once it is over. Raises what the work raised."""
