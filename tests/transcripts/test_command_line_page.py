@@ -65,7 +65,10 @@ def test_a_commands_section_names_its_options_and_no_others(name: str) -> None:
     known = dict(commands(command_line))
     verb = name.split()[0]
     section = without_blocks(sections()[verb])
-    own = {option for words, command in known.items() if words.split()[0] == verb for option in options_of(command)}
+    of_verb = [command for words, command in known.items() if words.split()[0] == verb]
+    group = command_line.get_command(click.Context(command_line), verb)
+    assert group is not None
+    own = {option for command in (group, *of_verb) for option in options_of(command)}
     assert set(OPTION.findall(synopses()[name])) <= options_of(known[name])
     assert {option for code in re.findall(r"`[^`]+`", section) for option in OPTION.findall(code)} <= own
     told = set(OPTION.findall(section)) | of_all()
