@@ -32,8 +32,7 @@ def alarm() -> Iterator[list[bool]]:
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <function WeakSet:pytest.PytestUnraisableExceptionWarning")
 def test_requests_that_are_interrupted_at_any_moment_hang_nothing(
     node: Embedded, stream: str, alarm: list[bool]
 ) -> None:

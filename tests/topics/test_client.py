@@ -94,8 +94,6 @@ def test_what_was_put_before_is_not_got_and_subscribing_again_changes_nothing(op
         assert alice.get("t") is None
 
 
-@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("is_many", [False, True])
 def test_who_is_torn_out_of_a_get_by_a_signal_gets_the_same_next(opened: Callable[..., Client], is_many: bool) -> None:
     def got(client: Client, topic: str) -> Iterator[Message]:
@@ -118,7 +116,6 @@ def test_who_is_torn_out_of_a_get_by_a_signal_gets_the_same_next(opened: Callabl
             messages.extend(got(alice, topic))
             assert [message.body for message in messages] == [b"1", b"2", b"3"], f"torn at place {at}, {where}"
         assert at > 10
-    # What was torn before it was begun is told of here, where that is expected.
     gc.collect()
 
 

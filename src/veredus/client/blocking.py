@@ -6,6 +6,7 @@ import builtins
 import secrets
 import ssl
 from collections.abc import Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -21,6 +22,7 @@ from .ends import Opened, Publisher, Subscription, opened
 from .given import Policy
 from .loops import Begun, LoopThread, refuse_pickling, shared_loop
 from .node import TIMEOUT_S, AsyncNode, open_node
+from .opening import Opening
 from .other_library import Blocking
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, PublisherSettings
 from .publishing import StageAttaching
@@ -77,7 +79,7 @@ class Node(Blocking):
         settings = PublisherSettings(
             stream, source, resume, on_full, on_gone, outbox_size_max, batch_size, linger_ms, compression
         )
-        return Publisher(self._thread, self._node.connection, settings)
+        return Publisher.attached(self._thread, self._node.connection, settings)
 
     def subscribe(
         self,
@@ -160,8 +162,8 @@ class Node(Blocking):
         if failure is not None and failure.code == "forked":
             return
         # What a signal's handler raises meanwhile ends the wait alone: who closes again waits again, and is told.
-        closing = self._closing = self._closing or self._thread.begin(self._node.close())
-        closing.wait()
+        closing = self._closing = self._closing or Begun(self._thread.loop, self._node.close)
+        self._thread.see_to(closing)
         self._closing = None
         closing.result()
 
@@ -194,30 +196,30 @@ class Streams:
         (bytes, or text: "10 GiB"); `retention_count`; `sources_max`. Raises `Misuse("bad-config")`, and `Refused` when
         the stream is there and configured otherwise.
         """
-        return self._thread.run(self._streams.create(name, **config))
+        return self._thread.run(partial(self._streams.create, name, **config))
 
     def list(self) -> list[dict[str, Any]]:
         """The descriptions of all streams, by name."""
-        return self._thread.run(self._streams.list())
+        return self._thread.run(self._streams.list)
 
     def show(self, name: str) -> dict[str, Any]:
         """One stream's description, with its sources and subscriptions."""
-        return self._thread.run(self._streams.show(name))
+        return self._thread.run(partial(self._streams.show, name))
 
     def trim(self, name: str, floor: int) -> dict[str, Any]:
         """Delete all publications below the sequence `floor`; returns the new description of the stream.
 
         A `floor` after the newest publication deletes everything; it does not delete later publications.
         """
-        return self._thread.run(self._streams.trim(name, floor))
+        return self._thread.run(partial(self._streams.trim, name, floor))
 
     def alter(self, name: str, **config: Any) -> dict[str, Any]:
         """Change the given settings of the stream, as in `create`; returns its new description."""
-        return self._thread.run(self._streams.alter(name, **config))
+        return self._thread.run(partial(self._streams.alter, name, **config))
 
     def delete(self, name: str) -> None:
         """Delete the stream with its publications, sources and subscriptions."""
-        self._thread.run(self._streams.delete(name))
+        self._thread.run(partial(self._streams.delete, name))
 
 
 class Sinks:
@@ -230,15 +232,15 @@ class Sinks:
 
     def list(self) -> list[dict[str, Any]]:
         """The run and the last commit of each, by name."""
-        return self._thread.run(self._sinks.list())
+        return self._thread.run(self._sinks.list)
 
     def stages(self) -> builtins.list[dict[str, Any]]:
         """The open stages of all sinks, by number: rows that are not committed yet."""
-        return self._thread.run(self._sinks.stages())
+        return self._thread.run(self._sinks.stages)
 
     def drop_stages(self, sink: str) -> builtins.list[int]:
         """Drop all open stages of a sink, even if a program still writes them; returns their numbers."""
-        return self._thread.run(self._sinks.drop_stages(sink))
+        return self._thread.run(partial(self._sinks.drop_stages, sink))
 
 
 class Subscriptions:
@@ -251,22 +253,22 @@ class Subscriptions:
 
     def list(self, stream: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
         """The position of each; of one stream or of all, with this name or any."""
-        return self._thread.run(self._subscriptions.list(stream, name))
+        return self._thread.run(partial(self._subscriptions.list, stream, name))
 
     def show(self, stream: str, subscriber: str, name: str = "main") -> dict[str, Any]:
         """Its position, its flow, its credit, and what it waits for."""
-        return self._thread.run(self._subscriptions.show(stream, subscriber, name))
+        return self._thread.run(partial(self._subscriptions.show, stream, subscriber, name))
 
     def advance(self, stream: str, subscriber: str, name: str, floor: int) -> int:
         """Settle everything up to the sequence `floor`, which the program has read in another way; the new floor.
 
         Raises `Refused("subscription-in-use")` while it has an owner.
         """
-        return self._thread.run(self._subscriptions.advance(stream, subscriber, name, floor))
+        return self._thread.run(partial(self._subscriptions.advance, stream, subscriber, name, floor))
 
     def remove(self, stream: str, subscriber: str, name: str = "main") -> None:
         """Remove the subscription with its cursor; the node informs its subscriber."""
-        self._thread.run(self._subscriptions.remove(stream, subscriber, name))
+        self._thread.run(partial(self._subscriptions.remove, stream, subscriber, name))
 
 
 class Stage(Publisher):
@@ -313,22 +315,22 @@ class Run(Blocking):
         settings = settings_of(stream, key, options)
         attempt = key or secrets.token_bytes(INCARNATION_SIZE)
         attaching = StageAttaching(self._run.channel.sink, self.epoch, stream, attempt)
-        return Stage(self._thread, self._node.connection, settings, attaching)
+        return Stage.attached(self._thread, self._node.connection, settings, attaching)
 
     def commit(self, commit_id: int, stages: Sequence[int | Stage], contents: Sequence[Content] = ()) -> Committed:
         """Make these stages visible together, in this order. Commit ids grow; a repeated id changes nothing.
 
         `contents` as in `AsyncRun.commit`. Raises `Refused`: `commit-other-streams`, `commit-other-rows`.
         """
-        return self._thread.run(self._run.channel.commit(commit_id, numbers_of(stages), contents))
+        return self._thread.run(partial(self._run.channel.commit, commit_id, numbers_of(stages), contents))
 
     def drop(self, stages: Sequence[int | Stage]) -> None:
         """Drop these stages; committed ones stay."""
-        self._thread.run(self._run.channel.drop(numbers_of(stages)))
+        self._thread.run(partial(self._run.channel.drop, numbers_of(stages)))
 
     def close(self) -> None:
         """Close the run; its stages stay."""
-        self._thread.run(self._run.close())
+        self._thread.run(self._run.close)
 
     def __enter__(self) -> Self:
         return self
@@ -354,18 +356,24 @@ class Sink:
 
         `is_ephemeral`: where the sink is new, the node may forget it once nobody is there for it.
         """
-        return Run(self._thread, self._node, self._thread.run(self._sink.open_run(incarnation, is_ephemeral).begin()))
+        return self._opened(self._sink.open_run(incarnation, is_ephemeral))
 
     def join_run(self, epoch: int) -> Run:
         """The run of that epoch, opened elsewhere. Raises `Fenced` when there is a newer one."""
-        return Run(self._thread, self._node, self._thread.run(self._sink.join_run(epoch).begin()))
+        return self._opened(self._sink.join_run(epoch))
+
+    def _opened(self, opening: Opening[AsyncRun]) -> Run:
+        async def opened() -> Run:
+            return Run(self._thread, self._node, await opening)
+
+        return self._thread.run(opened, lambda run: run._run.close())
 
     def remove(self) -> None:
         """Forget the sink, with the id of its last commit; what it committed stays.
 
         Raises `Refused`: `unknown-sink`, or `sink-in-use` while stages are open.
         """
-        self._thread.run(self._sink.remove())
+        self._thread.run(self._sink.remove)
 
 
 def connect(
@@ -383,4 +391,8 @@ def connect(
     Raises `Unavailable("unreachable")` when no node answers in `timeout_s`, or what the node refuses with.
     """
     thread = shared_loop()
-    return Node(thread, thread.run(open_node(addresses, token, tls, client, timeout_s, refused_s)))
+
+    async def opened() -> Node:
+        return Node(thread, await open_node(addresses, token, tls, client, timeout_s, refused_s))
+
+    return thread.run(opened, lambda node: node._node.close())

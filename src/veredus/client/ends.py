@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -21,7 +22,7 @@ from .causes import tell_with
 from .connection import Connection
 from .feed import Feed
 from .given import Attributes, EventTime
-from .loops import LoopThread, Signal, forked, refuse_pickling
+from .loops import Begun, LoopThread, Signal, forked, refuse_pickling
 from .other_library import Blocking
 from .publication import Batch, Publication
 from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings, PublishingEnd
@@ -46,25 +47,34 @@ class Publisher(PublishingEnd, Blocking):
 
     __slots__ = ("_is_left", "_thread")
 
-    def __init__(
-        self,
-        thread: LoopThread,
-        connection: Connection,
-        settings: PublisherSettings,
-        attaching: SourceAttaching | StageAttaching | None = None,
-    ) -> None:
-        """A publisher that is attached. Raises what the node refused it with."""
+    def __init__(self, thread: LoopThread, settings: PublisherSettings) -> None:
+        """A publisher that is not attached yet; `attached` makes one that is."""
         super().__init__(settings)
         self._is_left = False
         self._thread = thread
         self._intake.wait_room = self._wait_room
-        self._channel = thread.run(self._attach(connection, attaching or settings.attaching))
-        self._intake.wake = self._wake
 
-    async def _attach(self, connection: Connection, attaching: SourceAttaching | StageAttaching) -> SourceChannel:
-        channel = SourceChannel(connection, attaching, self._intake, self._settings.outbox)
-        await channel.attach()
-        return channel
+    @classmethod
+    def attached(
+        cls,
+        thread: LoopThread,
+        connection: Connection,
+        settings: PublisherSettings,
+        attaching: SourceAttaching | StageAttaching | None = None,
+    ) -> Self:
+        """A publisher that is attached. Raises what the node refused it with."""
+        publisher = cls(thread, settings)
+        publisher._attach(connection, attaching or settings.attaching)
+        return publisher
+
+    def _attach(self, connection: Connection, attaching: SourceAttaching | StageAttaching) -> None:
+        async def attached() -> SourceChannel:
+            channel = SourceChannel(connection, attaching, self._intake, self._settings.outbox)
+            await channel.attach()
+            return channel
+
+        self._channel = self._thread.run(attached, _left)
+        self._intake.wake = self._wake
 
     def _wake(self) -> None:
         call, pump = self._thread.loop.call_soon_threadsafe, self._channel.pump
@@ -218,15 +228,20 @@ class Publisher(PublishingEnd, Blocking):
             tell_with(error, failure)
 
 
+async def _left(channel: SourceChannel) -> None:
+    channel.leave()
+
+
 class Opened:
     """A subscription that the node is asked for: it becomes one once the node grants it."""
 
     def __init__(self, thread: LoopThread, connection: Connection, wanted: Wanted) -> None:
-        """Ask for it, in the loop of `thread`."""
+        """To be asked for in the loop of `thread`, as soon as it is waited for."""
         self._thread = thread
+        self._is_asked = False
         self._arrived = Signal()
         self._channel: SubscriptionChannel | None = None
-        self._granted = thread.begin(self._attach(connection, wanted))
+        self._granted = Begun(thread.loop, partial(self._attach, connection, wanted))
 
     async def _attach(self, connection: Connection, wanted: Wanted) -> SubscriptionChannel:
         channel = self._channel = SubscriptionChannel(connection, wanted)
@@ -238,6 +253,10 @@ class Opened:
         """The subscription; None when `timeout_s` is over. Raises what the node refused it with, or `Unavailable`."""
         if self._thread.is_forked:
             raise forked()
+        if not self._is_asked:
+            self._thread.check_caller()
+            self._thread.start(self._granted)
+            self._is_asked = True
         if not self._granted.wait(timeout_s):
             return None
         return Subscription(self._thread, self._granted.result(), self._arrived)
@@ -429,7 +448,7 @@ class Subscription(Blocking):
         """Change the filter; returns the sequence from which the new filter applies."""
         filter_ = filter_of(keys, where) or filter_of((), None)
         assert filter_ is not None
-        return self._thread.run(self._feed.change_filter(filter_))
+        return self._thread.run(partial(self._feed.change_filter, filter_))
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Wait for the settlements, then close; the cursor of a durable subscription stays.

@@ -9,7 +9,8 @@ import time
 from _thread import start_new_thread
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Generic, NoReturn, TypeVar
+from functools import partial
+from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 
 from veredus.kernel.errors import Misuse
 
@@ -17,7 +18,12 @@ SIGNALS_S = 0.2
 """For how long a wait may overlook a signal: CPython's main thread does until it has the lock that it waits for, if the
 signal comes just before."""
 T = TypeVar("T")
+Work: TypeAlias = Coroutine[Any, Any, T] | Callable[[], Coroutine[Any, Any, T]]
+"""What is to be done in a loop. Where a signal's handler may raise before it is begun, it is what makes the coroutine:
+Python tells of each coroutine that nobody began."""
 _running: set[LoopThread] = set()
+_undone: set[asyncio.Task[object]] = set()
+"""A loop holds no task."""
 
 
 def check_loop(loop: asyncio.AbstractEventLoop | None, what: str, cure: str) -> None:
@@ -79,7 +85,7 @@ class Begun(Generic[T]):
 
     __slots__ = ("_error", "_is_cancelled", "_is_over", "_loop", "_result", "_signal", "_task", "_work")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Work[T]) -> None:
         """Nothing is done yet; `start` is to be called in the loop, once at least."""
         self._loop = loop
         self._work = work
@@ -95,9 +101,10 @@ class Begun(Generic[T]):
         if self._task is not None:
             return
         if self._is_cancelled:
-            self._work.close()
+            drop(self._work)
             return
-        self._task = self._loop.create_task(self._work)
+        work = self._work
+        self._task = self._loop.create_task(work if isinstance(work, Coroutine) else _made(work))
         self._task.add_done_callback(self.end)
 
     def end(self, task: asyncio.Task[T]) -> None:
@@ -113,22 +120,38 @@ class Begun(Generic[T]):
         """Whether it is over."""
         return self._is_over
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it is over, and raised."""
+        return self._is_over and self._error is not None
+
+    def then(self, act: Callable[[], object]) -> None:
+        """Do something in the loop as soon as it is over; nothing where the loop is closed."""
+
+        def go_on() -> None:
+            if self._task is not None:
+                self._task.add_done_callback(lambda _: act())
+
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(go_on)
+
     async def is_well(self) -> bool:
         """Wait until it is over, in the loop; whether it was started, and has raised nothing."""
         if self._task is None:
             self._is_cancelled = True
-            self._work.close()
+            drop(self._work)
             return False
         await asyncio.wait((self._task,))
         return not self._task.cancelled() and self._task.exception() is None
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it is over; whether it is, in time. Several threads may, though one of them is told at once."""
-        if timeout_s is not None:
-            return self._is_over or self._signal.wait(timeout_s)
-        while not self._is_over:
-            self._signal.wait(SIGNALS_S)
-        return True
+        """Wait until it is over; whether it is, in time."""
+        if self._is_over:
+            return True
+        is_told = self._signal.wait(timeout_s)
+        if is_told:
+            self._signal.tell()  # another thread may wait as well
+        return is_told
 
     def result(self) -> T:
         """What came of it, once it is over. Raises what the work raised."""
@@ -136,15 +159,33 @@ class Begun(Generic[T]):
             raise self._error
         return self._result  # type: ignore[return-value]
 
-    def cancel(self) -> None:
-        """Nobody waits any more."""
+    def cancel(self, undo: Callable[[T], Coroutine[Any, Any, object]] | None = None) -> None:
+        """Nobody waits any more, and nobody has what came of it all the same: `undo` lets go of it, in the loop."""
         self._is_cancelled = True
-        if not self._is_over and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._cancel)
+        if (undo is not None or not self._is_over) and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._cancel, undo)
 
-    def _cancel(self) -> None:
+    def _cancel(self, undo: Callable[[T], Coroutine[Any, Any, object]] | None) -> None:
         if self._task is not None:
             self._task.cancel()
+            if undo is not None:
+                self._task.add_done_callback(partial(self._undo, undo))
+
+    def _undo(self, undo: Callable[[T], Coroutine[Any, Any, object]], task: asyncio.Task[T]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            undone = self._loop.create_task(undo(task.result()))
+            _undone.add(undone)
+            undone.add_done_callback(_undone.discard)
+
+
+def drop(work: Work[Any] | None) -> None:
+    """It will never be begun."""
+    if isinstance(work, Coroutine):
+        work.close()
+
+
+async def _made(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    return await work()
 
 
 class LoopThread:
@@ -178,40 +219,47 @@ class LoopThread:
             self._is_over = True
             self._over.tell()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`, done in the loop, waited for here. Not to be called in the loop's own thread."""
-        begun = self.begin(work)
+    def run(self, work: Work[T], undo: Callable[[T], Coroutine[Any, Any, object]] | None = None) -> T:
+        """The result of `work`, done in the loop, waited for here. Not to be called in the loop's own thread.
+
+        What comes of it though an exception has ended the wait nobody has: `undo` lets go of it, in the loop.
+        """
+        self.check_caller(work)
+        begun = Begun(self.loop, work)
         try:
+            self.start(begun)
             begun.wait()
             return begun.result()
         except BaseException:
-            begun.cancel()
+            begun.cancel(undo)
             raise
 
-    def begin(self, work: Coroutine[Any, Any, T]) -> Begun[T]:
-        """Let `work` be done in the loop. Raises `Misuse` in the loop's own thread and behind a fork."""
+    def check_caller(self, work: Work[Any] | None = None) -> None:
+        """Raise `Misuse` in the loop's own thread and behind a fork, and drop `work`."""
         if self.is_forked:
-            work.close()
+            drop(work)
             raise forked()
-        if self._is_parked:
-            return self._done_here(work)
         try:
             self.check_outside()
         except Misuse:
-            work.close()
+            drop(work)
             raise
-        begun = Begun(self.loop, work)
-        self.loop.call_soon_threadsafe(begun.start)
-        return begun
+
+    def start(self, begun: Begun[Any]) -> None:
+        """Have it done in the loop, once."""
+        if self._is_parked:
+            begun.start()
+            self.loop.run_until_complete(begun.is_well())
+        else:
+            self.call(begun.start)
 
     def see_to(self, begun: Begun[Any]) -> None:
         """Have it done in the loop, and wait until it is over; what breaks the wait off does not break it off."""
-        if self._is_parked and not begun.is_over:
-            begun.start()
-            self.loop.run_until_complete(begun.is_well())
-        elif not begun.is_over:
-            self.call(begun.start)
-            begun.wait()
+        if begun.is_over:
+            return
+        self.check_caller()
+        self.start(begun)
+        begun.wait()
 
     def check_outside(self) -> None:
         """Raise `Misuse("in-loop")` in the loop's own thread, where nobody can wait for the loop."""
@@ -239,13 +287,6 @@ class LoopThread:
             if not self._is_over:
                 self._over.wait()
             self._is_parked = True
-
-    def _done_here(self, work: Coroutine[Any, Any, T]) -> Begun[T]:
-        begun, task = Begun(self.loop, work), self.loop.create_task(work)
-        task.add_done_callback(begun.end)
-        with suppress(BaseException):  # whoever waits for it is told
-            self.loop.run_until_complete(task)
-        return begun
 
     def stop(self) -> None:
         """Stop the loop and wait for the thread; it may have been stopped before."""

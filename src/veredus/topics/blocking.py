@@ -6,21 +6,25 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from math import inf
 from os import PathLike
+from pathlib import Path
 from threading import Lock
 from time import sleep
 from types import TracebackType
 from typing import Self
 
-from veredus.client.loops import shared_loop
+from veredus.client.loops import Begun, LoopThread, shared_loop
 from veredus.client.other_library import Blocking
 from veredus.kernel.octets import Octets
-from veredus.kernel.unbroken import unbroken
 from veredus.protocols.topics.conversation import RETRIES_MAX
 from veredus.protocols.topics.many import COUNT_MAX
 from veredus.runtime.topics_credentials import Credentials
 
 from .client import ANSWER_S, BODY_SIZE_MAX, DIRECTORY, home_of_one
+from .home import Home
 from .operations import Message, Operations, check_wait, checked_count, octets_of, packed_of, pauses
+
+_ending: dict[Begun[None], tuple[LoopThread, Path]] = {}
+"""What closes homes, in which loop and directory: nobody may have waited for its end."""
 
 
 class Client(Blocking):
@@ -46,11 +50,8 @@ class Client(Blocking):
         self._home = self._home_of()
         self._operations = Operations(client_id, self._home)
         self._thread = shared_loop()
-        self._opening = Lock()
-        self._asked: object = None
-        """Which call asked last to open."""
-        self._is_given = False
-        """Whether such a call has returned."""
+        self._closing: Begun[None] | None = None
+        """What an exception from a signal's handler ends is the wait for it; it goes on to its end."""
         self._hands: dict[str, Lock] = {}
         """One caller has to do with a topic at a time, until it was told what became of that."""
 
@@ -59,46 +60,58 @@ class Client(Blocking):
 
         What is raised meanwhile by a signal's handler leaves it closed, to be opened again.
         """
-        asked = self._asked = object()
-        unbroken(self._open, lambda _: self._undo_open(asked))
-        self._is_given = True
-        return self
-
-    def _open(self) -> None:
-        with self._opening:
-            if self._is_given or not self._operations.is_open:
-                self._thread.run(self._home.open())
-                self._operations.open()
-
-    def _undo_open(self, asked: object) -> None:
-        """Nobody has got what was opened, unless it was asked for again since."""
-        with self._opening:
-            if self._asked is asked:
-                self._leave(is_done=False)
+        self._await_former()
+        home = self._home
+        opening = Begun(self._thread.loop, home.open)
+        try:
+            self._thread.see_to(opening)
+            opening.result()
+            self._operations.open()
+        except BaseException:
+            if not opening.has_failed:
+                # Nobody has got what is opened.
                 self._home = self._home_of()
                 self._operations = Operations(self.id, self._home)
+                self._end(Begun(self._thread.loop, partial(_closed_again, home, opening)))
+            raise
+        return self
+
+    def _await_former(self) -> None:
+        """Let a client of the same directory end whose end was not waited for."""
+        self._thread.check_caller()
+        for former, place in list(_ending.items()):
+            if place == (self._thread, self._home.settings.path):
+                self._thread.see_to(former)
+
+    def _end(self, closing: Begun[None]) -> None:
+        _ending[closing] = (self._thread, self._home.settings.path)
+        self._thread.call(closing.start)
+        closing.then(lambda: _ending.pop(closing, None))
 
     def close(self) -> None:
-        """Finish the calls in progress and release the directory; received messages count as handed over."""
+        """Finish the calls in progress and release the directory; received messages count as handed over.
+
+        What a signal's handler raises meanwhile, as Ctrl-C does, ends the wait for it: close it again.
+        """
         self._leave(is_done=True)
 
     def subscribe(self, topic: str) -> None:
         """Subscribe to the topic; as `AsyncClient.subscribe`."""
-        self._thread.run(self._operations.subscribe(topic))
+        self._thread.run(partial(self._operations.subscribe, topic))
 
     def unsubscribe(self, topic: str) -> None:
         """Unsubscribe from the topic; as `AsyncClient.unsubscribe`."""
-        self._thread.run(self._operations.unsubscribe(topic))
+        self._thread.run(partial(self._operations.unsubscribe, topic))
 
     def forget_last(self, topic: str) -> None:
         """Forget the last message that was got; as `AsyncClient.forget_last`."""
-        self._thread.run(self._operations.forget_last(topic))
+        self._thread.run(partial(self._operations.forget_last, topic))
 
     def put(self, topic: str, body: Octets | str, *, key: Octets | str = b"") -> None:
         """Put a message; as `AsyncClient.put`."""
         with self._hands.setdefault(topic, Lock()):
-            self._thread.run(self._operations.put(topic, octets_of(body), key=key))
-            self._thread.run(self._operations.told(topic))
+            self._thread.run(partial(self._operations.put, topic, octets_of(body), key=key))
+            self._thread.run(partial(self._operations.told, topic))
 
     def put_many(self, topic: str, bodies: Sequence[Octets | str], *, key: Octets | str = b"") -> None:
         """Put thousands of messages together, all of them or none; as `AsyncClient.put_many`."""
@@ -106,8 +119,8 @@ class Client(Blocking):
             return
         packed = packed_of(bodies)
         with self._hands.setdefault(topic, Lock()):
-            self._thread.run(self._operations.put(topic, packed, is_many=True, key=key))
-            self._thread.run(self._operations.told(topic))
+            self._thread.run(partial(self._operations.put, topic, packed, is_many=True, key=key))
+            self._thread.run(partial(self._operations.told, topic))
 
     def get(self, topic: str, *, wait_s: float = 0.0) -> Message | None:
         """The next message, or None after `wait_s` seconds; as `AsyncClient.get`."""
@@ -120,7 +133,7 @@ class Client(Blocking):
 
     def done(self, message: Message) -> None:
         """Mark a message as handed over; as `AsyncClient.done`."""
-        self._thread.run(self._operations.done(message))
+        self._thread.run(partial(self._operations.done, message))
 
     def messages(self, topic: str) -> Iterator[Message]:
         """The messages of a topic, without end; each counts as handed over when the next one is requested."""
@@ -143,7 +156,7 @@ class Client(Blocking):
         messages: list[Message] = []
         try:
             with self._hands.setdefault(topic, Lock()):
-                messages = self._thread.run(self._operations.take(topic, count_max))
+                messages = self._thread.run(partial(self._operations.take, topic, count_max))
                 if messages:
                     self._thread.call(partial(self._operations.given, topic, len(messages)))
         except BaseException:
@@ -163,8 +176,25 @@ class Client(Blocking):
         self._leave(is_done=kind is None)
 
     def _leave(self, is_done: bool) -> None:
-        if self._operations.is_open:
-            try:
-                self._thread.run(self._operations.close(is_done))
-            finally:
-                self._thread.run(self._home.close())
+        if self._closing is None and not self._operations.is_open:
+            return
+        self._thread.check_caller()
+        if self._closing is None:
+            self._closing = Begun(self._thread.loop, partial(_closed, self._home, self._operations, is_done))
+        closing = self._closing
+        self._end(closing)
+        self._thread.see_to(closing)
+        self._closing = None
+        closing.result()
+
+
+async def _closed(home: Home, operations: Operations, is_done: bool) -> None:
+    try:
+        await operations.close(is_done)
+    finally:
+        await home.close()
+
+
+async def _closed_again(home: Home, opening: Begun[None]) -> None:
+    if await opening.is_well():
+        await home.close()

@@ -61,7 +61,7 @@ class Home:
         self.settings = settings
         self.states = States(settings.path, settings.owner)
         self._questions: Questions | None = None
-        self._is_open = False
+        self._is_open = self._was_opened = False
 
     @property
     def questions(self) -> Questions:
@@ -84,9 +84,14 @@ class Home:
     async def open(self) -> None:
         """Take the directory. Raises `Refused`: `client-in-use`, or what the journal's recovery raises."""
         settings = self.settings
-        if self._questions is not None:
+        if self._was_opened:
             raise Misuse("not-open", f"{settings.owner} was already opened before: create a new one")
-        await self.states.open()
+        self._was_opened = True
+        try:
+            await self.states.open()
+        except BaseException:
+            self._was_opened = False
+            raise
         self._is_open = True
         self._loop = asyncio.get_running_loop()
         self._questions = Questions(
@@ -94,7 +99,9 @@ class Home:
         )
 
     async def close(self) -> None:
-        """Let go of what was opened; no client uses it any more."""
+        """Let go of what was opened, once; no client uses it any more."""
+        if not self._is_open:
+            return
         self._is_open = False
         self.questions.close()
         await self.states.close()

@@ -176,7 +176,8 @@ class States:
             if refused.code != "journal-locked":
                 raise
             pid, user = user_of(self.path)
-            said = f"{self._owner} is in use by {user} (in {self.path}): stop that process, or use another id"
+            cure = "stop that process" if pid != os.getpid() else "it is this process: close it there"
+            said = f"{self._owner} is in use by {user} (in {self.path}): {cure}, or use another id"
             raise Refused("client-in-use", said, path=str(self.path), pid=pid) from None
         try:
             for path in made:

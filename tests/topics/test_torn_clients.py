@@ -1,0 +1,152 @@
+"""What a signal's handler raises, as Ctrl-C does in a notebook, leaves no client of topics half open, and no coroutine
+that nobody began.
+"""
+
+import gc
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.tears import torn
+from tests.topics.paper_server import Scene, scene
+from veredus.kernel.errors import Refused
+from veredus.topics import Client
+
+CALLING = frozenset(("blocking.py", "loops.py"))
+
+
+@pytest.fixture(scope="module")
+def around() -> Iterator[Scene]:
+    with scene() as around:
+        yield around
+
+
+@pytest.fixture
+def made(around: Scene, tmp_path: Path) -> Callable[..., Client]:
+    def make(client_id: str = "alice", **options: Any) -> Client:
+        return Client(client_id, proxies=around.addresses, directory=tmp_path, answer_s=1.0, **options)
+
+    return make
+
+
+def held() -> tuple[int, int]:
+    """How many descriptors and threads this process has."""
+    return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
+
+
+def test_who_is_torn_out_of_closing_a_client_can_close_it_again_and_its_id_is_free(made: Callable[..., Client]) -> None:
+    made().open().close()
+    before = held()
+    where, at = "never", 0
+    while where:
+        at += 1
+        client = made().open()
+        with torn(CALLING, at) as tear:
+            client.close()
+        where = tear.where
+        client.close()
+        assert held() == before, f"torn at place {at}, {where}"
+        made().open().close()
+    assert at > 10
+
+
+def test_who_is_torn_out_of_closing_a_client_can_open_another_one_of_its_id_at_once(
+    made: Callable[..., Client],
+) -> None:
+    where, at = "never", 0
+    refusals: list[Refused] = []
+    while where:
+        at += 1
+        client = made().open()
+        with torn(CALLING, at) as tear:
+            client.close()
+        where = tear.where
+        try:
+            made().open().close()
+        except Refused as refused:
+            refusals.append(refused)
+        client.close()
+    # A few were torn before they had begun to close.
+    assert len(refusals) < at // 2
+    for refused in refusals:
+        assert refused.code == "client-in-use"
+        assert f"in use by process {os.getpid()}" in refused.message
+        assert "it is this process: close it there, or use another id" in refused.message
+
+
+def test_who_is_torn_out_of_opening_a_client_can_open_another_one_of_its_id_at_once(
+    made: Callable[..., Client],
+) -> None:
+    made().open().close()
+    before = held()
+    where, at = "never", 0
+    while where:
+        at += 1
+        client = made()
+        with torn(CALLING, at) as tear:
+            client.open()
+        where = tear.where
+        if where:
+            made().open().close()
+            client.open()
+        client.close()
+        assert held() == before, f"torn at place {at}, {where}"
+    assert at > 10
+
+
+def test_an_interrupted_opening_is_waited_for_by_the_next_one(made: Callable[..., Client]) -> None:
+    interrupted_count = 0
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for step in range(1, 41):
+            client = None
+            try:
+                signal.setitimer(signal.ITIMER_REAL, step * 0.0002)
+                client = made().open()
+            except KeyboardInterrupt:
+                interrupted_count += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            if client is not None:
+                client.close()
+            made().open().close()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted_count > 3
+
+
+def test_who_is_torn_out_of_a_call_leaves_no_coroutine_that_nobody_began(made: Callable[..., Client]) -> None:
+    def call(client: Client) -> None:
+        client.subscribe("t")
+        client.put("t", b"1")
+        message = client.get("t")
+        assert message is not None
+        client.done(message)
+        client.unsubscribe("t")
+
+    where, at = "never", 0
+    with made() as client:
+        while where:
+            at += 1
+            with torn(CALLING, at) as tear, suppress(AssertionError):
+                call(client)
+            where = tear.where
+            gc.collect()
+    assert at > 10
+
+
+def test_many_threads_may_close_a_client(made: Callable[..., Client]) -> None:
+    for _ in range(20):
+        client = made().open()
+        closing = [threading.Thread(target=client.close) for _ in range(4)]
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join(5)
+            assert not thread.is_alive()
