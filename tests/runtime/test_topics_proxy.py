@@ -249,11 +249,18 @@ def test_an_envelope_comes_back_as_it_was_with_the_answer(envelope: list[bytes])
         assert sorted(parts[-1].split(b" ", 2)[2][:6] for parts in told) == [b"BAD_ME", b"OK\r\n\r\n"]
 
 
-def test_an_envelope_that_is_too_large_to_be_kept_is_left_unanswered() -> None:
+@pytest.mark.parametrize("envelope", [[bytes(ENVELOPE_SIZE_MAX), b""], [b"a" * 13] * 300 + [b""], [bytes(10_000)]])
+def test_an_envelope_that_is_too_large_is_refused_and_comes_back_as_it_was(envelope: list[bytes]) -> None:
     with scene() as (around, (server,)):
         around.claim(server)
         with around.socket(zmq.DEALER) as socket:
-            socket.send_multipart([bytes(ENVELOPE_SIZE_MAX), b"", b"SUBSCRIBE alice t\r\n\r\n"])
+            socket.send_multipart([*envelope, b"SUBSCRIBE alice t\r\n\r\n"])
+            assert socket.poll(ANSWER_MS)
+            *back, said = socket.recv_multipart()
+            assert back == envelope
+            size = sum(map(len, envelope))
+            text = f"the frames before the message have {size} bytes and 1 more each, and at most 4096 are accepted"
+            assert said == f"STATUS p1 BAD_MESSAGE\r\n\r\n{text}".encode()
             socket.send_multipart([b""] * 1000 + [b"SUBSCRIBE bob t\r\n\r\n"])
             assert socket.poll(ANSWER_MS)
             assert len(socket.recv_multipart()) == 1001

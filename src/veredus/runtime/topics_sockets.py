@@ -35,6 +35,7 @@ from veredus.node.onward import Onward
 from veredus.node.receiving import ReceiveBudget
 from veredus.node.specs import split_address
 from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
+from veredus.protocols.topics.messages import StatusWord
 from veredus.protocols.zmtp.connection import Bounds, Connection, Message
 from veredus.protocols.zmtp.link import ZmtpLink
 from veredus.protocols.zmtp.mechanisms import Credential, Local, Mechanism, Null
@@ -364,21 +365,29 @@ class TopicsSockets:
                     self._budget(self.receiving.forget(order.link, time.monotonic_ns()))
 
     def _take_question(self, link: MessageLink, front: _Front, parts: Message) -> None:
-        envelope = tuple(map(bytes, parts[:-1]))
-        if sum(map(len, envelope)) + len(envelope) > ENVELOPE_SIZE_MAX:
+        envelope, size = tuple(map(bytes, parts[:-1])), len(parts[-1])
+        envelope_size = sum(map(len, envelope)) + len(envelope)
+        too_large = ""
+        if envelope_size > ENVELOPE_SIZE_MAX:
             sizes = [len(part) for part in envelope[:8]]
             self._note("warning", "envelope-too-large", front, sizes=sizes, count=len(envelope))
-            return
+            size += envelope_size
+            too_large = (
+                f"the frames before the message have {envelope_size - len(envelope)} bytes and 1 more each, and at most"
+                f" {ENVELOPE_SIZE_MAX} are accepted"
+            )
         self._last_peer += 1
         principal, data = front.principal, bytes(parts[-1])
         is_member = self._gate is None or self._gate.is_member(principal)
-        speaks_for = _spoken_for(envelope) if principal else ""
+        speaks_for = _spoken_for(envelope) if principal and not too_large else ""
         who = (is_member and speaks_for) or principal
         counted, why_not = None, ""
         if not (is_member and data.startswith(_OWN)):
-            counted, why_not = self._count(who or front.number, who, len(data))
+            counted, why_not = self._count(who or front.number, who, size)
         self._waiting[self._last_peer] = _Waiting(link, envelope, counted)
         asked = Asked(self._last_peer, data, self.number, front.origin, principal, speaks_for, is_member, why_not)
+        if too_large:
+            asked = asked._replace(why_not=too_large, why_not_as=StatusWord.BAD_MESSAGE)
         self._tell(asked)
 
     def _count(self, holder: Holder, principal: str, size: int) -> tuple[InHand | None, str]:

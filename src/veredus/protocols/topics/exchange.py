@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from veredus.kernel.effects import Note
 
+from .messages import StatusWord
+
 
 class Asked(NamedTuple):
     """A message from a peer that waits for its answer; `origin` is a number, the same for all of one connection."""
@@ -26,7 +28,10 @@ class Asked(NamedTuple):
     is_member: bool = True
     """Whether the peer is trusted as a proxy or a server: to speak for others, to announce topics, to merge them."""
     why_not: str = ""
-    """Why this is not taken, and may be asked again: who asks has used up its share. "" where it is."""
+    """Why this is not taken: who asks has used up its share, and may ask again, or what it said is wrong. "" where it
+    is."""
+    why_not_as: StatusWord = StatusWord.SERVER_UNAVAILABLE
+    """With which status it is told so."""
 
 
 class Answered(NamedTuple):

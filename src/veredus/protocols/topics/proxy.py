@@ -194,7 +194,7 @@ class Proxy:
             self._say(peer, StatusWord.REFUSED, no_member(event.principal))
             return
         if event.why_not:
-            self._say(peer, StatusWord.SERVER_UNAVAILABLE, event.why_not)
+            self._say(peer, event.why_not_as, event.why_not)
             return
         asked = plainly_asked(data)
         if asked is not None and len(data) <= _HEADER_SIZE_MAX + self.settings.body_size_max:

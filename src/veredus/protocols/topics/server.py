@@ -229,7 +229,7 @@ class Server:
     def _asked(self, event: Asked, now: Now) -> None:
         peer = event.peer
         if event.why_not:
-            self.answer(peer, StatusWord.SERVER_UNAVAILABLE, event.why_not.encode(errors="backslashreplace"))
+            self.answer(peer, event.why_not_as, event.why_not.encode(errors="backslashreplace"))
             return
         try:
             header = decode_header(event.data)
