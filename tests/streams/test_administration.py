@@ -9,6 +9,7 @@ import pytest
 
 from tests.streams.rig import Rig
 from veredus.kernel.errors import Refused
+from veredus.kernel.names import U63_MAX
 from veredus.streams import exchange as x
 from veredus.streams import listing
 from veredus.streams.places import Places
@@ -45,6 +46,11 @@ def test_a_stream_is_created_as_it_was_asked_for_or_not_at_all(config: object, w
     assert not rig.floor.tables.streams
     created = create(rig, {"retention_count": 5})
     assert isinstance(created, x.AnswerAdmin)
+
+
+@pytest.mark.parametrize("most", [U63_MAX, float(U63_MAX)])
+def test_the_largest_setting_that_a_refusal_names_is_taken(most: float) -> None:
+    assert isinstance(create(Rig(), {"retention_age_s": most, "retention_count": U63_MAX}), x.AnswerAdmin)
 
 
 def listed(rig: Rig, verb: str, **arguments: object) -> object:

@@ -136,6 +136,14 @@ def test_a_start_outside_of_the_stream_is_refused(value: int, code: str) -> None
     assert (refusal.code, refusal.details["floor"], refusal.details["head"]) == (code, 5, 20)
 
 
+@pytest.mark.parametrize("names", [("risk", ""), ("", "main")])
+def test_a_durable_subscription_that_lacks_one_of_its_names_is_told_which_it_needs(names: tuple[str, str]) -> None:
+    rig = Rig()
+    (refusal,) = rig.do(x.SubscribeRequested(5, "local", "s", *names, incarnation=bytes(16)))
+    assert refusal.code == "no-subscriber"
+    assert refusal.message == "a durable subscription needs a subscriber and a name, and an ephemeral one has neither"
+
+
 def test_a_start_above_the_newest_is_told_by_a_sequence_that_is_not_there_and_may_be_the_last_one_known() -> None:
     rig = published(5)
     rig.do(x.SubscribeRequested(5, "local", "s", start=x.Start(x.StartKind.SEQUENCE, 7)))

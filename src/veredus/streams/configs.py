@@ -10,6 +10,11 @@ from veredus.kernel.names import U63_MAX
 from .facts import StreamConfig
 
 
+def _most(value: float) -> float:
+    """No float is U63_MAX: what is written so is read as the next one."""
+    return float(U63_MAX) if isinstance(value, float) else U63_MAX
+
+
 def read_config(stream: str, given: object, sources_max: int = StreamConfig().sources_max) -> StreamConfig:
     """How a stream is to be kept, every word of it understood: a fact that is read passes over unknown ones.
 
@@ -23,7 +28,7 @@ def read_config(stream: str, given: object, sources_max: int = StreamConfig().so
             if isinstance(given, dict) and "sources_max" not in given and config.sources_max != sources_max:
                 config = msgspec.structs.replace(config, sources_max=sources_max)
             least = {name: int(name == "sources_max") for name in known}
-            wrong = [name for name in known if not least[name] <= getattr(config, name) <= U63_MAX]
+            wrong = [name for name in known if not least[name] <= getattr(config, name) <= _most(getattr(config, name))]
             if not wrong:
                 return config
             fault = f"{wrong[0]} must be between {least[wrong[0]]} and {U63_MAX}"

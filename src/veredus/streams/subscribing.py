@@ -72,7 +72,8 @@ class Subscribing:
         self.feeding.check_terms(event.principal, wanted)
         if bool(event.subscriber) != bool(event.name):
             raise Refused(
-                "bad-name", "a durable subscription needs a subscriber and a name, and an ephemeral one has neither"
+                "no-subscriber",
+                "a durable subscription needs a subscriber and a name, and an ephemeral one has neither",
             )
         check_parking(self._tables, event)
         if event.subscriber:

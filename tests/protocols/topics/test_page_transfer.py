@@ -256,6 +256,21 @@ def test_a_proxy_that_asks_again_for_what_could_not_be_given_hears_why_until_the
     assert scene.say(merge) == Status(SERVER, "OK", "", b"under way"), "what was in the way is not any more"
 
 
+def test_why_a_topic_was_not_given_is_noted_once_a_minute_however_often_it_is_asked_for() -> None:
+    scene = ServerScene()
+    assert scene.say(Put("bob", TOPIC, 1, b"here")).status == "OK"
+    keeper, noted_counts = "127.0.0.1:9000", []
+    for pause_ns in (0, 500_000_000, 500_000_000, 60_000_000_000):
+        scene.pass_time(pause_ns)
+        scene.take(Ask)
+        scene.say(Merge(PROXY, TOPIC, keeper))
+        (asked,) = scene.take(Ask)
+        scene.tell(Answered(asked.token, encode_message(Status(keeper, "OK")), LINK))
+        scene.sync()
+        noted_counts.append([note.event for note in scene.take(Note)].count("topic-not-given"))
+    assert noted_counts == [1, 0, 0, 1]
+
+
 SLASHED = b"TRANSFER 127.0.0.1:9002 prices\r\n\r\nalice %b %b\r\n*%b\r\none\r\n*%b\r\ntwo\r\n"
 
 

@@ -25,6 +25,7 @@ from veredus.kernel.engine import Now
 from veredus.streams import exchange as x
 from veredus.streams.stream import Left
 
+from .conflicts import NOT_GIVEN_NS
 from .desk import Desk
 from .ids import GIVEN, SUBSCRIPTION, shown_of
 from .lives import Lives
@@ -47,6 +48,8 @@ class Giving:
         """`is_marked`: an earlier process had marked it. `done` is called when it is over, one way or the other."""
         self.failure = ""
         """Why the last attempt came to nothing; "" for none, and once the keeper takes of the next one."""
+        self.noted = ("", 0)
+        """Why it came to nothing as the log has it, and until when it does not say so again (monotonic)."""
         self.topic = topic
         self.keeper = keeper
         self.sent_count = 0
@@ -272,7 +275,10 @@ class Giving:
         """Try again later, if the topic may be the keeper's; otherwise go on serving it, until the next MERGE."""
         self._close()
         self.failure = reason
-        self._desk.note("warning", "topic-not-given", topic=self.topic, keeper=self.keeper, reason=reason)
+        noted, until_ns = self.noted
+        if reason != noted or now.monotonic_ns >= until_ns:
+            self.noted = (reason, now.monotonic_ns + NOT_GIVEN_NS)
+            self._desk.note("warning", "topic-not-given", topic=self.topic, keeper=self.keeper, reason=reason)
         if self._is_marked:
             self.retry_at_ns = now.monotonic_ns + RETRY_NS
             return

@@ -42,8 +42,8 @@ class Merging:
         self._keepings: dict[str, Keeping] = {}
         self._merged: dict[str, None] = {}
         """The incarnations of streams that were merged into one of this server's, as ids show them."""
-        self._failures: dict[tuple[str, str], str] = {}
-        """By topic and keeper, why the last attempt to give it came to nothing; the latest last."""
+        self._failures: dict[tuple[str, str], tuple[str, tuple[str, int]]] = {}
+        """By topic and keeper, why the last attempt to give it failed, and what the log has; the latest last."""
         self._pages: dict[str, PageTransfer] = {}
         self._paged: dict[str, None] = {}
 
@@ -126,12 +126,12 @@ class Merging:
         def over() -> None:
             del self._givings[topic]
             if giving.failure:
-                self._failures[topic, keeper] = giving.failure
+                self._failures[topic, keeper] = giving.failure, giving.noted
                 if len(self._failures) > FAILURES_MAX:
                     del self._failures[next(iter(self._failures))]
 
         giving = self._givings[topic] = Giving(self._desk, topic, keeper, is_marked, over)
-        giving.failure = self._failures.pop((topic, keeper), "")
+        giving.failure, giving.noted = self._failures.pop((topic, keeper), ("", ("", 0)))
         giving.begin(now)
         return giving
 
