@@ -79,7 +79,7 @@ class Node(Blocking):
         settings = PublisherSettings(
             stream, source, resume, on_full, on_gone, outbox_size_max, batch_size, linger_ms, compression
         )
-        return Publisher.attached(self._thread, self._node.connection, settings)
+        return Publisher._attached(self._thread, self._node.connection, settings)
 
     def subscribe(
         self,
@@ -315,7 +315,7 @@ class Run(Blocking):
         settings = settings_of(stream, key, options)
         attempt = key or secrets.token_bytes(INCARNATION_SIZE)
         attaching = StageAttaching(self._run.channel.sink, self.epoch, stream, attempt)
-        return Stage.attached(self._thread, self._node.connection, settings, attaching)
+        return Stage._attached(self._thread, self._node.connection, settings, attaching)
 
     def commit(self, commit_id: int, stages: Sequence[int | Stage], contents: Sequence[Content] = ()) -> Committed:
         """Make these stages visible together, in this order. Commit ids grow; a repeated id changes nothing.

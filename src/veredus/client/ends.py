@@ -48,14 +48,14 @@ class Publisher(PublishingEnd, Blocking):
     __slots__ = ("_is_left", "_thread")
 
     def __init__(self, thread: LoopThread, settings: PublisherSettings) -> None:
-        """A publisher that is not attached yet; `attached` makes one that is."""
+        """A publisher that is not attached yet; `_attached` makes one that is."""
         super().__init__(settings)
         self._is_left = False
         self._thread = thread
         self._intake.wait_room = self._wait_room
 
     @classmethod
-    def attached(
+    def _attached(
         cls,
         thread: LoopThread,
         connection: Connection,
