@@ -34,6 +34,10 @@ JOURNAL_NAME = "journal"
 _ADDRESS_WORDS = ("port", "host", "address", "addresses")
 
 
+_making = threading.Lock()
+"""Taken in threads of our own alone: whoever is left is known by the next one to be waited for, or is never made."""
+
+
 class EmbeddedNode:
     """Owns a node in a thread, and a temporary directory for its socket, and its journal where no place was given."""
 
@@ -53,7 +57,10 @@ class EmbeddedNode:
     def open(self) -> EmbeddedNode:
         """Start the node, and return it. To be called `unbroken`, or in a thread that is not the main one."""
         with self._turn:
-            self._make()
+            with _making:
+                if self.is_left:
+                    raise Misuse("closed", "this embedded node was left before it was opened")
+                self._make()
             try:
                 given, settings, options = self._given
                 self.directory = given or self._temporary.path / JOURNAL_NAME

@@ -315,7 +315,8 @@ class Runs:
         if dropped:
             self._orders.append_fact(StagesDropped(dropped), Unheard(), now)
         fact = SinkRemoved(sink)
-        away = {session: self.sessions[session] for session in self._granted if self.sessions[session].sink == sink}
+        there = self._there.get(sink, ())
+        away = {session: self.sessions[session] for session in there if session in self._granted}
         self.apply(fact)
         self._away |= away
         self._orders.append_fact(fact, _SinkRemoved(self, event, run, away), now)
