@@ -119,3 +119,18 @@ def test_facts_that_wait_as_the_disk_becomes_full_are_taken_as_far_as_there_is_r
     assert any(taken)
     assert taken == sorted(taken, reverse=True), "in their order"
     assert ask(rig, "alice", is_freeing=True)
+
+
+def test_no_fact_goes_on_behind_rows_that_are_refused_for_it_may_rest_on_them() -> None:
+    rig = Rig()
+    rig.disk.size_max = 80 << 10
+    sequence = 1
+    while rig.log.position.segment < 2 and not any(isinstance(said, AppendFailed) for said in rig.said):
+        tokens = [rig.append(batch_entry(1, sequence, size=2000))]
+        token = rig.token()
+        rig.tell(AppendRequested(token, (fact_entry(bytes(400), 1),), payer="bob"))
+        tokens.append(token)
+        rig.settle()
+        sequence += 1
+    assert [rig.is_appended(token) for token in tokens] == [False, False]
+    assert ask(rig, "bob")

@@ -432,18 +432,18 @@ class Appending:
             self.submit(now)
 
     def _become_full(self) -> bool:
-        """Refuse what waits; but for the facts that the reserve has room for, if that was not counted yet. Whether
-        there are such.
+        """Refuse what waits; but for the facts in front that the reserve has room for, if that was not counted yet.
+        Whether there are such. Nothing goes on behind what is refused: it may rest on that.
         """
-        was_counted = self.phase is Phase.FULL
+        kept = list[Append]()
+        is_counted = self.phase is Phase.FULL
         self._stop()
-        queue, kept = list(self._queue), list[Append]()
-        self._queue.clear()
-        for append in queue:
-            if append.is_facts and not was_counted and self._reserve.take(append.size, append.payer, append.is_freeing):
-                kept.append(append)
-            else:
-                self._refuse_queued(append, *self._hindrance)
+        while self._queue and not is_counted:
+            append = self._queue[0]
+            is_counted = not (append.is_facts and self._reserve.take(append.size, append.payer, append.is_freeing))
+            if not is_counted:
+                kept.append(self._queue.popleft())
+        self._refuse_queue(*self._hindrance)
         self._queue.extend(kept)
         return bool(kept)
 
