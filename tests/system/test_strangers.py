@@ -113,8 +113,9 @@ def test_a_bad_certificate_is_turned_away_on_either_side_and_a_good_one_names_it
         attempt(client_context(), 60)
     assert unknown.value.code == "bad-certificate"
     assert "certificate verify failed" in unknown.value.message
-    with pytest.raises(veredus.Unavailable):
-        attempt(client_context(AUTHORITY), 1)
+    with pytest.raises(veredus.Refused) as none:
+        attempt(client_context(AUTHORITY), 60)
+    assert none.value.code == "unauthenticated"
     assert attempt(client_context(AUTHORITY, DESK, DESK_KEY), 20) == "desk-1"
 
 

@@ -1,13 +1,10 @@
-"""What a signal's handler raises, as Ctrl-C does in a notebook, leaves no client of topics half open, and no coroutine
-that nobody began.
-"""
+"""What a signal's handler raises, as Ctrl-C does in a notebook, leaves no client of topics half open."""
 
-import gc
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +101,9 @@ def test_an_interrupted_opening_is_waited_for_by_the_next_one(made: Callable[...
     interrupted_count = 0
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
-        for step in range(1, 41):
+        for step in islice(cycle(range(1, 41)), 400):
+            if interrupted_count > 3 and step == 1:
+                break
             client = None
             try:
                 signal.setitimer(signal.ITIMER_REAL, step * 0.0002)
@@ -119,26 +118,6 @@ def test_an_interrupted_opening_is_waited_for_by_the_next_one(made: Callable[...
     finally:
         signal.signal(signal.SIGALRM, before)
     assert interrupted_count > 3
-
-
-def test_who_is_torn_out_of_a_call_leaves_no_coroutine_that_nobody_began(made: Callable[..., Client]) -> None:
-    def call(client: Client) -> None:
-        client.subscribe("t")
-        client.put("t", b"1")
-        message = client.get("t")
-        assert message is not None
-        client.done(message)
-        client.unsubscribe("t")
-
-    where, at = "never", 0
-    with made() as client:
-        while where:
-            at += 1
-            with torn(CALLING, at) as tear, suppress(AssertionError):
-                call(client)
-            where = tear.where
-            gc.collect()
-    assert at > 10
 
 
 def test_many_threads_may_close_a_client(made: Callable[..., Client]) -> None:

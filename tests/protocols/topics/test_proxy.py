@@ -169,16 +169,38 @@ def test_a_giver_is_told_nothing_of_the_topic_before_it_answers_for_it_may_have_
     scene.ask(1, m.Put("bob", "t", 1, b"x"))
     (merge,) = scene.claim("s1", "t")
     assert isinstance(merge, Ask)
-    held = [(2, "SERVER_UNAVAILABLE", "s2 is being asked to move the topic t: try again")]
-    assert said(scene.ask(2, asked)) == held
+    assert scene.ask(2, asked) == [], "it waits for the answer"
     assert [effect.address for effect in scene.ask(3, m.Put("bob", "u", 1, b"")) if isinstance(effect, Ask)] == ["s2"]
-    scene.pass_time(SECOND)
-    assert said(scene.ask(2, asked)) == held, "the proxy has given up waiting, and does not know"
+    effects = scene.pass_time(SECOND)
+    held = [(2, "SERVER_UNAVAILABLE", "s2 is being asked to move the topic t: try again")]
+    assert said([effect for effect in effects if isinstance(effect, Answer) and effect.peer == 2]) == held
     (merge,) = scene.claim("s2", "t", "u")
     assert isinstance(merge, Ask)
-    assert said(scene.ask(2, asked)) == held
-    assert scene.answer(merge.token, body=b"under way") == []
-    assert [effect.address for effect in scene.ask(2, asked) if isinstance(effect, Ask)] == ["s2"]
+    assert scene.ask(2, asked) == [], "the proxy had given up waiting, and does not know"
+    assert [effect.address for effect in scene.answer(merge.token, body=b"under way") if isinstance(effect, Ask)] == [
+        "s2"
+    ]
+
+
+def test_what_waited_for_the_answer_of_a_giver_goes_to_where_the_topic_is_then() -> None:
+    scene = Scene()
+    scene.claim("s2", "t")
+    scene.ask(1, m.Put("bob", "t", 1, b"x"))
+    scene.answer(1)
+    (merge,) = scene.claim("s1", "t")
+    assert isinstance(merge, Ask)
+    put = m.Put("bob", "t", 2, b"y")
+    assert scene.ask(2, put) == []
+    assert [effect.address for effect in scene.answer(merge.token) if isinstance(effect, Ask)] == ["s1"], "it has given"
+    scene = Scene()
+    scene.claim("s2", "t")
+    scene.ask(1, m.Put("bob", "t", 1, b"x"))
+    scene.answer(1)
+    scene.claim("s1", "t")
+    assert scene.ask(2, put) == []
+    scene.claim("s2")
+    asks = [effect for effect in scene.pass_time(SETTINGS.answer_ns) if isinstance(effect, Ask)]
+    assert ("s1", encode_message(put)) in [(ask.address, ask.data) for ask in asks], "it has the topic no more"
 
 
 def test_a_giver_that_never_answers_is_told_again_after_a_while_and_one_that_has_given_is_not_asked_any_more() -> None:
@@ -197,12 +219,15 @@ def test_who_gets_from_the_keeper_is_not_sent_on_to_a_giver_that_has_not_answere
     scene = Scene()
     scene.claim("s1", "t")
     scene.ask(1, m.Put("bob", "t", 1, b"x"))
-    scene.claim("s2", "t")
+    (merge,) = scene.claim("s2", "t")
+    assert isinstance(merge, Ask)
     (ask,) = scene.ask(2, m.Get("bob", "t", "-1"))
     assert isinstance(ask, Ask)
     assert ask.address == "s1"
-    told = scene.answer(ask.token, "NOT_SUBSCRIBED")
-    assert said(told) == [(2, "SERVER_UNAVAILABLE", "s2 is being asked to move the topic t: try again")]
+    assert scene.answer(ask.token, "NOT_SUBSCRIBED") == []
+    (ask,) = scene.answer(merge.token, body=b"under way")
+    assert isinstance(ask, Ask)
+    assert ask.address == "s2"
 
 
 def test_a_put_without_an_answer_is_not_said_again_to_a_giver_that_is_asked_to_give_meanwhile() -> None:

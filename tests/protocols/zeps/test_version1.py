@@ -308,7 +308,7 @@ def test_a_subscription_that_cannot_be_had_takes_nothing_from_those_before_it() 
     peer.say(frames.encode_publish(b"k", b"4") + frames.PING + frames.encode_subscribe(b"", 0) + frames.PING
              + frames.encode_subscribe(b"", 99) + frames.PING)  # fmt: skip
     assert peer.heard[1:4] == [frames.PingOk(), frames.SubscribeOk(), frames.PingOk()]
-    assert "begin_behind_sequence_99_" in peer.invalid
+    assert "has_no_sequence_100_yet" in peer.invalid
     assert len(peer.heard) == 5
 
 
@@ -538,7 +538,7 @@ def test_a_subscription_behind_what_the_client_published_and_beyond_it_is_refuse
     place.hold_journal()
     peer.say(frames.encode_publish(b"k", b"1"), frames.encode_subscribe(b"", 2), frames.encode_publish(b"k", b"2"))
     place.release_journal()
-    assert peer.invalid.startswith("above-head:_nothing_can_begin_behind_sequence_2")
+    assert peer.invalid.startswith("above-head:_stream_'s'_has_no_sequence_3_yet")
 
 
 def test_the_same_subscription_again_brings_nothing_twice() -> None:
@@ -550,7 +550,7 @@ def test_the_same_subscription_again_brings_nothing_twice() -> None:
 def test_a_sequence_that_is_not_there_yet_gets_invalid() -> None:
     peer = Peer(filled(3))
     peer.say(frames.encode_subscribe(b"", 9))
-    assert "begin_behind_sequence_9_" in peer.invalid
+    assert "has_no_sequence_10_yet" in peer.invalid
 
 
 def test_a_gap_cannot_be_said_in_version_1_and_ends_the_attachment() -> None:

@@ -31,6 +31,8 @@ class Conflicts:
         self._waiting: dict[Conflict, None] = {}
         self._held: dict[tuple[str, str], tuple[Conflict, int]] = {}
         """By topic and giver, what was asked and not answered yet, and until when it is waited for (monotonic)."""
+        self._waiting_for: dict[tuple[str, str], list[int]] = {}
+        """By topic and giver, the questions that wait for its answer."""
         self._logged: dict[Conflict, int] = {}
         """What the log has told, and when it may tell next why it stays (monotonic)."""
 
@@ -38,6 +40,7 @@ class Conflicts:
         """A server has spoken: these are there, and of the others those of which `is_one` says so."""
         self._logged = {known: due_ns for known, due_ns in self._logged.items() if is_one(known)}
         self._held = {place: held for place, held in self._held.items() if is_one(held[0])}
+        self._waiting_for = {place: tokens for place, tokens in self._waiting_for.items() if place in self._held}
         for conflict in conflicts:
             if conflict not in self.merging:
                 self._waiting[conflict] = None
@@ -73,6 +76,14 @@ class Conflicts:
         if self._held and now_ns < self._held.get((topic, server), (None, 0))[1]:
             return f"{server} is being asked to move the topic {topic}: try again"
         return ""
+
+    def hold(self, topic: str, server: str, token: int) -> None:
+        """A question waits for the answer of a giver."""
+        self._waiting_for.setdefault((topic, server), []).append(token)
+
+    def release(self, topic: str, server: str) -> list[int]:
+        """The giver has answered: what waited for that, and perhaps waits no more."""
+        return self._waiting_for.pop((topic, server), [])
 
     def end(self, conflict: Conflict) -> None:
         """Whoever was asked has answered, or does not."""

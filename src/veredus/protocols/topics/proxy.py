@@ -33,7 +33,7 @@ Source: seed 000, sections 3 ("Communication Protocol"), 3.1.5, 3.1.6 and 4; doc
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -43,6 +43,7 @@ from veredus.kernel.errors import PeerFault, Refused
 from veredus.kernel.events import DeadlineReached
 
 from .announcements import Announcements, not_heard
+from .asked import IN_CONFLICT, WISHES, Key, Question, key_of
 from .conflicts import Conflicts
 from .exchange import Answer, Answered, Ask, Asked, Meet, no_member, note_no_member
 from .mapping import Conflict, TopicMap
@@ -68,14 +69,7 @@ from .plain import plainly_asked
 MILLISECOND = 1_000_000
 _HEADER_SIZE_MAX = HEADER_SIZE_MAX + len(END_OF_HEADER)
 _TAKEN = ("SUBSCRIBE", "UNSUBSCRIBE", "GET", "GET_MANY", "PUT", "PUT_MANY", "PERIODIC")
-_IN_CONFLICT = ("UNSUBSCRIBE", "GET", "GET_MANY")
-"""What is asked of other servers too while several claim a topic."""
-_NOT_SUBSCRIBED = b" NOT_SUBSCRIBED"
-"""What is not in the beginning of an answer need not be looked at more closely."""
 _FOUND = (StatusWord.OK, StatusWord.NO_MESSAGES)
-_WISHES = ("SUBSCRIBE", "UNSUBSCRIBE")
-"""Of these one does not tell a copy that comes late from a new one."""
-_WISH = "wish"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,33 +96,6 @@ class ProxySettings:
 
 Event: TypeAlias = Asked | Answered | DeadlineReached
 Effect: TypeAlias = Answer | Ask | Meet | Note
-_Key: TypeAlias = tuple[str, str, str, str]
-
-
-@dataclass(slots=True)
-class _Question:
-    """What is on its way to a server. Without a peer it is the proxy's own, to merge `conflict`."""
-
-    peers: list[int]
-    """Who waits for the answer: a peer, and one more for each copy that came meanwhile."""
-    name: str
-    sender: str
-    topic: str
-    data: bytes
-    server: str
-    principal: str = ""
-    rivals: Sequence[str] = ()
-    """Who else claims the topic and was not asked yet."""
-    asked: tuple[str, ...] = ()
-    """Who was asked, and whether one of them had not claimed the topic when the question came."""
-    is_beyond: bool = False
-    conflict: Conflict | None = None
-    tries: int = 1
-    due_ns: int = 0
-    done: bytes = b""
-    """What the first server said that did it, where all of them are asked."""
-    is_outdated: bool = False
-    """Whether its sender has asked to subscribe, or not to be subscribed, once more since: it is asked no further."""
 
 
 class Proxy:
@@ -139,10 +106,10 @@ class Proxy:
         self.settings = settings
         self.topics = TopicMap()
         self._announcements = Announcements(settings.servers, settings.topics_max, settings.learning_ns)
-        self._questions: OrderedDict[int, _Question] = OrderedDict()
+        self._questions: OrderedDict[int, Question] = OrderedDict()
         """By token."""
-        self._newest: dict[_Key, _Question] = {}
-        """By what it is, sender, topic and principal, the newest one on its way; to subscribe or not is one `_WISH`."""
+        self._newest: dict[Key, Question] = {}
+        """By what it is, sender, topic and principal, the newest one on its way; to subscribe or not is one `WISH`."""
         self.peer_count = 0
         """How many peers wait for an answer."""
         self._last_token = 0
@@ -255,7 +222,7 @@ class Proxy:
             said = f"{self.peer_count} requests are being handled, and this is the limit: try again"
             self._say(peer, StatusWord.SERVER_UNAVAILABLE, said)
             return
-        key = _key(name, sender, topic, principal)
+        key = key_of(name, sender, topic, principal)
         before = self._newest.get(key)
         if before is not None and before.data == data:
             before.peers.append(peer)
@@ -272,9 +239,9 @@ class Proxy:
             except Refused as refusal:
                 self._say(peer, StatusWord.PROXY_DOES_NOT_KNOW_ANY_SERVER, refusal.message)
                 return
-        rivals = self.topics.rivals_of(topic) if name in _IN_CONFLICT else ()
-        question = _Question([peer], name, sender, topic, data, server, principal, rivals)
-        if before is not None and name in _WISHES:
+        rivals = self.topics.rivals_of(topic) if name in IN_CONFLICT else ()
+        question = Question([peer], name, sender, topic, data, server, principal, rivals)
+        if before is not None and name in WISHES:
             # It would come behind this one.
             before.is_outdated = True
         self._newest[key] = question
@@ -304,31 +271,48 @@ class Proxy:
 
     # ── questions to servers ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _ask_or_say(self, question: _Question) -> None:
+    def _ask_or_say(self, question: Question) -> None:
         """Ask its server, or say at once that it is silent."""
         question.asked = (*question.asked, question.server)
-        if why_held := self._why_held(question):
-            self._put_off(question, why_held)
+        if self._why_held(question):
+            # The answer is a moment away, as a rule.
+            question.is_held = True
+            self._conflicts.hold(question.topic, question.server, self._wait_for(question))
         elif self._silent and not self._is_let_through(question.server):
             self._say_unavailable(question)
         else:
             self._ask(question)
 
-    def _why_held(self, question: _Question) -> str:
+    def _why_held(self, question: Question) -> str:
         """Why it is asked no further, "" where it is."""
         if question.is_outdated:
             return f"{question.sender} has asked to subscribe to {question.topic}, or not to be subscribed, since"
         is_own = question.conflict is not None
         return "" if is_own else self._conflicts.why_held(question.topic, question.server, self._now.monotonic_ns)
 
-    def _ask(self, question: _Question) -> None:
-        self._last_token += 1
-        self._send(self._last_token, question)
+    def _ask(self, question: Question) -> None:
+        self._say_to(question.server, self._wait_for(question), question)
 
-    def _send(self, token: int, question: _Question) -> None:
-        self._questions[token] = question
+    def _wait_for(self, question: Question) -> int:
+        self._last_token += 1
+        self._questions[self._last_token] = question
         question.due_ns = self._now.monotonic_ns + self.settings.answer_ns
-        self._effects.append(Ask(question.server, token, question.data, question.principal))
+        return self._last_token
+
+    def _say_to(self, server: str, token: int, question: Question) -> None:
+        self._effects.append(Ask(server, token, question.data, question.principal))
+
+    def _ask_held(self, questions: Iterable[Question]) -> None:
+        """Ask what waited for a giver's answer: of the server that the topic is at now."""
+        for question in questions:
+            question.is_held = False
+            *before, server = question.asked
+            question.asked = tuple(before)
+            chosen = self.topics.choose(question.topic)
+            if not before and chosen not in (None, server):
+                question.server = str(chosen)
+                question.rivals = self.topics.rivals_of(question.topic) if question.name in IN_CONFLICT else ()
+            self._ask_or_say(question)
 
     def _ask_what_is_due(self) -> None:
         while self._questions:
@@ -340,19 +324,24 @@ class Proxy:
             if why_held or question.tries > self.settings.retries_max:
                 self._put_off(question, why_held) if why_held else self._give_up(question)
                 continue
+            if question.is_held:
+                self._ask_held((question,))
+                continue
             question.tries += 1
             # One that answers others has much to do, and would have more: it is asked again the last time only.
             if question.tries <= self.settings.retries_max and self._is_heard(question.server):
                 question.due_ns = self._now.monotonic_ns + self.settings.answer_ns
                 self._questions[token] = question
             else:
-                self._send(token, question)
+                question.due_ns = self._now.monotonic_ns + self.settings.answer_ns
+                self._questions[token] = question
+                self._say_to(question.server, token, question)
 
     def _is_heard(self, server: str) -> bool:
         """Whether a server has answered something of late."""
         return self._now.monotonic_ns - self._heard_ns.get(server, -self.settings.answer_ns) < self.settings.answer_ns
 
-    def _give_up(self, question: _Question) -> None:
+    def _give_up(self, question: Question) -> None:
         if not self._is_heard(question.server):
             if question.server not in self._silent:
                 self._effects.append(Note("warning", "server-silent", {"server": question.server}))
@@ -375,13 +364,15 @@ class Proxy:
             if says_given(data):
                 self.topics.note_given(question.topic, question.server)
             self._effects += self._conflicts.note_answered(question.conflict, data, self._now.monotonic_ns)
+            waiting = self._conflicts.release(question.topic, question.server)
+            self._ask_held([self._questions.pop(held) for held in waiting if held in self._questions])
             self._end_merge(question.conflict)
-        elif question.rivals or question.done or question.is_beyond or _may_be_elsewhere(question, data):
+        elif question.rivals or question.done or question.is_beyond or question.may_be_elsewhere(data):
             self._answered_in_conflict(question, data)
         else:
             self._answer(question, data)
 
-    def _answered_in_conflict(self, question: _Question, data: bytes) -> None:
+    def _answered_in_conflict(self, question: Question, data: bytes) -> None:
         """One of several servers that claim the topic, or may have it, has answered."""
         status = status_word_of(data)
         is_done = status == StatusWord.OK and question.name == "UNSUBSCRIBE"
@@ -401,7 +392,7 @@ class Proxy:
             else:
                 self._answer(question, question.done or data)
 
-    def _ask_another(self, question: _Question) -> bool:
+    def _ask_another(self, question: Question) -> bool:
         """Ask the next server that did not claim the topic, but may have it by now. Whether there is one."""
         another = next((server for server in self.topics.servers if server not in question.asked), None)
         if question.is_outdated or another is None:
@@ -431,7 +422,7 @@ class Proxy:
         for conflict in self._conflicts.next_to_merge():
             self._effects += self._conflicts.note_asked(conflict, self._now.monotonic_ns)
             data = encode_message(Merge(self.settings.proxy_id, conflict.topic, conflict.keeper))
-            self._ask(_Question([], "MERGE", "", conflict.topic, data, conflict.giver, conflict=conflict))
+            self._ask(Question([], "MERGE", "", conflict.topic, data, conflict.giver, conflict=conflict))
 
     def _end_merge(self, conflict: Conflict) -> None:
         self._conflicts.end(conflict)
@@ -439,17 +430,17 @@ class Proxy:
 
     # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _answer(self, question: _Question, data: bytes) -> None:
+    def _answer(self, question: Question, data: bytes) -> None:
         self._effects += [Answer(peer, data) for peer in question.peers]
         self.peer_count -= len(question.peers)
-        key = _key(question.name, question.sender, question.topic, question.principal)
+        key = question.key
         if self._newest.get(key) is question:
             del self._newest[key]
 
-    def _put_off(self, question: _Question, text: str) -> None:
+    def _put_off(self, question: Question, text: str) -> None:
         self._answer(question, self._status(StatusWord.SERVER_UNAVAILABLE, text))
 
-    def _say_unavailable(self, question: _Question) -> None:
+    def _say_unavailable(self, question: Question) -> None:
         has = "may have" if question.is_beyond else "has"
         who = f"{question.server}, which {has} the topic {question.topic},"
         if question.server in self._silent:
@@ -458,7 +449,7 @@ class Proxy:
         else:
             self._put_off(question, f"{who} answers other requests, but not this one in time: try again")
 
-    def _say_unheard(self, question: _Question) -> None:
+    def _say_unheard(self, question: Question) -> None:
         away, topic = ", ".join(self._unheard), question.topic
         said = f"{question.server} has no such subscription to {topic}, and {away}, which may have it,"
         if question.done:
@@ -485,14 +476,3 @@ class Proxy:
         assert all(bool(question.peers) == (question.conflict is None) for question in questions), "(1)"
         due_ns = [question.due_ns for question in questions]
         assert due_ns == sorted(due_ns), "(4)"
-
-
-def _key(name: str, sender: str, topic: str, principal: str) -> _Key:
-    """Under which the newest question of its kind is found."""
-    return _WISH if name in _WISHES else name, sender, topic, principal
-
-
-def _may_be_elsewhere(question: _Question, data: bytes) -> bool:
-    """Whether another server may have the subscription, or have it too."""
-    is_unknown = _NOT_SUBSCRIBED in data[:_HEADER_SIZE_MAX]
-    return question.name == "UNSUBSCRIBE" or (question.name in _IN_CONFLICT and is_unknown)

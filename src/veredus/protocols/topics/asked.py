@@ -1,0 +1,66 @@
+"""A question that a proxy has been asked, or asks by itself, on its way to a server.
+
+Source: seed 000, section 3 ("Communication Protocol").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from .mapping import Conflict
+from .messages import END_OF_HEADER, HEADER_SIZE_MAX
+
+IN_CONFLICT = ("UNSUBSCRIBE", "GET", "GET_MANY")
+"""What is asked of other servers too while several claim a topic."""
+WISHES = ("SUBSCRIBE", "UNSUBSCRIBE")
+"""Of these one does not tell a copy that comes late from a new one."""
+WISH = "wish"
+_NOT_SUBSCRIBED = b" NOT_SUBSCRIBED"
+"""What is not in the beginning of an answer need not be looked at more closely."""
+_BEGINNING_SIZE = HEADER_SIZE_MAX + len(END_OF_HEADER)
+Key: TypeAlias = tuple[str, str, str, str]
+
+
+@dataclass(slots=True)
+class Question:
+    """What is on its way to a server. Without a peer it is the proxy's own, to merge `conflict`."""
+
+    peers: list[int]
+    """Who waits for the answer: a peer, and one more for each copy that came meanwhile."""
+    name: str
+    sender: str
+    topic: str
+    data: bytes
+    server: str
+    principal: str = ""
+    rivals: Sequence[str] = ()
+    """Who else claims the topic and was not asked yet."""
+    asked: tuple[str, ...] = ()
+    """Who was asked, and whether one of them had not claimed the topic when the question came."""
+    is_beyond: bool = False
+    conflict: Conflict | None = None
+    tries: int = 1
+    due_ns: int = 0
+    done: bytes = b""
+    """What the first server said that did it, where all of them are asked."""
+    is_held: bool = False
+    """Whether it was not asked yet: it waits until its server, which is asked to give the topic away, has answered."""
+    is_outdated: bool = False
+    """Whether its sender has asked to subscribe, or not to be subscribed, once more since: it is asked no further."""
+
+    @property
+    def key(self) -> Key:
+        """Under which the newest question of its kind is found."""
+        return key_of(self.name, self.sender, self.topic, self.principal)
+
+    def may_be_elsewhere(self, data: bytes) -> bool:
+        """Whether, as this answer to it is, another server may have the subscription, or have it too."""
+        is_unknown = _NOT_SUBSCRIBED in data[:_BEGINNING_SIZE]
+        return self.name == "UNSUBSCRIBE" or (self.name in IN_CONFLICT and is_unknown)
+
+
+def key_of(name: str, sender: str, topic: str, principal: str) -> Key:
+    """Under which the newest question of a kind is found."""
+    return WISH if name in WISHES else name, sender, topic, principal
