@@ -50,8 +50,8 @@ class Rig:
     said: list[Any] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     time_ns: int = 1_000_000_000
-    wall_ns: int = 0
-    """The wall clock when `time_ns` was 0: early, so that the first run of a sink has the epoch 1."""
+    wall_ns: int = -1_000_000_000
+    """The wall clock when `time_ns` was 0: a rig begins at zero, and the first run of a sink has the epoch 1."""
     may: Any = None
     is_full: bool = False
     """Whether the journal takes nothing."""

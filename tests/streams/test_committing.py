@@ -84,7 +84,7 @@ def test_a_commit_that_the_journal_refuses_leaves_its_stages_open_and_can_be_ask
 def test_what_is_asked_of_a_run_before_it_is_granted_is_refused_and_harms_nobody(is_full: bool) -> None:
     rig = Rig()
     rig.is_full = is_full
-    epoch = rig.now.wall_ns // 1_000_000_000
+    epoch = rig.now.number_after(0)
     commit_asked = x.CommitRequested(RUN, 1, "local", "sink", epoch, 7, (), (), ())
     drop_asked = x.StagesDropRequested(RUN, 2, "local", "sink", epoch, ())
     rig.tell(x.RunOpenRequested(RUN, "local", "sink", incarnation(1), 0), commit_asked, drop_asked)

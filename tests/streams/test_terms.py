@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 
 import msgspec
+import pytest
 
 from tests.streams.rig import Rig, incarnation
 from veredus.journal.exchange import SyncMode
@@ -13,8 +15,9 @@ from veredus.streams.facts import StreamConfig, StreamCreated
 from veredus.streams.stream import TERMS_MAX, Stream
 from veredus.streams.tail import TailBudget
 
-RAISED = 1_700_000_001
-"""The first term that is raised: the time, in seconds."""
+RAISED = 1_700_000_001_000_000
+"""The first term that is raised: the time, in microseconds."""
+SECOND = 1_000_000
 
 
 def stream() -> Stream:
@@ -67,7 +70,26 @@ def test_a_term_that_is_raised_is_later_than_any_that_was_lost_with_the_end_and_
     for seconds in (1, 3601, 1, 1):
         rig.time_ns = seconds * 1_000_000_000
         terms.append(raised(rig).subscribe(10 + len(terms)).term)
-    assert terms == [RAISED, RAISED + 3600, RAISED + 3601, RAISED + 3602]
+    assert terms == [RAISED, RAISED + 3600 * SECOND, RAISED + 3600 * SECOND + 1, RAISED + 3600 * SECOND + 2]
+
+
+@pytest.mark.parametrize("clock_ns", [0, -3600 * 1_000_000_000])
+def test_two_returns_to_one_copy_begin_two_terms_also_within_a_second_and_where_a_clock_was_set_back(
+    clock_ns: int,
+) -> None:
+    rig = raised(published(5))
+    rig.checkpoint()
+    rig.carry_out()
+    copy = deepcopy(rig.disk)
+    rig.wall_ns += clock_ns
+    terms = []
+    for _ in range(3):
+        rig.time_ns += 1_000_000
+        rig.disk = deepcopy(copy)
+        rig.restart()
+        terms.append(raised(rig).subscribe(10).term)
+    assert len(set(terms)) == len(terms)
+    assert min(terms) > RAISED
 
 
 def test_a_subscriber_of_an_earlier_term_is_told_from_where_on_all_is_new() -> None:

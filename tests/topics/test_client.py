@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
-import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
@@ -18,6 +17,7 @@ import pytest
 import zmq
 
 import veredus.topics
+from tests.alarms import Interrupted, alarm_set, interrupting
 from tests.client.tears import torn
 from tests.processes import beside
 from tests.topics.paper_server import Scene, scene
@@ -483,29 +483,21 @@ def test_a_put_with_the_key_of_the_last_one_is_put_again_where_its_server_was_pu
     assert around.server.bodies("u") == [b"three", b"four"]
 
 
+@interrupting
 def test_opening_that_is_interrupted_leaves_a_client_that_can_be_opened_and_an_id_that_others_can_have(
     opened: Callable[..., Client], around: Scene
 ) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    try:
+    with alarm_set() as alarm:
         for step in range(1, 16):
-            client, is_opened = opened(), True
-            signal.setitimer(signal.ITIMER_REAL, step * 0.0004)
+            client = opened()
             try:
+                alarm.ring_in(step * 0.0004)
                 client.open()
-            except KeyboardInterrupt:
-                is_opened = False
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            if not is_opened:
+                alarm.is_armed = False
+            except Interrupted:
                 client.open()
             client.put("t", str(step))
             client.close()
-    finally:
-        signal.signal(signal.SIGALRM, before)
     assert around.server.bodies("t") == [str(step).encode() for step in range(1, 16)]
 
 

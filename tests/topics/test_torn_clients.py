@@ -1,7 +1,6 @@
 """What a signal's handler raises, as Ctrl-C does in a notebook, leaves no client of topics half open."""
 
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from itertools import cycle, islice
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.alarms import Interrupted, alarm_set, interrupting
 from tests.client.tears import torn
 from tests.topics.paper_server import Scene, scene
 from veredus.kernel.errors import Refused
@@ -97,26 +97,23 @@ def test_who_is_torn_out_of_opening_a_client_can_open_another_one_of_its_id_at_o
     assert at > 10
 
 
+@interrupting
 def test_an_interrupted_opening_is_waited_for_by_the_next_one(made: Callable[..., Client]) -> None:
     interrupted_count = 0
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    try:
+    with alarm_set() as alarm:
         for step in islice(cycle(range(1, 41)), 400):
             if interrupted_count > 3 and step == 1:
                 break
             client = None
             try:
-                signal.setitimer(signal.ITIMER_REAL, step * 0.0002)
+                alarm.ring_in(step * 0.0002)
                 client = made().open()
-            except KeyboardInterrupt:
+                alarm.is_armed = False
+            except Interrupted:
                 interrupted_count += 1
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
             if client is not None:
                 client.close()
             made().open().close()
-    finally:
-        signal.signal(signal.SIGALRM, before)
     assert interrupted_count > 3
 
 

@@ -16,6 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
+_STEP = 1_000_000
+"""Microseconds."""
+
 
 class Now(NamedTuple):
     """The two clocks, read once by the host per batch of events."""
@@ -27,6 +30,14 @@ class Now(NamedTuple):
     def wall_us(self) -> int:
         """Microseconds since the Unix epoch, UTC: the unit of event and append times."""
         return self.wall_ns // 1000
+
+    def number_after(self, last: int) -> int:
+        """A number above `last`, and none that was given behind `last` before, in what a return to a copy took back.
+
+        The time in microseconds. Where a clock was set back, `last` may be later: then a step of up to a second above
+        it, which the time gives, so that two returns to one copy do not give the same.
+        """
+        return max(self.wall_us, last + 1 + self.wall_us % _STEP)
 
 
 E_contra = TypeVar("E_contra", contravariant=True)

@@ -212,10 +212,10 @@ class StreamsEngine:
         """After an unclean stop under weak durability, damage, or a return to an older copy: a new term for every
         stream.
 
-        What was lost may have had later terms than the last one that is known: the time is later than them all.
+        What was lost may have had later terms than the last one that is known: the time gives none of them again.
         """
         for stream in self.tables.streams.values():
-            term = max(stream.term + 1, now.wall_ns // 1_000_000_000)
+            term = now.number_after(stream.term)
             self.tables.raise_term(stream, term, stream.head_durable + 1)
             stream.is_term_durable = False
             # Where the journal refuses it, whoever subscribes sends it there again.

@@ -93,9 +93,7 @@ class Runs:
             return
         before = run.owner
         if not is_joined:
-            run.begin(
-                max(run.epoch + 1, now.wall_ns // 1_000_000_000), event.incarnation, next_owner(event.principal, before)
-            )
+            run.begin(now.number_after(run.epoch), event.incarnation, next_owner(event.principal, before))
             if run.is_durable:
                 self._change_owner(before, run.owner)
             self._orders.note_owner(event, "sink", run.sink, "", run.epoch, before)

@@ -206,7 +206,7 @@ class Tables:
         Their numbers are not given again: who still knows one would commit another's rows.
         """
         stream.raise_term(term, first_sequence)
-        self.next_stage = max(self.next_stage, term * 1_000_000)
+        self.next_stage = max(self.next_stage, term)
 
     def add_stage(self, stage: Stage) -> None:
         """Know an open stage of a sink that is there."""
