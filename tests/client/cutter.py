@@ -31,7 +31,7 @@ class Cutter:
         self.address = f"unix://{self.path}"
         self._thread = LoopThread()
         self._writers: list[asyncio.StreamWriter] = []
-        self._thread.run(self._listen())
+        self._thread.run(self._listen)
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_unix_server(self._relay, str(self.path))
@@ -75,7 +75,7 @@ class Cutter:
 
     def cut(self) -> None:
         """Cut all connections that are open."""
-        self._thread.run(self._cut())
+        self._thread.run(self._cut)
 
     async def _cut(self) -> None:
         writers, self._writers = self._writers, []
@@ -83,7 +83,7 @@ class Cutter:
             writer.transport.abort()
 
     def close(self) -> None:
-        self._thread.run(self._close())
+        self._thread.run(self._close)
         self._thread.stop()
         self._directory.cleanup()
 

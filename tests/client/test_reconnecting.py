@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -168,7 +169,7 @@ def wait_until_gone(publisher: veredus.Publisher) -> None:
     for _ in itertools.count():
         if publisher._intake.is_gone:
             return
-        publisher._thread.run(one_turn())
+        publisher._thread.run(one_turn)
 
 
 async def one_turn() -> None:
@@ -182,7 +183,7 @@ def published_again(publisher: veredus.Publisher) -> int:
             if number := publisher.publish("k", b"2"):
                 return number
         except veredus.Unavailable:
-            publisher._thread.run(one_turn())
+            publisher._thread.run(one_turn)
 
 
 @pytest.mark.parametrize("policy", ["fail", "drop", "wait"])
@@ -266,7 +267,7 @@ async def _find_fault(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 
 def test_a_node_that_finds_fault_each_time_is_given_up_with_its_reason(tmp_path: Path) -> None:
     thread = LoopThread()
-    server = thread.run(asyncio.start_unix_server(_find_fault, str(tmp_path / "socket")))
+    server = thread.run(partial(asyncio.start_unix_server, _find_fault, str(tmp_path / "socket")))
     far = veredus.connect(f"unix://{tmp_path}/socket")
     with pytest.raises(veredus.Refused, match="this is no batch"):
         far.streams.list()

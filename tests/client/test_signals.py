@@ -57,7 +57,7 @@ def test_a_thread_that_waits_for_the_loop_notices_a_signal() -> None:
     loop = LoopThread()
     is_given_up = asyncio.Event()
     with signalled_elsewhere(lambda: loop.call(is_given_up.set)), pytest.raises(Interrupted):
-        loop.run(is_given_up.wait())
+        loop.run(is_given_up.wait)
     loop.stop()
 
 

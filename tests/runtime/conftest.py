@@ -12,8 +12,13 @@ import structlog
 
 @pytest.fixture(autouse=True)
 def _logs_as_they_were() -> Iterator[None]:
+    # A node that other tests of this process share may log on, from its thread: structlog's own default would print it
+    # into what pytest captures, and take the process down.
+    before = structlog.get_config() if structlog.is_configured() else None
     yield
     structlog.reset_defaults()
+    if before is not None:
+        structlog.configure(**before)
 
 
 @pytest.fixture

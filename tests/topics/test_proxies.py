@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from random import Random
@@ -52,7 +53,7 @@ class Relay:
         self._links: list[asyncio.StreamWriter] = []
         self._thread = LoopThread()
         self.connection_count = 0
-        self._server = self._thread.run(asyncio.start_server(self._relay, "127.0.0.1"))
+        self._server = self._thread.run(partial(asyncio.start_server, self._relay, "127.0.0.1"))
         host, port = self._server.sockets[0].getsockname()
         self.address = f"{host}:{port}"
 
@@ -83,7 +84,7 @@ class Relay:
 
     def __exit__(self, *_: object) -> None:
         self.cut()
-        self._thread.run(self._close())
+        self._thread.run(self._close)
         self._thread.stop()
 
     async def _close(self) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from .endings import to_stop, watch_end
 from .loops import Begun, LoopThread, closed_in_thread, opened_in_thread, shared_loop
 from .node import TIMEOUT_S, AsyncNode, open_node
 from .opening import Opening
-from .temporary import TemporaryDirectory
+from .temporary import TemporaryDirectory, remove_left_behind
 
 SOCKET_NAME = "node.socket"
 JOURNAL_NAME = "journal"
@@ -56,6 +57,7 @@ class EmbeddedNode:
 
     def open(self) -> EmbeddedNode:
         """Start the node, and return it. To be called `unbroken`, or in a thread that is not the main one."""
+        remove_left_behind()
         with self._turn:
             with _making:
                 if self.is_left:
@@ -104,7 +106,7 @@ class EmbeddedNode:
             if not structlog.is_configured():
                 set_up_logs("warning")
             self._node = ServedNode(self.settings)
-            self._starting = Begun(self._thread.loop, self._node.start())
+            self._starting = Begun(self._thread.loop, self._node.start)
         self._thread.see_to(self._starting)
         self._starting.result()
 
@@ -113,7 +115,7 @@ class EmbeddedNode:
         if self._starting is None:
             return
         if self._stopping is None:
-            self._stopping = Begun(self._thread.loop, _stopped(self._node, self._starting))
+            self._stopping = Begun(self._thread.loop, partial(_stopped, self._node, self._starting))
         self._thread.see_to(self._stopping)
         stopped, self._starting, self._stopping = self._stopping, None, None
         stopped.result()
@@ -129,10 +131,6 @@ class EmbeddedNode:
     def addresses(self) -> dict[str, str]:
         """The address of each open listener, by its name."""
         return self._node.addresses
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Do something in the node's own loop."""
-        return self._thread.run(work)
 
     def close(self) -> None:
         """Stop the node, and forget its journal where it was a temporary one. Closing again does nothing, nor does it
@@ -250,7 +248,7 @@ class Embedded(Node):
     def __init__(self, served: EmbeddedNode) -> None:
         """A connection to `served`."""
         thread = shared_loop()
-        super().__init__(thread, thread.run(open_node((served.address,), "", None, "embedded", TIMEOUT_S)))
+        super().__init__(thread, thread.run(partial(open_node, (served.address,), "", None, "embedded", TIMEOUT_S)))
         self.served = served
         self._turn = threading.Lock()
         self._untold: list[VeredusError] = []

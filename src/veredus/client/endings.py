@@ -30,7 +30,7 @@ def _finish() -> None:
     thread = known_loop()
     try:
         if thread is not None:
-            say_pending(thread.run(_finish_all()))
+            say_pending(thread.run(_finish_all))
     finally:
         for stop in list(to_stop):
             with suppress(Exception):  # the next one is to be stopped, too

@@ -205,7 +205,7 @@ class Feed:
                     del channel.again[0]
                     continue
                 self._is_agains_turn = False
-                channel.returns.given.discard(publication.sequence)
+                channel.returns.note_handed(publication)
                 if self.counts_attempts:
                     self._again[publication.sequence] = publication
                 again = publication.batch.only(publication.sequence)
@@ -349,7 +349,7 @@ class Feed:
         if channel.retry_count - channel.returns.retries_over >= RETRIES_MAX:
             message = f"{RETRIES_MAX} publications wait for a retry: settle or reject some, or wait"
             raise Unavailable("too-many-retries", message)
-        channel.returns.given.add(publication.sequence)
+        channel.returns.note_given(publication)
         channel.retry_count += 1
         self._call(lambda: channel.returns.add(publication, True, delay_s, ""))
 
@@ -361,7 +361,7 @@ class Feed:
             message = "this subscription has no stream for dead letters: subscribe with parked_to"
             raise Misuse("no-dead-letters", message)
         if not is_gone(publication):
-            self.channel.returns.given.add(publication.sequence)
+            self.channel.returns.note_given(publication)
             self._call(lambda: self.channel.returns.add(publication, False, 0.0, reason))
 
     def _check_returnable(self, publication: Publication) -> None:
@@ -450,11 +450,9 @@ class Feed:
 
     def settle_range(self, first: int, last: int, settling: Settling) -> None:
         """These sequences are done with, individually; what of them was given back is not."""
-        channel, given = self.channel, self.channel.returns.given
-        if given and (first < last or first in given):
-            # In one step: the loop takes away from it meanwhile.
-            holes = [(one, one) for one in sorted(given)]
-            settling.to_settle += without([(first, last)], holes)
+        channel, not_in_hands = self.channel, self.channel.returns.not_in_hands(first, last)
+        if not_in_hands:
+            settling.to_settle += without([(first, last)], [(one, one) for one in not_in_hands])
         else:
             settling.to_settle.append((first, last))
         if channel.is_settle_idle:

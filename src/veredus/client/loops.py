@@ -18,9 +18,9 @@ SIGNALS_S = 0.2
 """For how long a wait may overlook a signal: CPython's main thread does until it has the lock that it waits for, if the
 signal comes just before."""
 T = TypeVar("T")
-Work: TypeAlias = Coroutine[Any, Any, T] | Callable[[], Coroutine[Any, Any, T]]
-"""What is to be done in a loop. Where a signal's handler may raise before it is begun, it is what makes the coroutine:
-Python tells of each coroutine that nobody began."""
+Work: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
+"""What makes the coroutine that is to be done in a loop, once it is begun there: Python tells of each coroutine that
+nobody began."""
 _running: set[LoopThread] = set()
 _undone: set[asyncio.Task[object]] = set()
 """A loop holds no task."""
@@ -98,14 +98,13 @@ class Begun(Generic[T]):
 
     def start(self) -> None:
         """Do the work, in the loop."""
-        if self._task is not None:
-            return
-        if self._is_cancelled:
-            drop(self._work)
-            return
-        work = self._work
-        self._task = self._loop.create_task(work if isinstance(work, Coroutine) else _made(work))
-        self._task.add_done_callback(self.end)
+        if self._task is None and not self._is_cancelled:
+            self._task = self._loop.create_task(self._made())
+            self._task.add_done_callback(self.end)
+
+    async def _made(self) -> T:
+        # What raises as it makes the coroutine raises in the task.
+        return await self._work()
 
     def end(self, task: asyncio.Task[T]) -> None:
         """The work is over, in the loop."""
@@ -139,7 +138,6 @@ class Begun(Generic[T]):
         """Wait until it is over, in the loop; whether it was started, and has raised nothing."""
         if self._task is None:
             self._is_cancelled = True
-            drop(self._work)
             return False
         await asyncio.wait((self._task,))
         return not self._task.cancelled() and self._task.exception() is None
@@ -178,16 +176,6 @@ class Begun(Generic[T]):
             undone.add_done_callback(_undone.discard)
 
 
-def drop(work: Work[Any] | None) -> None:
-    """It will never be begun."""
-    if isinstance(work, Coroutine):
-        work.close()
-
-
-async def _made(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    return await work()
-
-
 class LoopThread:
     """Owns a daemon thread that runs an event loop, uvloop's where that is installed."""
 
@@ -224,7 +212,7 @@ class LoopThread:
 
         What comes of it though an exception has ended the wait nobody has: `undo` lets go of it, in the loop.
         """
-        self.check_caller(work)
+        self.check_caller()
         begun = Begun(self.loop, work)
         try:
             self.start(begun)
@@ -234,16 +222,11 @@ class LoopThread:
             begun.cancel(undo)
             raise
 
-    def check_caller(self, work: Work[Any] | None = None) -> None:
-        """Raise `Misuse` in the loop's own thread and behind a fork, and drop `work`."""
+    def check_caller(self) -> None:
+        """Raise `Misuse` in the loop's own thread and behind a fork."""
         if self.is_forked:
-            drop(work)
             raise forked()
-        try:
-            self.check_outside()
-        except Misuse:
-            drop(work)
-            raise
+        self.check_outside()
 
     def start(self, begun: Begun[Any]) -> None:
         """Have it done in the loop, once."""

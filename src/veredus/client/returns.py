@@ -59,17 +59,36 @@ class Returns:
         self._is_settled = is_settled
         self._tell_over = tell_over
         self._held: dict[int, _Held] = {}
-        self.given: set[int] = set()
-        """What is not in the application's hands: its thread adds what it gives back and takes away what it is handed
-        again, the loop takes away what is over."""
+        self._given: dict[int, Publication] = {}
+        """What is not in the application's hands, by sequence: its thread adds what it gives back and takes away what
+        it is handed again, the loop takes away what is over."""
         self.retries_over = 0
         """How many that were to be tried again are not held any more; the subscriber's thread reads it."""
         self._is_over = False
 
+    def note_given(self, publication: Publication) -> None:
+        """The application has given this back; in its thread."""
+        self._given[publication.sequence] = publication
+
+    def note_handed(self, publication: Publication) -> None:
+        """The application has this, or nobody: another life of the stream may have given its sequence again."""
+        given = self._given.get(publication.sequence)
+        if given is not None and given.batch.settling is publication.batch.settling:
+            self._given.pop(publication.sequence, None)
+
+    def not_in_hands(self, first: int, last: int) -> list[int]:
+        """The sequences from `first` to `last` that settling leaves out, ascending."""
+        if first == last:
+            given = self._given.get(first)
+            return [] if given is None or is_gone(given) else [first]
+        # In one step: the loop and the application's thread change it meanwhile.
+        given_back = list(self._given.items()) if self._given else ()
+        return sorted(place for place, given in given_back if first <= place <= last and not is_gone(given))
+
     def add(self, publication: Publication, is_retry: bool, delay_s: float, reason: str) -> None:
         """The subscriber gives this back."""
         if is_gone(publication) or self._is_settled(publication.sequence):
-            self.given.discard(publication.sequence)
+            self.note_handed(publication)
             self.retries_over += is_retry
             self._tell_over()
             return
@@ -120,7 +139,7 @@ class Returns:
                 # Before it is counted as over: whoever looks whether all is done sees the one or the other.
                 self._hand_again(held.publication)
             else:
-                self.given.discard(returned.sequence)
+                self.note_handed(held.publication)
             self._let_go(held)
             self._tell_over()
 
@@ -135,10 +154,6 @@ class Returns:
         """What lay from there on is gone."""
         for lost in [place for place in self._held if place >= sequence]:
             self._let_go(self._held.pop(lost))
-        # In one step: the subscriber's thread changes it meanwhile.
-        for given in list(self.given):
-            if given >= sequence:
-                self.given.discard(given)
 
     def _let_go(self, held: _Held) -> None:
         if held.tell is not None:

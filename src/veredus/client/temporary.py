@@ -29,9 +29,7 @@ class TemporaryDirectory:
     """Owns a directory and its lock, until `remove`."""
 
     def __init__(self) -> None:
-        """Make one, and remove those of processes of this user that are gone. Raises `OSError`."""
-        for left in _left_behind():
-            shutil.rmtree(left, ignore_errors=True)
+        """Make one. Raises `OSError`."""
         made = Path(tempfile.mkdtemp(prefix=_MAKING_PREFIX))
         # No bare descriptor: to close one and to forget its number are two steps, and what a signal's handler raises in
         # between lets the next close hit a file of somebody else.
@@ -43,6 +41,12 @@ class TemporaryDirectory:
         """Remove it with all that is in it; it may be gone already."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
+
+
+def remove_left_behind() -> None:
+    """Remove those of processes of this user that are gone."""
+    for left in _left_behind():
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _left_behind() -> Iterator[Path]:

@@ -9,6 +9,7 @@ Source: seed 000, sections 3.1.5 and 3.1.6.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 from veredus.kernel.effects import Note
 
@@ -21,6 +22,17 @@ HELD_NS = 10_000_000_000
 NOT_GIVEN_NS = 60_000_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A giver was asked to give a topic, and has not answered."""
+
+    conflict: Conflict
+    until_ns: int
+    """Until when its answer is waited for (monotonic)."""
+    waiting: list[int] = field(default_factory=list)
+    """The questions that wait for it, too."""
+
+
 class Conflicts:
     """Owns the conflicts that a proxy has heard of."""
 
@@ -29,18 +41,15 @@ class Conflicts:
         self.merging: dict[Conflict, None] = {}
         """Whose giver is being asked to give."""
         self._waiting: dict[Conflict, None] = {}
-        self._held: dict[tuple[str, str], tuple[Conflict, int]] = {}
-        """By topic and giver, what was asked and not answered yet, and until when it is waited for (monotonic)."""
-        self._waiting_for: dict[tuple[str, str], list[int]] = {}
-        """By topic and giver, the questions that wait for its answer."""
+        self._held: dict[tuple[str, str], _Held] = {}
+        """By topic and giver."""
         self._logged: dict[Conflict, int] = {}
         """What the log has told, and when it may tell next why it stays (monotonic)."""
 
     def hear(self, conflicts: Iterable[Conflict], is_one: Callable[[Conflict], bool]) -> None:
         """A server has spoken: these are there, and of the others those of which `is_one` says so."""
         self._logged = {known: due_ns for known, due_ns in self._logged.items() if is_one(known)}
-        self._held = {place: held for place, held in self._held.items() if is_one(held[0])}
-        self._waiting_for = {place: tokens for place, tokens in self._waiting_for.items() if place in self._held}
+        self._held = {place: held for place, held in self._held.items() if is_one(held.conflict)}
         for conflict in conflicts:
             if conflict not in self.merging:
                 self._waiting[conflict] = None
@@ -55,7 +64,7 @@ class Conflicts:
 
     def note_asked(self, conflict: Conflict, now_ns: int) -> list[Note]:
         """A giver is asked: what the log says of it."""
-        self._held.setdefault((conflict.topic, conflict.giver), (conflict, now_ns + HELD_NS))
+        self._held.setdefault((conflict.topic, conflict.giver), _Held(conflict, now_ns + HELD_NS))
         if conflict in self._logged:
             return []
         self._logged[conflict] = now_ns
@@ -63,7 +72,6 @@ class Conflicts:
 
     def note_answered(self, conflict: Conflict, data: bytes, now_ns: int) -> list[Note]:
         """A giver has answered: what the log says of it, which the log of that server alone would say otherwise."""
-        self._held.pop((conflict.topic, conflict.giver), None)
         status = status_of(data)
         if status is None or status.status == StatusWord.OK or self._logged.get(conflict, now_ns + 1) > now_ns:
             return []
@@ -73,17 +81,19 @@ class Conflicts:
 
     def why_held(self, topic: str, server: str, now_ns: int) -> str:
         """Why no message for a topic is handed to a server, "" where it is: it is being asked to give the topic."""
-        if self._held and now_ns < self._held.get((topic, server), (None, 0))[1]:
+        held = self._held.get((topic, server)) if self._held else None
+        if held is not None and now_ns < held.until_ns:
             return f"{server} is being asked to move the topic {topic}: try again"
         return ""
 
     def hold(self, topic: str, server: str, token: int) -> None:
-        """A question waits for the answer of a giver."""
-        self._waiting_for.setdefault((topic, server), []).append(token)
+        """A question waits for the answer of a giver, which is being asked."""
+        self._held[topic, server].waiting.append(token)
 
     def release(self, topic: str, server: str) -> list[int]:
         """The giver has answered: what waited for that, and perhaps waits no more."""
-        return self._waiting_for.pop((topic, server), [])
+        held = self._held.pop((topic, server), None)
+        return [] if held is None else held.waiting
 
     def end(self, conflict: Conflict) -> None:
         """Whoever was asked has answered, or does not."""

@@ -274,7 +274,10 @@ class Proxy:
     def _ask_or_say(self, question: Question) -> None:
         """Ask its server, or say at once that it is silent."""
         question.asked = (*question.asked, question.server)
-        if self._why_held(question):
+        why_held = self._why_held(question)
+        if question.is_outdated:
+            self._put_off(question, why_held)
+        elif why_held:
             # The answer is a moment away, as a rule.
             question.is_held = True
             self._conflicts.hold(question.topic, question.server, self._wait_for(question))
@@ -291,7 +294,7 @@ class Proxy:
         return "" if is_own else self._conflicts.why_held(question.topic, question.server, self._now.monotonic_ns)
 
     def _ask(self, question: Question) -> None:
-        self._say_to(question.server, self._wait_for(question), question)
+        self._say_to_server(self._wait_for(question), question)
 
     def _wait_for(self, question: Question) -> int:
         self._last_token += 1
@@ -299,8 +302,8 @@ class Proxy:
         question.due_ns = self._now.monotonic_ns + self.settings.answer_ns
         return self._last_token
 
-    def _say_to(self, server: str, token: int, question: Question) -> None:
-        self._effects.append(Ask(server, token, question.data, question.principal))
+    def _say_to_server(self, token: int, question: Question) -> None:
+        self._effects.append(Ask(question.server, token, question.data, question.principal))
 
     def _ask_held(self, questions: Iterable[Question]) -> None:
         """Ask what waited for a giver's answer: of the server that the topic is at now."""
@@ -328,14 +331,11 @@ class Proxy:
                 self._ask_held((question,))
                 continue
             question.tries += 1
+            question.due_ns = self._now.monotonic_ns + self.settings.answer_ns
+            self._questions[token] = question
             # One that answers others has much to do, and would have more: it is asked again the last time only.
-            if question.tries <= self.settings.retries_max and self._is_heard(question.server):
-                question.due_ns = self._now.monotonic_ns + self.settings.answer_ns
-                self._questions[token] = question
-            else:
-                question.due_ns = self._now.monotonic_ns + self.settings.answer_ns
-                self._questions[token] = question
-                self._say_to(question.server, token, question)
+            if question.tries > self.settings.retries_max or not self._is_heard(question.server):
+                self._say_to_server(token, question)
 
     def _is_heard(self, server: str) -> bool:
         """Whether a server has answered something of late."""
@@ -363,8 +363,8 @@ class Proxy:
         if question.conflict is not None:
             if says_given(data):
                 self.topics.note_given(question.topic, question.server)
-            self._effects += self._conflicts.note_answered(question.conflict, data, self._now.monotonic_ns)
             waiting = self._conflicts.release(question.topic, question.server)
+            self._effects += self._conflicts.note_answered(question.conflict, data, self._now.monotonic_ns)
             self._ask_held([self._questions.pop(held) for held in waiting if held in self._questions])
             self._end_merge(question.conflict)
         elif question.rivals or question.done or question.is_beyond or question.may_be_elsewhere(data):
