@@ -50,7 +50,7 @@ def test_a_newer_run_fences_the_older_and_drops_what_it_left_open(node: Embedded
     older = node.sink(stream).open_run()
     stage = staged(older, stream, [b"old"])
     newer = node.sink(stream).open_run()
-    assert newer.epoch == older.epoch + 1
+    assert newer.epoch > older.epoch
     with pytest.raises(veredus.Fenced):
         older.commit(0, [stage])
     with pytest.raises(veredus.Fenced):

@@ -308,7 +308,7 @@ def test_a_gap_and_progress_are_told_as_they_are(pair: Pair) -> None:
 
 def test_a_run_stages_rows_on_another_link_and_commits_them_once(pair: Pair) -> None:
     run, opened = pair.open(m.OpenRun("sink", ME))
-    assert (opened.epoch, opened.commit_id) == (WALL_NS // 1_000_000_000, -1)
+    assert (opened.epoch, opened.commit_id) == (WALL_NS // 1_000, -1)
     task = Pair(pair.place, 2, cut=pair.cut)
     stage, staged = task.open(m.OpenStage("sink", opened.epoch, "s", OTHER))
     record = batch(1, [(b"a", b"1"), (b"b", b"2")], staged.stream_id, 0, 0)
