@@ -31,6 +31,19 @@ def test_a_program_that_reads_on_from_its_token_ends_well_however_often_it_is_ru
         assert [publication.body for publication in subscription] == LINES
 
 
+def test_a_program_that_ended_before_its_first_token_publishes_its_input_again_and_nothing_twice(
+    node: Embedded, stream: str
+) -> None:
+    for count in (2, 3):
+        with node.publisher(stream, source="file", resume="token") as publisher:
+            assert (publisher.resume_token, publisher.resume_number, publisher.number) == (b"", 0, 0)
+            for index in range(count):
+                publisher.publish("line", b"%d" % index)
+            publisher.flush()
+    with node.subscribe(stream, until=node.streams.show(stream)["head"] + 1) as subscription:
+        assert [publication.body for publication in subscription] == [b"0", b"1", b"2"]
+
+
 def test_a_reader_that_filters_stores_its_place_also_where_nothing_matches(node: Embedded, stream: str) -> None:
     with node.publisher(stream, source="lines") as publisher:
         publisher.publish_many(["line"] * len(LINES), LINES)

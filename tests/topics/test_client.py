@@ -296,6 +296,22 @@ def test_what_was_begun_is_brought_to_its_end_also_where_nobody_waits_for_it(aro
     assert around.server.bodies("t") == [b"1"]
 
 
+def test_what_fails_behind_a_caller_who_left_is_not_printed(tmp_path: Path) -> None:
+    said: list[object] = []
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+        async with AsyncClient("alice", proxies=["127.0.0.1:1"], directory=tmp_path, answer_s=0.01) as client:
+            for asked in (client.put("t", b"1"), client.get("t"), client.subscribe("t"), client.unsubscribe("t")):
+                leaving = asyncio.ensure_future(asked)
+                await asyncio.sleep(0)
+                leaving.cancel()
+        gc.collect()
+
+    asyncio.run(work())
+    assert said == []
+
+
 def test_a_get_whose_caller_left_gives_its_message_to_the_next_one(around: Scene, tmp_path: Path) -> None:
     async def work(client: AsyncClient) -> None:
         await client.subscribe("t")

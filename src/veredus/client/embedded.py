@@ -39,6 +39,15 @@ _making = threading.Lock()
 """Taken in threads of our own alone: whoever is left is known by the next one to be waited for, or is never made."""
 
 
+def _free_making() -> None:
+    """In a child of a fork, which has no such threads."""
+    global _making
+    _making = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_free_making)
+
+
 class EmbeddedNode:
     """Owns a node in a thread, and a temporary directory for its socket, and its journal where no place was given."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from .connection import connections
-from .loops import forget_shared_loop, forked
+from .loops import forked
 
 _inherited: list[object] = []
 _watches: list[bool] = []
@@ -13,7 +13,6 @@ _watches: list[bool] = []
 
 def forbid_inherited() -> None:
     """In a child: all that the parent opened fails from now on, and stays untouched: its sockets are the parent's."""
-    _inherited.append(forget_shared_loop())
     for connection in list(connections):
         _inherited.append(connection)
         connection.forbid(forked())

@@ -335,6 +335,8 @@ def park_all() -> None:
 
 _shared: LoopThread | None = None
 _shared_lock = threading.Lock()
+_of_parents: list[LoopThread] = []
+"""The shared loops of processes that this one was forked from: they stay untouched, and are never let go of."""
 
 
 def shared_loop() -> LoopThread:
@@ -351,9 +353,12 @@ def known_loop() -> LoopThread | None:
     return _shared
 
 
-def forget_shared_loop() -> LoopThread | None:
-    """After a fork there is no thread in the child: let the next one who asks start another. Returns what was there."""
+def _forget_shared_loop() -> None:
+    """After a fork there is no thread in the child: let the next one who asks start another."""
     global _shared, _shared_lock
-    gone, _shared = _shared, None
-    _shared_lock = threading.Lock()
-    return gone
+    if _shared is not None:
+        _of_parents.append(_shared)
+    _shared, _shared_lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_shared_loop)

@@ -395,8 +395,14 @@ class Operations:
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(self._end)
         return task
+
+    def _end(self, task: asyncio.Task[Any]) -> None:
+        del self._tasks[task]
+        if not task.cancelled():
+            # A caller who was cancelled waits for it no more: asyncio would print what it raised.
+            task.exception()
 
     def _error(self, status: Status, asked: str, topic: str) -> VeredusError:
         """What an answer means that is none of those that were hoped for."""
