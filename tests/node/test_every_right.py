@@ -27,8 +27,8 @@ from veredus.streams import exchange as x
 from veredus.streams.administration import Administration
 from veredus.streams.rights import RIGHTS, SINK, STREAM, UNASKED, VERBS, Resource, Rights
 
-EPOCH = WALL_NS // 1_000_000_000
-"""Of the first run of a sink."""
+EPOCH = STAGE = WALL_NS // 1_000
+"""Of the first run of a sink, and the number of its first stage."""
 ID = b"0123456789abcdef"
 OTHER_ID = b"fedcba9876543210"
 BYTES = (Kind.DELIVER, Kind.RECEIPT, Kind.SETTLED, Kind.PONG)
@@ -81,7 +81,7 @@ class Room:
     def take_committed(self) -> None:
         """A run of mallory's own that has committed a stage."""
         self.take_own()
-        assert isinstance(self.mallory.say(3, m.Commit(1, "sink", EPOCH, 1, (1,))), m.Committed)
+        assert isinstance(self.mallory.say(3, m.Commit(1, "sink", EPOCH, 1, (STAGE,))), m.Committed)
 
     def take_own_cursor(self) -> None:
         """A durable subscription of mallory's own, and a run with a stage."""
@@ -100,8 +100,8 @@ class Room:
 
     def commit_moving(self) -> Any:
         """Commit as a server of topics does that merges: over no wire, since no wire has it."""
-        move = x.CursorMove(1, "subscriber", "main", 1, 1, 0, 0)
-        self.place.tell(x.CommitRequested(session_of(2, 3), 1, "mallory", "sink", EPOCH, 1, (1,), (move,)))
+        move = x.CursorMove(STAGE, "subscriber", "main", 1, 1, 0, 0)
+        self.place.tell(x.CommitRequested(session_of(2, 3), 1, "mallory", "sink", EPOCH, 1, (STAGE,), (move,)))
         heard = [native.decode_message(frame) for frame in self.mallory.parser.feed(self.place.take(2))]
         return heard[-1]
 
@@ -139,7 +139,7 @@ def lists(name: str) -> Callable[[Any], bool]:
 ATTACH = opening(m.AttachSource("s", "source", OTHER_ID))
 SUBSCRIBE = opening(m.Subscribe("s", "subscriber", "main", incarnation=OTHER_ID))
 OPEN_RUN, OPEN_STAGE = opening(m.OpenRun("sink", OTHER_ID)), opening(m.OpenStage("sink", EPOCH, "s", OTHER_ID))
-COMMIT, DROP = on_run(m.Commit(1, "sink", EPOCH, 1, (1,))), on_run(m.DropStages(1, "sink", EPOCH, (1,)))
+COMMIT, DROP = on_run(m.Commit(1, "sink", EPOCH, 1, (STAGE,))), on_run(m.DropStages(1, "sink", EPOCH, (STAGE,)))
 REMOVE = request("subscription.remove", stream="s", subscriber="subscriber", name="main")
 RENEW = request("subscription.renew", stream="s", subscriber="subscriber", name="main")
 ADVANCE = request("subscription.advance", stream="s", subscriber="subscriber", name="main", floor=0)

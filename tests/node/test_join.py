@@ -22,7 +22,7 @@ from veredus.streams.rights import May
 from veredus.streams.tables import StreamsLimits
 
 NOW = Now(1_000_000_000, 1_700_000_000_000_000_000)
-EPOCH = 1_700_000_000
+EPOCH = 1_700_000_000_000_000
 """Of the first run of a sink."""
 WHO = bytes(16)
 LINK = 1

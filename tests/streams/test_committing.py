@@ -382,3 +382,38 @@ def test_a_stage_that_was_opened_after_the_copy_is_not_another_one_of_a_journal_
     assert other.stage > lost.stage
     (refused,) = commit(rig, run.epoch, 1, lost)
     assert refused.code == "unknown-stage"
+
+
+def test_a_stage_with_fewer_rows_than_its_sink_has_receipts_for_is_not_committed() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    first, second = staged(rig, run.epoch, 3, 2)
+
+    def asked(*counts: int) -> object:
+        stages = (first.stage, second.stage)
+        return rig.do(x.CommitRequested(RUN, 1, "local", "sink", run.epoch, 7, stages, counts=counts))[-1]
+
+    for counts in ((3, 3), (4, 0), (1 << 62, 2)):
+        refused = asked(*counts)
+        assert isinstance(refused, x.Refuse)
+        assert (refused.code, refused.is_final) == ("lost", False)
+    refused = asked(3)
+    assert isinstance(refused, x.Refuse)
+    assert refused.code == "bad-contents"
+    done = asked(0, 2)
+    assert isinstance(done, x.ConfirmCommitted)
+    assert done.streams == (("s", 1, 5),)
+
+
+def test_numbers_of_stages_are_given_once_though_copies_are_put_back() -> None:
+    rig = Rig(wall_ns=1_700_000_000_000_000_000)
+    run = open_run(rig)
+    rig.checkpoint()
+    copy, numbers = deepcopy(rig.disk), set()
+    for _ in range(3):
+        rig.time_ns += 1_000_000
+        rig.disk = deepcopy(copy)
+        rig.restart()
+        open_run(rig, epoch=run.epoch)
+        numbers |= {stage.stage for stage in staged(rig, run.epoch, 1, 1)}
+    assert len(numbers) == 6

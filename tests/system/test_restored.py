@@ -225,6 +225,48 @@ def test_a_stage_with_rows_that_are_gone_is_not_committed(served: ServedNode, pu
             assert refused.value.code == "lost"
 
 
+def test_a_closed_stage_whose_last_rows_are_gone_is_not_committed_with_the_others(
+    served: ServedNode, put_back: PutBack
+) -> None:
+    with served.start() as node, node.sink("job").open_run() as run:
+        stage = run.stage("out")
+        stage.publish("k", "kept")
+        stage.flush()
+        back_up(served)
+        stage.publish("k", "gone")
+        stage.close()
+        put_back(served)
+        with pytest.raises(veredus.Refused) as refused:
+            run.commit(0, [stage])
+        assert (refused.value.code, refused.value.details["acknowledged"], refused.value.details["count"]) == (
+            "lost",
+            2,
+            1,
+        )
+        again = run.stage("out")
+        again.publish_many(["k", "k"], ["kept", "gone"])
+        again.flush()
+        assert run.commit(0, [again]).streams == (("out", 1, 2),)
+
+
+def test_the_number_of_a_stage_that_is_gone_is_not_given_again_where_the_copy_has_no_stream(
+    served: ServedNode, put_back: PutBack
+) -> None:
+    with served.start() as node, node.sink("job").open_run() as run:
+        back_up(served)
+        gone = run.stage("out")
+        gone.publish("k", "gone")
+        gone.close()
+        put_back(served)
+        other = run.stage("out")
+        other.publish("k", "other")
+        other.close()
+        with pytest.raises(veredus.Refused) as refused:
+            run.commit(0, [gone])
+        assert refused.value.code == "unknown-stage"
+        assert run.commit(1, [other]).streams == (("out", 1, 1),)
+
+
 def test_who_came_after_the_backup_is_ended_and_can_come_again(served: ServedNode, put_back: PutBack) -> None:
     with served.start() as node:
         publish(node, "old", OLD)

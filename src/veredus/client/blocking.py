@@ -320,9 +320,9 @@ class Run(Blocking):
     def commit(self, commit_id: int, stages: Sequence[int | Stage], contents: Sequence[Content] = ()) -> Committed:
         """Make these stages visible together, in this order. Commit ids grow; a repeated id changes nothing.
 
-        `contents` as in `AsyncRun.commit`. Raises `Refused`: `commit-other-streams`, `commit-other-rows`.
+        `contents` as in `AsyncRun.commit`. Raises `Refused`: `commit-other-streams`, `commit-other-rows`, `lost`.
         """
-        return self._thread.run(partial(self._run.channel.commit, commit_id, numbers_of(stages), contents))
+        return self._thread.run(partial(self._run.channel.commit, commit_id, stages, contents))
 
     def drop(self, stages: Sequence[int | Stage]) -> None:
         """Drop these stages; committed ones stay."""

@@ -150,10 +150,14 @@ class RunChannel:
         channel, self._channel = self._channel, 0
         self._connection.detach(self, channel)
 
-    async def commit(self, commit_id: int, stages: Sequence[int], contents: Sequence[Content] = ()) -> Committed:
+    async def commit(self, commit_id: int, stages: Sequence[Any], contents: Sequence[Content] = ()) -> Committed:
         """Make the stages visible at once; the answer, that of the first time where it was committed before."""
         check_whole("commit_id", commit_id)
-        message = m.Commit(self._next(), self.sink, self.epoch, commit_id, tuple(stages), tuple(contents))
+        numbers = numbers_of(stages)
+        # A number alone, of a stage that another process has written, says nothing of its rows.
+        counts = tuple(0 if isinstance(stage, int) else stage.taken_number for stage in stages)
+        known = counts if any(counts) else ()
+        message = m.Commit(self._next(), self.sink, self.epoch, commit_id, numbers, tuple(contents), known)
         answer = await self._ask(message)
         assert isinstance(answer, Committed)
         self.commit_id, self.streams = answer.commit_id, answer.streams
@@ -257,9 +261,10 @@ class AsyncRun:
         """Make these stages visible together, in this order. Commit ids grow; a repeated id changes nothing.
 
         `contents` says what they hold, by stream, and is kept: the same `commit_id` with another is `Refused`, as is
-        one whose stages hold other streams or counts (`commit-other-streams`, `commit-other-rows`).
+        one whose stages hold other streams or counts (`commit-other-streams`, `commit-other-rows`). Where the node was
+        put back to a copy without rows of a given `AsyncStage` that it had acknowledged, the commit is `Refused("lost")`.
         """
-        return await self.channel.commit(commit_id, numbers_of(stages), contents)
+        return await self.channel.commit(commit_id, stages, contents)
 
     async def drop(self, stages: Sequence[int | AsyncStage]) -> None:
         """Drop these stages; committed ones stay."""

@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-_STEP = 1_000_000
-"""Microseconds."""
+_STEP_US = 1_000_000
+_NEAR_US = 1_000
+"""Numbers that are given one after the other may be ahead of the clock by so much."""
 
 
 class Now(NamedTuple):
@@ -34,10 +35,14 @@ class Now(NamedTuple):
     def number_after(self, last: int) -> int:
         """A number above `last`, and none that was given behind `last` before, in what a return to a copy took back.
 
-        The time in microseconds. Where a clock was set back, `last` may be later: then a step of up to a second above
-        it, which the time gives, so that two returns to one copy do not give the same.
+        The time in microseconds, or the next one where several are given at once. Where a clock was set back, `last`
+        may be later: then a step of up to a second above it, which the time gives, so that two returns to one copy do
+        not give the same.
         """
-        return max(self.wall_us, last + 1 + self.wall_us % _STEP)
+        ahead_us = last - self.wall_us
+        if ahead_us < 0:
+            return self.wall_us
+        return last + 1 + (self.wall_us % _STEP_US if ahead_us > _NEAR_US else 0)
 
 
 E_contra = TypeVar("E_contra", contravariant=True)

@@ -43,7 +43,7 @@ from .world import MICROSECOND, MILLISECOND, Violation, World
 
 RUN_CHANNEL = 1
 OTHER = ("commit-other-rows", "commit-other-streams")
-LOST = ("unknown-stage", "bad-contents", "commit-id-behind", "gap", "straddles", "unknown-run")
+LOST = ("unknown-stage", "bad-contents", "commit-id-behind", "gap", "straddles", "unknown-run", "lost")
 """What a sink is never told that does as it should, by a node that forgets nothing."""
 
 
@@ -149,7 +149,9 @@ class SinkProcess(Peer):
                     raise Violation("exchange", f"{self.name} is refused: {code}, {message}")
                 self.world.tell(self.name, f"is refused: {code}, {message}")
                 attempt = self._attempt
-                is_given_up = code in ("unknown-stage", "bad-contents") or (code in UNSTORED and self.die.chance(0.5))
+                is_given_up = code in ("unknown-stage", "bad-contents", "lost") or (
+                    code in UNSTORED and self.die.chance(0.5)
+                )
                 if attempt is not None and is_given_up:
                     # What is refused is visible nowhere: another attempt stages everything anew.
                     attempt.is_asked = False
@@ -305,6 +307,8 @@ class SinkProcess(Peer):
             stages,
             (),
             attempt.contents,
+            (),
+            () if attempt.contents else tuple(stage.taken for stage in attempt.stages),
         )
         self.ask(fact)
         if self.die.chance(0.1):

@@ -21,7 +21,7 @@ from veredus.journal.exchange import StageDropped, StagePublished
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 
-from .contents import check_repeated, contents_of
+from .contents import check_kept, check_repeated, contents_of
 from .exchange import (
     AnswerAdmin,
     CommitRequested,
@@ -84,8 +84,10 @@ class Committing:
             self._orders.append((), _StageGranted(self, event.session, known, is_new=False))
             return
         self._runs.check_room_for_stage(run, now)
-        stage = Stage(self._tables.next_stage, event.sink, event.run_epoch, stream.stream_id, event.stage_key)
-        self._tables.next_stage += 1
+        # A return to a copy may take stages back: who still knows the number of one would commit another's rows.
+        number = now.number_after(self._tables.next_stage - 1)
+        stage = Stage(number, event.sink, event.run_epoch, stream.stream_id, event.stage_key)
+        self._tables.next_stage = number + 1
         self._tables.add_stage(stage)
         self._publishing.open_stage(event.session, stream, stage)
         self._runs.begin_lease(stage.sink, now)
@@ -159,6 +161,7 @@ class Committing:
             )
         stages = [self._open_stage_of(event, number) for number in dict.fromkeys(event.stages)]
         self._check_streams(event, stages)
+        check_kept(stages, event)
         contents = contents_of(self._tables, stages, event.contents)
         named_count = max(len(contents), len(dict.fromkeys(stage.stream_id for stage in stages)))
         self._runs.check_room_for_commit(run, named_count, now)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from veredus.delivery.content import DIGEST_SIZE_MAX, Content
 from veredus.kernel.errors import Refused
 
+from .exchange import CommitRequested
 from .facts import Contents
 from .tables import Run, Stage, Tables
 
@@ -41,6 +42,22 @@ def contents_of(tables: Tables, stages: Sequence[Stage] | None, said: Sequence[C
         stream = tables.streams.get(name)
         found.append(Contents(name, b"" if stream is None else stream.incarnation, count, digest))
     return tuple(found)
+
+
+def check_kept(stages: Sequence[Stage], asked: CommitRequested) -> None:
+    """Raise `Refused("lost")` where a stage has not all the rows that the sink has receipts for."""
+    if asked.counts and len(asked.counts) != len(asked.stages):
+        said = f"{len(asked.counts)} counts were said for {len(asked.stages)} stages: say one for each, or none"
+        raise Refused("bad-contents", said)
+    known = dict(zip(asked.stages, asked.counts, strict=True)) if asked.counts else {}
+    for stage in stages:
+        count, kept = known.get(stage.stage, 0), stage.count_durable
+        if kept < count:
+            message = (
+                f"row {count} of stage {stage.stage} was acknowledged, and the node has {kept}: its journal was put"
+                " back to an earlier state. Write the rows again, in a new stage"
+            )
+            raise Refused("lost", message, stage=stage.stage, acknowledged=count, count=kept)
 
 
 def check_repeated(run: Run, asked: Sequence[Contents]) -> None:

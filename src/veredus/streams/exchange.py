@@ -414,6 +414,8 @@ class CommitRequested:
     contents: tuple[Content, ...] = ()
     weaves: tuple[tuple[int, tuple[tuple[Place, int], ...]], ...] = ()
     """By stage, in which order its stream goes to who wants it woven, up to its last row: places, and how many each."""
+    counts: tuple[int, ...] = ()
+    """Of each of `stages`, how many rows the sink has receipts for at least; () where it says nothing of that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,12 +201,8 @@ class Tables:
             self.take_stage(stage.stage)
 
     def raise_term(self, stream: Stream, term: int, first_sequence: int) -> None:
-        """What an earlier term of a stream held from `first_sequence` on is gone; so may be stages opened in it.
-
-        Their numbers are not given again: who still knows one would commit another's rows.
-        """
+        """What an earlier term of a stream held from `first_sequence` on is gone."""
         stream.raise_term(term, first_sequence)
-        self.next_stage = max(self.next_stage, term)
 
     def add_stage(self, stage: Stage) -> None:
         """Know an open stage of a sink that is there."""

@@ -269,6 +269,7 @@ class Commit(Message, frozen=True):
     commit_id: Whole
     stages: Stages
     contents: Contents = ()
+    counts: Stages = ()
 
 
 class Committed(Message, frozen=True, omit_defaults=False):
