@@ -262,7 +262,7 @@ class AsyncRun:
 
         `contents` says what they hold, by stream, and is kept: the same `commit_id` with another is `Refused`, as is
         one whose stages hold other streams or counts (`commit-other-streams`, `commit-other-rows`). Where the node was
-        put back to a copy without rows of a given `AsyncStage` that it had acknowledged, the commit is `Refused("lost")`.
+        put back to a copy without rows of an `AsyncStage` that it had acknowledged, the commit is `Refused("lost")`.
         """
         return await self.channel.commit(commit_id, stages, contents)
 
