@@ -20,10 +20,10 @@ def create(rig: Rig, *names: str, creator: str = "eve") -> None:
         assert isinstance(answer, x.AnswerAdmin), answer
 
 
-def ask(rig: Rig, verb: str, stream: str, subscriber: str, wish: int) -> str:
+def ask(rig: Rig, verb: str, stream: str, subscriber: str, wish: int, principal: str = "mallory") -> str:
     """The code with which it is refused, "" for none."""
     arguments: dict[str, object] = {"stream": stream, "subscriber": subscriber, "name": "main", "wish": wish}
-    said = rig.do(x.AdminRequested(9, 1, "mallory", verb, arguments))
+    said = rig.do(x.AdminRequested(9, 1, principal, verb, arguments))
     return next((one.code for one in said if isinstance(one, x.Refuse)), "")
 
 
@@ -34,7 +34,7 @@ def leave(rig: Rig, stream: str, *subscribers: str) -> None:
 
 def left(rig: Rig, stream: str) -> list[str]:
     (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.left", {"stream": stream, "name": "main"}))
-    return [who for who, _, _ in answer.result]
+    return [who for who, _, _, _ in answer.result]
 
 
 def again(rig: Rig, after: str) -> None:
@@ -116,4 +116,19 @@ def test_names_that_one_principal_floods_a_stream_with_take_nothing_from_what_ot
     leave(rig, "shared", *"opqrstuvwxyz")
     again(rig, after)
     assert left(rig, "shared") == ["alice", "bob", "w", "x", "y", "z"]
-    assert ask(rig, "subscription.renew", "shared", "alice", 4) == "outdated-wish"
+    assert ask(rig, "subscription.renew", "shared", "alice", 4, "alice") == "outdated-wish"
+
+
+@pytest.mark.parametrize("after", ["", "kill", "checkpoint"])
+def test_nobody_wishes_to_be_without_the_subscription_of_another(after: str) -> None:
+    rig = Rig()
+    create(rig, "shared")
+    most = (1 << 63) - 1
+    assert ask(rig, "subscription.remove", "shared", "alice", 5, "alice") == "unknown-subscription"
+    assert ask(rig, "subscription.remove", "shared", "alice", most) == "unknown-subscription"
+    again(rig, after)
+    assert ask(rig, "subscription.renew", "shared", "alice", 4, "alice") == "outdated-wish"
+    assert ask(rig, "subscription.renew", "shared", "alice", 6, "alice") == "unknown-subscription"
+    assert ask(rig, "subscription.renew", "shared", "alice", 6) == "outdated-wish"
+    asked = x.SubscribeRequested(5, "alice", "shared", "alice", "main", incarnation=b"a" * 16, wish=6)
+    assert [one for one in rig.do(asked) if isinstance(one, x.GrantSubscription)]

@@ -204,7 +204,7 @@ def test_a_commit_ends_a_subscription_and_it_is_known_since_when(is_checkpointed
     rig = Rig()
     epoch, stage = committing(rig)
     rig.subscribe(5, "bob", **INDIVIDUAL)
-    said = commit(rig, epoch, stage, moved(stage, opened_us=77, is_removed=True))
+    said = commit(rig, epoch, stage, moved(stage, opened_us=77, is_removed=True, left=(("local", 77, 0),)))
     assert [one.code for one in said if isinstance(one, x.Refuse)] == ["subscription-removed"]
     if is_checkpointed:
         rig.checkpoint()
@@ -212,7 +212,7 @@ def test_a_commit_ends_a_subscription_and_it_is_known_since_when(is_checkpointed
         (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.list", {"stream": "s"}))
         assert answer.result == []
         (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.left", {"stream": "s", "name": "main"}))
-        assert answer.result == [("bob", 77, 0)]
+        assert answer.result == [("bob", 77, 0, "local")]
         rig.restart()
 
 
@@ -226,7 +226,7 @@ def test_when_a_subscription_was_removed_is_known_after_a_kill_and_after_it_is_t
     rig.subscribe(6, "bob", **INDIVIDUAL)
     for _ in range(2):
         (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.left", {"stream": "s", "name": "main"}))
-        assert answer.result == [("bob", removed_us, 0)]
+        assert answer.result == [("bob", removed_us, 0, "local")]
         rig.checkpoint()
         rig.restart()
 
@@ -237,13 +237,13 @@ def test_when_somebody_left_elsewhere_is_known_with_the_commit_whether_or_not_th
 ) -> None:
     rig = Rig()
     epoch, stage = committing(rig)
-    gone = x.CursorMove(stage.stage, "eve", "main", 77, 1, 0, 1, is_removed=True)
-    commit(rig, epoch, stage, moved(stage, left_us=66), gone)
+    gone = x.CursorMove(stage.stage, "eve", "main", 77, 1, 0, 1, is_removed=True, left=(("", 77, 3), ("eve", 70, 4)))
+    commit(rig, epoch, stage, moved(stage, left=(("bob", 66, 0),)), gone)
     if is_checkpointed:
         rig.checkpoint()
     for _ in range(2):
         (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.left", {"stream": "s", "name": "main"}))
-        assert answer.result == [("bob", 66, 0), ("eve", 77, 0)]
+        assert answer.result == [("bob", 66, 0, "bob"), ("eve", 77, 3, ""), ("eve", 70, 4, "eve")]
         (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.list", {"stream": "s"}))
         assert [one["subscriber"] for one in answer.result] == ["bob"]
         rig.restart()

@@ -250,9 +250,7 @@ def test_whoever_attaches_while_a_source_is_raised_goes_on_under_the_epoch_that_
 
 
 @pytest.mark.parametrize("before", ["", "desk-2"])
-def test_a_cursor_that_comes_with_a_commit_is_its_owners_of_elsewhere_unless_somebody_owns_it(
-    rig: Rig, before: str
-) -> None:
+def test_a_cursor_that_comes_with_a_commit_is_whose_the_commit_says_whoever_owned_it(rig: Rig, before: str) -> None:
     if before:
         rig.do(subscribe(1, before, 1))
     rig.do(open_run(2, "operator", 1))
@@ -261,7 +259,7 @@ def test_a_cursor_that_comes_with_a_commit_is_its_owners_of_elsewhere_unless_som
     move = x.CursorMove(stage.stage, "reader", "main", 1, 1, 0, 0, owner="desk-1")
     rig.do(x.CommitRequested(2, 1, "operator", "sink", 1, 1, (stage.stage,), (move,)))
     for _ in range(2):
-        assert CURSOR.owner(rig) == (before or "desk-1")
+        assert CURSOR.owner(rig) == "desk-1"
         assert [one.code for one in rig.do(subscribe(4, "mallory", 4))] == ["forbidden"]
         rig.restart()
 

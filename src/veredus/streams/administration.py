@@ -351,16 +351,20 @@ class Administration:
         return stream, key, _number(event, "wish", 0)
 
     def list_left(self, event: AdminRequested, now: Now) -> None:
-        """`subscription.left` {stream, name}: who left the subscription of that name, when, and by which wish."""
+        """`subscription.left` {stream, name}: who left the subscription of that name, when, by which wish, and whose it
+        was.
+        """
         stream, name = _text(event, "stream"), _text(event, "name")
         self._check(event, DESCRIBE, on_stream(stream))
         left = self._tables.existing(stream).left
 
         def places_behind(after: Place) -> Iterator[Place]:
-            known = left.keys_from((after[1] if after else "", ""))
-            return (place for who, named in known if named == name and (place := (stream, who)) > after)
+            known = left.keys_from((after[1] if after else "", "", ""))
+            return (place for who, named, whose in known if named == name and (place := (stream, who, whose)) > after)
 
-        self._answer_rows(event, places_behind, _its_stream, lambda place: (place[1], *left[place[1], name]))
+        self._answer_rows(
+            event, places_behind, _its_stream, lambda place: (place[1], *left[place[1], name, place[2]], place[2])
+        )
 
     # ── sinks ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,5 +1,8 @@
 """Who left which durable subscription, when and by which wish: how much of that is remembered.
 
+It is remembered by principal, and counts for that one alone: whoever names the subscription of another takes nothing
+away, be it here or, by a merge, elsewhere.
+
 A wish to be without a subscription counts also where there is none (`Wishes`). So whoever may subscribe to a stream can
 make it remember any names; but one that is forgotten is only a late copy of an older wish that is not known as late. A
 stream therefore remembers `LEFT_MAX` departures, and the streams of one creator have a bound together. Where that is
@@ -16,7 +19,7 @@ from .stream import NEVER_LEFT, Left, Stream
 
 LEFT_MAX = 10_000
 """Of this many removed subscriptions a stream knows when they were."""
-_Key: TypeAlias = tuple[str, str]
+_Key: TypeAlias = tuple[str, str, str]
 N = TypeVar("N")
 
 
@@ -34,15 +37,15 @@ class Departures:
     def note(
         self, stream: Stream, subscriber: str, name: str, removed_us: int, wish: int = 0, principal: str = ""
     ) -> None:
-        """A durable subscription of a stream is gone, or is not to come by any wish up to this one: `principal` asked
-        for that, "" for nobody who is known.
+        """A durable subscription of a stream is gone, or is not to come by any wish up to this one. It was
+        `principal`'s, or that one asked for it; "" for nobody who is known.
         """
         if stream.is_deleted:
             return
         lengths = self._by_creator.setdefault(stream.creator, _Lengths())
         memory = self._memories.setdefault(stream, _Memory(stream))
         lengths.put(stream, 0)
-        memory.note((subscriber, name), removed_us, wish, principal)
+        memory.note((subscriber, name, principal), removed_us, wish)
         if len(stream.left) > LEFT_MAX:
             memory.forget_one()
         lengths.put(stream, len(stream.left))
@@ -50,11 +53,6 @@ class Departures:
             longest = lengths.longest()
             self._memories[longest].forget_one()
             lengths.put(longest, len(longest.left))
-
-    def principals_of(self, stream: Stream) -> list[str]:
-        """Who made a stream remember what it does, in the order of `Stream.left`."""
-        memory = self._memories.get(stream)
-        return [] if memory is None else [memory.principals[key] for key in stream.left]
 
     def forget(self, stream: Stream) -> None:
         """The stream is gone."""
@@ -65,22 +63,21 @@ class Departures:
 class _Memory:
     """What one stream remembers, by who made it do so."""
 
-    __slots__ = ("_lengths", "_of", "_stream", "principals")
+    __slots__ = ("_lengths", "_of", "_stream")
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        self.principals: dict[_Key, str] = {}
         self._of: dict[str, dict[_Key, None]] = {}
         self._lengths: _Lengths[str] = _Lengths()
 
-    def note(self, key: _Key, removed_us: int, wish: int, principal: str) -> None:
+    def note(self, key: _Key, removed_us: int, wish: int) -> None:
         before = self._stream.left.get(key, NEVER_LEFT)
         if before is not NEVER_LEFT:
             self._drop(key)
         self._stream.left[key] = Left(removed_us, max(wish, before.wish))
-        self.principals[key] = principal
-        self._of.setdefault(principal, {})[key] = None
-        self._lengths.put(principal, len(self._of[principal]))
+        mine = self._of.setdefault(key[2], {})
+        mine[key] = None
+        self._lengths.put(key[2], len(mine))
 
     def forget_one(self) -> None:
         """The oldest of the principal who has most."""
@@ -88,12 +85,11 @@ class _Memory:
 
     def _drop(self, key: _Key) -> None:
         del self._stream.left[key]
-        principal = self.principals.pop(key)
-        mine = self._of[principal]
+        mine = self._of[key[2]]
         del mine[key]
-        self._lengths.put(principal, len(mine))
+        self._lengths.put(key[2], len(mine))
         if not mine:
-            del self._of[principal]
+            del self._of[key[2]]
 
 
 class _Lengths(Generic[N]):

@@ -369,7 +369,8 @@ class CursorMove:
     It has done with everything up to `floor`, with the ranges `settled` and the rows `settled_rows` of the stage, and
     with what it had settled from `kept_from` on, but for what it had never wanted before: what it never wanted now is
     what lies below `start`, and `unwanted` and `unwanted_rows`. `origins`: an incarnation, the next sequence there, and
-    runs from it on: a first sequence there, its place here, and how many in a row. `owner`: whose, if nobody's here.
+    runs from it on: a first sequence there, its place here, and how many in a row. `owner`: whose it is from
+    now on, "" for whose it is here.
     """
 
     stage: int
@@ -386,11 +387,10 @@ class CursorMove:
     """Whether it is to be gone instead, since `opened_us`."""
     unwanted: tuple[tuple[int, int], ...] = ()
     unwanted_rows: tuple[tuple[int, int], ...] = ()
-    left_us: int = 0
-    """When one of this name was removed last elsewhere; 0 for never."""
+    left: tuple[tuple[str, int, int], ...] = ()
+    """Whose subscription of this name was removed elsewhere, when, and under which number (0 for none)."""
     renewed_us: int = 0
     wish: int = 0
-    left_wish: int = 0
     owner: str = ""
 
 

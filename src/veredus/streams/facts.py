@@ -227,7 +227,7 @@ class SubscriptionRemoved(msgspec.Struct, frozen=True, tag="unsubscribed"):
     wish: int = 0
     """The highest number under which its end, or before that the subscription, was asked for; 0 for none."""
     principal: str = ""
-    """Who asked for it."""
+    """Whose it was; where it was nobody's, or not there, who asked for it."""
 
 
 class RunOpened(msgspec.Struct, frozen=True, tag="run"):
@@ -291,14 +291,12 @@ class CursorMoved(msgspec.Struct, frozen=True, array_like=True):
     """Whether it is gone instead, since `opened_us`."""
     unwanted: tuple[tuple[int, int], ...] = ()
     """What from `start` on it was never to be pushed; settled like all else that is."""
-    left_us: int = 0
-    """When one of this name was removed last, as far as the commit knows; 0 for never."""
+    left: tuple[tuple[str, int, int], ...] = ()
+    """Whose subscription of this name was removed elsewhere, when, and under which number (0 for none)."""
     renewed_us: int = 0
     wish: int = 0
-    left_wish: int = 0
-    """Under which number the removal was asked for; 0 for none."""
     owner: str = ""
-    """Whose it is where nobody owns it here; "" for nobody's."""
+    """Whose it is from now on; "" for whose it is here."""
 
 
 class Woven(msgspec.Struct, frozen=True, array_like=True):

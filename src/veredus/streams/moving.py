@@ -71,7 +71,7 @@ class Moving:
         self._subscribing.feeding.go_on(known, now)
 
     def _move(self, stream: Stream, known: Subscription, move: CursorMoved) -> None:
-        session = known.session
+        session, before = known.session, known.owner
         if self._subscribing.feeding.drop(session) is not None:
             who = f"{move.subscriber}/{move.name}"
             if move.is_removed:
@@ -87,6 +87,8 @@ class Moving:
             self._subscribing.kept.note_removed()
         else:
             self._subscribing.kept.note_moved(known.owner)
+            if before != known.owner:
+                self._subscribing.kept.note_removed()
 
 
 def apply_move(tables: Tables, stream: Stream, move: CursorMoved) -> None:
@@ -105,11 +107,11 @@ def apply_move(tables: Tables, stream: Stream, move: CursorMoved) -> None:
 
 
 def _note_left(tables: Tables, stream: Stream, move: CursorMoved) -> None:
-    left_us = move.opened_us if move.is_removed else move.left_us
-    before = stream.left.get((move.subscriber, move.name), NEVER_LEFT)
-    if left_us > before.removed_us or move.left_wish > before.wish:
-        left_us = max(left_us, before.removed_us)
-        tables.departures.note(stream, move.subscriber, move.name, left_us, move.left_wish)
+    for principal, removed_us, wish in move.left:
+        before = stream.left.get((move.subscriber, move.name, principal), NEVER_LEFT)
+        if removed_us > before.removed_us or wish > before.wish:
+            left_us = max(removed_us, before.removed_us)
+            tables.departures.note(stream, move.subscriber, move.name, left_us, wish, principal)
 
 
 def place_of_cursor(move: CursorMove, stream_id: int, first: int) -> CursorMoved:
@@ -124,7 +126,7 @@ def place_of_cursor(move: CursorMove, stream_id: int, first: int) -> CursorMoved
     )
     return CursorMoved(
         stream_id, move.subscriber, move.name, move.opened_us, below + 1, floor, move.kept_from, settled, origins,
-        move.is_removed, unwanted, move.left_us, move.renewed_us, move.wish, move.left_wish, move.owner,
+        move.is_removed, unwanted, move.left, move.renewed_us, move.wish, move.owner,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from veredus.kernel.errors import Refused
 
 Place: TypeAlias = tuple[str, ...]
 """Where a row stands in a list: the name of a stream or a sink, then of what belongs to it."""
-PARTS = {"subscription.list": 3, "subscription.left": 2}
+PARTS = {"subscription.list": 3, "subscription.left": 3}
 """Of how many parts a place in such a list is; in any other, of one."""
 _MARK_SIZE = 16
 _decode = msgspec.msgpack.Decoder(Place).decode

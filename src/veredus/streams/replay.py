@@ -12,7 +12,6 @@ Source: docs/internals/DESIGN.md, "Recovery" and "Checkpoints and space".
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from itertools import chain, repeat
 
 import msgspec
 
@@ -148,7 +147,7 @@ class Replay:
             stream.subscriptions[
                 subscription.opened.subscriber, subscription.opened.name
             ].is_attached = subscription.is_attached
-        for left, principal in zip(row.left, chain(row.left_by, repeat("")), strict=False):
+        for left, principal in zip(row.left, row.left_by, strict=True):
             self._tables.departures.note(stream, *left, principal)
         stream.weave = row.weave
         self._tables.add_stream(stream)

@@ -62,7 +62,7 @@ class StreamRow(msgspec.Struct, array_like=True):
     left: list[tuple[str, str, int, int]] = []
     weave: tuple[tuple[int, int], ...] = ()
     left_by: list[str] = []
-    """The principal of each of `left`; older nodes did not know it."""
+    """Whose each of `left` was."""
 
 
 class _RunRow(msgspec.Struct, array_like=True):
@@ -119,7 +119,7 @@ class Taking:
             SNAPSHOT_VERSION,
             tables.next_stream_id,
             tables.next_stage,
-            [_stream_row(stream, tables) for stream in tables.streams.values()],
+            [_stream_row(stream) for stream in tables.streams.values()],
             [
                 _RunRow(
                     r.sink,
@@ -196,7 +196,7 @@ def _source_row(source: SourceState) -> SourceRow:
     )
 
 
-def _stream_row(stream: Stream, tables: Tables) -> StreamRow:
+def _stream_row(stream: Stream) -> StreamRow:
     return StreamRow(
         stream.created(),
         stream.term,
@@ -207,7 +207,7 @@ def _stream_row(stream: Stream, tables: Tables) -> StreamRow:
         _NOTHING,
         [_SubscriptionRow(s.opened(), s.is_attached) for s in stream.subscriptions.values()],
         list(stream.terms),
-        [(*key, *left) for key, left in stream.left.items()],
+        [(subscriber, name, *left) for (subscriber, name, _), left in stream.left.items()],
         stream.weave,
-        tables.departures.principals_of(stream),
+        [principal for _, _, principal in stream.left],
     )

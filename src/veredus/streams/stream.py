@@ -98,7 +98,8 @@ class Stream:
         self.sources: dict[str, SourceState] = {}
         self.source_names: dict[int, str] = {0: ""}
         self.subscriptions: InOrder[tuple[str, str], Subscription] = InOrder()
-        self.left: InOrder[tuple[str, str], Left] = InOrder()
+        self.left: InOrder[tuple[str, str, str], Left] = InOrder()
+        """By subscriber, name and the principal whose subscription it was, or who wished to be without it."""
         """When durable subscriptions were removed last, of those that were last removed; see `Departures`."""
         self.flows: dict[int, Flow] = {}
         self.waiting: dict[str, OrderedDict[Flow, None]] = {}
@@ -193,9 +194,11 @@ class Stream:
                 )
             raise Refused("above-head", message, floor=floor, head=head)
 
-    def check_wish(self, key: tuple[str, str], wish: int) -> None:
-        """Raise `Refused("outdated-wish")` where a subscription is not there, and a later wish was to be without it."""
-        last = self.left.get(key, NEVER_LEFT).wish
+    def check_wish(self, key: tuple[str, str], wish: int, principal: str) -> None:
+        """Raise `Refused("outdated-wish")` where a subscription is not there, and a later wish of this principal was to
+        be without it.
+        """
+        last = self.left.get((*key, principal), NEVER_LEFT).wish
         if wish and wish <= last:
             raise outdated(key, wish, last)
 

@@ -121,7 +121,7 @@ class Subscribing:
             self.feeding.pump(self._start_flow(event, stream, wanted, position, None), now)
             return
         self._check_new(event, stream, now)
-        stream.check_wish(key[1:], event.wish)
+        stream.check_wish(key[1:], event.wish, event.principal)
         fact = SubscriptionOpened(
             stream_id=stream.stream_id,
             subscriber=event.subscriber,

@@ -271,14 +271,17 @@ class Subscription:
         return subscription
 
     def move(self, fact: CursorMoved, unsettled_max: int) -> None:
-        """A commit puts the cursor elsewhere, and whoever was attached is gone. Whose it is it stays."""
+        """A commit puts the cursor elsewhere, and whoever was attached is gone."""
         done = without(((0, self.floor), *self.settled_ranges()), self.unwanted)
         kept = ((max(a, fact.kept_from), b) for a, b in done if b >= fact.kept_from)
         self.opened_us, self.start, self.origins = fact.opened_us, fact.start, fact.origins
         self.unwanted = fact.unwanted
-        self.renewed_us, self.wish = max(fact.opened_us, fact.renewed_us), max(self.wish, fact.wish)
+        # The wishes of another owner count no more.
+        is_anothers = "" != self.owner != (fact.owner or self.owner)
+        self.renewed_us = max(fact.opened_us, fact.renewed_us)
+        self.wish = fact.wish if is_anothers else max(self.wish, fact.wish)
         self.is_attached, self.session = False, 0
-        self.owner = self.owner or fact.owner
+        self.owner = fact.owner or self.owner
         floor, ranges = cursor_of(fact.floor, (*fact.settled, *kept))
         self._place(
             SubscriptionSettled(

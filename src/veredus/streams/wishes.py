@@ -6,8 +6,9 @@
 
 A wish may have a number, which grows with each wish of one subscriber. Wishes travel by several ways, and a copy of one
 may come behind those that followed: it is refused, and does nothing. That holds where the subscription is not there as
-well: whoever wished to be without it is not given it by an older wish. Where it was left may not be where a late copy
-came to; therefore whoever asks for it again may say when it left last, and is not given what is from before that.
+well: whoever wished to be without it is not given it by an older wish; but nobody wishes so for another principal.
+Where it was left may not be where a late copy came to; therefore whoever asks for it again may say when it left last,
+and is not given what is from before that.
 
 Invariants
     (1) Whoever is answered is answered when the journal has it.
@@ -65,7 +66,7 @@ class Wishes:
         """
         subscription = stream.subscriptions.get(key)
         if subscription is None:
-            stream.check_wish(key, wish)
+            stream.check_wish(key, wish, event.principal)
             raise _unknown(stream, key)
         asked = _Wish(self, event, stream, key, wish, partial(then, True))
         outlived = _Wish(self, event, stream, key, left, partial(then, False))
@@ -101,14 +102,14 @@ class Wishes:
         if subscription is not None:
             self._subscribing.feeding.in_turn(subscription, partial(self._remove, asked), now)
             return
-        last = stream.left.get(key, NEVER_LEFT).wish
+        last = stream.left.get((*key, event.principal), NEVER_LEFT).wish
         if wish and wish == last:
             then()
         elif wish > last:
             fact = SubscriptionRemoved(stream.stream_id, *key, now.wall_us, wish, event.principal)
             self._orders.append_fact(fact, Then(partial(self._missed, asked, fact), partial(self._failed, asked)), now)
         else:
-            stream.check_wish(key, wish)
+            stream.check_wish(key, wish, event.principal)
             raise _unknown(stream, key)
 
     def _missed(self, asked: _Wish, fact: SubscriptionRemoved, now: Now) -> None:
@@ -124,7 +125,8 @@ class Wishes:
             self._refuse(asked, outdated(asked.key, asked.wish, subscription.wish))
         else:
             wish = max(asked.wish, subscription.wish)
-            fact = SubscriptionRemoved(asked.stream.stream_id, *asked.key, now.wall_us, wish, asked.event.principal)
+            whose = subscription.owner or asked.event.principal
+            fact = SubscriptionRemoved(asked.stream.stream_id, *asked.key, now.wall_us, wish, whose)
             self._subscribing.feeding.change(subscription, fact, _Removed(asked, subscription, fact), now)
 
     def removed(self, removal: _Removed, now: Now) -> None:

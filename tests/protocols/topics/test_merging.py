@@ -188,7 +188,7 @@ def test_an_end_with_numbers_that_nothing_can_have_is_refused_before_they_are_ad
 def test_times_that_differ_by_more_than_a_number_holds_stay_numbers_that_the_journal_takes() -> None:
     scene = ServerScene()
     assert scene.say(begin()).status == "OK"
-    far = t.End(INCARNATION, 0, (-t.TIME_MAX_US, t.TIME_MAX_US), {"alice": STANDING}, {"bob": t.Left(NOW_US)})
+    far = t.End(INCARNATION, 0, (-t.TIME_MAX_US, t.TIME_MAX_US), {"alice": STANDING}, {"bob": {"": t.Left(NOW_US)}})
     assert scene.say(Transfer(GIVER, TOPIC, (("alice", ()),), (), t.encode_beyond(far))).status == "OK"
     (alice,) = scene.rig.floor.tables.streams[TOPIC].subscriptions.values()
     assert alice.opened_us == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple
 
+import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
@@ -208,8 +209,12 @@ def test_what_a_third_server_gave_before_is_known_by_its_ids_still() -> None:
 
 def test_who_left_one_server_after_it_had_subscribed_at_the_other_has_left_both() -> None:
     merged = merged_with([195, 205], {1: 95, 2: 105}, {}, [95, 105], (100, 110))
-    at_giver = Side({"bob": Standing(50, 1, 0), "eve": Standing(50, 1, 0)}, {"ada": Left(80), "dan": Left(20)})
-    at_keeper = Side({"ada": Standing(150, 1, 0), "dan": Standing(150, 1, 0)}, {"bob": Left(200), "eve": Left(155)})
+    at_giver = Side(
+        {"bob": Standing(50, 1, 0), "eve": Standing(50, 1, 0)}, {"ada": {"": Left(80)}, "dan": {"": Left(20)}}
+    )
+    at_keeper = Side(
+        {"ada": Standing(150, 1, 0), "dan": Standing(150, 1, 0)}, {"bob": {"": Left(200)}, "eve": {"": Left(155)}}
+    )
     found = {move.subscriber: move for move in moves(1, "topics", at_keeper, at_giver, merged)}
     assert found["ada"].is_removed
     assert found["ada"].opened_us == 180
@@ -220,18 +225,18 @@ def test_who_left_one_server_after_it_had_subscribed_at_the_other_has_left_both(
 
 def test_when_somebody_left_the_giver_is_known_to_the_keeper_for_the_next_merge() -> None:
     merged = merged_with([195, 205], {1: 95, 2: 105}, {}, [95, 105], (100, 110))
-    left = {"gone": Left(80), "back": Left(40), "older": Left(30)}
+    left = {"gone": {"": Left(80)}, "back": {"": Left(40)}, "older": {"": Left(30)}}
     at_giver = Side({"back": Standing(50, 1, 0)}, left)
-    at_keeper = Side({"here": Standing(150, 1, 0)}, {"older": Left(140)})
+    at_keeper = Side({"here": Standing(150, 1, 0)}, {"older": {"": Left(140)}})
     found = {move.subscriber: move for move in moves(1, "topics", at_keeper, at_giver, merged)}
     assert (found["gone"].is_removed, found["gone"].opened_us) == (True, 180)
-    assert (found["back"].is_removed, found["back"].left_us) == (False, 140)
+    assert (found["back"].is_removed, found["back"].left) == (False, (("", 140, 0),))
     assert set(found) == {"gone", "back"}
 
 
 def test_who_left_one_server_keeps_what_it_had_received_there_if_it_has_subscribed_at_the_other_since() -> None:
     merged = merged_with([15, 35], {1: 12, 2: 33, 3: 34}, {}, [12, 33, 34])
-    at_keeper = Side({"bob": Standing(30, 2, 1)}, {"bob": Left(20)})
+    at_keeper = Side({"bob": Standing(30, 2, 1)}, {"bob": {"": Left(20)}})
     (move,) = moves(1, "topics", at_keeper, Side({"bob": Standing(10, 1, 2)}), merged)
     assert (move.opened_us, move.start, move.kept_from) == (30, 2, 2)
     assert (move.settled_rows, move.unwanted_rows) == (((0, 1),), ())
@@ -240,8 +245,8 @@ def test_who_left_one_server_keeps_what_it_had_received_there_if_it_has_subscrib
 def test_a_subscription_that_is_asked_for_again_is_not_ended_by_an_older_departure_elsewhere() -> None:
     merged = Merged(Lives.of(KEEPER), Lives.of(GIVER))
     at_keeper = Side({"ada": Standing(50, 1, 0, renewed_us=90)})
-    at_giver = Side({"bob": Standing(50, 1, 0, renewed_us=90)}, {"ada": Left(80)})
-    ada, bob = moves(1, "topics", at_keeper._replace(left={"bob": Left(80)}), at_giver, merged)
+    at_giver = Side({"bob": Standing(50, 1, 0, renewed_us=90)}, {"ada": {"": Left(80)}})
+    ada, bob = moves(1, "topics", at_keeper._replace(left={"bob": {"": Left(80)}}), at_giver, merged)
     assert (ada.is_removed, ada.opened_us, ada.renewed_us) == (False, 50, 90)
     assert (bob.is_removed, bob.opened_us, bob.renewed_us) == (False, 50, 90)
 
@@ -249,7 +254,36 @@ def test_a_subscription_that_is_asked_for_again_is_not_ended_by_an_older_departu
 def test_of_wishes_with_numbers_the_higher_one_counts_whatever_clocks_say() -> None:
     merged = Merged(Lives.of(KEEPER), Lives.of(GIVER))
     at_keeper = Side({"ada": Standing(50, 1, 0, wish=7), "bob": Standing(50, 1, 0, wish=7)})
-    at_giver = Side({}, {"ada": Left(900, 6), "bob": Left(10, 8)})
+    at_giver = Side({}, {"ada": {"": Left(900, 6)}, "bob": {"": Left(10, 8)}})
     ada, bob = moves(1, "topics", at_keeper, at_giver, merged)
-    assert (ada.is_removed, ada.wish, ada.left_wish) == (False, 7, 6)
-    assert (bob.is_removed, bob.left_wish) == (True, 8)
+    assert (ada.is_removed, ada.wish, ada.left) == (False, 7, (("", 900, 6),))
+    assert (bob.is_removed, bob.left) == (True, (("", 10, 8),))
+
+
+def test_nobody_leaves_for_another_principal_whatever_number_the_wish_has() -> None:
+    merged = Merged(Lives.of(KEEPER), Lives.of(GIVER))
+    most = (1 << 63) - 1
+    ada = Standing(50, 1, 0, wish=7, owner="desk-ada")
+    wishes = {"ada": {"mallory": Left(900, most)}}
+    (kept,) = moves(1, "topics", Side({"ada": ada}), Side({}, wishes), merged)
+    assert (kept.is_removed, kept.wish, kept.left) == (False, 7, (("mallory", 900, most),))
+    (given,) = moves(1, "topics", Side({}, wishes), Side({"ada": ada}), merged)
+    assert (given.is_removed, given.wish, given.owner) == (False, 7, "desk-ada")
+    (left,) = moves(1, "topics", Side({"ada": ada}), Side({}, {"ada": {"desk-ada": Left(10, 8)}}), merged)
+    assert left.is_removed
+
+
+@pytest.mark.parametrize("is_first_at_keeper", [True, False])
+def test_a_name_that_two_principals_have_is_whose_was_there_first_with_what_that_one_has_received(
+    is_first_at_keeper: bool,
+) -> None:
+    merged = merged_with([15, 35], {1: 12, 2: 33, 3: 34}, {}, [12, 33, 34])
+    first, second = Standing(5, 1, 1, wish=7, owner="desk-ada"), Standing(10, 1, 2, wish=1 << 62, owner="mallory")
+    at_keeper, at_giver = (first, second) if is_first_at_keeper else (second, first)
+    moved = moves(1, "topics", Side({"ada": at_keeper}), Side({"ada": at_giver}), merged)
+    if is_first_at_keeper:
+        assert [(move.owner, move.wish, move.settled_rows) for move in moved] in ([], [("desk-ada", 7, ())])
+        return
+    (move,) = moved
+    assert (move.is_removed, move.owner, move.wish) == (False, "desk-ada", 7)
+    assert (move.settled, move.settled_rows, move.kept_from) == ((), ((0, 0),), merged.head + 1)

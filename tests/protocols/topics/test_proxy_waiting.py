@@ -150,3 +150,24 @@ def test_topics_that_are_asked_for_while_their_server_is_silent_are_not_remember
         scene.ask(2, m.Get("alice", f"topic-{number}", "-1"))
         scene.pass_time(MILLISECOND)
     assert scene.proxy.topics.topic_count("s1") <= 2 + 1_000 * MILLISECOND // SETTINGS.answer_ns + 1
+
+
+@pytest.mark.parametrize("has_answered", [True, False])
+def test_a_topic_goes_to_another_server_while_its_own_is_silent_only_where_that_has_not_answered_for_it(
+    has_answered: bool,
+) -> None:
+    scene = Scene()
+    scene.claim("s1")
+    scene.claim("s2", "other")
+    (ask,) = scene.ask(1, m.Subscribe("alice", "new"))
+    assert isinstance(ask, Ask)
+    assert ask.address == "s1"
+    if has_answered:
+        scene.answer(ask.token)
+        scene.ask(2, m.Put("bob", "new", 1, b"x"))
+    scene.pass_time(SECOND)
+    assert scene.notes[-1] == "server-silent"
+    scene.pass_time(SECOND)
+    (next_,) = scene.ask(3, m.Put("bob", "new", 2, b"y"))
+    assert isinstance(next_, Ask)
+    assert next_.address == ("s1" if has_answered else "s2")

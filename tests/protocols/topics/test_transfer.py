@@ -61,7 +61,7 @@ def test_a_row_whose_key_is_longer_than_any_is_not_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", [End(b"", 1, (0, 0), {"é": Standing(0, 1, 0)}), End(b"", 1, (0, 0), {}, {"x" * 256: Left(1, 0)})]
+    "part", [End(b"", 1, (0, 0), {"é": Standing(0, 1, 0)}), End(b"", 1, (0, 0), {}, {"x" * 256: {"": Left(1, 0)}})]
 )
 def test_a_subscriber_that_could_never_ask_is_not_taken(part: End) -> None:
     with pytest.raises(Refused, match="bad-name"):

@@ -235,7 +235,7 @@ class Giving:
         named: dict[str, object] = {"stream": self.topic, "name": SUBSCRIPTION}
         self._administer("subscription.left", named, partial(self._give, standings_of(listed)))
 
-    def _give(self, standings: dict[str, Standing], left: list[tuple[str, int, int]], now: Now) -> None:
+    def _give(self, standings: dict[str, Standing], left: list[tuple[str, int, int, str]], now: Now) -> None:
         end = End(self._lives.present, self._head, self._offset_us, standings, left_of(left))
         subscribers = tuple((who, ()) for who in end.standings)
         self._ask(end, self._ended, now, (), subscribers)
@@ -362,9 +362,12 @@ def address_of(name: str) -> str:
     return f"[{host}]:{port}" if name.startswith("ip/") else name
 
 
-def left_of(listed: list[tuple[str, int, int]]) -> dict[str, Left]:
-    """When those that left did so, as the streams floor lists it, by subscriber."""
-    return {who: Left(removed_us, wish) for who, removed_us, wish in listed}
+def left_of(listed: list[tuple[str, int, int, str]]) -> dict[str, dict[str, Left]]:
+    """When those that left did so, as the streams floor lists it, by subscriber and principal."""
+    found: dict[str, dict[str, Left]] = {}
+    for who, removed_us, wish, principal in listed:
+        found.setdefault(who, {})[principal] = Left(removed_us, wish)
+    return found
 
 
 def standings_of(listed: list[dict[str, object]]) -> dict[str, Standing]:

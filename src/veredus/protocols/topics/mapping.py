@@ -9,11 +9,12 @@ the claimant with the least id, once the one that was chosen does not claim the 
 given it to that one: what it is sent behind that, it begins anew, as a server from the page does, without subscribers.
 
 What is assigned stays so without a claim, for what a server said before the first message came to it takes nothing
-away. It ends where the server speaks and others claim the topic, or speaks twice and nobody asked for it in between:
-what clients name and never use is not kept.
+away; and a server that has answered for a topic keeps it though it is silent then: what it took is there. It ends where
+the server speaks and others claim the topic, or speaks twice and nobody asked for it in between: what clients name and
+never use is not kept.
 
     unknown ──assign──► assigned ──claimed by its server──► claimed ──not claimed any more──► unknown, or another's
-                           └─ asked in vain, claimed by others alone, or doubted twice ──────► unknown, or another's
+                           └─ silent before it answered for it, claimed by others alone, or doubted twice ──► unknown
 
 Invariants
     (1) Claims are the same told by server and told by topic.
@@ -51,8 +52,8 @@ class TopicMap:
         """By server, what it claimed last."""
         self._claims: dict[str, tuple[str, ...]] = {}
         """By topic, who claims it."""
-        self._assigned: dict[str, dict[str, None]] = {}
-        """By server, what it was given and has not claimed yet."""
+        self._assigned: dict[str, dict[str, bool]] = {}
+        """By server, what it was given and has not claimed yet; and whether it has said in an answer that it has it."""
         self._chosen: dict[str, str] = {}
         """By topic, to whom its messages go."""
         self._doubted: dict[str, None] = {}
@@ -160,8 +161,21 @@ class TopicMap:
         chosen = self._chosen.get(topic)
         if topic not in self._claims and chosen not in (None, server) and server in self._assigned:
             self.withdraw(topic, str(chosen))
-            self._assigned[server][topic] = None
+            self._assigned[server][topic] = True
             self._chosen[topic] = server
+
+    def confirm(self, topic: str, server: str) -> None:
+        """A server that was given a topic has answered that it has it."""
+        self._assigned[server][topic] = True
+
+    def is_unsure(self, topic: str, server: str) -> bool:
+        """Whether a server was given a topic, and has neither claimed it nor answered that it has it."""
+        return not self._assigned.get(server, {}).get(topic, True)
+
+    def take_back(self, topic: str, server: str) -> None:
+        """A server is silent: what it was given goes to another one, unless it has it."""
+        if self.is_unsure(topic, server):
+            self.withdraw(topic, server)
 
     def assign(self, topic: str, but: Container[str] = ()) -> str:
         """Make a server responsible for a topic for which none is; one of those in `but` if there are no others.
@@ -175,7 +189,7 @@ class TopicMap:
             )
             raise Refused("no-server", said, topic=topic)
         server = min(self._topics, key=lambda known: (known in but, self.topic_count(known), known))
-        self._assigned[server][topic] = None
+        self._assigned[server][topic] = False
         self._chosen[topic] = server
         return server
 

@@ -42,6 +42,7 @@ from .many import COUNT_MAX
 from .transfer import TIME_MAX_US, Bounds, Standing
 
 _NEVER_US = 1 << 63
+_Lefts: TypeAlias = tuple[tuple[str, int, int], ...]
 _Origin: TypeAlias = tuple[bytes, int, tuple[tuple[int, Place, int], ...]]
 
 
@@ -141,7 +142,8 @@ class Side(NamedTuple):
     """The subscriptions of one server: where each stands, and when those that are gone were removed."""
 
     standings: Mapping[str, Standing]
-    left: Mapping[str, Left] = {}
+    left: Mapping[str, Mapping[str, Left]] = {}
+    """By subscriber and principal."""
 
 
 class _View(NamedTuple):
@@ -166,24 +168,30 @@ class _View(NamedTuple):
 def moves(stage: int, name: str, keeper: Side, giver: Side, merged: Merged) -> list[CursorMove]:
     """Where each subscription is to stand: those of the keeper, of the giver, and of both; and who has left.
 
-    Who left one server after it had subscribed at the other has left both.
+    Who left one server after it had subscribed at the other has left both. Nobody leaves for another principal; and
+    where both servers have a subscription of one name, each of another principal, it is whose was there first.
     """
     low, high = merged.offset_us
     placer = _Placer(stage, name, merged)
     found: list[CursorMove | None] = []
     for who in dict.fromkeys((*keeper.standings, *giver.standings, *giver.left)):
         kept, given = keeper.standings.get(who), giver.standings.get(who)
-        known, said = keeper.left.get(who, NEVER_LEFT), giver.left.get(who, NEVER_LEFT)
-        left = Left(_time(said.removed_us + low), said.wish) if who in giver.left else NEVER_LEFT
-        has_left_keeper = kept is not None and _is_behind(left, kept, 0)
-        has_left_giver = given is not None and _is_behind(known, given, high)
+        known, told = keeper.left.get(who, {}), giver.left.get(who, {})
+        left = {whose: Left(_time(one.removed_us + low), one.wish) for whose, one in told.items()}
+        has_left_keeper, has_left_giver = _has_left(kept, left, 0), _has_left(given, known, high)
+        is_taken_over = False
+        if kept and given and not has_left_keeper and not has_left_giver and "" != kept.owner != given.owner != "":
+            is_taken_over = given.opened_us + low < kept.opened_us
+            kept, given = (None, given) if is_taken_over else (kept, None)
         is_here, is_there = kept is not None and not has_left_keeper, given is not None and not has_left_giver
-        news = left if left.removed_us > known.removed_us or left.wish > known.wish else NEVER_LEFT
+        news = tuple((whose, *one) for whose, one in left.items() if _is_news(one, known.get(whose, NEVER_LEFT)))
         if is_here or is_there:
-            found.append(placer.move(who, _Half(kept, has_left_keeper), _Half(given, has_left_giver), news))
-        elif kept is not None or news is not NEVER_LEFT:
-            removed = CursorMove(stage, who, name, left.removed_us, 1, 0, 1, is_removed=True, left_wish=left.wish)
-            found.append(removed)
+            move = placer.move(who, _Half(kept, has_left_keeper), _Half(given, has_left_giver), news)
+            # What the other principal has received here, whose was there first has not.
+            found.append(replace(move, kept_from=merged.head + 1) if move and is_taken_over else move)
+        elif kept is not None or news:
+            removed_us = max((one.removed_us for one in left.values()), default=0)
+            found.append(CursorMove(stage, who, name, removed_us, 1, 0, 1, is_removed=True, left=news))
     return [move for move in found if move is not None]
 
 
@@ -193,7 +201,7 @@ def those_that_stay(
     """Subscriptions that stand where they stood: they are moved to there, so that each goes on by another order."""
     placer, known = _Placer(stage, name, merged), {move.subscriber for move in moved}
     staying = ((who, standing) for who, standing in keeper.standings.items() if who not in known)
-    return [placer.placed(who, _Half(kept, False), _Half(None, False), NEVER_LEFT) for who, kept in staying]
+    return [placer.placed(who, _Half(kept, False), _Half(None, False), ()) for who, kept in staying]
 
 
 def without_what_came_there(
@@ -238,6 +246,20 @@ def _time(us: int) -> int:
     return min(max(0, us), TIME_MAX_US)
 
 
+def _has_left(standing: Standing | None, lefts: Mapping[str, Left], offset_us: int) -> bool:
+    """Whether whose a subscription is left after it was asked for last; of what is nobody's, or by nobody, anybody."""
+    if standing is None:
+        return False
+    whose = standing.owner
+    return any(
+        _is_behind(left, standing, offset_us) for who, left in lefts.items() if not (who and whose) or who == whose
+    )
+
+
+def _is_news(left: Left, known: Left) -> bool:
+    return left.removed_us > known.removed_us or left.wish > known.wish
+
+
 def _is_behind(left: Left, standing: Standing, offset_us: int) -> bool:
     """Whether somebody left after the subscription was asked for last: the numbers of wishes say, or else the times."""
     if left.wish and standing.wish:
@@ -278,13 +300,13 @@ class _Placer:
         self._twins = array("q", merged.twins)
         self._twin_places = array("q", merged.twins.values())
 
-    def move(self, who: str, keeper: _Half, giver: _Half, left: Left) -> CursorMove | None:
+    def move(self, who: str, keeper: _Half, giver: _Half, left: _Lefts) -> CursorMove | None:
         """Where it is to stand; None where it stands as it did."""
         placed = self.placed(who, keeper, giver, left)
-        is_moved = giver.standing is not None or placed.unwanted_rows or left is not NEVER_LEFT
+        is_moved = giver.standing is not None or placed.unwanted_rows or left
         return placed if is_moved else None
 
-    def placed(self, who: str, keeper: _Half, giver: _Half, left: Left) -> CursorMove:
+    def placed(self, who: str, keeper: _Half, giver: _Half, left: _Lefts) -> CursorMove:
         """Where it is to stand."""
         merged, kept, given = self._merged, keeper.standing, giver.standing
         low, high = merged.offset_us
@@ -301,8 +323,8 @@ class _Placer:
         return CursorMove(
             self._stage, who, self._name, _time(min(keeper.opened_us, opened_us)), below + 1, below,
             below + 1 if kept is None else kept.start, received, self._rows(there.received),
-            self._origins(kept, given), False, unwanted, unwanted_rows, left.removed_us,
-            _time(max(keeper.renewed_us, giver.renewed_us + low)), max(keeper.wish, giver.wish), left.wish,
+            self._origins(kept, given), False, unwanted, unwanted_rows, left,
+            _time(max(keeper.renewed_us, giver.renewed_us + low)), max(keeper.wish, giver.wish),
             keeper.owner or giver.owner,
         )  # fmt: skip
 

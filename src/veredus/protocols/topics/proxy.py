@@ -70,6 +70,8 @@ MILLISECOND = 1_000_000
 _HEADER_SIZE_MAX = HEADER_SIZE_MAX + len(END_OF_HEADER)
 _TAKEN = ("SUBSCRIBE", "UNSUBSCRIBE", "GET", "GET_MANY", "PUT", "PUT_MANY", "PERIODIC")
 _FOUND = (StatusWord.OK, StatusWord.NO_MESSAGES)
+_HAS = (*_FOUND, StatusWord.ALREADY_SUBSCRIBED)
+"""What a server answers that has the topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,7 @@ class Proxy:
         server = known = self.topics.choose(topic)
         if server in self._silent:
             # It may have come to the server all the same, which claims the topic then.
-            self.topics.withdraw(topic, server)
+            self.topics.take_back(topic, server)
             server = self.topics.choose(topic)
         if server is None:
             try:
@@ -360,6 +362,8 @@ class Proxy:
         self._heard_ns[question.server] = self._now.monotonic_ns
         if self._silent:
             self._hear_of(question.server)
+        if self.topics.is_unsure(question.topic, question.server) and status_word_of(data) in _HAS:
+            self.topics.confirm(question.topic, question.server)
         if question.conflict is not None:
             if says_given(data):
                 self.topics.note_given(question.topic, question.server)

@@ -138,8 +138,8 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     offset_us: Bounds
     standings: dict[str, Standing]
     """By subscriber."""
-    left: dict[str, Left] = {}
-    """By subscriber, when those that left did so, and under which number."""
+    left: dict[str, dict[_Owner, Left]] = {}
+    """By subscriber and principal, when those that left did so, and under which number."""
 
 
 Part: TypeAlias = Begin | Sources | RowsPart | End
@@ -192,9 +192,10 @@ def _check_end(part: End) -> None:
             raise PeerFault("bad-message", f"a range of {who}'s ends before it begins")
         if not all(map(_is_sound, standing.origins)):
             raise PeerFault("bad-message", f"{who} cannot have stood so in another stream")
-    for who, left in part.left.items():
-        if not (0 <= left.removed_us <= TIME_MAX_US and 0 <= left.wish <= U63_MAX):
-            raise PeerFault("bad-message", f"{who} cannot have left at {left.removed_us} µs by wish {left.wish}")
+    for who, lefts in part.left.items():
+        for left in lefts.values():
+            if not (0 <= left.removed_us <= TIME_MAX_US and 0 <= left.wish <= U63_MAX):
+                raise PeerFault("bad-message", f"{who} cannot have left at {left.removed_us} µs by wish {left.wish}")
 
 
 def _is_sound(origin: Origin) -> bool:
