@@ -36,7 +36,7 @@ def made(around: Scene, tmp_path: Path) -> Callable[..., Client]:
 
 
 def held() -> int:
-    """How many descriptors and threads this process has; the proxies in it close theirs a moment after their clients."""
+    """How many descriptors and threads this process has; its proxies close theirs a moment after their clients."""
     return len(list(Path("/proc/self/fd").iterdir())) + len(list(Path("/proc/self/task").iterdir()))
 
 
