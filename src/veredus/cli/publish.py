@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?", re.ASCII)
 FORMATS = ("lines", "prefixed", "json")
+_FOR_GOOD = ("stream-deleted",)
+"""Behind these there is nothing to continue with the rest of the input, nor behind another publisher."""
 
 
 class _PublishCommand(click.Command):
@@ -176,6 +178,8 @@ class _Publishing:
         from veredus.kernel.errors import VeredusError
 
         ending: BaseException | None = None
+        # The publisher may be over while nothing comes that could be given to it.
+        interrupts.watch(self._check_going_on)
         with progress() as bar:
             task = bar.add_task("publishing", total=None, figures="")
             try:
@@ -190,6 +194,8 @@ class _Publishing:
                 ending = error
         try:
             self._publisher.flush(timeout_s=timeout_s)
+            # All may be in the stream, and another publisher, too.
+            self._check_going_on()
         except VeredusError as error:
             ending = error
         self._say_what_became(ending)
@@ -202,6 +208,12 @@ class _Publishing:
                 note(f"veredus: {ending.message} [{ending.code}]")
                 raise Ended(Exit.IN_DOUBT)
             raise ending
+
+    def _check_going_on(self) -> None:
+        """Raise why nothing can be published any more, if something has ended the publisher."""
+        failure = self._publisher._intake.failure
+        if failure is not None:
+            raise type(failure)(failure.code, failure.message, **failure.details)
 
     @property
     def _in_doubt_count(self) -> int:
@@ -231,8 +243,9 @@ class _Publishing:
         return [{**self._attributes, **(own or {})} for own in chunk.attributes]
 
     def _say_what_became(self, ending: BaseException | None) -> None:
-        from veredus.kernel.errors import Misuse
+        from veredus.kernel.errors import Fenced, Misuse, VeredusError
 
+        is_for_good = isinstance(ending, Fenced) or (isinstance(ending, VeredusError) and ending.code in _FOR_GOOD)
         in_doubt, publisher = self._in_doubt_count, self._publisher
         taken = self._published_count - in_doubt
         if ending is not None and not self._published_count:
@@ -247,10 +260,12 @@ class _Publishing:
             )
         if in_doubt:
             note(f"{in_doubt} are in doubt: numbers {publisher.taken_number + 1} to {publisher.number}")
-        if ending is not None and self._resumes:
+        if ending is None or is_for_good:
+            return
+        if self._resumes:
             correct = "correct the record, then " if isinstance(ending, Misuse) else ""
             note(f"{correct}run the same command again to continue")
-        elif ending is not None and self._published_count:
+        elif self._published_count:
             note(f"continue with --from {max(self._first - 1, 0) + taken + 1}")
 
 
