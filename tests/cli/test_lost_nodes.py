@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.cli.conftest import Veredus
 from tests.cli.test_pipes import started
 from tests.client.cutter import Cutter
 from tests.processes import Child
@@ -46,3 +47,9 @@ def test_a_node_that_goes_and_comes_back_is_told_once_each_time(node: Embedded, 
             child.stdin.close()
             assert child.wait(20) == Exit.OK
             assert next_said(child) == ""
+
+
+def test_who_leaves_a_node_is_not_told_that_it_has_gone(run_veredus: Veredus, node: Embedded) -> None:
+    for _ in range(2):
+        assert run_veredus("stream", "ls").err == ""
+        time.sleep(SILENCE_S * 0.75)

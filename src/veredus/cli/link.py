@@ -41,13 +41,13 @@ class Target(NamedTuple):
     def connect(self) -> Iterator[Node]:
         """A connection, closed at the end of its block. Raises `Unavailable`, `Refused` or `Misuse`."""
         where = ", ".join(self.addresses)
-        with self._connected(where) as node:
-            absence = _Absence(where)
-            node._node.connection.tell_link = absence.tell
-            try:
+        absence = _Absence(where)
+        try:
+            with self._connected(where) as node:
+                node._node.connection.tell_link = absence.tell
                 yield node
-            finally:
-                absence.forget()
+        finally:
+            absence.forget()
 
     def _connected(self, where: str) -> Node:
         import veredus
@@ -86,11 +86,13 @@ class _Absence:
         self._where = where
         self._lock = threading.Lock()
         self._waiting: threading.Timer | None = None
-        self._is_said = False
+        self._is_said = self._is_over = False
 
     def tell(self, is_there: bool) -> None:
         """The node is there, or not any more."""
         with self._lock:
+            if self._is_over:
+                return
             if not is_there and self._waiting is None and not self._is_said:
                 self._waiting = self._begin(SILENCE_S, self._say_gone)
             elif is_there:
@@ -100,8 +102,9 @@ class _Absence:
                     self._begin(0.0, lambda: note(f"connected to {self._where} again"))
 
     def forget(self) -> None:
-        """Nobody uses the connection any more."""
+        """Nobody uses the connection any more, nor waits for its end."""
         with self._lock:
+            self._is_over = True
             self._stop_waiting()
 
     def _begin(self, delay_s: float, say: Callable[[], None]) -> threading.Timer:
