@@ -224,9 +224,30 @@ class _Publishing:
         self._read_count += len(chunk.bodies)
         if skipped:
             chunk = chunk.part(skipped, len(chunk.bodies))
+        if chunk.bodies:
+            self._publish_all(chunk)
+
+    def _publish_all(self, chunk: Chunk) -> None:
+        """Publish what is right before the first record that the publisher refuses, and raise where that stands."""
+        from veredus.kernel.errors import Misuse
+
         count = len(chunk.bodies)
-        if not count:
+        try:
+            self._publish_at_once(chunk)
+        except Misuse as error:
+            # All of them, or none.
+            self._check_going_on()
+            if count == 1:
+                raise Misuse(
+                    error.code, f"the record at {chunk.place_of(0)}: {error.message}", **error.details
+                ) from None
+        else:
             return
+        self._publish_all(chunk.part(0, count // 2))
+        self._publish_all(chunk.part(count // 2, count))
+
+    def _publish_at_once(self, chunk: Chunk) -> None:
+        count = len(chunk.bodies)
         keys = [self._key] * count if chunk.keys is None else chunk.keys
         if self._key and chunk.keys is not None:
             keys = [key or self._key for key in chunk.keys]
@@ -255,8 +276,8 @@ class _Publishing:
             note(f"{taken} of {self._published_count} publications were acknowledged, {where}")
         if ending is None and not self._resumes and publisher.source and not self._source.seekable():
             note(
-                "the place in a pipe is not stored: the same command publishes all records again;"
-                " use --resume each time to publish only the records that are missing"
+                "the place in a pipe is not stored: if you run this again, all records are published again;"
+                " with --resume each time, only the missing ones"
             )
         if in_doubt:
             note(f"{in_doubt} are in doubt: numbers {publisher.taken_number + 1} to {publisher.number}")
@@ -270,10 +291,8 @@ class _Publishing:
 
 
 def _say_rest(size: int) -> None:
-    note(
-        f"the last {size} bytes of the input are not published: they may be the beginning of a record, which ends with"
-        " a line break, or is as long as its prefix says. When the record is complete, run the same command again"
-    )
+    count = f"{size} byte" if size == 1 else f"{size} bytes"
+    note(f"the last record is not complete ({count}) and was not published: run the command again when it is")
 
 
 def _attributes_of(texts: tuple[str, ...]) -> dict[str, AttributeValue] | None:
