@@ -67,6 +67,15 @@ def test_what_makes_no_sense_ends_before_spark_starts(
     assert said.out == ""
 
 
+def test_without_spark_it_says_what_to_install_and_ends_as_chaos_does(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert run(veredus, ["audit", "."]) == Exit.REFUSED
+    said = capsys.readouterr().err
+    assert ("pip install 'veredus[spark]'" in said, "[no-spark]" in said) == (True, True)
+
+
 def test_a_report_without_a_place_is_told_before_spark_starts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_pipes import COMMAND
-from tests.processes import Child
+from tests.processes import Child, wait_until
 from veredus.cli.exits import Exit
 from veredus.client.embedded import Embedded
 
@@ -63,3 +63,24 @@ def test_a_command_that_waits_for_a_node_ends_at_once(verb: tuple[str, ...], num
                 asked_s = time.monotonic()
                 assert "interrupted" in end_of(child, number, with_group=with_group)
                 assert time.monotonic() - asked_s < 20
+
+
+@pytest.mark.parametrize("verb", [("sub", "s"), ("pub", "s")], ids=" ".join)
+def test_signals_that_come_almost_together_leave_no_traceback(node: Embedded, verb: tuple[str, ...]) -> None:
+    with node.publisher("s") as publisher:
+        publisher.publish("", "one")
+    with Child([*COMMAND, *verb, "--address", node.served.address], stdin=PIPE, stdout=PIPE, stderr=PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"two\n")
+        child.stdin.flush()
+        if verb[0] == "sub":
+            assert child.stdout.readline() == b"one\n"
+        else:
+            wait_until(lambda: node.streams.show("s")["head"] == 2)
+        while child.poll() is None:
+            child.send_signal(signal.SIGINT)
+            time.sleep(0.002)
+        assert child.stderr is not None
+        said = child.stderr.read().decode()
+    assert (child.returncode, "Traceback" in said) == (Exit.INTERRUPTED, False), said

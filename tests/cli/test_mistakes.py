@@ -1,6 +1,7 @@
 """What is often done wrong is answered with what is wrong, in the words in which it was written, and what to do."""
 
 import io
+import json
 import socket
 from pathlib import Path
 
@@ -314,3 +315,25 @@ def test_several_patterns_in_one_are_warned_of(run_veredus: Veredus, node: Embed
     publish(node, "trades", 1)
     read = run_veredus("sub", "trades", "--no-follow", "--key", "a,b")
     assert (read.code, "give several patterns one by one" in read.err) == (Exit.OK, True)
+
+
+@pytest.mark.parametrize("options", [(), ("--source", "desk")], ids=["anonymous", "resumed"])
+def test_a_record_that_no_node_takes_is_named_by_its_place_and_all_before_it_are_published(
+    run_veredus: Veredus, node: Embedded, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    file = tmp_path / "input"
+    large = "x" * ((16 << 20) + 1)
+    file.write_text(f"one\ntwo\n{large}\nfour\n")
+    refused = run_veredus("pub", "trades", "--file", file, *options)
+    assert (refused.code, "[too-large]" in refused.err) == (Exit.USAGE, True)
+    assert "the record at byte 8 (line 3): the node accepts bodies of at most" in refused.err
+    assert node.streams.show("trades")["head"] == 2
+    long_key = json.dumps({"key": "k" * 256, "body": ""})
+    file.write_text('{"body": "one"}\n\n' + long_key + "\n")
+    refused = run_veredus("pub", "keys", "--format", "json", "--file", file, *options)
+    assert "the record at byte 17 (line 3): a key may have at most 255 bytes" in refused.err
+    assert node.streams.show("keys")["head"] == 1
+    if options:
+        file.write_text('{"body": "one"}\n\n{"body": "two"}\n')
+        assert run_veredus("pub", "keys", "--format", "json", "--file", file, *options).code == Exit.OK
+        assert node.streams.show("keys")["head"] == 2

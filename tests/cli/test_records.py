@@ -132,16 +132,55 @@ def test_what_is_right_comes_before_the_fault_is_told(count: int, sizes: list[in
     ("line", "named"),
     [
         (b'{"body":"x","body_base64":"eA=="}', "exclude each other"),
-        (b'{"body_base64":"?"}', "base64|Only"),
-        (b'{"body":"x","event_time":"2013-07-01T00:00:00"}', "no time zone"),
+        (b'{"body_base64":"?"}', "valid: body_base64 is not base64"),
+        (b'{"body":"x","attributes":{"a":{"$bytes":"?"}}}', r"attribute a: \$bytes is not base64"),
+        (b'{"body":"x","event_time":"2013-07-01T00:00:00"}', "event_time 2013-07-01T00:00:00 has no time zone"),
+        (b'{"body":"x","event_time":"2013"}', 'event_time must be a time as in RFC 3339, "2013-07-01T'),
+        (b'{"body":"x","event_time":5}', 'event_time must be a time as in RFC 3339, "2013-07-01T'),
+        (
+            b'{"body":"x","attributes":{"a":{"$timestamp":"2013"}}}',
+            r"attribute a: \$timestamp must be a time as in RFC",
+        ),
+        (
+            b'{"body":"x","attributes":{"a":{"$timestamp":"2013-07-01"}}}',
+            "attribute a: 2013-07-01T00:00:00 has no time",
+        ),
+        (
+            b'{"body":"x","attributes":{"a":{"$timestamp":5}}}',
+            r'attribute a: .* "\$bytes" or "\$timestamp", which is text',
+        ),
+        (b'{"body":"x","attributes":{"b":1,"a":[1]}}', "attribute a is a list: give text, a number, true"),
         (b'{"body":"x","attributes":{"a":{"$date":"1"}}}', "attribute a"),
-        (b'{"body":5}', "body: Expected text or null, got a whole number"),
+        (b'{"body":5}', "body: Expected text, got a whole number"),
         (b"[]", "Expected an object, got a list"),
     ],
 )
 def test_a_json_record_that_is_not_right_says_why(line: bytes, named: str) -> None:
     with pytest.raises(Misuse, match=named):
         list(read_chunks(io.BytesIO(line + b"\n"), JSON))
+
+
+@given(st.lists(st.sampled_from(["", "a", "bb", "key:ccc"]), min_size=1, max_size=9), st.data())
+def test_a_record_of_a_chunk_is_found_again_in_the_input(texts: list[str], draw: st.DataObject) -> None:
+    lines = [text.encode() for text in texts]
+    objects = [b'{"body":"%s"}' % line if line else b"" for line in lines]
+    for form, separator, data, per_record in (
+        (LINES, b"", write_lines([], lines), lines),
+        (LINES, b":", write_lines([], lines), lines),
+        (JSON, b"", write_lines([], objects), objects),
+        (PREFIXED, b"", write_prefixed(lines), [write_prefixed([line]) for line in lines]),
+    ):
+        for chunk in read_chunks(io.BytesIO(data), form, separator):
+            count = len(chunk.bodies)
+            start = draw.draw(st.integers(0, count - 1))
+            part = chunk.part(start, draw.draw(st.integers(start + 1, count)))
+            records = [record for record in per_record if record or form != JSON]
+            for index in range(len(part.bodies)):
+                place = part.place_of(index)
+                assert data[place.offset :].startswith(records[start + index])
+                assert form == PREFIXED or data.count(b"\n", 0, place.offset) == place.line - 1
+            ends = [chunk.place_of(index).offset for index in range(count)] + [chunk.end_offset]
+            assert part.end_offset == ends[start + len(part.bodies)]
 
 
 def test_a_prefix_that_claims_too_much_is_refused_before_anything_is_kept() -> None:

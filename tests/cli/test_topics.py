@@ -92,11 +92,14 @@ def test_a_key_is_for_one_message(run_as: Run, tmp_path: Path) -> None:
 
 def test_a_message_for_each_line_is_put_at_once(run_as: Run, tmp_path: Path, around: Scene) -> None:
     file = tmp_path / "lines"
-    for content, bodies in ((b"", []), (b"one\n\nthree", [b"one", b"", b"three"]), (b"four\n", [b"four"])):
+    for content, bodies in ((b"one\n\nthree", [b"one", b"", b"three"]), (b"four\n", [b"four"])):
         file.write_bytes(content)
         before = len(around.server.bodies("t"))
         assert run_as("bob", "put", "t", file, "--lines") == Ran(Exit.OK, "", "")
         assert around.server.bodies("t")[before:] == bodies
+    file.write_bytes(b"")
+    said = run_as("bob", "put", "t", file, "--lines")
+    assert (said.code, "there are no lines in the input: nothing was put" in said.err) == (Exit.OK, True)
 
 
 def test_several_messages_are_told_apart_as_was_asked(run_as: Run, tmp_path: Path) -> None:

@@ -235,9 +235,16 @@ def test_who_meets_another_listener_of_the_node_is_told_at_once_which() -> None:
 
 
 def test_white_space_around_a_token_is_no_part_of_it(node: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
-    veredus.connect(node.served.address, token=" \n").close()
     monkeypatch.setenv("VEREDUS_TOKEN", "\n")
     veredus.connect(node.served.address).close()
+
+
+@pytest.mark.parametrize("token", ["", " \n"])
+def test_a_token_that_is_given_and_empty_is_refused(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    for connect in (veredus.connect, veredus.connect_async):
+        with pytest.raises(Misuse, match="token is empty") as told:
+            connect("127.0.0.1:9", token=token)
+        assert told.value.code == "bad-argument"
 
 
 def test_a_token_in_the_environment_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

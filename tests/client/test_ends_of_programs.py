@@ -1,8 +1,11 @@
 """A program that ends without closing what it opened loses nothing in silence."""
 
 import asyncio
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -100,6 +103,43 @@ def test_one_whose_node_is_gone_says_what_it_lost(node: Embedded, stream: str) -
             _, told = child.communicate(b"\n")
         assert child.returncode == 0
         assert f"not confirmed 3 publications (stream '{stream}', source 's', the last number is 3)" in told.decode()
+
+
+INTERRUPTED = """
+import sys, veredus
+from veredus.client import endings
+endings.FINISH_TIMEOUT_S = 60.0
+own = veredus.embedded()
+publisher = veredus.connect({address!r}).publisher({stream!r})
+print(own.served.address.removeprefix("unix://"), flush=True)
+sys.stdin.readline()
+publisher.publish_many(["k"] * 3, [b""] * 3)
+endings.known_loop().call(lambda: print("ends", flush=True))
+"""
+
+
+def test_one_that_is_interrupted_as_it_ends_says_what_it_lost_and_stops_its_nodes(node: Embedded, stream: str) -> None:
+    with Cutter(node.served.address) as cutter:
+        program = INTERRUPTED.format(address=cutter.address, stream=stream)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with Child([sys.executable, "-c", program], **pipes) as child:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            own = Path(child.stdout.readline().decode().strip())
+            assert own.exists()
+            cutter.is_open = False
+            cutter.cut()
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+            child.stdout.readline()
+            # The interpreter takes a moment to come to its end from here.
+            time.sleep(0.5)
+            child.send_signal(signal.SIGINT)
+            child.send_signal(signal.SIGINT)
+            _, told = child.communicate()
+        assert child.returncode == 0
+        assert "not confirmed 3 publications" in told.decode()
+        assert ("Traceback" in told.decode(), own.exists()) == (False, False)
 
 
 def test_a_node_that_is_closed_first_sends_what_its_publishers_hold(node: Embedded, stream: str) -> None:

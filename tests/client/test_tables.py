@@ -104,3 +104,18 @@ def test_what_a_table_cannot_say_is_refused_with_the_column(
 ) -> None:
     with pytest.raises(Misuse, match=says):
         list(tables_of(pa.table(columns), "k", "b", event_time, attributes, LIMITS))
+
+
+class DataFrame:
+    columns = ("k", "b")
+
+    def __repr__(self) -> str:
+        return "   k  b\n0  a  1\n1  b  2"
+
+
+def test_a_frame_is_refused_without_its_rows_and_with_what_makes_a_table_of_it() -> None:
+    with pytest.raises(Misuse) as told:
+        list(tables_of(DataFrame(), "k", "b", None, None, LIMITS))  # type: ignore[arg-type]
+    assert told.value.message == (
+        "a table must be a pyarrow.Table or RecordBatch, not a DataFrame: pyarrow.Table.from_pandas(frame) makes one"
+    )

@@ -54,6 +54,16 @@ def test_a_renewal_that_finds_no_subscription_is_not_noted_as_refused() -> None:
     assert note.event == "administration-refused"
 
 
+def test_a_client_of_topics_that_leaves_a_topic_twice_is_not_noted_as_refused() -> None:
+    for code in ("unknown-subscription", "unknown-stream"):
+        administering = Administering()
+        administering.refusal(asked("subscription.remove", wish=3))
+        assert administering.note_answer(Refuse(SESSION, code, "there is none", {}, 3, is_final=False)) == []
+    administering.refusal(asked("subscription.remove"))
+    (note,) = administering.note_answer(Refuse(SESSION, "unknown-subscription", "there is none", {}, 3, is_final=False))
+    assert note.event == "administration-refused"
+
+
 def test_who_only_looks_is_not_noted() -> None:
     administering = Administering()
     administering.why_not = lambda: "full"

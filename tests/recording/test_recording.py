@@ -240,3 +240,23 @@ def test_the_digest_is_the_one_that_spark_is_known_to_give() -> None:
 
 
 SPARK_DIGESTS = [-3530849247729873369, -7444071767201028348, 6372822119346140258]
+
+
+def test_a_recording_that_is_closed_says_so(raw: Path) -> None:
+    with Recording(raw, "desk") as recording:
+        recording.pushed("trades", "main", [1], ["desk"], [1], redelivered=False, digests=[0])
+    for use in (
+        lambda: recording.settled("trades", "main", 1, 1),
+        lambda: recording.pushed("trades", "main", [2], ["desk"], [2], redelivered=False, digests=[0]),
+    ):
+        with pytest.raises(Misuse, match="this recording was closed") as told:
+            use()
+        assert told.value.code == "closed"
+    recording.close()
+
+
+@pytest.mark.parametrize("who", [5, None, "", "a/b", "x" * 101])
+def test_who_cannot_name_a_file_is_refused(raw: Path, who: Any) -> None:
+    with pytest.raises(Refused, match="cannot name a file") as told:
+        Recording(raw, who)
+    assert told.value.code == "bad-name"

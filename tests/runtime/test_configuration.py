@@ -43,6 +43,8 @@ def test_each_layer_covers_the_one_below_and_says_so(tmp_path: Path) -> None:
         ("[journal]\nsync = interval", '2:8: interval is no value: put text between quotes, sync = "interval"'),
         ("[listen]\nmetrics_open = True", "2:16: True is no value: write true or false in small letters"),
         ("[limits]\nstage_lease = 1h", 'put text between quotes, stage_lease = "1h"'),
+        ("[listen]\n[listen]", "2:8: this is not TOML: Cannot declare [listen] twice"),
+        ("[a.b]\n[a.b]", "2:5: this is not TOML: Cannot declare [a.b] twice"),
         ("[journal]\nsync =", "2:1: this is not TOML: Invalid value"),
     ],
 )

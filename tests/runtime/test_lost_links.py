@@ -1,7 +1,9 @@
 """A link that is lost is gone at once, with what was not written to it, and not when garbage is collected."""
 
 import asyncio
+import errno
 import gc
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from tests.interop.ears import Ear, Zeps1Ear, over_tcp, over_tls
 from veredus.node.settings import ListenSection, NodeSection, NodeSettings, TlsSection
 from veredus.runtime.serve import Node
-from veredus.runtime.sockets import StreamLink
+from veredus.runtime.sockets import StreamLink, words_of_end
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 
@@ -50,3 +52,18 @@ def test_nothing_holds_on_to_a_link_that_is_lost(tmp_path: Path, listener: str) 
         asyncio.run(run())
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (None, "closed"),
+        (BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)), "closed"),
+        (ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)), "Connection reset by peer"),
+        (ConnectionError("Connection lost"), "Connection lost"),
+    ],
+)
+def test_a_peer_that_leaves_before_it_has_read_all_has_closed_its_connection(
+    error: Exception | None, words: str
+) -> None:
+    assert words_of_end(error) == words

@@ -154,3 +154,7 @@ def test_attributes_without_types_are_refused_before_spark_reads_them(attributes
 )  # fmt: skip
 def test_attributes_with_types_are_spark_s_to_read(attributes: str) -> None:
     assert read_options({"stream": "trades", "attributes": attributes}).attributes == attributes
+
+
+def test_a_token_that_is_given_and_empty_is_refused() -> None:
+    assert "leave the option out" in refusal(token="").message

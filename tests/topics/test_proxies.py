@@ -103,8 +103,8 @@ def test_where_no_proxy_is_of_help_each_is_named_with_the_reason(tmp_path: Path)
         assert raised.value.message == (
             "no proxy could handle the request: *:5551 is not an address to connect to (Invalid argument): write"
             " HOST:PORT; "
-            f"{dead} does not accept the connection: check that a proxy runs there; {deaf} did not answer 4 times in"
-            " 20 ms. Check this, and try again"
+            f"{dead} does not accept the connection: check that a proxy runs there; {deaf} did not answer in 4 tries"
+            " of 20 ms each. Check this, and try again"
         )
         assert list(raised.value.details["reasons"]) == ["*:5551", dead, deaf]  # type: ignore[call-overload]
 
@@ -357,3 +357,15 @@ def test_a_proxy_that_is_lost_in_the_handshake_is_not_said_to_refuse_the_client(
         listening.shutdown(socket.SHUT_RDWR)
         listening.close()
         thread.join()
+
+
+def test_a_proxy_whose_name_is_not_known_is_told_so_and_the_next_one_is_asked(tmp_path: Path) -> None:
+    nowhere = "nohost.invalid:7081"
+    with (
+        client([nowhere], tmp_path, answer_s=1.0) as alone,
+        pytest.raises(Unavailable, match="cannot be found") as told,
+    ):
+        alone.subscribe("news")
+    assert told.value.code == "no-proxy"
+    assert "did not answer" not in told.value.message
+    assert "check the name" in told.value.message

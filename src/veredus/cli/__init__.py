@@ -128,14 +128,30 @@ def veredus() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
-    from veredus.cli.exits import hold_standard_streams, run
+    from veredus.cli.exits import Exit, hold_standard_streams, run
 
     hold_standard_streams()
     # SIGTERM ends a command as Ctrl-C does: what it made is removed, what it wrote is whole.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A verb imports some hundred modules, and what they make stays: looking for garbage in it took a fifth of the time.
     gc.set_threshold(50_000, 50, 100)
-    code = run(veredus, arguments)
+    try:
+        code = run(veredus, arguments)
+        _interrupt_no_more()
+    except KeyboardInterrupt:
+        # As the command ended. All is said; a sender that signals twice means one thing.
+        _interrupt_no_more()
+        code = Exit.INTERRUPTED
     # Nor is any looked for in it at the end, by which the interpreter takes it all apart: that took a quarter.
     gc.freeze()
     sys.exit(code)
+
+
+def _interrupt_no_more() -> None:
+    """Let no interrupt raise anything: the command is over, and the interpreter would show it as a fault in its end."""
+    endings = sys.modules.get("veredus.client.endings")
+    if endings is not None:
+        endings.hear_interrupts(signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.default_int_handler:
+            signal.signal(number, signal.SIG_IGN)

@@ -82,7 +82,7 @@ def audit(
     try:
         import pyspark  # noqa: F401
     except ImportError:
-        raise click.UsageError(f"the audit {NEEDS_SPARK}") from None
+        raise Refused("no-spark", f"the audit {NEEDS_SPARK}") from None
     from veredus.audit import CLAIMS
     from veredus.audit import audit as run
     from veredus.audit.judging import check_asked

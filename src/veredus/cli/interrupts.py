@@ -1,7 +1,8 @@
 """Ctrl-C and SIGTERM end a command between two records, never within one; so does a reader that has gone.
 
 Some senders signal a process and its group, so what comes right behind the first signal is the same one. A command that
-waits writes nothing, and would never learn that its pipe is closed: it looks, woken by a timer.
+waits for its input would never learn that its pipe is closed, or that nobody takes any more what it reads: it looks,
+woken by a timer.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 SAME_S = 0.5
 LOOK_S = 0.5
-"""A command that waits notices so late that nobody reads its output any more."""
+"""A command that waits notices so late that there is nothing to wait for any more."""
 
 
 class Interrupts:
@@ -31,7 +32,7 @@ class Interrupts:
         With `watches_output`, a pipe at standard output that is closed raises `BrokenPipeError` inside `waiting()`.
         """
         self._clock = clock
-        self._watches_output = watches_output
+        self._looks: list[Callable[[], object]] = [_look_at_output] if watches_output else []
         self._asked_at: float | None = None
         self._is_waiting = False
         self._before: dict[int, Any] = {}
@@ -39,13 +40,12 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._take)
-        if self._watches_output:
-            self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._look)
-            signal.setitimer(signal.ITIMER_REAL, LOOK_S, LOOK_S)
+        if self._looks:
+            self._begin_to_look()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._watches_output:
+        if signal.SIGALRM in self._before:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in self._before.items():
             signal.signal(number, handler)
@@ -59,9 +59,20 @@ class Interrupts:
         elif now - self._asked_at >= SAME_S:
             raise KeyboardInterrupt
 
+    def watch(self, look: Callable[[], object]) -> None:
+        """From now on, while it is entered, see what `look` raises inside `waiting()`, soon."""
+        self._looks.append(look)
+        if signal.SIGALRM not in self._before:
+            self._begin_to_look()
+
+    def _begin_to_look(self) -> None:
+        self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._look)
+        signal.setitimer(signal.ITIMER_REAL, LOOK_S, LOOK_S)
+
     def _look(self, _number: int, _frame: FrameType | None) -> None:
-        if self._is_waiting and is_abandoned(sys.stdout.fileno()):
-            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        if self._is_waiting:
+            for look in self._looks:
+                look()
 
     @property
     def is_asked(self) -> bool:
@@ -78,6 +89,11 @@ class Interrupts:
             yield
         finally:
             self._is_waiting = False
+
+
+def _look_at_output() -> None:
+    if is_abandoned(sys.stdout.fileno()):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def is_abandoned(output: int) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -37,11 +37,22 @@ class Target(NamedTuple):
     key: str
     timeout_s: float
 
-    def connect(self) -> AbstractContextManager[Node]:
+    @contextmanager
+    def connect(self) -> Iterator[Node]:
         """A connection, closed at the end of its block. Raises `Unavailable`, `Refused` or `Misuse`."""
+        where = ", ".join(self.addresses)
+        absence = _Absence(where)
+        try:
+            with self._connected(where) as node:
+                node._node.connection.tell_link = absence.tell
+                yield node
+        finally:
+            absence.forget()
+
+    def _connected(self, where: str) -> Node:
         import veredus
 
-        where, connect, tls = ", ".join(self.addresses), veredus.connect, self._tls()
+        connect, tls = veredus.connect, self._tls()
         waiting = threading.Timer(SILENCE_S, note, (f"no answer from {where} yet: still trying",))
         waiting.daemon = True
         waiting.start()
@@ -62,6 +73,57 @@ class Target(NamedTuple):
         from veredus.runtime.security import client_context
 
         return client_context(self.authorities, self.certificate, self.key)
+
+
+class _Absence:
+    """Says that a node has gone, if it stays away, and that it is back; once each time.
+
+    It is told in the loop of the connection, and says it in a thread: whoever reads what it says may be slow.
+    """
+
+    def __init__(self, where: str) -> None:
+        """The node is there."""
+        self._where = where
+        self._lock = threading.Lock()
+        self._waiting: threading.Timer | None = None
+        self._is_said = self._is_over = False
+
+    def tell(self, is_there: bool) -> None:
+        """The node is there, or not any more."""
+        with self._lock:
+            if self._is_over:
+                return
+            if not is_there and self._waiting is None and not self._is_said:
+                self._waiting = self._begin(SILENCE_S, self._say_gone)
+            elif is_there:
+                self._stop_waiting()
+                if self._is_said:
+                    self._is_said = False
+                    self._begin(0.0, lambda: note(f"connected to {self._where} again"))
+
+    def forget(self) -> None:
+        """Nobody uses the connection any more, nor waits for its end."""
+        with self._lock:
+            self._is_over = True
+            self._stop_waiting()
+
+    def _begin(self, delay_s: float, say: Callable[[], None]) -> threading.Timer:
+        timer = threading.Timer(delay_s, say)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _say_gone(self) -> None:
+        with self._lock:
+            if self._waiting is not threading.current_thread():
+                return
+            self._waiting, self._is_said = None, True
+        note(f"the connection to {self._where} is lost: trying again")
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
 
 
 def seconds_of(text: str, option: str = "--timeout") -> float:

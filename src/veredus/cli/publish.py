@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?", re.ASCII)
 FORMATS = ("lines", "prefixed", "json")
+_FOR_GOOD = ("stream-deleted",)
+"""Behind these there is nothing to continue with the rest of the input, nor behind another publisher."""
 
 
 class _PublishCommand(click.Command):
@@ -176,6 +178,8 @@ class _Publishing:
         from veredus.kernel.errors import VeredusError
 
         ending: BaseException | None = None
+        # The publisher may be over while nothing comes that could be given to it.
+        interrupts.watch(self._check_going_on)
         with progress() as bar:
             task = bar.add_task("publishing", total=None, figures="")
             try:
@@ -190,6 +194,8 @@ class _Publishing:
                 ending = error
         try:
             self._publisher.flush(timeout_s=timeout_s)
+            # All may be in the stream, and another publisher, too.
+            self._check_going_on()
         except VeredusError as error:
             ending = error
         self._say_what_became(ending)
@@ -203,6 +209,12 @@ class _Publishing:
                 raise Ended(Exit.IN_DOUBT)
             raise ending
 
+    def _check_going_on(self) -> None:
+        """Raise why nothing can be published any more, if something has ended the publisher."""
+        failure = self._publisher._intake.failure
+        if failure is not None:
+            raise type(failure)(failure.code, failure.message, **failure.details)
+
     @property
     def _in_doubt_count(self) -> int:
         return max(0, int(self._publisher.number) - int(self._publisher.taken_number)) if self._published_count else 0
@@ -212,9 +224,30 @@ class _Publishing:
         self._read_count += len(chunk.bodies)
         if skipped:
             chunk = chunk.part(skipped, len(chunk.bodies))
+        if chunk.bodies:
+            self._publish_all(chunk)
+
+    def _publish_all(self, chunk: Chunk) -> None:
+        """Publish what is right before the first record that the publisher refuses, and raise where that stands."""
+        from veredus.kernel.errors import Misuse
+
         count = len(chunk.bodies)
-        if not count:
+        try:
+            self._publish_at_once(chunk)
+        except Misuse as error:
+            # All of them, or none.
+            self._check_going_on()
+            if count == 1:
+                raise Misuse(
+                    error.code, f"the record at {chunk.place_of(0)}: {error.message}", **error.details
+                ) from None
+        else:
             return
+        self._publish_all(chunk.part(0, count // 2))
+        self._publish_all(chunk.part(count // 2, count))
+
+    def _publish_at_once(self, chunk: Chunk) -> None:
+        count = len(chunk.bodies)
         keys = [self._key] * count if chunk.keys is None else chunk.keys
         if self._key and chunk.keys is not None:
             keys = [key or self._key for key in chunk.keys]
@@ -231,8 +264,9 @@ class _Publishing:
         return [{**self._attributes, **(own or {})} for own in chunk.attributes]
 
     def _say_what_became(self, ending: BaseException | None) -> None:
-        from veredus.kernel.errors import Misuse
+        from veredus.kernel.errors import Fenced, Misuse, VeredusError
 
+        is_for_good = isinstance(ending, Fenced) or (isinstance(ending, VeredusError) and ending.code in _FOR_GOOD)
         in_doubt, publisher = self._in_doubt_count, self._publisher
         taken = self._published_count - in_doubt
         if ending is not None and not self._published_count:
@@ -242,23 +276,23 @@ class _Publishing:
             note(f"{taken} of {self._published_count} publications were acknowledged, {where}")
         if ending is None and not self._resumes and publisher.source and not self._source.seekable():
             note(
-                "the place in a pipe is not stored: the same command publishes all records again;"
-                " use --resume each time to publish only the records that are missing"
+                "the place in a pipe is not stored: if you run this again, all records are published again;"
+                " with --resume each time, only the missing ones"
             )
         if in_doubt:
             note(f"{in_doubt} are in doubt: numbers {publisher.taken_number + 1} to {publisher.number}")
-        if ending is not None and self._resumes:
+        if ending is None or is_for_good:
+            return
+        if self._resumes:
             correct = "correct the record, then " if isinstance(ending, Misuse) else ""
             note(f"{correct}run the same command again to continue")
-        elif ending is not None and self._published_count:
+        elif self._published_count:
             note(f"continue with --from {max(self._first - 1, 0) + taken + 1}")
 
 
 def _say_rest(size: int) -> None:
-    note(
-        f"the last {size} bytes of the input are not published: they may be the beginning of a record, which ends with"
-        " a line break, or is as long as its prefix says. When the record is complete, run the same command again"
-    )
+    count = f"{size} byte" if size == 1 else f"{size} bytes"
+    note(f"the last record is not complete ({count}) and was not published: run the command again when it is")
 
 
 def _attributes_of(texts: tuple[str, ...]) -> dict[str, AttributeValue] | None:

@@ -45,6 +45,21 @@ class Input(Protocol):
         ...
 
 
+class Place(NamedTuple):
+    """Where a record begins: at which byte of the input, and in which line, from 1; 0 where that is not known."""
+
+    offset: int
+    line: int
+
+    def behind(self, records: Sequence[bytes], overhead_size: int = 1) -> Place:
+        """The place behind these records."""
+        offset = self.offset + sum(map(len, records)) + overhead_size * len(records)
+        return Place(offset, self.line and self.line + len(records))
+
+    def __str__(self) -> str:
+        return f"byte {self.offset} (line {self.line})" if self.line else f"byte {self.offset}"
+
+
 class Chunk(NamedTuple):
     """Records that were read together, as columns of one length. `end_offset` is the place in the input behind them."""
 
@@ -53,15 +68,18 @@ class Chunk(NamedTuple):
     attributes: Sequence[Attributes | None] | None
     event_times: Sequence[datetime | None] | None
     end_offset: int
+    place_of: Callable[[int], Place]
+    """Where one of its records begins, by its index."""
 
     def part(self, start: int, end: int) -> Chunk:
-        """Some of its records; the offset stays that of the whole."""
+        """Some of its records."""
         return Chunk(
             self.bodies[start:end],
             None if self.keys is None else self.keys[start:end],
             None if self.attributes is None else self.attributes[start:end],
             None if self.event_times is None else self.event_times[start:end],
-            self.end_offset,
+            self.end_offset if end == len(self.bodies) else self.place_of(end).offset,
+            lambda index: self.place_of(start + index),
         )
 
 
@@ -77,6 +95,9 @@ class JsonRecord(msgspec.Struct, kw_only=True):
 
 
 _NO_BODY = 'there is no "body" and no "body_base64": for an empty one write "body": ""; --format lines takes any lines'
+_MEMBERS = 'an object has one member, "$bytes" or "$timestamp"'
+_ATTRIBUTE_KINDS = 'give text, a number, true, false, null, or an object with one member, "$bytes" or "$timestamp"'
+_TIME_KIND = 'a time as in RFC 3339, "2013-07-01T00:00:00Z"'
 _INT64 = range(-(2**63), 2**63)
 
 _decode_json = msgspec.json.Decoder(JsonRecord).decode
@@ -119,7 +140,7 @@ def read_chunks(
             bodies = bodies[:fitting_count]
             taken = sum(map(len, bodies)) + overhead_size * len(bodies)
         if bodies:
-            for chunk in _chunks_of(bodies, form, key_separator, _Place(offset, line), offset + taken, needs_keys):
+            for chunk in _chunks_of(bodies, form, key_separator, Place(offset, line), offset + taken, needs_keys):
                 count_left = None if count_left is None else count_left - len(chunk.bodies)
                 yield chunk
             offset += taken
@@ -153,32 +174,20 @@ def _fitting_count(bodies: list[bytes], size: int) -> int:
     return min(len(bodies), CHUNK_COUNT_MAX)
 
 
-class _Place(NamedTuple):
-    """Where a record begins: at which byte of the input, and in which line, from 1; 0 where that is not known."""
-
-    offset: int
-    line: int
-
-    def behind(self, lines: Sequence[bytes]) -> _Place:
-        return _Place(self.offset + sum(map(len, lines)) + len(lines), self.line and self.line + len(lines))
-
-    def __str__(self) -> str:
-        return f"byte {self.offset} (line {self.line})" if self.line else f"byte {self.offset}"
-
-
 def _chunks_of(
-    bodies: list[bytes], form: str, key_separator: bytes, place: _Place, end: int, needs_keys: bool
+    bodies: list[bytes], form: str, key_separator: bytes, place: Place, end: int, needs_keys: bool
 ) -> Iterator[Chunk]:
     if form == JSON:
         yield from _json_chunks(bodies, place, end)
     elif key_separator:
         yield from _keyed_chunks(bodies, key_separator, place, end, needs_keys)
     else:
-        yield Chunk(bodies, None, None, None, end)
+        overhead_size = _SPLITTERS[form][1]
+        yield Chunk(bodies, None, None, None, end, lambda index: place.behind(bodies[:index], overhead_size))
 
 
 def _keyed_chunks(
-    lines: list[bytes], key_separator: bytes, place: _Place, end: int, needs_keys: bool
+    lines: list[bytes], key_separator: bytes, place: Place, end: int, needs_keys: bool
 ) -> Iterator[Chunk]:
     fault: Misuse | None = None
     without = next((index for index, line in enumerate(lines) if key_separator not in line), None)
@@ -192,14 +201,22 @@ def _keyed_chunks(
     if lines:
         pairs = [line.partition(key_separator) for line in lines]
         keys = [key if found else b"" for key, found, _ in pairs]
-        yield Chunk([body if found else key for key, found, body in pairs], keys, None, None, end)
+        yield Chunk(
+            [body if found else key for key, found, body in pairs],
+            keys,
+            None,
+            None,
+            end,
+            lambda index: place.behind(lines[:index]),
+        )
     if fault is not None:
         raise fault
 
 
-def _json_chunks(lines: list[bytes], place: _Place, end: int) -> Iterator[Chunk]:
+def _json_chunks(lines: list[bytes], place: Place, end: int) -> Iterator[Chunk]:
     keys: list[bytes] = []
     bodies: list[bytes] = []
+    places: list[Place] = []
     attributes: list[Attributes | None] = []
     event_times: list[datetime | None] = []
     fault: Misuse | None = None
@@ -213,9 +230,9 @@ def _json_chunks(lines: list[bytes], place: _Place, end: int) -> Iterator[Chunk]
                     _octets(record.key, record.key_base64, "key"),
                     _octets(record.body, record.body_base64, "body"),
                 )
-                given, when = _attributes_of(record.attributes), _aware(record.event_time)
+                given, when = _attributes_of(record.attributes), _aware("event_time", record.event_time)
             except (msgspec.MsgspecError, ValueError) as error:
-                said = f"the record at {place} is not valid: {_in_words(field_fault(error))}"
+                said = f"the record at {place} is not valid: {_fault_of(error, line)}"
                 end = place.offset
                 fault = Misuse("bad-record", said, offset=end)
                 break
@@ -223,18 +240,40 @@ def _json_chunks(lines: list[bytes], place: _Place, end: int) -> Iterator[Chunk]
             bodies.append(body)
             attributes.append(given)
             event_times.append(when)
+            places.append(place)
         place = place.behind((line,))
     if bodies:
         yield Chunk(
-            bodies, keys, attributes if any(attributes) else None, event_times if any(event_times) else None, end
+            bodies,
+            keys,
+            attributes if any(attributes) else None,
+            event_times if any(event_times) else None,
+            end,
+            places.__getitem__,
         )
     if fault is not None:
         raise fault
 
 
-def _in_words(fault: str) -> str:
-    """What a decoder has found, with types as people call them who write JSON, and know no Python."""
-    return _TYPES.sub(lambda found: " or ".join(_WORDS.get(name, name) for name in found[1].split(" | ")), fault)
+def _fault_of(error: Exception, line: bytes) -> str:
+    """What is wrong with a line, in the words of people who write JSON, and know no Python."""
+    fault = field_fault(error)
+    if fault.startswith("attributes["):
+        # The decoder does not say which of them it is.
+        for name, value in msgspec.json.decode(line)["attributes"].items():
+            if isinstance(value, list):
+                return f"attribute {name} is a list: {_ATTRIBUTE_KINDS}"
+            if isinstance(value, dict) and not all(isinstance(member, str) for member in value.values()):
+                return f"attribute {name}: {_MEMBERS}, which is text"
+    if fault.startswith("event_time: "):
+        return f"event_time must be {_TIME_KIND}"
+    fault = _TYPES.sub(_words_of, fault)
+    return fault.replace(" or null", "", 1) if fault.startswith("body") else fault
+
+
+def _words_of(found: re.Match[str]) -> str:
+    names = found[1].split(" | ")
+    return " or ".join(_WORDS.get(name, name) for name in names if name != "int" or "float" not in names)
 
 
 def _split_lines(data: bytes, is_end: bool, _offset: int) -> tuple[list[bytes], int]:
@@ -276,7 +315,7 @@ def _octets(text: str | None, base64: str | None, name: str) -> bytes:
     if text is not None and base64 is not None:
         raise ValueError(f"{name} and {name}_base64 exclude each other")
     if base64 is not None:
-        return b64decode(base64, validate=True)
+        return _decoded(f"{name}_base64", base64)
     return b"" if text is None else text.encode()
 
 
@@ -293,15 +332,26 @@ def _attribute_of(name: str, value: bool | int | float | str | dict[str, str] | 
         return value
     match value:
         case {"$bytes": text, **rest} if not rest:
-            return b64decode(text, validate=True)
+            return _decoded(f"attribute {name}: $bytes", text)
         case {"$timestamp": text, **rest} if not rest:
-            return _aware(datetime.fromisoformat(text))
-    raise ValueError(f'attribute {name}: an object has one member, "$bytes" or "$timestamp"')
+            try:
+                when = datetime.fromisoformat(text)
+            except ValueError:
+                raise ValueError(f"attribute {name}: $timestamp must be {_TIME_KIND}") from None
+            return _aware(f"attribute {name}:", when)
+    raise ValueError(f"attribute {name}: {_MEMBERS}")
 
 
-def _aware(when: datetime | None) -> datetime | None:
+def _decoded(what: str, text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except ValueError:
+        raise ValueError(f"{what} is not base64") from None
+
+
+def _aware(what: str, when: datetime | None) -> datetime | None:
     if when is not None and when.tzinfo is None:
-        raise ValueError(f"{when.isoformat()} has no time zone: write {when.isoformat()}Z for UTC")
+        raise ValueError(f"{what} {when.isoformat()} has no time zone: write {when.isoformat()}Z for UTC")
     return when
 
 

@@ -193,6 +193,8 @@ def _put_lines(client: Client, topic: str, file: BinaryIO, size_max: int, interr
             with interrupts.waiting():
                 lines = next(bundles, None)
             if lines is None:
+                if not done_count:
+                    note("there are no lines in the input: nothing was put")
                 break
             client.put_many(topic, lines)
             done_count, put_count = done_count + len(lines), put_count + 1

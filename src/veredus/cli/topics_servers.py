@@ -36,8 +36,9 @@ MERGE_COLUMNS = ("server", "topic", "first", "count", "giver")
 def serve(given: Any, id: str, others: tuple[str, ...]) -> None:  # noqa: A002  # as the page calls it
     """Run a server of topics until it is interrupted. ID is the address at which others reach it, HOST:PORT.
 
-    The server is a node, like that of `veredus serve`. Its directory is server_ID unless --directory or node.directory
-    is given. Its native listener takes any free port. Its other listeners are closed unless they are set.
+    The server is a node, like that of `veredus serve`. Its directory is server_ID, with _ for each colon, unless
+    --directory or node.directory is given. Its native listener takes any free port. Its other listeners are closed
+    unless they are set.
     """
     from veredus.cli.serve import flags_of, run_node, say_ignored
     from veredus.runtime.configuration import read_configuration

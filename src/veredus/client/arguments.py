@@ -197,7 +197,10 @@ def _check_wildcards(pattern: str) -> None:
 
 
 def shown(value: Any) -> str:
-    """A value as it is shown in a message: short, and with its type where that is not plain to see."""
+    """A value as it is shown in a message: short, on one line, and with its type where that is not plain to see."""
     text = repr(value)
+    if "\n" in text:
+        # Such as a table with its rows.
+        return f"a {type(value).__name__}"
     text = text if len(text) <= 60 else text[:57] + "..."
     return text if value is None or isinstance(value, str | bytes | int | float) else f"{text} ({type(value).__name__})"

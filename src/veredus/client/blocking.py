@@ -21,7 +21,7 @@ from .connection import REFUSED_S
 from .ends import Opened, Publisher, Subscription, opened
 from .given import Policy
 from .loops import Begun, LoopThread, refuse_pickling, shared_loop
-from .node import TIMEOUT_S, AsyncNode, open_node
+from .node import TIMEOUT_S, AsyncNode, check_token, open_node
 from .opening import Opening
 from .other_library import Blocking
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, PublisherSettings
@@ -390,6 +390,7 @@ def connect(
 
     Raises `Unavailable("unreachable")` when no node answers in `timeout_s`, or what the node refuses with.
     """
+    check_token(token)
     thread = shared_loop()
 
     async def opened() -> Node:

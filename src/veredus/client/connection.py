@@ -136,6 +136,8 @@ class Connection:
         self.settings = settings
         self.welcome: m.Welcome | None = None
         self.failure: VeredusError | None = None
+        self.tell_link: Callable[[bool], object] = lambda _: None
+        """Hears whenever a link is open, and whenever one that was is lost; in the loop."""
         self._loop = asyncio.get_running_loop()
         self._link: ClientLink | None = None
         self._socket: NodeSocket | None = None
@@ -383,12 +385,14 @@ class Connection:
         for attachment in list(self._attachments.values()):
             self.begin(attachment)
         self._requests.begin()
+        self.tell_link(True)
         if not self._opened.done():
             self._opened.set_result(None)
 
     def _lose(self, code: str, message: str) -> None:
         if self._outcome.is_welcome:
             self._reason = message
+            self.tell_link(False)
         elif code != "link-lost":
             self._reason = message = f"{self._outcome.address}: {message}"
         else:

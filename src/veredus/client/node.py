@@ -188,6 +188,13 @@ async def open_node(
     return AsyncNode(connection)
 
 
+def check_token(token: object) -> None:
+    """Raise `Misuse("bad-argument")` for a token that is given and empty: who gives one means to show it."""
+    if isinstance(token, str) and not token.strip():
+        said = "token is empty: give the token (is the variable that it comes from set?), or leave it out"
+        raise Misuse("bad-argument", said, argument="token")
+
+
 def connect_async(
     *addresses: str,
     token: str | None = None,
@@ -200,8 +207,9 @@ def connect_async(
 
     Without an address it is the environment variable VEREDUS_ADDRESS, or veredus://127.0.0.1:7071.
 
-    `token` proves who this is; where it is left out, the environment variable VEREDUS_TOKEN does. `client` is what the
-    node calls it in its logs. `timeout_s`: how long to wait for a node, now and with each request.
+    `token` proves who this is; where it is left out, the environment variable VEREDUS_TOKEN does, unless that is empty.
+    `client` is what the node calls it in its logs. `timeout_s`: how long to wait for a node, now and with each request.
     `refused_s`: how long to wait now where nobody listens at any address; longer for a node that is being started.
     """
+    check_token(token)
     return Opening(lambda: open_node(addresses, token, tls, client, timeout_s, refused_s))

@@ -35,8 +35,11 @@ def tables_of(
     microseconds. `attributes`: columns, or attribute names by column. Raises `Misuse("bad-table")` before the first.
     """
     if not isinstance(table, pa.Table | pa.RecordBatch):
-        advice = "pyarrow.table(…) or pyarrow.Table.from_pandas(…) makes one"
-        raise Misuse("bad-table", f"a table must be a pyarrow.Table or RecordBatch, not {shown(table)}: {advice}")
+        is_frame = hasattr(table, "columns")
+        advice = "pyarrow.Table.from_pandas(frame)" if is_frame else "pyarrow.table(…) or pyarrow.Table.from_pandas(…)"
+        raise Misuse(
+            "bad-table", f"a table must be a pyarrow.Table or RecordBatch, not {shown(table)}: {advice} makes one"
+        )
     if isinstance(attributes, str):
         raise Misuse("bad-table", f"attributes must be a list of columns: [{attributes!r}]")
     batches = [table] if isinstance(table, pa.RecordBatch) else table.combine_chunks().to_batches()

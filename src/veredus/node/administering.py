@@ -19,9 +19,12 @@ from .exchange import RecordAwaited, RecordWritten
 READING = frozenset(("list", "show", "names", "left"))
 """The last words of the verbs that change nothing."""
 VALUE_SIZE_MAX = 255
-_RENEWAL = "subscription.renew"
+_RENEWAL, _REMOVAL = "subscription.renew", "subscription.remove"
+_WISH = "wish"
+"""Clients of topics alone give one."""
 _NOT_THERE = ("unknown-subscription", "unknown-stream")
-"""With these, a renewal found nothing to renew: whoever asked subscribes anew, and nobody was refused anything."""
+"""With these, a renewal found nothing to renew: whoever asked subscribes anew. Nor did a client of topics that leaves
+one find anything to leave, as it wished. Nobody was refused anything."""
 
 
 def is_changing(verb: str) -> bool:
@@ -62,7 +65,8 @@ class Administering:
         if event is None:
             return []
         if isinstance(said, Refuse):
-            if event.verb == _RENEWAL and said.code in _NOT_THERE:
+            is_wish = event.verb == _RENEWAL or (event.verb == _REMOVAL and _WISH in event.arguments)
+            if is_wish and said.code in _NOT_THERE:
                 return []
             fields = {"code": said.code, "reason": said.message}
             return [Note("info", "administration-refused", {**_described(event), **fields})]

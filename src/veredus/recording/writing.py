@@ -50,8 +50,10 @@ class Recording:
 
     def __init__(self, directory: str | os.PathLike[str], who: str) -> None:
         """Begin a life of `who` (letters, digits, `_`, `.`, `-`). Raises `Refused("bad-name")` and `OSError`."""
-        if not _WHO.fullmatch(who):
-            raise Refused("bad-name", f"{who!r} cannot name a file: use letters, digits, '_', '.' and '-'")
+        if not isinstance(who, str) or not _WHO.fullmatch(who):
+            raise Refused(
+                "bad-name", f"{who!r:.60} cannot name a file: give 1 to 100 letters, digits, '_', '.' and '-'"
+            )
         self._directory = Path(directory)
         self._directory.mkdir(parents=True, exist_ok=True)
         begun_ns = max(time.time_ns(), _latest_ns(self._directory) + 1)
@@ -59,6 +61,7 @@ class Recording:
         self._lock = threading.Lock()
         self._files: dict[Kind, int] = {}
         self._pushed_count = 0
+        self._is_closed = False
         # The name that orders later lives must be there before anything is done under it.
         self._file(Kind.PUSHED)
 
@@ -141,6 +144,7 @@ class Recording:
     def close(self) -> None:
         """Nothing more will be written. Closing again does nothing."""
         with self._lock:
+            self._is_closed = True
             while self._files:
                 os.close(self._files.popitem()[1])
 
@@ -162,6 +166,8 @@ class Recording:
             self._write(kind, columns)
 
     def _write(self, kind: Kind, columns: list[pa.Array]) -> None:
+        if self._is_closed:
+            raise Misuse("closed", "this recording was closed: open another one for what comes now")
         batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMAS[kind])
         _written(self._file(kind), batch.serialize(), self._path(kind))
 

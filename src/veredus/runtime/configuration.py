@@ -50,6 +50,8 @@ _LINK = re.compile(
 _STREAM_BY_NAME = {setting.name: setting for setting in STREAM_SETTINGS}
 _RULE_KEYS = Rule.__struct_fields__
 _UNQUOTED = re.compile(r"""\s*([\w.-]+)\s*=\s*([^\s"'\[{#=][^"'\[{#=]*?)\s*(?:#.*)?""")
+_TOML_PATH = re.compile(r"\((?:'[^']*',? ?)+\)")
+_TOML_PART = re.compile(r"'([^']*)'")
 _TOML_PLACE = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -279,6 +281,8 @@ class _Document:
 
 
 def _toml_fault(file: Path, text: str, message: str) -> str:
+    # The reader shows the path of a table as Python does.
+    message = _TOML_PATH.sub(lambda found: f"[{'.'.join(_TOML_PART.findall(found[0]))}]", message)
     match = _TOML_PLACE.search(message)
     if match is None:
         return f"{file}: this is not TOML: {message}"

@@ -129,7 +129,7 @@ class StreamLink(asyncio.BufferedProtocol):
         # One of TLS knows us, and holds what was not written: by a cycle it would stay until garbage is collected.
         self._transport = self._taking = None
         if self._number:
-            self._host.close_link(self._number, words_of(exc) if exc else "closed")
+            self._host.close_link(self._number, words_of_end(exc))
 
     def pause_writing(self) -> None:
         """The send buffer has no room left for pushes."""
@@ -284,3 +284,10 @@ class StreamDoors:
     @property
     def _open_link(self) -> Callable[[Peer, Place], StreamLink]:
         return lambda peer, place: StreamLink(self.host, peer, place, self)
+
+
+def words_of_end(error: Exception | None) -> str:
+    """Why a connection is gone, for the log: a peer may close it before it has read all that it is told."""
+    if error is None or isinstance(error, BrokenPipeError):
+        return "closed"
+    return getattr(error, "strerror", None) or words_of(error)

@@ -330,6 +330,8 @@ def _named(column: str) -> str:
 def _node_options(options: _Options) -> NodeOptions:
     if options.text("token") and options.text("tokenFile"):
         raise _fault("token", "the options `token` and `tokenFile` exclude each other: use one")
+    if "token" in options.values and not options.text("token").strip():
+        raise _fault("token", "the option `token` is empty: give the token, or leave the option out")
     return NodeOptions(
         addresses=tuple(address.strip() for address in (options.text("address") or ADDRESS_DEFAULT).split(",")),
         stream=options.name("stream"),

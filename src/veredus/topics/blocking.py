@@ -115,9 +115,9 @@ class Client(Blocking):
 
     def put_many(self, topic: str, bodies: Sequence[Octets | str], *, key: Octets | str = b"") -> None:
         """Put thousands of messages together, all of them or none; as `AsyncClient.put_many`."""
+        packed = packed_of(bodies)
         if not bodies:
             return
-        packed = packed_of(bodies)
         with self._hands.setdefault(topic, Lock()):
             self._thread.run(partial(self._operations.put, topic, packed, is_many=True, key=key))
             self._thread.run(partial(self._operations.told, topic))

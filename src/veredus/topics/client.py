@@ -81,9 +81,9 @@ class GroupClient:
 
         Raises as `put` does; then the next put of the same messages is the same put, tried again.
         """
+        packed = packed_of(bodies)
         if not bodies:
             return
-        packed = packed_of(bodies)
         async with self._hands.setdefault(topic, asyncio.Lock()):
             await self._operations.put(topic, packed, is_many=True, key=key)
             await self._operations.told(topic)

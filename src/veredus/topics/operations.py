@@ -27,7 +27,7 @@ Source: seed 000, sections 2 and 4; veredus.protocols.topics.client_state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -446,9 +446,12 @@ def check_named(kind: str, word: str) -> None:
 
 def packed_of(bodies: Sequence[Octets | str]) -> bytes:
     """Many messages as one body. Raises `Misuse`: `too-many`, `bad-argument`."""
-    if isinstance(bodies, str | bytes | bytearray | memoryview) or not hasattr(bodies, "__len__"):
-        said = f"put_many takes a list of bodies, not {bodies!r:.60}: put takes a single one"
-        raise Misuse("bad-argument", said, argument="bodies")
+    is_one = isinstance(bodies, str | bytes | bytearray | memoryview)
+    if is_one or isinstance(bodies, Mapping | Set) or not hasattr(bodies, "__len__"):
+        what, advice = (
+            (f"{bodies!r:.60}", "put takes a single one") if is_one else (type(bodies).__name__, "pass a list")
+        )
+        raise Misuse("bad-argument", f"put_many takes a list of bodies, not {what}: {advice}", argument="bodies")
     if len(bodies) > COUNT_MAX:
         said = f"one put_many may have at most {COUNT_MAX} messages, and these are {len(bodies)}: put them in parts"
         raise Misuse("too-many", said)

@@ -4,20 +4,24 @@
 
 To a proxy each question looks like one of a REQ socket's of its own. An answer finds its question by the token, so a
 late one to a question that was forgotten is nobody's. A monitor tells at once when there is no connection, or no more;
-libzmq itself would try again for ever.
+libzmq itself would try again for ever. It does not tell that a name leads nowhere: who hears nothing looks that up.
 Source: seed 000, section 3.
 """
 
 from __future__ import annotations
 
 import asyncio
+from _thread import start_new_thread
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from socket import SOCK_STREAM, getaddrinfo
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from veredus.kernel.errors import words_of
 from veredus.runtime.topics_credentials import Credentials
 from veredus.runtime.zeromq_io import SocketReader, receive, send
 
@@ -45,6 +49,8 @@ class _Link:
     """Whether both ends are content with each other."""
     is_refused: bool = False
     """Whether they are not, or not any more."""
+    is_looked_up: bool = False
+    """Whether somebody looks up the name of the host, or has."""
     has_answered: bool = False
     counted_token: int = 0
     """The newest question when `unanswered_count` was counted last."""
@@ -94,6 +100,8 @@ class ProxySockets:
             link = self._replace(known)
         else:
             link = known
+            if not known.is_accepted and not known.is_looked_up:
+                self._look_up(known)
         if isinstance(link, _Link):
             self._send(link, token, data)
         else:
@@ -165,6 +173,28 @@ class ProxySockets:
             socket.setsockopt(zmq.CURVE_SERVERKEY, shown.server_key.encode())
             socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
             socket.setsockopt(zmq.CURVE_PUBLICKEY, zmq.curve_public(secret))
+
+    def _look_up(self, link: _Link) -> None:
+        """See whether there is such a host; in a thread for which nobody waits, for that may take its time."""
+        link.is_looked_up = True
+        host, _, port = link.address.rpartition(":")
+
+        def look_up() -> None:
+            try:
+                getaddrinfo(host.strip("[]"), port, type=SOCK_STREAM)
+            except (OSError, UnicodeError) as error:
+                reason = f"cannot be found ({getattr(error, 'strerror', '') or words_of(error)}): check the name"
+                with suppress(RuntimeError):  # the loop is closed
+                    self._loop.call_soon_threadsafe(self._be_nowhere, link, reason)
+
+        with suppress(RuntimeError):  # this process can have no further thread
+            start_new_thread(look_up, ())
+
+    def _be_nowhere(self, link: _Link, reason: str) -> None:
+        if self._links.get(link.address) is link and not link.is_accepted:
+            self._drop(link)
+            for token in link.asked:
+                self._unreachable(token, reason)
 
     def _replace(self, link: _Link) -> _Link | str:
         """A new connection, on which all is asked again that was asked on this one."""

@@ -66,7 +66,7 @@ def test_whoever_gives_up_names_each_proxy_and_why() -> None:
     ((end),) = conversation.handle(ProxyAnswered(b"what?"), at(401))
     assert isinstance(end, GiveUp)
     (first, second, third) = end.reasons
-    assert (first, second) == (("p1", "refused the connection"), ("p2", "did not answer 4 times in 100 ms"))
+    assert (first, second) == (("p1", "refused the connection"), ("p2", "did not answer in 4 tries of 100 ms each"))
     assert third[0] == "p3"
     assert third[1].startswith("gave an invalid answer: an empty line ends a header")
 

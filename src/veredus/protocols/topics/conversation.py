@@ -132,7 +132,9 @@ class Conversation:
         if self._try_count <= self._retries_max:
             self._ask(now)
         else:
-            self._pass_over(f"did not answer {self._try_count} times in {self._answer_ns // 1_000_000} ms", now)
+            tries = f"{self._try_count} tries" if self._try_count > 1 else "1 try"
+            each = " each" if self._try_count > 1 else ""
+            self._pass_over(f"did not answer in {tries} of {self._answer_ns // 1_000_000} ms{each}", now)
 
     def ignore(self, event: Event, now: Now) -> None:
         """Nothing follows from it any more."""
