@@ -112,3 +112,55 @@ def test_what_was_published_is_there_after_a_restart(tmp_path: Path) -> None:
     assert [client.hear().fields[0] for _ in range(20)] == list(range(1, 21))
     client.close()
     second.stop()
+
+
+class Gathering:
+    """A way that sends nothing yet."""
+
+    def __init__(self) -> None:
+        self.gathered: list[bytes] = []
+
+    def send(self, octets: bytes) -> None:
+        self.gathered.append(octets)
+
+    def take(self, size: int) -> bytes:
+        raise AssertionError("nothing was sent")
+
+    def close(self) -> None:
+        pass
+
+
+def published_at_once(serving: Serving, count: int) -> None:
+    """As `published`, in one piece, so that many of them are pushed together."""
+    client = attached(connecting(serving, "tcp"))
+    way, gathering = client.way, Gathering()
+    client.way = gathering
+    for number in range(1, count + 1):
+        client.publish(b"a.x" if number % 2 else b"b.x", b"%d" % number)
+    client.detach()
+    way.send(b"".join(gathering.gathered))
+    client.way = way
+    assert client.hear() == Said(Client.DETACH_OK)
+    client.close()
+
+
+@pytest.mark.parametrize("count", [40, 4000])
+@pytest.mark.parametrize("is_first_delivered", [False, True])
+def test_what_an_older_subscription_brings_comes_in_front_of_what_credit_had_not_reached(
+    connect: Connect, serving: Serving, count: int, is_first_delivered: bool
+) -> None:
+    published_at_once(serving, count)
+    client = attached(connect)
+    client.subscribe(b"a.", 0)
+    assert client.hear() == Said(Client.SUBSCRIBE_OK)
+    heard = []
+    if is_first_delivered:
+        client.credit(1)
+        heard.append(client.hear().fields[0])
+    client.subscribe(b"b.", 0)
+    assert client.hear() == Said(Client.SUBSCRIBE_OK)
+    client.credit(MUCH)
+    while len(heard) < count:
+        heard.append(client.hear().fields[0])
+    assert heard == list(range(1, count + 1))
+    client.close()

@@ -122,6 +122,13 @@ def test_a_streaming_query_takes_no_commit_id() -> None:
     options.check_stream_write(write_options({"stream": "trades", "sink": "nightly"}))
 
 
+def test_a_batch_write_knows_of_no_loss_before_it() -> None:
+    with pytest.raises(Refused, match="the option `failOnDataLoss` is for streaming queries"):
+        options.check_batch_write(write_options({"stream": "trades", "failOnDataLoss": "false"}))
+    options.check_batch_write(write_options({"stream": "trades", "failOnDataLoss": "true"}))
+    options.check_stream_write(write_options({"stream": "trades", "failOnDataLoss": "false"}))
+
+
 def test_a_batch_read_takes_no_subscriber() -> None:
     with pytest.raises(Refused, match="batch read"):
         options.check_whole_batch(read_options({"stream": "trades", "subscriber": "risk"}))

@@ -48,7 +48,7 @@ _OF_KAFKA = {
     "maxtriggerdelay": "maxTriggerDelaySeconds", "minpartitions": "rowsPerPartition", "includeheaders": "attributes",
 }  # fmt: skip
 """By what Kafka's connector calls an option, what does the same here."""
-_WRITE_OPTIONS = (*_NODE_OPTIONS, "sink", "commitId", "onOtherRows")
+_WRITE_OPTIONS = (*_NODE_OPTIONS, "sink", "commitId", "onOtherRows", "failOnDataLoss")
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,8 @@ class WriteOptions:
 
     `checkpoint`, `query_name`: what the query's own options say of its checkpoint, so that a deleted one can be told;
     "" where they do not. `keeps_other_rows`: whether a batch that comes again with other rows than were committed is
-    passed over, instead of refused.
+    passed over, instead of refused. `fails_on_data_loss`: whether a streaming query stops where the node does not have
+    the batches before.
     """
 
     node: NodeOptions
@@ -139,6 +140,7 @@ class WriteOptions:
     checkpoint: str
     query_name: str
     keeps_other_rows: bool
+    fails_on_data_loss: bool
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -188,6 +190,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         checkpoint=folded.get("checkpointlocation", ""),
         query_name=folded.get("queryname", ""),
         keeps_other_rows=options.choice("onOtherRows", {"fail": False, "keep": True}, "fail"),
+        fails_on_data_loss=options.choice("failOnDataLoss", {"true": True, "false": False}, "true"),
     )
 
 
@@ -230,6 +233,8 @@ def check_batch_write(options: WriteOptions) -> None:
     if (options.commit_id is None) != (not options.sink):
         said = "the options `commitId` and `sink` go together"
         raise _fault("commitId", f"{said}: one sink writes each `commitId` once, and each must be above the one before")
+    if not options.fails_on_data_loss:
+        raise _refused("failOnDataLoss", "is for streaming queries: a batch write does not know of one before it")
 
 
 def check_stream_write(options: WriteOptions) -> None:

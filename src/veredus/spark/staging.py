@@ -162,17 +162,48 @@ def contents_of(options: WriteOptions, rows: Sequence[StagedRows]) -> list[vered
     return [veredus.Content(stream, one.count, one.digest if is_digested else b"") for stream, one in digests.items()]
 
 
-def commit_stages(options: WriteOptions, rows: list[StagedRows], commit_id: int) -> None:
+def check_consecutive(options: WriteOptions, sink: str, last: int, batch_id: int) -> None:
+    """Raise `Refused("data-loss")` when the sink does not have the batch before this one, and the writer minds.
+
+    Spark runs every micro-batch with at least one task, also one without rows, so a query commits each of its batches.
+    """
+    if last >= batch_id - 1:
+        return
+    first, until = last + 1, batch_id - 1
+    missing = f"commit {first}" if first == until else f"commits {first} to {until}"
+    why = (
+        f"sink {sink!r} lacks {missing}, and the query goes on with batch {batch_id}: its node was put back to an older"
+        " copy, or has lost the end of its journal, or the sink was removed, or the query wrote to another place before"
+    )
+    if options.fails_on_data_loss:
+        raise Refused(
+            "data-loss",
+            f"{why}. Nothing was written. Write the rows of the missing batches again from their source, for example"
+            " with a batch read of their range. Then, or to go on without them, set the option `failOnDataLoss` of this"
+            " write to false until the next batch is committed",
+            sink=sink,
+            first=first,
+            last=until,
+        )
+    warnings.warn(f"{why}; failOnDataLoss=false: it goes on without their rows", stacklevel=3)
+
+
+def commit_stages(options: WriteOptions, rows: list[StagedRows], commit_id: int, is_consecutive: bool = False) -> None:
     """Make what the tasks staged visible, once: asked again, whoever asks, it does nothing.
 
     Raises `Refused("commit-other-streams")` or `Refused("commit-other-rows")` when it was done before and held other
-    rows, the latter unless the options let it pass.
+    rows, the latter unless the options let it pass. `is_consecutive`: looks once more whether the sink has the commit
+    before, and raises as `check_consecutive`: a node that was put back since the tasks ended knows no stage of theirs,
+    but a batch without rows has none.
     """
+    seen = min(message.commit_id for message in rows)
     stages = [part.stage for message in rows for part in message.parts if part.stage]
     contents = contents_of(options, rows)
 
     def commit(node: veredus.Node) -> None:
         with node.sink(rows[0].sink).join_run(rows[0].epoch) as run:
+            if is_consecutive and run.commit_id < seen:
+                check_consecutive(options, rows[0].sink, run.commit_id, commit_id)
             run.commit(commit_id, stages, contents)
 
     try:

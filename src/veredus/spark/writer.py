@@ -8,6 +8,7 @@ Invariants
     (2) A stage belongs to one attempt of one task: what a failed attempt wrote is in no commit.
     (3) A batch that is committed is not written again, and `abort` does nothing to it. If it comes again with other
         rows, or for another stream, it is refused.
+    (4) A query's batch is committed behind the batch before it, or the loss of those in between is told.
 Source: docs/internals/DESIGN.md, "Spark" and "Sinks"; docs/decisions/0009-spark-sink.md.
 """
 
@@ -32,6 +33,7 @@ from .connections import patiently
 from .options import WriteOptions
 from .staging import (
     StagedRows,
+    check_consecutive,
     claim_place,
     commit_stages,
     digested,
@@ -103,14 +105,17 @@ class StageStreamWriter(DataSourceStreamArrowWriter):
 
         Raises `Fenced` when another start of the query has taken over, and `Refused` when the query's checkpoint was
         deleted (`checkpoint-deleted`) or put back to an earlier state (`commit-id-behind`; also where another driver
-        of the query has committed meanwhile), and when the batch was
-        committed with other rows (`commit-other-rows`) or for another stream (`commit-other-streams`).
+        of the query has committed meanwhile), when the batch was committed with other rows (`commit-other-rows`) or
+        for another stream (`commit-other-streams`), and when batches before it are gone from the node (`data-loss`).
         """
         rows = staged_of(messages)
         if rows:
-            if rows[0].commit_id == -1:
+            # The least: the node may have been put back between two tasks.
+            last = min(message.commit_id for message in rows)
+            check_consecutive(self._options, rows[0].sink, last, batchId)
+            if last == -1:
                 claim_place(self._options, query_of(rows[0].sink), self._place(rows[0]))
-            commit_stages(self._options, rows, batchId)
+            commit_stages(self._options, rows, batchId, is_consecutive=True)
 
     def _place(self, staged: StagedRows) -> str:
         """What stands for the query's checkpoint: option `sink`, or where it lies; "" where that cannot be told."""

@@ -4,7 +4,8 @@
                     └───── the probe is refused: the attachment ends
 
 A probe is a subscription without credit: it finds out whether that one can be had, and where it begins. A leg is the
-subscription that brings publications; it begins anew whenever the interests change (`Interests`).
+subscription that brings publications; it begins anew whenever the interests change (`Interests`). What was pushed by
+then and is not delivered is recalled, and pushed again in its turn: another interest may begin before it.
 
 Invariants
     (1) Each sequence is delivered at most once on an attachment, and exactly once as credit allows (`Interests`).
@@ -13,6 +14,8 @@ Invariants
     (4) What a client gives credit for is taken in turns of its principal: the streams floor pushes a window, and the
         next one when there is time for it, so that the link can say before that it is congested.
     (5) No DELIVER is said while a SUBSCRIBE-OK is owed, or while the link is congested.
+    (6) Between two SUBSCRIBE-OKs sequences only grow. What waits here for credit is of the present leg: the next one
+        begins when it is delivered.
 Source: seed 004, "Detailed Design Notes"; docs/internals/DESIGN.md, "ZEPS 1".
 """
 
@@ -44,7 +47,7 @@ class Delivering:
 
     __slots__ = (
         "_answers", "_asked", "_credit", "_effects", "_floor_credit", "_interests", "_is_congested", "_is_ending",
-        "_is_framed", "_leg", "_link", "_next_session", "_probe", "_stream", "_unpacker", "principal",
+        "_is_framed", "_is_leg_due", "_leg", "_link", "_next_session", "_probe", "_stream", "_unpacker", "principal",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +71,8 @@ class Delivering:
         self._probe = 0
         self._interests = Interests()
         self._leg = 0
+        self._is_leg_due = False
+        """Whether the next leg begins when nothing waits here any more."""
         self._credit = 0
         self._floor_credit = 0
         self._unpacker = Unpacker()
@@ -116,6 +121,9 @@ class Delivering:
         self._interests.add(pattern, latest if start.kind is x.StartKind.SEQUENCE else said.position - 1)
         self._ask_next()
         if not self._asked and not self._is_ending:
+            recalled = self._unpacker.recall()
+            if recalled:
+                self._interests.retreat(recalled)
             self._begin_leg()
         self._answers.grant_subscription()
 
@@ -138,6 +146,7 @@ class Delivering:
 
     def _begin_leg(self) -> None:
         self._end_leg()
+        self._is_leg_due = False
         self._leg = self._next_session()
         leg = self._interests.next_leg()
         self._floor_credit = self._wanted_credit()
@@ -157,6 +166,7 @@ class Delivering:
     def end(self) -> None:
         """Deliver nothing more; what was asked for is still found out about, since answers are owed."""
         self._is_ending = True
+        self._is_leg_due = False
         self._end_leg()
         self._unpacker = Unpacker()
 
@@ -197,9 +207,15 @@ class Delivering:
             raise Refused("gap", f"sequences {said.first_sequence} to {last} are not available: {said.code}")
 
     def finish_leg(self, said: x.EndSubscription) -> None:
-        """The leg has come to where another interest is: they walk on together."""
+        """The leg has come to where another interest is: they walk on together, once its last is delivered."""
         if said.session == self._leg:
             self._interests.advance(said.next_sequence)
+            self._end_leg()
+            self._is_leg_due = True
+            self._go_on_walking()
+
+    def _go_on_walking(self) -> None:
+        if self._is_leg_due and self._unpacker.is_empty and not self._asked:
             self._begin_leg()
 
     # ── credit ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -217,6 +233,7 @@ class Delivering:
                 self._effects += [Send(self._link, (command,)) for command in commands]
             elif commands:
                 self._effects.append(Send(self._link, (b"".join(commands),)))
+            self._go_on_walking()
         wanted = self._wanted_credit()
         if self._leg and wanted and self._floor_credit <= 0:
             self._effects.append(x.CreditGranted(self._leg, wanted - self._floor_credit))
@@ -241,5 +258,6 @@ class Delivering:
     def check(self) -> None:
         """Repeat the invariants."""
         self._interests.check()
-        assert not (self._is_ending and self._leg)
+        assert not (self._is_ending and (self._leg or self._is_leg_due))
+        assert not (self._leg and self._is_leg_due)
         assert self._asked or not self._probe

@@ -173,6 +173,11 @@ def encode_deliver(sequence: int, key: bytes, body: bytes) -> bytes:
     return b"".join((head, key, _CHUNK_SIZE.pack(len(body)), body))
 
 
+def deliver_sequence(command: bytes) -> int:
+    """The sequence that a DELIVER names."""
+    return int.from_bytes(command[HEAD_SIZE : HEAD_SIZE + 8], "big")
+
+
 def encode_invalid(reason: str) -> bytes:
     """INVALID with a reason, as VCHAR: see `_visible`; cut to what a string holds."""
     text = ""

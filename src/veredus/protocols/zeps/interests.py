@@ -7,7 +7,8 @@ in order, until they come to where another one already is; from there they walk 
     interest B   latest 500, asked for now: first leg, B alone, from 501 to before 800; then A and B together from 800
 
 Invariants
-    (1) An interest has delivered, and only then, what it matches above its `latest` and below its `position`.
+    (1) An interest has delivered, and only then, what it matches above its `latest` and below its `position`; what was
+        examined and waits for credit counts as delivered, until it is recalled (`retreat`).
     (2) On a leg, a row that an interest which does not walk along has delivered is left out.
     (3) Within a leg sequences only grow; they fall only where the client itself asks for what lies behind.
 Source: docs/internals/DESIGN.md, "ZEPS 1".
@@ -49,11 +50,13 @@ class Leg(NamedTuple):
 class Interests:
     """Owns a client's interests, and which of them walk on the present leg."""
 
-    __slots__ = ("_others", "_walking")
+    __slots__ = ("_others", "_start", "_walking")
 
     def __init__(self) -> None:
         self._walking: list[Interest] = []
         self._others: list[Interest] = []
+        self._start = 0
+        """Where the present leg began."""
 
     @property
     def covered(self) -> Covered:
@@ -78,10 +81,14 @@ class Interests:
         """The leg has examined everything below `position`."""
         self._walking = [interest._replace(position=position) for interest in self._walking]
 
+    def retreat(self, position: int) -> None:
+        """Nothing from `position` on has been delivered on this leg: those who walk stand there, or where it began."""
+        self.advance(max(position, self._start))
+
     def next_leg(self) -> Leg:
         """Begin the leg of those that are furthest behind."""
         everyone = self._walking + self._others
-        start = min(interest.position for interest in everyone)
+        start = self._start = min(interest.position for interest in everyone)
         self._walking = [interest for interest in everyone if interest.position == start]
         self._others = [interest for interest in everyone if interest.position > start]
         until = min((interest.position for interest in self._others), default=0)

@@ -19,7 +19,7 @@ from veredus.delivery.rows import encode_rows
 from veredus.kernel.errors import InvariantBroken
 from veredus.kernel.octets import Octets
 
-from .frames import Publish, encode_deliver
+from .frames import Publish, deliver_sequence, encode_deliver
 from .interests import Covered
 
 ROW_OVERHEAD_SIZE = 16
@@ -63,11 +63,12 @@ def _batch_of(
 class Unpacker:
     """Owns the records that were pushed and whose publications are not delivered yet; gives them one by one."""
 
-    __slots__ = ("_records", "_rows")
+    __slots__ = ("_next_sequence", "_records", "_rows")
 
     def __init__(self) -> None:
         self._records: deque[tuple[memoryview, Covered]] = deque()
         self._rows: Iterator[bytes] | None = None
+        self._next_sequence = 0
 
     @property
     def is_empty(self) -> bool:
@@ -100,7 +101,22 @@ class Unpacker:
                 continue
             commands.append(command)
             credit -= len(command)
+        if self._rows is not None and commands:
+            self._next_sequence = deliver_sequence(commands[-1]) + 1
         return commands, credit
+
+    def recall(self) -> int:
+        """Forget what is not delivered; from the sequence that this returns on it must be pushed again (0: nothing)."""
+        if self.is_empty:
+            return 0
+        sequence = self._next_sequence
+        if self._rows is None:
+            envelope = read_envelope(self._records[0][0])
+            assert envelope is not None
+            sequence = envelope.first_sequence
+        self._records.clear()
+        self._rows = None
+        return sequence
 
 
 def _commands_of(record: memoryview, covered: Covered) -> Iterator[bytes]:
