@@ -2,8 +2,9 @@
 
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,18 @@ def _no_child_is_left() -> Iterator[None]:
     yield
     left = [child.args for child in set(Child.begun) - before if child.returncode is None]
     assert not left, f"nobody waited for the end of {left}"
+
+
+@pytest.fixture
+def untouchable() -> Iterator[Callable[[Path], None]]:
+    """Makes a file one that nobody may change, replace or remove, until the test is over."""
+    made: list[Path] = []
+
+    def make(path: Path) -> None:
+        if subprocess.run(["chattr", "+i", path], capture_output=True, check=False).returncode:
+            pytest.skip("no file may be made immutable here")
+        made.append(path)
+
+    yield make
+    for path in made:
+        subprocess.run(["chattr", "-i", path], check=True)

@@ -3,7 +3,6 @@
 import errno
 import math
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -402,21 +401,6 @@ def test_a_torn_tail_on_a_real_disk_is_kept_aside_and_cut(tmp_path: Path) -> Non
     (aside,) = (tmp_path / "aside").iterdir()
     assert b"1:5:0" in aside.read_bytes()
     life.end()
-
-
-@pytest.fixture
-def untouchable() -> Iterator[Callable[[Path], None]]:
-    """Makes a file one that nobody may change, replace or remove, until the test is over."""
-    made: list[Path] = []
-
-    def make(path: Path) -> None:
-        if subprocess.run(["chattr", "+i", path], capture_output=True, check=False).returncode:
-            pytest.skip("no file may be made immutable here")
-        made.append(path)
-
-    yield make
-    for path in made:
-        subprocess.run(["chattr", "-i", path], check=True)
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "checkpoint.copy", "."])

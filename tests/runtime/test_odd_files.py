@@ -13,7 +13,17 @@ from tests.runtime.test_disk import Life
 from veredus.journal.layout import index_name, segment_name
 from veredus.kernel.errors import Refused
 
-OWN = ["checkpoint", "checkpoint.copy", "closed", "newest", segment_name(1), index_name(1), "checkpoint.tmp"]
+OWN = [
+    "checkpoint",
+    "checkpoint.copy",
+    "closed",
+    "newest",
+    segment_name(1),
+    index_name(1),
+    "restored",
+    "checkpoint.tmp",
+    "restored.tmp",
+]
 
 
 def a_socket(path: Path) -> None:

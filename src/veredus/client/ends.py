@@ -435,14 +435,17 @@ class Subscription(Blocking):
         self._feed.settle(what)
 
     def wait_settled(self, what: Settleable | None = None, timeout_s: float | None = None) -> None:
-        """Wait until the journal has a settlement, or all of them. Raises `Unavailable("in-doubt")`."""
+        """Wait until the journal has the settlement of `what`; without it, of all that was settled.
+
+        Raises `Unavailable("in-doubt")`, and `Misuse("not-settled")` where nothing of `what` was settled or rejected.
+        """
         check_seconds("timeout_s", timeout_s)
-        wanted, settling = self._feed.range_of(what), self._feed.settling_of(what)
-        signal = Signal()
-        self._thread.call(lambda: self.channel.add_settle_waiter(wanted, settling, signal.tell))
+        wait, signal = self._feed.wait_of(what), Signal()
+        wait.tell = signal.tell
+        self._thread.call(lambda: self.channel.add_settle_waiter(wait))
         if not signal.wait(timeout_s):
             raise self.channel.not_settled()
-        self.channel.check_settled(wanted)
+        wait.check()
 
     def change_filter(self, keys: str | Iterable[str] | None = None, where: str | None = None) -> int:
         """Change the filter; returns the sequence from which the new filter applies."""

@@ -24,16 +24,16 @@ from functools import partial
 from veredus.kernel.errors import Misuse, PeerFault, Refused, Unavailable, VeredusError
 from veredus.matching.wanted import Filter
 from veredus.protocols.zeps import messages as m
-from veredus.streams.exchange import SettleMode
+from veredus.streams.exchange import SettleMode, StartKind
 from veredus.streams.ranges import without
 
 from .arguments import check_seconds, check_text, check_whole, shown
 from .arrivals import Arrival, Delivery, Lost
 from .publication import RUN_COUNT, Batch, Interest, Publication, Run, batches_in
 from .publishing import Waiter
-from .ranges import Range, joined
+from .ranges import joined
 from .returns import REASON_SIZE_MAX, RETRIES_MAX, is_gone
-from .settling import Settling
+from .settling import SettleWait, Settling
 from .subscribing import Settleable, SubscriptionChannel
 from .wanting import Gap
 
@@ -76,6 +76,10 @@ class Feed:
         channel.tell_over = self.end
         if not self.counts_attempts:
             channel.tell_again = self._interrupt_run
+        start, is_durable = channel.wanted.start, channel.wanted.is_durable
+        self._from_us = start.value if start.kind is StartKind.TIME and not is_durable else 0
+        """What was appended before comes only where an ephemeral one is begun again, at the sequence where it was: the
+        node has forgotten the time that it was to start from."""
         self._owed_size = 0
         self._owed_link = 0
         self._owed_size_max = max(1, channel.wanted.window_size // 4)
@@ -265,6 +269,8 @@ class Feed:
         position = self.channel.position
         try:
             for batch in batches:
+                if batch.append_time_us < self._from_us:
+                    continue
                 if batch.first_sequence < position:
                     batch.skip_to(position)
                     if not len(batch):
@@ -416,24 +422,32 @@ class Feed:
         is_own = isinstance(batch, Batch) and batch.interest is self._interest
         return batch.settling if is_own else self._settling  # type: ignore[union-attr]
 
-    def range_of(self, what: Settleable | None) -> Range:
-        """The sequences of what is settled, first and last; all of them for None."""
+    def wait_of(self, what: Settleable | None) -> SettleWait:
+        """What there is to wait for until this is settled, None for all settlements that were made.
+
+        Raises `Misuse`, and `Refused("not-durable")`.
+        """
         self._check_stream(what)
+        settling = self.settling_of(what)
         if what is None:
-            return self.channel.settled_of_all
+            return SettleWait(self.channel.settled_of_all, settling, is_all=True)
+        self._check_durable()
         if isinstance(what, Batch):
-            return what.first_sequence, what.last_sequence
+            return SettleWait((what.first_sequence, what.last_sequence), settling, is_all=False)
         sequence = what.sequence if isinstance(what, Publication) else what
         check_whole("what", sequence)
-        return sequence, sequence
+        return SettleWait((sequence, sequence), settling, is_all=False)
+
+    def _check_durable(self) -> None:
+        if not self.channel.wanted.is_durable:
+            raise Refused("not-durable", "only a durable subscription can settle: give it a subscriber")
 
     def settle_to(self, sequence: int, settling: Settling) -> None:
         """Everything up to `sequence` is done with. Raises `Misuse("not-pushed")` for what was not handed out."""
         channel = self.channel
         _check_sequence(sequence)
         self._check_handed_out(sequence, settling)
-        if not channel.wanted.is_durable:
-            raise Refused("not-durable", "only a durable subscription can settle: give it a subscriber")
+        self._check_durable()
         if channel.wanted.mode is SettleMode.INDIVIDUAL:
             self.settle_range(sequence, sequence, settling)
         elif sequence > settling.settle_to:

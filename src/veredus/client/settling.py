@@ -4,15 +4,24 @@ Where a node was put back to an older copy, what it had pushed behind some place
 sequences. The subscriber may still have those that are gone in its hands, and settle them: that says nothing of the
 ones that took their places, whether or not it has been told of the loss. So each life has its own `Settling`, which a
 batch knows; the subscriber's thread writes into it, and the loop takes out of it what still counts.
+
+What the node has confirmed is kept in its own words: it names all that is settled, joined with what the filter
+rejected, so this stays as short as the cursor. Who waits for something that is neither there nor on its way waits for a
+settlement that nobody made.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
-from .ranges import Range
+from veredus.kernel.errors import Misuse, VeredusError
+
+from .ranges import Range, joined
 
 SEQUENCE_MAX = (1 << 63) - 1
+Waiter: TypeAlias = Callable[[], None]
 
 
 class Settling:
@@ -39,17 +48,19 @@ class Settling:
 class Settlings:
     """Owns the lives' settlings; lives in the loop."""
 
-    __slots__ = ("_all", "first")
+    __slots__ = ("_all", "_confirmed", "first")
 
     def __init__(self) -> None:
         """Nothing was lost."""
         self.first = Settling()
         self._all = [self.first]
+        self._confirmed: list[Range] = []
 
     def lose_from(self, sequence: int) -> Settling:
         """What was pushed from `sequence` on is gone; the settling of what is pushed from now on."""
         for settling in self._all:
             settling.last = min(settling.last, sequence - 1)
+        self._confirmed = [(first, min(last, sequence - 1)) for first, last in self._confirmed if first < sequence]
         self._all.append(Settling())
         return self._all[-1]
 
@@ -72,3 +83,62 @@ class Settlings:
                 if first <= last:
                     taken.append((first, last))
         return taken
+
+    def confirm(self, done: list[Range]) -> None:
+        """These are settled in the journal; individually."""
+        # One answer may come in several parts, so what the ones before have named stays.
+        self._confirmed = joined([*self._confirmed, *done])
+
+    def is_confirmed_within(self, wanted: Range) -> bool:
+        """Whether something of this range is settled in the journal; individually."""
+        return overlap(self._confirmed, wanted)
+
+
+def overlap(ranges: Iterable[Range], wanted: Range) -> bool:
+    """Whether one of the ranges has something of this one."""
+    return any(first <= wanted[1] and last >= wanted[0] for first, last in ranges)
+
+
+class SettleWait:
+    """Somebody who waits for settlements; the loop writes what becomes of it before it tells."""
+
+    __slots__ = ("_error", "is_all", "settling", "tell", "wanted")
+
+    def __init__(self, wanted: Range, settling: Settling, is_all: bool) -> None:
+        """`wanted` of the life of `settling` is waited for; `is_all`: nobody says that something of it was settled."""
+        self.wanted = wanted
+        self.settling = settling
+        self.is_all = is_all
+        self.tell: Waiter = lambda: None
+        """Lets the one who waits go on; who waits sets it."""
+        self._error: VeredusError | None = None
+
+    def cut(self) -> None:
+        """What of it is gone is not waited for."""
+        self.wanted = self.settling.cut(self.wanted)
+
+    @property
+    def needs_nothing(self) -> bool:
+        """Whether it is no mistake that nothing of it was settled."""
+        return self.is_all or self.wanted[0] > self.wanted[1]
+
+    def end(self, error: VeredusError | None = None) -> None:
+        """It is over: settled, or not for this reason."""
+        self._error = error
+        self.tell()
+
+    def end_unsettled(self) -> None:
+        """It is over: nobody has settled anything of it."""
+        first, last = self.wanted
+        said = f"sequence {first} was not settled" if first == last else f"nothing of {first} to {last} was settled"
+        message = (
+            f"{said}: call settle first, and then wait; what was given back by retry can be settled when it is handed"
+            " out again"
+        )
+        self.end(Misuse("not-settled", message))
+
+    def check(self) -> None:
+        """Raise why what was waited for is not settled."""
+        error = self._error
+        if error is not None:
+            raise type(error)(error.code, error.message, **error.details)

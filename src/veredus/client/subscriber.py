@@ -204,18 +204,22 @@ class AsyncSubscription:
         self._feed.settle(what)
 
     async def wait_settled(self, what: Settleable | None = None, timeout_s: float | None = None) -> None:
-        """Wait until the journal has a settlement, or all of them. Raises `Unavailable("in-doubt")`."""
+        """Wait until the journal has the settlement of `what`; without it, of all that was settled.
+
+        Raises `Unavailable("in-doubt")`, and `Misuse("not-settled")` where nothing of `what` was settled or rejected.
+        """
         check_seconds("timeout_s", timeout_s)
         self._check_loop()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        wanted, settling = self._feed.range_of(what), self._feed.settling_of(what)
-        self.channel.add_settle_waiter(wanted, settling, teller_of(done))
+        wait = self._feed.wait_of(what)
+        wait.tell = teller_of(done)
+        self.channel.add_settle_waiter(wait)
         try:
             async with asyncio.timeout(timeout_s):
                 await done
         except TimeoutError:
             raise self.channel.not_settled() from None
-        self.channel.check_settled(wanted)
+        wait.check()
 
     async def change_filter(self, keys: str | Iterable[str] | None = None, where: str | None = None) -> int:
         """Change the filter; returns the sequence from which the new filter applies."""

@@ -35,7 +35,7 @@ from .publication import Batch, Publication
 from .publishing import RETRY_S, Waiter, new_incarnation
 from .ranges import Range, joined
 from .returns import Returns
-from .settling import SEQUENCE_MAX, Settling, Settlings
+from .settling import SEQUENCE_MAX, SettleWait, Settling, Settlings, overlap
 from .wanting import Wanted
 
 HANDED_S = 0.1
@@ -94,7 +94,7 @@ class SubscriptionChannel:
         self._sent: tuple[Range, ...] = ()
         self._refused_for_now = ""  # why what was settled is not in the journal yet
         self._pending: list[Range] = []
-        self._settle_waiters: list[tuple[Range, Waiter]] = []
+        self._settle_waiters: list[SettleWait] = []
         self._handed_said = 0
         self._handed_waiters: list[tuple[int, Waiter]] = []
         self._floor = 0
@@ -146,7 +146,9 @@ class SubscriptionChannel:
                 self._be_handed(sequence)
             case c.TellSettled(_, floor, ranges):
                 self._be_settled(joined([(0, floor), *ranges]))
-            case c.TellMessage(_, m.Returned() as returned):
+            case c.TellMessage(_, m.Returned(sequence, parked) as returned):
+                if parked:
+                    self.settlings.confirm([(sequence, sequence)])
                 self.returns.take(returned)
             case c.TellMessage(_, m.FilterChanged(position)):
                 self._filters.confirm(position, self.position)
@@ -234,13 +236,9 @@ class SubscriptionChannel:
         self.settled_floor = min(self.settled_floor, last)
         self._passed = min(self._passed, sequence)
         self._pending = [(first, min(end, last)) for first, end in self._pending if first <= last]
-        waiting, self._settle_waiters = self._settle_waiters, []
-        for (first, end), tell in waiting:
-            if first > last:
-                tell()
-            else:
-                self._settle_waiters.append(((first, min(end, last)), tell))
-        return self.settlings.lose_from(sequence)
+        settling = self.settlings.lose_from(sequence)
+        self._tell_settled()
+        return settling
 
     def _be_refused(self, error: VeredusError) -> None:
         floor = error.details.get("floor")
@@ -290,9 +288,9 @@ class SubscriptionChannel:
             self._attached.exception()
         self._filters.fail(error)
         self.returns.end()
-        waiters, self._settle_waiters = self._settle_waiters, []
+        self._tell_settled()
         handed, self._handed_waiters = self._handed_waiters, []
-        for _, tell in (*waiters, *handed):
+        for _, tell in handed:
             tell()
         self.is_waiting = False
         self.tell_arrived()
@@ -394,20 +392,26 @@ class SubscriptionChannel:
             self._settle_later()
         else:
             self._refused_for_now = ""
-        if self.wanted.mode is SettleMode.IN_ORDER:
-            self.settled_floor = max(self.settled_floor, done[0][1])
-        else:
+        self.settled_floor = max(self.settled_floor, done[0][1])
+        if self.wanted.mode is SettleMode.INDIVIDUAL:
+            self.settlings.confirm(done)
             self._pending = list(without(joined(self._pending), done))
         self.pump_settlements()
         self._tell_settled()
 
     def _tell_settled(self) -> None:
         waiting, self._settle_waiters = self._settle_waiters, []
-        for waiter in waiting:
-            if self.is_settled(waiter[0]):
-                waiter[1]()
-            else:
-                self._settle_waiters.append(waiter)
+        for wait in waiting:
+            self._await_settled(wait)
+
+    def _await_settled(self, wait: SettleWait) -> None:
+        wait.cut()
+        if self.is_settled(wait.wanted):
+            wait.end()
+        elif self.failure is not None:
+            wait.end(self.failure)
+        else:
+            self._settle_waiters.append(wait)
 
     def is_settled(self, wanted: Range) -> bool:
         """Whether the settlement of this range is confirmed, as far as it was asked for; in the loop."""
@@ -416,8 +420,15 @@ class SubscriptionChannel:
         if self.returns.holds_rejected(*wanted):
             return False
         if self.wanted.mode is SettleMode.IN_ORDER:
-            return self.settled_floor >= wanted[1]
-        return not any(first <= wanted[1] and last >= wanted[0] for first, last in self._unsent())
+            return self.settled_floor >= min(wanted[1], self.settlings.settle_to)
+        return not overlap(self._unsent(), wanted)
+
+    def _was_settled(self, wanted: Range) -> bool:
+        """Whether something of this range was settled or rejected, confirmed or not; in the loop."""
+        if self.wanted.mode is SettleMode.IN_ORDER:
+            return wanted[0] <= max(self.settled_floor, self.settlings.settle_to)
+        is_known = wanted[0] <= self.settled_floor or self.settlings.is_confirmed_within(wanted)
+        return is_known or overlap(self._unsent(), wanted) or self.returns.holds_rejected(*wanted)
 
     def _is_asked(self, sequence: int) -> bool:
         """Whether it is settled individually, and that not confirmed yet; in the loop."""
@@ -428,28 +439,19 @@ class SubscriptionChannel:
         """What is waited for by whoever waits for all settlements."""
         return 1, self.settlings.settle_to if self.wanted.mode is SettleMode.IN_ORDER else SEQUENCE_MAX
 
-    def add_settle_waiter(self, wanted: Range, settling: Settling, tell: Waiter) -> None:
-        """Call `tell` once what of this range is not lost is settled, or the subscription is over; in the loop."""
+    def add_settle_waiter(self, wait: SettleWait) -> None:
+        """In the loop: tell `wait` once what of it is not lost is settled, or this is over; at once, if nothing was."""
         self.pump_settlements()
-        wanted = settling.cut(wanted)
-        if self.failure is not None or self.is_settled(wanted):
-            tell()
+        wait.cut()
+        if wait.needs_nothing or self._was_settled(wait.wanted):
+            self._await_settled(wait)
         else:
-            self._settle_waiters.append((wanted, tell))
+            wait.end_unsettled()
 
     def not_settled(self) -> VeredusError:
         """What is said when a settlement was not confirmed in time."""
-        return Unavailable(
-            "in-doubt",
-            "the node has not confirmed the settlement yet; the client sends it again until the node confirms it"
-            + self._refused_for_now,
-        )
-
-    def check_settled(self, wanted: Range) -> None:
-        """Raise why a settlement that was waited for is not confirmed."""
-        failure = self.failure
-        if failure is not None and not self.is_settled(wanted):
-            raise type(failure)(failure.code, failure.message, **failure.details)
+        message = "the node has not confirmed the settlement yet; the client sends it again until the node confirms it"
+        return Unavailable("in-doubt", message + self._refused_for_now)
 
     def _take_refusal(self, error: VeredusError) -> None:
         if error.details.get("filter") is True:

@@ -60,7 +60,7 @@ class Directory:
         for file in self.path.iterdir():
             if file.is_file():
                 sizes[file.name] = file.stat().st_size
-            elif is_own(file.name.removesuffix(_TEMPORARY)):
+            elif is_own(name := file.name.removesuffix(_TEMPORARY)) or name == RESTORED_NAME:
                 message = (
                     f"{str(file)!r} is no file, or a link to none: nothing was changed; put the file back, or move what"
                     " is there away if the file is lost, and start again"
@@ -131,10 +131,14 @@ class Directory:
         """Let the next start begin a new term in every stream, durably. Raises `OSError`."""
         replace_file(self.path, RESTORED_NAME, ())
 
-    def forget_restored(self) -> None:
-        """Remove that mark, if it is there, durably. Raises `OSError`."""
-        if self.is_restored:
-            self.remove(RESTORED_NAME)
+    def forget_restored(self) -> str:
+        """Remove that mark, if it is there, durably; why it may be there at the next start all the same, or ""."""
+        try:
+            if self.is_restored:
+                self.remove(RESTORED_NAME)
+        except OSError as error:
+            return reason_of(error)
+        return ""
 
     def is_in_use(self) -> bool:
         """Whether another process has taken it. If none has, none can until this is closed."""

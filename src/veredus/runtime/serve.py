@@ -340,7 +340,8 @@ class Node:
                 assert self._audit is not None
                 self._audit.await_written(partial(self._record_written, token), self._loop)
             case journal.CheckpointDone(is_final):
-                self._directory.forget_restored()
+                if reason := self._directory.forget_restored():
+                    self._log.error("restored-not-removed", reason=reason, directory=self.settings.node.directory)
                 if is_final and self._checkpointed is not None and not self._checkpointed.done():
                     self._checkpointed.set_result(None)
             case journal.CheckpointFailed(reason, is_final):

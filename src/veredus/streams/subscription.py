@@ -49,6 +49,7 @@ class Subscription:
         "filter",
         "filter_sequence",
         "floor_durable",
+        "from_us",
         "handed_to",
         "incarnation",
         "is_attached",
@@ -114,7 +115,7 @@ class Subscription:
         self.tries = Tries(fact.attempts, fact.returned)
         self.parked_to = fact.parked_to
         self.opened_us = fact.opened_us
-        self.start = fact.start
+        self.start, self.from_us = fact.start, fact.from_us
         self.origins = fact.origins
         self.unwanted = fact.unwanted
         self.renewed_us, self.wish = max(fact.opened_us, fact.renewed_us), fact.wish
@@ -248,6 +249,7 @@ class Subscription:
             owner=self.owner,
             before=tuple(earlier for earlier in self.before if earlier[1] > floor),
             returned=tuple(s for s in self.tries.returned if s > floor) if self.attempts_max else (),
+            from_us=self.from_us,
         )
 
     @classmethod
