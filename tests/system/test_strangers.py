@@ -34,7 +34,7 @@ def guarded(tmp_path: Path) -> Iterator[ServedNode]:
     served.kill()
 
 
-def connected(served: ServedNode, token: str) -> veredus.Node:
+def connected(served: ServedNode, token: str | None) -> veredus.Node:
     return veredus.connect(served.address, token=token, timeout_s=20, refused_s=20)
 
 
@@ -42,7 +42,7 @@ def test_a_bad_token_is_refused_at_once_and_a_good_one_is_let_in(guarded: Served
     token, line = add_token(tmp_path / "tokens", "desk-1")
     with connected(guarded, token) as node:
         assert node.principal == "desk-1"
-    for wrong in ("", token[:-1] + ("A" if token[-1] != "A" else "B"), "veredus_00000000_x", "x" * 4096):
+    for wrong in (None, token[:-1] + ("A" if token[-1] != "A" else "B"), "veredus_00000000_x", "x" * 4096):
         with pytest.raises(veredus.Refused) as refused:
             connected(guarded, wrong)
         assert refused.value.code == "unauthenticated"
