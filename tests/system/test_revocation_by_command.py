@@ -120,3 +120,21 @@ def test_a_subscriber_whose_access_is_withdrawn_by_command_ends_and_says_why_and
     withdrawing.publish("after")
     assert kept.stdout is not None
     assert kept.stdout.readline() == b"after\n"
+
+
+def test_a_publisher_at_an_idle_pipe_ends_as_its_token_is_removed(withdrawing: Withdrawing) -> None:
+    withdrawing.start()
+    shown = ["--token-file", str(withdrawing.files["desk-1"]), "-a", withdrawing.served.address]
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Child([*VEREDUS, "pub", "trades", "--source", "tail", *shown], **pipes) as publishing:
+        assert publishing.stdin is not None
+        assert publishing.stderr is not None
+        publishing.stdin.write(b"before\n")
+        publishing.stdin.flush()
+        with withdrawing.by_token(withdrawing.files["operator"].read_text().strip()) as node:
+            subscription = node.subscribe("trades")
+            assert next(iter(subscription)).body == b"before"
+            subscription.close()
+        withdrawing.remove_token()
+        assert publishing.wait(20) == Exit.REFUSED
+        assert b"[revoked]" in publishing.stderr.read()
