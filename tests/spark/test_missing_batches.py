@@ -1,6 +1,7 @@
 """A node lacks batches that a streaming query has committed: the query says which, and goes on only if it may."""
 
 import json
+import re
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -253,6 +254,21 @@ def test_a_checkpoint_that_was_put_back_too_is_behind_or_goes_on_but_lacks_nothi
             write(node, 3, RESTART, body="other", onOtherRows="keep")
         write(node, 4, RESTART)
         assert bodies(node) == batches(0, 1, 2, 3, 4)
+
+
+def test_a_query_that_comes_again_for_another_stream_is_told_what_helps_a_query(place: Place) -> None:
+    with place.node() as node:
+        write(node, 0)
+        node.streams.create("other")
+        with pytest.raises(Refused) as caught:
+            commit(node, 0, task(node, 0, start=RESTART), stream="other")
+        assert caught.value.code == "commit-other-streams"
+        said = caught.value.message
+        assert re.search(r"has done batch 0 already, into 's' \(incarnation \w{8}\), .* into 'other' \(inc", said), said
+        assert "start it once with the former stream" in said
+        assert "another `checkpointLocation`" in said
+        assert "another sink" not in said
+        assert caught.value.details["commit_id"] == 0
 
 
 def test_the_older_of_two_drivers_is_fenced_and_the_newer_lacks_nothing(place: Place) -> None:

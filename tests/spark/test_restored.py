@@ -4,7 +4,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
@@ -13,12 +15,16 @@ import veredus
 from veredus import Embedded
 from veredus.kernel.errors import Refused
 from veredus.runtime.directory import open_directory
+from veredus.spark.options import write_options
 from veredus.spark.reader import BlockStreamReader
 from veredus.spark.source import VeredusDataSource
+from veredus.spark.staging import digested, sink_of, stage_rows
+from veredus.spark.writer import StageStreamWriter
 
 SCHEMA = StructType([StructField("sequence", LongType()), StructField("body", BinaryType())])
 ALL = ReadAllAvailable()
 OLD, LATER = 4, 6
+SINK = sink_of(UUID(int=7))
 
 
 def publish(node: Embedded, word: str, count: int) -> None:
@@ -114,3 +120,32 @@ def test_a_checkpoint_of_a_version_that_knew_no_terms_is_read_as_before(
         publish(node, "new", LATER + 5)
         one = reader(node)
         assert rows(one, end, one.latestOffset(end, ALL)) == words("new", LATER + 5)[LATER:]
+
+
+@pytest.mark.parametrize("new", [0, LATER - 1, LATER + 5])
+def test_a_batch_that_was_written_and_whose_input_was_put_back_is_refused_with_that_cause_or_kept_and_gone_on_with(
+    tmp_path: Path, planned: tuple[Any, Any], new: int
+) -> None:
+    start, end = planned
+    with veredus.embedded(tmp_path / "copy") as node, veredus.embedded(tmp_path / "output") as output:
+        publish(node, "new", new)
+
+        def write(batch_id: int, bodies: list[str], **given: str) -> None:
+            options = write_options({"address": output.served.address, "stream": "out", **given})
+            batch = [pa.RecordBatch.from_pydict({"body": bodies})]
+            with output.sink(SINK).open_run(bytes(16)) as run:
+                staged = (digested if run.commit_id >= batch_id else stage_rows)(options, SINK, run, batch)
+            StageStreamWriter(options).commit([staged], batch_id)
+
+        write(0, words("old", OLD) + words("later", LATER))
+        one = reader(node, failOnDataLoss="false")
+        with pytest.raises(Refused, match=r"input put back to an older copy.*onOtherRows=keep") as caught:
+            write(0, rows(one, start, end))
+        assert caught.value.code == "commit-other-rows"
+        with pytest.warns(UserWarning, match="onOtherRows=keep"):
+            write(0, rows(one, start, end), onOtherRows="keep")
+        write(1, rows(one, end, one.latestOffset(end, ALL)))
+        head = output.streams.show("out")["head"]
+        with output.subscribe("out", start=veredus.beginning(), until=head + 1) as subscription:
+            written = [publication.body.decode() for publication in subscription]
+        assert written == words("old", OLD) + words("later", LATER) + words("new", new)

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -192,9 +193,9 @@ def commit_stages(options: WriteOptions, rows: list[StagedRows], commit_id: int,
     """Make what the tasks staged visible, once: asked again, whoever asks, it does nothing.
 
     Raises `Refused("commit-other-streams")` or `Refused("commit-other-rows")` when it was done before and held other
-    rows, the latter unless the options let it pass. `is_consecutive`: looks once more whether the sink has the commit
-    before, and raises as `check_consecutive`: a node that was put back since the tasks ended knows no stage of theirs,
-    but a batch without rows has none.
+    rows, the latter unless the options let it pass. `is_consecutive`: they are a query's batches. Looks once more
+    whether the sink has the one before, and raises as `check_consecutive`: a node that was put back since the tasks
+    ended knows no stage of theirs, but a batch without rows has none.
     """
     seen = min(message.commit_id for message in rows)
     stages = [part.stage for message in rows for part in message.parts if part.stage]
@@ -209,6 +210,8 @@ def commit_stages(options: WriteOptions, rows: list[StagedRows], commit_id: int,
     try:
         patiently(options.node, commit)
     except Refused as refused:
+        if refused.code == "commit-other-streams" and is_consecutive:
+            raise _other_streams(rows[0].sink, refused) from None
         if not (refused.code == "commit-other-rows" and options.keeps_other_rows):
             raise
         message = (
@@ -217,6 +220,23 @@ def commit_stages(options: WriteOptions, rows: list[StagedRows], commit_id: int,
         )
         warnings.warn(message, stacklevel=2)
         drop_stages(options, rows)
+
+
+def _other_streams(sink: str, refused: Refused) -> Refused:
+    """What helps a query: the node says what helps other writers, who choose commit ids and sinks."""
+    details: dict[str, Any] = refused.details
+    batch_id, done, asked = (details[name] for name in ("commit_id", "committed", "asked"))
+    message = (
+        f"sink {sink!r} has done batch {batch_id} already, into {_named(done)}, and the query is asked to write it into"
+        f" {_named(asked)}: nothing was written. If the option `stream` was changed, start it once with the former"
+        " stream, so that Spark hears of this batch, and change it after that. If the stream was deleted and created"
+        " again, give the query another `checkpointLocation`: then it is another query, and writes from its start again"
+    )
+    return Refused(refused.code, message, **details)
+
+
+def _named(contents: Iterable[Sequence[Any]]) -> str:
+    return ", ".join(f"{stream!r} (incarnation {incarnation[:8] or 'none'})" for stream, incarnation, *_ in contents)
 
 
 def drop_stages(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:

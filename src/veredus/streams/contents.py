@@ -83,8 +83,9 @@ def check_repeated(run: Run, asked: Sequence[Contents]) -> None:
             message = (
                 f"sink {run.sink!r} has done commit {run.commit_id} already, with {_rows(one)} for stream {name!r}, and"
                 f" is asked to do it with {_rows(other)}: nothing was written. Was a checkpoint deleted, or an earlier"
-                " one put back? Or does the query give other rows each time it is run (rand, uuid, a table that"
-                " changed)? Then what was written stays; make it deterministic"
+                " one put back? Or was its input put back to an older copy, or does the query give other rows each time"
+                " it is run (rand, uuid, a table that changed)? Then what was written stays: with Spark,"
+                " onOtherRows=keep goes on behind it; or make it deterministic"
             )
             raise _other("commit-other-rows", message, run, asked)
 
