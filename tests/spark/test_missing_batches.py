@@ -240,6 +240,22 @@ def test_a_node_that_was_put_back_after_all_tasks_of_a_batch_commits_nothing_of_
         assert bodies(node) == batches(0, 1)
 
 
+def test_a_node_that_was_put_back_after_the_tasks_found_their_batch_done_takes_nothing_for_it(place: Place) -> None:
+    with place.node() as node:
+        write(node, 0)
+    place.copy()
+    with place.node() as node:
+        write(node, 1)
+        before = task(node, 1, "batch 1")
+    place.put_back()
+    with place.node() as node:
+        with pytest.raises(Refused) as caught:
+            commit(node, 1, before)
+        assert caught.value.code == "bad-contents"
+        write(node, 1, RESTART)
+        assert bodies(node) == batches(0, 1)
+
+
 def test_a_checkpoint_that_was_put_back_too_is_behind_or_goes_on_but_lacks_nothing(place: Place) -> None:
     with place.node() as node:
         for batch_id in range(4):

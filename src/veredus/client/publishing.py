@@ -209,8 +209,7 @@ class SourceChannel:
             self.resume_token = grant.token
             self.resume_number = grant.token_number
         self._tokens.learn(grant.token_number, grant.token)
-        # Without a token the whole input is read again: a program may have ended before it had stored one.
-        resume = grant.token_number if self.intake.keeps_last else grant.last_number
+        resume = grant.token_number if self.intake.keeps_last else grant.last_number  # without a token: 0
         self._start(
             Granted(
                 grant.stream_id, grant.source_id, grant.epoch, grant.last_number, resume, int(grant.durability),

@@ -19,9 +19,10 @@ from veredus.protocols.topics.conversation import RETRIES_MAX
 from veredus.protocols.topics.many import COUNT_MAX
 from veredus.runtime.topics_credentials import Credentials
 
+from .arguments import check_wait, checked_count, octets_of, packed_of, pauses
 from .client import ANSWER_S, BODY_SIZE_MAX, DIRECTORY, home_of_one
 from .home import Home
-from .operations import Message, Operations, check_wait, checked_count, octets_of, packed_of, pauses
+from .operations import Message, Operations
 
 _ending: dict[Begun[None], tuple[LoopThread, Path]] = {}
 """What closes homes, in which loop and directory: nobody may have waited for its end."""

@@ -18,8 +18,9 @@ from veredus.protocols.topics.conversation import RETRIES_MAX
 from veredus.protocols.topics.many import COUNT_MAX
 from veredus.runtime.topics_credentials import Credentials
 
+from .arguments import check_named, check_wait, checked_count, octets_of, packed_of, pauses
 from .home import Home, HomeSettings, check_quantities
-from .operations import Message, Operations, check_named, check_wait, checked_count, octets_of, packed_of, pauses
+from .operations import Message, Operations
 from .states import directory_name
 
 ANSWER_S = 0.1
