@@ -36,7 +36,7 @@ from veredus.kernel.errors import Misuse, PeerFault, Refused, Unavailable, Vered
 from veredus.kernel.terms import Terms
 from veredus.matching.wanted import Filter
 from veredus.node.specs import split_address
-from veredus.protocols.zeps.asking import check_not_ahead
+from veredus.protocols.zeps.ahead import check_not_ahead
 from veredus.protocols.zeps.datagrams import Datagram, decode_datagram
 from veredus.streams.exchange import Start, StartKind
 

@@ -242,6 +242,7 @@ class Subscription:
             parked_to=self.parked_to,
             opened_us=self.opened_us,
             start=self.start,
+            from_us=self.from_us,
             origins=self.origins,
             unwanted=self.unwanted,
             renewed_us=self.renewed_us,
@@ -249,7 +250,6 @@ class Subscription:
             owner=self.owner,
             before=tuple(earlier for earlier in self.before if earlier[1] > floor),
             returned=tuple(s for s in self.tries.returned if s > floor) if self.attempts_max else (),
-            from_us=self.from_us,
         )
 
     @classmethod

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from veredus.delivery.publication import datetime_of
 from veredus.kernel.errors import Refused
 from veredus.matching import Pattern, compile_pattern, prefix_text
 from veredus.streams.exchange import Start, StartKind
+
+from .ahead import check_not_ahead
 
 LATEST_LIVE = (1 << 64) - 1
 """Everything there is is known: only what comes."""
@@ -21,7 +22,6 @@ FROM_TIME = 2 << 62
 
 A time a little ahead is now: clocks differ. One that is further ahead is refused: a sequence tells where an interest
 is, and what is appended before that time has sequences that nobody knows yet."""
-AHEAD_MAX_US = 60_000_000
 FROM_PERIOD = 3 << 62
 """With microseconds added: from the first publication that was appended in so long a time before now."""
 _REST = (1 << 62) - 1
@@ -50,16 +50,6 @@ def asked_of(pattern: bytes, latest: int, wall_us: int) -> Asked:
     if latest > _REST:
         raise Refused("bad-start", f"latest {latest} is neither a sequence nor a time: see the ZEPS 1 reference")
     return Asked(compiled, Start(StartKind.SEQUENCE, latest + 1 if latest else 0), latest)
-
-
-def check_not_ahead(time_us: int, wall_us: int, clock: str) -> None:
-    """Raise `Refused("start-in-the-future")` for a time that is to come, unless clocks may differ by as much."""
-    if time_us > wall_us + AHEAD_MAX_US:
-        message = (
-            f"delivery cannot begin at {datetime_of(time_us).isoformat()}, which is to come: {clock} says"
-            f" {datetime_of(wall_us).isoformat()}; begin with what comes, and leave out what is too early"
-        )
-        raise Refused("start-in-the-future", message)
 
 
 def _pattern_of(octets: bytes) -> Pattern:
