@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import veredus
 from tests.client.cutter import Cutter
+from tests.processes import wait_until
 from veredus.client.connection import Connection
 from veredus.client.embedded import Embedded
 from veredus.client.loops import LoopThread
@@ -406,3 +408,33 @@ async def _stumble(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_ends_the_making_of_links_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(veredus.Unavailable, match="this was not thought of"):
         asyncio.run(_stumble(monkeypatch))
+
+
+@pytest.mark.parametrize("subscriber", ["", "r"])
+def test_what_is_appended_before_the_time_to_start_from_does_not_come_over_another_link_either(
+    node: Embedded, stream: str, subscriber: str
+) -> None:
+    def publish(body: bytes) -> None:
+        publisher.wait(publisher.publish("k", body), timeout_s=30)
+
+    start = datetime.now(UTC) + timedelta(seconds=3)
+    with (
+        Cutter(node.served.address) as cutter,
+        veredus.connect(cutter.address) as far,
+        node.publisher(stream) as publisher,
+        far.subscribe(stream, subscriber=subscriber, start=veredus.since(start)) as subscription,
+    ):
+        publish(b"before")
+        assert subscription.next_batch(timeout_s=0.1) is None
+        cutter.cut()
+        for _ in range(3):
+            publish(b"meanwhile")
+        assert subscription.next_batch(timeout_s=0.5) is None
+        publish(b"again before")
+        if datetime.now(UTC) >= start:
+            pytest.skip("this machine was too slow for the test")
+        wait_until(lambda: datetime.now(UTC) >= start)
+        publish(b"behind")
+        publication = next(iter(subscription))
+        assert (publication.body, publication.sequence) == (b"behind", 6)
+        assert publication.append_time >= start

@@ -24,7 +24,7 @@ from functools import partial
 from veredus.kernel.errors import Misuse, PeerFault, Refused, Unavailable, VeredusError
 from veredus.matching.wanted import Filter
 from veredus.protocols.zeps import messages as m
-from veredus.streams.exchange import SettleMode
+from veredus.streams.exchange import SettleMode, StartKind
 from veredus.streams.ranges import without
 
 from .arguments import check_seconds, check_text, check_whole, shown
@@ -76,6 +76,10 @@ class Feed:
         channel.tell_over = self.end
         if not self.counts_attempts:
             channel.tell_again = self._interrupt_run
+        start, is_durable = channel.wanted.start, channel.wanted.is_durable
+        self._from_us = start.value if start.kind is StartKind.TIME and not is_durable else 0
+        """What was appended before comes only where an ephemeral one is begun again, at the sequence where it was: the
+        node has forgotten the time that it was to start from."""
         self._owed_size = 0
         self._owed_link = 0
         self._owed_size_max = max(1, channel.wanted.window_size // 4)
@@ -265,6 +269,8 @@ class Feed:
         position = self.channel.position
         try:
             for batch in batches:
+                if batch.append_time_us < self._from_us:
+                    continue
                 if batch.first_sequence < position:
                     batch.skip_to(position)
                     if not len(batch):

@@ -187,6 +187,8 @@ class SubscriptionOpened(msgspec.Struct, frozen=True, tag="subscription"):
     """The filters of before, each with the last sequence that it counts for, as far as that is above the floor."""
     returned: tuple[int, ...] = ()
     """What the application of now gave back to be tried again, and has not taken again."""
+    from_us: int = 0
+    """What was appended before this time is not wanted; 0 for a start that was no time."""
 
 
 class SubscriptionSettled(msgspec.Struct, frozen=True, tag="settled"):

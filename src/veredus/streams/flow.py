@@ -60,6 +60,7 @@ class Flow:
         "among",
         "audience",
         "credit",
+        "from_us",
         "indexed",
         "is_congested",
         "is_end_told",
@@ -104,6 +105,9 @@ class Flow:
         """Its filter, where the stream's audience knows it."""
         self.subscription: Subscription | None = None
         self.redelivered_to = 0
+        self.from_us = 0
+        """What was appended before this time is passed over: at its first position there may be such still, and a time
+        that is to come has none yet. 0 once something of that time or later is there, since append times never fall."""
         self.is_congested = False
         self.is_reading = False
         self.is_end_told = False
@@ -221,12 +225,13 @@ class Flow:
         parcels: list[Parcel] = []
         buffers: list[Octets] = []
         names: list[tuple[int, str]] = []
-        size = first_pushed = last_pushed = examined = 0
+        size = first_pushed = last_pushed = 0
+        examined = self._pass_early(records)
         ledger = None if self.subscription is None else self.subscription.ledger
         excluded = () if self.subscription is None else self.subscription.excluded
         if self.legs and ledger is not None:
             excluded = tuple(between(self.position, self.legs[0][1], ledger.unsettled))
-        for record in records:
+        for record in records[examined:]:
             record_end = min(record.first_sequence + record.count, self.end)
             last = min(record_end, self.later[0][0] if self.later else record_end) - 1
             if last < self.position:
@@ -275,6 +280,19 @@ class Flow:
         self.credit -= size + PUSH_OVERHEAD
         push = Push(self.session, buffers, size, first_pushed, last_pushed, self.redelivered_to, names)
         return Taken(push, examined, parcels)
+
+    def _pass_early(self, records: Sequence[PlacedRecord]) -> int:
+        """Pass over the records that were appended before the time to start from: how many of the first these are."""
+        count = 0
+        for record in records if self.from_us else ():
+            if record.append_time_us >= self.from_us:
+                self.from_us = 0
+                break
+            if self.position >= self.end:
+                break
+            self._pass_to(min(record.first_sequence + record.count, self.end))
+            count += 1
+        return count
 
     def _attempt_at(self, first: int, last: int) -> Attempt:
         """The attempt at these rows, which goes on where it has begun already."""

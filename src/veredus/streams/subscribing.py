@@ -143,6 +143,7 @@ class Subscribing:
             renewed_us=now.wall_us,
             wish=event.wish,
             owner=next_owner(event.principal, ""),
+            from_us=_from_us(event),
         )
         subscription = self.opening[key] = Subscription(fact, self._tables.limits.unsettled_max)
         self.feeding.change(subscription, fact, _Opened(self, event, stream, wanted, subscription, fact), now)
@@ -263,6 +264,7 @@ class Subscribing:
         del self._asking[event.session]
         flow = Flow(event.session, stream, wanted, position, event.until, event.credit, event.principal)
         flow.octet_ns = event.octet_ns
+        flow.from_us = _from_us(event) if subscription is None else subscription.from_us
         flow.subscription = subscription
         epoch = 0
         if subscription is not None:
@@ -366,6 +368,11 @@ class Subscribing:
             self._orders.refuse(flow.session, "stream-deleted", f"stream {stream.name!r} was deleted")
         for subscription in stream.subscriptions.values():
             self._cursors.drop(subscription)
+
+
+def _from_us(event: SubscribeRequested) -> int:
+    """The append time before which nothing is wanted by who begins here; 0 where the start is no time."""
+    return event.start.value if event.start.kind is StartKind.TIME else 0
 
 
 def _fenced(subscription: Subscription) -> str:

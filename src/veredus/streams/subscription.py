@@ -49,6 +49,7 @@ class Subscription:
         "filter",
         "filter_sequence",
         "floor_durable",
+        "from_us",
         "handed_to",
         "incarnation",
         "is_attached",
@@ -114,7 +115,7 @@ class Subscription:
         self.tries = Tries(fact.attempts, fact.returned)
         self.parked_to = fact.parked_to
         self.opened_us = fact.opened_us
-        self.start = fact.start
+        self.start, self.from_us = fact.start, fact.from_us
         self.origins = fact.origins
         self.unwanted = fact.unwanted
         self.renewed_us, self.wish = max(fact.opened_us, fact.renewed_us), fact.wish
@@ -241,6 +242,7 @@ class Subscription:
             parked_to=self.parked_to,
             opened_us=self.opened_us,
             start=self.start,
+            from_us=self.from_us,
             origins=self.origins,
             unwanted=self.unwanted,
             renewed_us=self.renewed_us,
