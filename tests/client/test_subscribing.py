@@ -52,6 +52,13 @@ def test_from_the_head_only_what_comes_is_given(node: Embedded, stream: str) -> 
         assert [publication.sequence for publication in subscription.batches().__next__()] == [11, 12]
 
 
+def test_a_reception_that_is_to_begin_at_a_time_to_come_is_refused(node: Embedded, stream: str) -> None:
+    start = veredus.since(datetime.now(UTC) + timedelta(minutes=2))
+    with pytest.raises(veredus.Refused, match="this machine's clock says") as refusal:
+        node.receive(stream, "239.195.0.1:7074", start=start)
+    assert refusal.value.code == "start-in-the-future"
+
+
 def test_a_start_that_is_gone_is_refused_with_the_floor(node: Embedded, stream: str) -> None:
     fill(node, stream, 10)
     node.streams.trim(stream, 5)

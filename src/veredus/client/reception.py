@@ -36,6 +36,7 @@ from veredus.kernel.errors import Misuse, PeerFault, Refused, Unavailable, Vered
 from veredus.kernel.terms import Terms
 from veredus.matching.wanted import Filter
 from veredus.node.specs import split_address
+from veredus.protocols.zeps.ahead import check_not_ahead
 from veredus.protocols.zeps.datagrams import Datagram, decode_datagram
 from veredus.streams.exchange import Start, StartKind
 
@@ -88,6 +89,9 @@ class Reception(Blocking):
         self._filter = filter_
         from veredus.matching import compile_pattern  # a lot to import for who receives nothing by multicast
 
+        if start.kind is StartKind.TIME:
+            # Datagrams do not say when something was appended.
+            check_not_ahead(start.value, time.time_ns() // 1000, "this machine's clock")
         self._patterns = [compile_pattern(key) for key in filter_.keys] if filter_ is not None else []
         self._on_gap = on_gap
         self._silence_s = silence_s

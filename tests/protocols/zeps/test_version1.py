@@ -2,6 +2,7 @@
 
 import pytest
 
+from veredus.delivery.publication import datetime_of
 from veredus.kernel.events import LinkClosed, LinkCongested, LinkDrained, Received
 from veredus.protocols.links import (
     SESSION_BITS,
@@ -446,9 +447,18 @@ def ten_one_a_second() -> Place:
         ((3 << 62), [11]),
         ((2 << 62) + WALL_NS // 1000 + 5_000_000, [6, 7, 8, 9, 10, 11]),
         ((2 << 62), list(range(1, 12))),
-        ((2 << 62) + WALL_NS // 1000 + 99_000_000, [11]),
+        ((2 << 62) + WALL_NS // 1000 + 70_000_000, [11]),
     ],
-    ids=["live", "a period", "a shorter one", "a long one", "none", "a time", "a time before all", "a time to come"],
+    ids=[
+        "live",
+        "a period",
+        "a shorter one",
+        "a long one",
+        "none",
+        "a time",
+        "a time before all",
+        "a time a little ahead",
+    ],
 )
 def test_delivery_begins_at_a_time_or_a_period_ago_or_live(latest: int, expected: list[int]) -> None:
     place = ten_one_a_second()
@@ -457,6 +467,15 @@ def test_delivery_begins_at_a_time_or_a_period_ago_or_live(latest: int, expected
     peer.say(frames.encode_credit(MUCH))
     Peer(place, 2).publish(("k", "11"))
     assert [sequence for sequence, _ in peer.delivered] == expected
+
+
+@pytest.mark.parametrize("ahead_us", [60_000_001, (1 << 62) - 1 - WALL_NS // 1000 - 10_000_000])
+def test_a_time_to_come_is_refused_with_both_times(ahead_us: int) -> None:
+    peer = Peer(ten_one_a_second())
+    latest = (2 << 62) + WALL_NS // 1000 + 10_000_000 + ahead_us
+    peer.say(frames.encode_subscribe(b"", latest))
+    assert peer.invalid.startswith("start-in-the-future:_delivery_cannot_begin_at_")
+    assert f"the_node's_clock_says_{datetime_of(WALL_NS // 1000 + 10_000_000).isoformat()}" in peer.invalid
 
 
 def test_subscriptions_from_a_time_and_live_are_one_union_with_others() -> None:

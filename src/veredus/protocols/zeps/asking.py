@@ -13,12 +13,15 @@ from veredus.kernel.errors import Refused
 from veredus.matching import Pattern, compile_pattern, prefix_text
 from veredus.streams.exchange import Start, StartKind
 
+from .ahead import check_not_ahead
+
 LATEST_LIVE = (1 << 64) - 1
 """Everything there is is known: only what comes."""
 FROM_TIME = 2 << 62
 """With microseconds since 1970 added: from the first publication that was appended then, or later.
 
-A time to come is now."""
+A time a little ahead is now: clocks differ. One that is further ahead is refused: a sequence tells where an interest
+is, and what is appended before that time has sequences that nobody knows yet."""
 FROM_PERIOD = 3 << 62
 """With microseconds added: from the first publication that was appended in so long a time before now."""
 _REST = (1 << 62) - 1
@@ -42,6 +45,7 @@ def asked_of(pattern: bytes, latest: int, wall_us: int) -> Asked:
     if latest >= FROM_PERIOD:
         return Asked(compiled, Start(StartKind.TIME, max(0, wall_us - (latest & _REST))), 0)
     if latest >= FROM_TIME:
+        check_not_ahead(latest & _REST, wall_us, "the node's clock")
         return Asked(compiled, Start(StartKind.TIME, min(latest & _REST, wall_us)), 0)
     if latest > _REST:
         raise Refused("bad-start", f"latest {latest} is neither a sequence nor a time: see the ZEPS 1 reference")
