@@ -1,4 +1,4 @@
-"""Times to come, for those who cannot begin there: a message that does not say when it was appended cannot be left out."""
+"""Times to come, for those who cannot begin there: a message that says no append time cannot be left out."""
 
 from __future__ import annotations
 
