@@ -15,6 +15,7 @@ from typing import cast
 import pytest
 import uvloop
 
+from tests.forks import told_by_child
 from tests.runtime.test_security import NODE, NODE_KEY
 from veredus.kernel.errors import Unavailable
 from veredus.node.admission import AdmissionLimits
@@ -413,12 +414,16 @@ def test_a_unix_peer_of_another_user_is_a_principal_of_its_own(tmp_path: Path) -
     for parent in tmp_path.parents[:3]:
         parent.chmod(parent.stat().st_mode | 0o011)
     path = tmp_path / "node.sock"
-    with bind_unix(str(path), 0o666) as listening, socket.socket(socket.AF_UNIX) as client:
-        os.seteuid(65534)
-        try:
+
+    def connect() -> str:
+        os.setuid(65534)
+        with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
-        finally:
-            os.seteuid(0)
+        return "connected"
+
+    with bind_unix(str(path), 0o666) as listening:
+        # In a child: all threads of a process are the same user, those of other tests' nodes as well.
+        assert told_by_child(connect) == "connected"
         listening.setblocking(True)
         with listening.accept()[0] as accepted:
             peer = unix_peer_of("unix")(accepted, "")
