@@ -119,7 +119,7 @@ def _run(settings: NodeSettings, reread: Callable[[], NodeSettings]) -> None:
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
         await running.run()
-        ignore_signals(asyncio.get_running_loop())
+        ignore_signals()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(live())

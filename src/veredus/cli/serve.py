@@ -99,7 +99,7 @@ def run_node(settings: NodeSettings, reread: Callable[[], NodeSettings]) -> None
         gc.set_threshold(50_000, 50, 100)
         gc.enable()
         await node.run()
-        ignore_signals(asyncio.get_running_loop())
+        ignore_signals()
 
     descriptors_free()  # a loop that cannot open its own files says less of what is missing
     sys.setswitchinterval(SWITCH_INTERVAL_S)

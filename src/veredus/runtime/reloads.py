@@ -23,6 +23,7 @@ from veredus.kernel.errors import Refused, Unavailable
 
 from .directory import replace_file
 from .early_reloads import was_reload_asked
+from .stopping import hear
 
 OUTCOME_NAME = "reloaded"
 WAIT_S = 10.0
@@ -45,7 +46,7 @@ class Reloads:
 
     def begin(self) -> None:
         """Ask at each SIGHUP from now on, and now if one has come before."""
-        self._loop.add_signal_handler(signal.SIGHUP, self.ask)
+        hear(self._loop, signal.SIGHUP, self.ask)
         if was_reload_asked():
             self.ask()
 

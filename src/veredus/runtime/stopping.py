@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from types import FrameType
 
 SAME_SIGNAL_S = 0.5
 """Some senders signal a process and its group: what comes so soon behind a signal is the same one."""
@@ -24,12 +25,25 @@ def stop_asked(loop: asyncio.AbstractEventLoop, hurry: Callable[[], None]) -> as
             hurry()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ask)
+        hear(loop, number, ask)
     return asked
 
 
-def ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
+def hear(loop: asyncio.AbstractEventLoop, number: signal.Signals, then: Callable[[], object]) -> None:
+    """Call `then` in the loop at each such signal; to be called in the main thread.
+
+    Not by a handler of the loop: to take one away, as a loop does that is closed, lets the signal end the process.
+    """
+
+    def take(_number: int, _frame: FrameType | None) -> None:
+        if loop.is_closed():
+            raise KeyboardInterrupt
+        loop.call_soon_threadsafe(then)
+
+    signal.signal(number, take)
+
+
+def ignore_signals() -> None:
     """All is done, and the process is about to end: what comes now ends it no other way than it ends by itself."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
