@@ -9,23 +9,20 @@ import pytest
 from tests.processes import ended
 
 STOPPED = """
-import asyncio, os, signal, sys, threading
+import asyncio, os, signal, subprocess, sys
 from veredus.runtime.stopping import hear, ignore_signals, stop_asked
 
 number = signal.Signals[sys.argv[1]]
-is_over = threading.Event()
-
-def hammer():
-    while not is_over.is_set():
-        os.kill(os.getpid(), number)
+HAMMER = "import os, sys\\nwhile os.getppid() == int(sys.argv[1]): os.kill(int(sys.argv[1]), int(sys.argv[2]))"
+hammer = None
 
 async def live():
     loop = asyncio.get_running_loop()
     asked, heard = stop_asked(loop, lambda: None), asyncio.Event()
     hear(loop, signal.SIGHUP, heard.set)
-    for turn in range(1000):
-        if not turn:
-            threading.Thread(target=hammer).start()
+    global hammer
+    hammer = subprocess.Popen([sys.executable, "-c", HAMMER, str(os.getpid()), str(int(number))])
+    for _ in range(1000):
         await asyncio.wait_for((heard if number == signal.SIGHUP else asked).wait(), 10)
         ignore_signals()
         again = stop_asked(loop, lambda: None)
@@ -39,7 +36,8 @@ else:
     loop_of = asyncio.new_event_loop
 with asyncio.Runner(loop_factory=loop_of) as runner:
     runner.run(live())
-is_over.set()
+hammer.kill()
+hammer.wait()
 print("ended")
 """
 
