@@ -99,8 +99,9 @@ class Stream:
         self.source_names: dict[int, str] = {0: ""}
         self.subscriptions: InOrder[tuple[str, str], Subscription] = InOrder()
         self.left: InOrder[tuple[str, str, str], Left] = InOrder()
-        """By subscriber, name and the principal whose subscription it was, or who wished to be without it."""
-        """When durable subscriptions were removed last, of those that were last removed; see `Departures`."""
+        """When durable subscriptions were removed last, of those that were last removed; see `Departures`. By
+        subscriber, name and the principal whose it was, or who wished to be without it.
+        """
         self.flows: dict[int, Flow] = {}
         self.waiting: dict[str, OrderedDict[Flow, None]] = {}
         """Of these, by payer, those that the next publication reaches; see `Fanout`."""

@@ -143,16 +143,22 @@ def test_what_a_giver_says_at_length_is_cut_in_the_log() -> None:
     assert len(str(scene.fields["topic-not-given"]["reason"])) == 1000
 
 
-@pytest.mark.parametrize(("said_of_it", "goes_to"), [(b"under way", "s2"), (b"", "s1"), (b"Topic transferred", "s1")])
-def test_puts_stay_with_a_giver_that_is_giving_and_leave_one_that_has_given_at_once(
-    said_of_it: bytes, goes_to: str
-) -> None:
+def with_a_giver_that_is_asked() -> tuple[Scene, Ask]:
+    """`s2`, which has had a put for topic `t`, is asked to give it to `s1`."""
     scene = Scene()
     scene.claim("s2", "t")
     scene.ask(1, m.Put("bob", "t", 1, b"x"))
     scene.answer(1)
     (merge,) = scene.claim("s1", "t")
     assert isinstance(merge, Ask)
+    return scene, merge
+
+
+@pytest.mark.parametrize(("said_of_it", "goes_to"), [(b"under way", "s2"), (b"", "s1"), (b"Topic transferred", "s1")])
+def test_puts_stay_with_a_giver_that_is_giving_and_leave_one_that_has_given_at_once(
+    said_of_it: bytes, goes_to: str
+) -> None:
+    scene, merge = with_a_giver_that_is_asked()
     scene.answer(merge.token, body=said_of_it)
     asks = [effect for effect in scene.ask(2, m.Put("bob", "t", 2, b"y")) if isinstance(effect, Ask)]
     assert [ask.address for ask in asks] == [goes_to]
@@ -183,20 +189,11 @@ def test_a_giver_is_told_nothing_of_the_topic_before_it_answers_for_it_may_have_
 
 
 def test_what_waited_for_the_answer_of_a_giver_goes_to_where_the_topic_is_then() -> None:
-    scene = Scene()
-    scene.claim("s2", "t")
-    scene.ask(1, m.Put("bob", "t", 1, b"x"))
-    scene.answer(1)
-    (merge,) = scene.claim("s1", "t")
-    assert isinstance(merge, Ask)
+    scene, merge = with_a_giver_that_is_asked()
     put = m.Put("bob", "t", 2, b"y")
     assert scene.ask(2, put) == []
     assert [effect.address for effect in scene.answer(merge.token) if isinstance(effect, Ask)] == ["s1"], "it has given"
-    scene = Scene()
-    scene.claim("s2", "t")
-    scene.ask(1, m.Put("bob", "t", 1, b"x"))
-    scene.answer(1)
-    scene.claim("s1", "t")
+    scene, _ = with_a_giver_that_is_asked()
     assert scene.ask(2, put) == []
     scene.claim("s2")
     asks = [effect for effect in scene.pass_time(SETTINGS.answer_ns) if isinstance(effect, Ask)]
