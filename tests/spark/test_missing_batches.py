@@ -194,7 +194,8 @@ def test_a_sink_that_was_removed_is_told(place: Place) -> None:
         assert bodies(node) == batches(0, 1)
 
 
-def test_a_node_that_was_put_back_between_two_tasks_is_told_by_the_later_one(place: Place) -> None:
+def task_before_batches_are_lost(place: Place) -> StagedRows:
+    """What a task of batch 4 tells, behind which the node is put back to a copy without batches 1 to 3."""
     with place.node() as node:
         write(node, 0)
     place.copy()
@@ -203,6 +204,11 @@ def test_a_node_that_was_put_back_between_two_tasks_is_told_by_the_later_one(pla
             write(node, batch_id)
         before = task(node, 4)
     place.put_back()
+    return before
+
+
+def test_a_node_that_was_put_back_between_two_tasks_is_told_by_the_later_one(place: Place) -> None:
+    before = task_before_batches_are_lost(place)
     with place.node() as node:
         after = task(node, 4, "batch 4")
         with missing(1, 3):
@@ -212,14 +218,7 @@ def test_a_node_that_was_put_back_between_two_tasks_is_told_by_the_later_one(pla
 
 
 def test_a_node_that_was_put_back_after_all_tasks_of_a_batch_without_rows_is_told(place: Place) -> None:
-    with place.node() as node:
-        write(node, 0)
-    place.copy()
-    with place.node() as node:
-        for batch_id in range(1, 4):
-            write(node, batch_id)
-        before = task(node, 4)
-    place.put_back()
+    before = task_before_batches_are_lost(place)
     with place.node() as node:
         with missing(1, 3):
             commit(node, 4, before)
