@@ -174,7 +174,7 @@ class Creating:
                     self._orders.say(StreamDropped(stream_id))
             case TermRaised(stream_id, term, first_sequence):
                 if stream_id in tables.streams_by_id:
-                    tables.raise_term(tables.streams_by_id[stream_id], term, first_sequence)
+                    tables.streams_by_id[stream_id].raise_term(term, first_sequence)
             case _:
                 pass
 

@@ -216,7 +216,7 @@ class StreamsEngine:
         """
         for stream in self.tables.streams.values():
             term = now.number_after(stream.term)
-            self.tables.raise_term(stream, term, stream.head_durable + 1)
+            stream.raise_term(term, stream.head_durable + 1)
             stream.is_term_durable = False
             # Where the journal refuses it, whoever subscribes sends it there again.
             kept = Then(partial(_keep_term, stream), _tell_nobody)

@@ -200,10 +200,6 @@ class Tables:
         for stage in [stage for stage in self.stages.values() if stage.stream_id == stream_id]:
             self.take_stage(stage.stage)
 
-    def raise_term(self, stream: Stream, term: int, first_sequence: int) -> None:
-        """What an earlier term of a stream held from `first_sequence` on is gone."""
-        stream.raise_term(term, first_sequence)
-
     def add_stage(self, stage: Stage) -> None:
         """Know an open stage of a sink that is there."""
         run = self.runs[stage.sink]
