@@ -405,6 +405,24 @@ def test_a_stage_with_fewer_rows_than_its_sink_has_receipts_for_is_not_committed
     assert done.streams == (("s", 1, 5),)
 
 
+def test_no_commit_goes_on_behind_one_that_its_sink_knows_and_the_node_has_not() -> None:
+    rig = Rig()
+    run = open_run(rig)
+
+    def asked(commit_id: int, after: int, *stages: x.GrantStage) -> object:
+        numbers = tuple(stage.stage for stage in stages)
+        return rig.do(x.CommitRequested(RUN, 1, "local", "sink", run.epoch, commit_id, numbers, after=after))[-1]
+
+    assert isinstance(asked(3, -1), x.ConfirmCommitted)
+    for commit_id, after in ((6, 5), (5, 5), (3, 5), (2, 5)):
+        refused = asked(commit_id, after)
+        assert isinstance(refused, x.Refuse)
+        assert (refused.code, refused.is_final) == ("lost", False)
+        assert (refused.details["acknowledged"], refused.details["commit_id"]) == (5, 3)
+    assert isinstance(asked(3, 3), x.ConfirmCommitted)
+    assert isinstance(asked(6, 3, *staged(rig, run.epoch, 1)), x.ConfirmCommitted)
+
+
 def test_numbers_of_stages_are_given_once_though_copies_are_put_back() -> None:
     rig = Rig(wall_ns=1_700_000_000_000_000_000)
     run = open_run(rig)

@@ -249,6 +249,21 @@ def test_a_closed_stage_whose_last_rows_are_gone_is_not_committed_with_the_other
         assert run.commit(0, [again]).streams == (("out", 1, 2),)
 
 
+def test_a_run_whose_last_commit_is_gone_does_not_go_on_behind_it(served: ServedNode, put_back: PutBack) -> None:
+    with served.start() as node, node.sink("job").open_run() as run:
+        run.commit(0, [])
+        back_up(served)
+        run.commit(1, [])
+        put_back(served)
+        with pytest.raises(veredus.Refused, match=r"commit 1 .* the last one that the node has is 0") as refused:
+            run.commit(2, [])
+        assert refused.value.code == "lost"
+        with node.sink("job").open_run() as again:
+            assert again.commit_id == 0
+            again.commit(1, [])
+            again.commit(2, [])
+
+
 def test_the_number_of_a_stage_that_is_gone_is_not_given_again_where_the_copy_has_no_stream(
     served: ServedNode, put_back: PutBack
 ) -> None:

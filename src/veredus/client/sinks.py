@@ -157,7 +157,8 @@ class RunChannel:
         # A number alone, of a stage that another process has written, says nothing of its rows.
         counts = tuple(0 if isinstance(stage, int) else stage.taken_number for stage in stages)
         known = counts if any(counts) else ()
-        message = m.Commit(self._next(), self.sink, self.epoch, commit_id, numbers, tuple(contents), known)
+        said = tuple(contents)
+        message = m.Commit(self._next(), self.sink, self.epoch, commit_id, numbers, said, known, self.commit_id)
         answer = await self._ask(message)
         assert isinstance(answer, Committed)
         self.commit_id, self.streams = answer.commit_id, answer.streams
@@ -262,7 +263,8 @@ class AsyncRun:
 
         `contents` says what they hold, by stream, and is kept: the same `commit_id` with another is `Refused`, as is
         one whose stages hold other streams or counts (`commit-other-streams`, `commit-other-rows`). Where the node was
-        put back to a copy without rows of an `AsyncStage` that it had acknowledged, the commit is `Refused("lost")`.
+        put back to a copy without this run's last commit, or without rows of an `AsyncStage` that it had acknowledged,
+        the commit is `Refused("lost")`.
         """
         return await self.channel.commit(commit_id, stages, contents)
 

@@ -309,6 +309,7 @@ class SinkProcess(Peer):
             attempt.contents,
             (),
             () if attempt.contents else tuple(stage.taken for stage in attempt.stages),
+            self._committed_id,
         )
         self.ask(fact)
         if self.die.chance(0.1):

@@ -21,7 +21,7 @@ from veredus.journal.exchange import StageDropped, StagePublished
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 
-from .contents import check_kept, check_repeated, contents_of
+from .contents import check_commits_kept, check_repeated, check_rows_kept, contents_of
 from .exchange import (
     AnswerAdmin,
     CommitRequested,
@@ -141,6 +141,7 @@ class Committing:
         if run is None:
             return
         self._check_streams(event, ())
+        check_commits_kept(run, event)
         if event.commit_id == run.commit_id and not run.is_committing:
             check_repeated(run, self._contents_asked(event))
             self._orders.append((), _Repeated(self, event, run.commit_streams))
@@ -161,7 +162,7 @@ class Committing:
             )
         stages = [self._open_stage_of(event, number) for number in dict.fromkeys(event.stages)]
         self._check_streams(event, stages)
-        check_kept(stages, event)
+        check_rows_kept(stages, event)
         contents = contents_of(self._tables, stages, event.contents)
         named_count = max(len(contents), len(dict.fromkeys(stage.stream_id for stage in stages)))
         self._runs.check_room_for_commit(run, named_count, now)

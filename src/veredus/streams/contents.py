@@ -44,7 +44,19 @@ def contents_of(tables: Tables, stages: Sequence[Stage] | None, said: Sequence[C
     return tuple(found)
 
 
-def check_kept(stages: Sequence[Stage], asked: CommitRequested) -> None:
+def check_commits_kept(run: Run, asked: CommitRequested) -> None:
+    """Raise `Refused("lost")` where a commit is gone that the sink knows to be done: no other goes on behind it."""
+    if run.commit_id < asked.after:
+        has = "none" if run.commit_id < 0 else str(run.commit_id)
+        message = (
+            f"commit {asked.after} of sink {run.sink!r} was acknowledged, and the last one that the node has is {has}:"
+            " its journal was put back to an earlier state. Nothing was written. Open a new run, and write what is"
+            " missing behind its `commit_id` again"
+        )
+        raise Refused("lost", message, sink=run.sink, acknowledged=asked.after, commit_id=run.commit_id)
+
+
+def check_rows_kept(stages: Sequence[Stage], asked: CommitRequested) -> None:
     """Raise `Refused("lost")` where a stage has not all the rows that the sink has receipts for."""
     if asked.counts and len(asked.counts) != len(asked.stages):
         said = f"{len(asked.counts)} counts were said for {len(asked.stages)} stages: say one for each, or none"

@@ -416,6 +416,8 @@ class CommitRequested:
     """By stage, in which order its stream goes to who wants it woven, up to its last row: places, and how many each."""
     counts: tuple[int, ...] = ()
     """Of each of `stages`, how many rows the sink has receipts for at least; () where it says nothing of that."""
+    after: int = -1
+    """The last commit of the sink that it knows to be done; -1 where it knows of none."""
 
 
 @dataclass(frozen=True, slots=True)

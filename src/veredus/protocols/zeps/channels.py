@@ -287,7 +287,7 @@ class Channels:
             self._effects.append(
                 x.CommitRequested(
                     session_of(self.link, frame.channel), said.request, self.principal, said.sink, said.run_epoch,
-                    said.commit_id, said.stages, (), said.contents, (), said.counts,
+                    said.commit_id, said.stages, (), said.contents, (), said.counts, said.after,
                 )
             )  # fmt: skip
 

@@ -270,6 +270,7 @@ class Commit(Message, frozen=True):
     stages: Stages
     contents: Contents = ()
     counts: Stages = ()
+    after: Signed = -1
 
 
 class Committed(Message, frozen=True, omit_defaults=False):
