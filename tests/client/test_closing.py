@@ -5,6 +5,8 @@ import os
 import signal
 import threading
 import time
+import traceback
+from collections.abc import Callable
 
 import pytest
 
@@ -109,3 +111,30 @@ def test_who_is_interrupted_while_a_node_closes_is_told_of_what_is_in_doubt_by_t
     node.close()
     embedded.close()
     assert not embedded.served.directory.exists()
+
+
+def told(call: Callable[[], object]) -> tuple[str, list[str]]:
+    """What a call raises, and through which functions it came."""
+    with pytest.raises(veredus.VeredusError) as raised:
+        call()
+    return str(raised.value), [frame.name for frame in traceback.extract_tb(raised.tb)]
+
+
+def test_what_is_closed_tells_each_call_anew_and_of_no_call_before(node: Embedded, stream: str) -> None:
+    publisher, subscription = node.publisher(stream, source="a"), node.subscribe(stream, subscriber="x")
+    run, other = node.sink(stream).open_run(), veredus.connect(node.served.address)
+    for one in (publisher, subscription, run, other):
+        one.close()
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: publisher.publish("k", "b"),
+        lambda: publisher.wait(1),
+        lambda: subscription.next_batch(),
+        lambda: subscription.settle(1),
+        lambda: subscription.change_filter("k"),
+        lambda: run.commit(0, []),
+        lambda: run.stage(stream),
+        lambda: other.streams.list(),
+        lambda: other.publisher(stream),
+    )
+    for call in calls:
+        assert told(call) == told(call)

@@ -213,7 +213,7 @@ class _Publishing:
         """Raise why nothing can be published any more, if something has ended the publisher."""
         failure = self._publisher._intake.failure
         if failure is not None:
-            raise type(failure)(failure.code, failure.message, **failure.details)
+            raise failure.again()
 
     @property
     def _in_doubt_count(self) -> int:

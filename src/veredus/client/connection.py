@@ -219,7 +219,7 @@ class Connection:
         self._channels.clear()
         self._requests.end(error)
         if not self._opened.done():
-            self._opened.set_exception(error)
+            self._opened.set_exception(error.again())
             self._opened.exception()
         connections.discard(self)
 
@@ -417,7 +417,7 @@ class Connection:
     def attach(self, attachment: Attachment) -> None:
         """Let an attachment hang here; it begins when there is a link. Raises what ended the connection."""
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.again()
         if self.is_open:
             attachment.begin()
         self._attachments[id(attachment)] = attachment
@@ -456,7 +456,7 @@ class Connection:
         """The answer to one request, as `Requests.ask` has it."""
         self.check_loop()
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.again()
         return await self._requests.ask(verb, arguments, self.settings.timeout_s)
 
     def _ask_link(self, request: m.Request) -> bool:

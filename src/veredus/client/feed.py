@@ -123,7 +123,7 @@ class Feed:
         self._again.pop(sequence, None)
         failure = self.channel.failure
         if failure is not None:
-            raise type(failure)(failure.code, failure.message, **failure.details)
+            raise failure.again()
 
     def take(self) -> Batch | None:
         """The next batch, or None when there is none now, or for ever (`is_ended`). Raises what ended it, and gaps."""

@@ -27,7 +27,7 @@ class Change:
     def fail(self, error: VeredusError) -> None:
         """It does not count, or nobody knows."""
         if not self.answer.done():
-            self.answer.set_exception(error)
+            self.answer.set_exception(error.again())
             self.answer.exception()
 
 

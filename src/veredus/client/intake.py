@@ -343,7 +343,7 @@ class Intake(Turns):
     def release(self, number: int, end_s: float = inf) -> None:
         """See that the loop may take `number`, which somebody waits for. Raises `Misuse` where it was never given."""
         if self.failure is not None and self.failure.code == "forked":
-            raise self.failure
+            raise self.failure.again()
         check_assigned(number, self.number)
         if self.keeps_last and (self._bodies or self._delayed is not None):
             self.close_run(b"", end_s)
@@ -402,7 +402,7 @@ class Intake(Turns):
     def _is_admitted(self, count: int = 1) -> bool:
         """Whether so many more may be published, now that the short way is barred; raises what forbids it."""
         if self.failure is not None:
-            raise type(self.failure)(self.failure.code, self.failure.message, **self.failure.details)
+            raise self.failure.again()
         if self.is_gone and self._on_gone != "wait":
             return self._turn_away(count, self._on_gone, "link-lost", "no node can be reached: publish again later")
         if not self.has_room:

@@ -133,7 +133,7 @@ class Interest:
     def check(self) -> None:
         """Raise why nothing more is given out."""
         if self.failure is not None:
-            raise type(self.failure)(self.failure.code, self.failure.message, **self.failure.details)
+            raise self.failure.again()
 
     def check_begun(self) -> None:
         """The same of a batch that was given out whole: its publications can still be read after a close."""

@@ -279,7 +279,7 @@ class SourceChannel:
         self._handle(Stopped())
         self.detach()
         if not self._attached.done():
-            self._attached.set_exception(error)
+            self._attached.set_exception(error.again())
             self._attached.exception()
         self._tell_waiters(lambda _: True)
         self._tokens.tell_all()
@@ -485,7 +485,7 @@ class SourceChannel:
     def _in_doubt(self, message: str, **details: object) -> VeredusError:
         failure = self.intake.failure
         if failure is not None:
-            return type(failure)(failure.code, failure.message, **failure.details)
+            return failure.again()
         reason = f": {self.delay.message}" if self.delay is not None else ""
         code = self.delay.code if self.delay is not None else "in-doubt"
         return Unavailable(code, message + reason, **details)

@@ -83,7 +83,7 @@ class Requests:
         """No answer will come any more."""
         for asked in self._asked.values():
             if not asked.answer.done():
-                asked.answer.set_exception(error)
+                asked.answer.set_exception(error.again())
         self._asked.clear()
 
     def take(self, message: object) -> None:

@@ -141,4 +141,4 @@ class SettleWait:
         """Raise why what was waited for is not settled."""
         error = self._error
         if error is not None:
-            raise type(error)(error.code, error.message, **error.details)
+            raise error.again()

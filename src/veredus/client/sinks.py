@@ -131,11 +131,11 @@ class RunChannel:
         self.failure = self.failure or error
         self.detach()
         if not self._opened.done():
-            self._opened.set_exception(error)
+            self._opened.set_exception(error.again())
             self._opened.exception()
         for _, answer in self._asked.values():
             if not answer.done():
-                answer.set_exception(error)
+                answer.set_exception(error.again())
 
     def forbid(self, error: VeredusError) -> None:
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
@@ -175,7 +175,7 @@ class RunChannel:
     def check_open(self) -> None:
         """Raise why this run is over."""
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.again()
 
     async def _ask(self, message: m.Commit | m.DropStages) -> object:
         self._connection.check_loop()

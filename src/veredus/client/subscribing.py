@@ -284,7 +284,7 @@ class SubscriptionChannel:
         self.say_handed()
         self.detach()
         if not self._attached.done():
-            self._attached.set_exception(error)
+            self._attached.set_exception(error.again())
             self._attached.exception()
         self._filters.fail(error)
         self.returns.end()
@@ -485,7 +485,7 @@ class SubscriptionChannel:
     async def change_filter(self, filter_: Filter) -> int:
         """Ask for another filter; the sequence from which on it counts. Raises `Refused`, and `Unavailable`."""
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.again()
         if not self._is_granted():
             raise Unavailable("link-lost", "no node can be reached: change the filter later")
         answer = self._filters.ask(filter_)

@@ -38,6 +38,10 @@ class VeredusError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.code, self.message, self.details))
 
+    def again(self) -> Self:
+        """Another one like it, to be raised: one that is raised twice tells of both calls, and keeps what they held."""
+        return type(self)(self.code, self.message, **self.details)
+
     def bare(self) -> Self:
         """Itself, without the calls that it came through: these hold what was read, and whoever keeps the error."""
         self.__context__ = self.__cause__ = None
