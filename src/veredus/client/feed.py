@@ -230,9 +230,7 @@ class Feed:
                 self.is_ended = not channel.again
             elif self._item is None and not self._next_item():
                 if channel.failure is not None:
-                    raise type(channel.failure)(
-                        channel.failure.code, channel.failure.message, **channel.failure.details
-                    )
+                    raise channel.failure.again()
                 return None
             else:
                 self._open()
