@@ -21,7 +21,6 @@ from math import inf
 from typing import Any, Protocol
 
 from veredus.kernel.effects import CloseLink, Note, Send
-from veredus.kernel.engine import Now
 from veredus.kernel.errors import Misuse, Refused, Unavailable, VeredusError
 from veredus.kernel.events import DeadlineReached, LinkOpened
 from veredus.kernel.octets import Octets
@@ -44,6 +43,7 @@ from veredus.protocols.zeps.client_exchange import (
     TellSettled,
     TellWelcome,
 )
+from veredus.runtime.clocks import read_clocks
 
 from .addresses import Address
 from .causes import PROVED_NO_MORE, TRANSIENT
@@ -321,7 +321,7 @@ class Connection:
         link = self._link
         if link is None:
             return
-        effects = link.handle(event, Now(time.monotonic_ns(), time.time_ns()))
+        effects = link.handle(event, read_clocks())
         try:
             self._carry_out(effects)
         except BaseException:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
@@ -54,6 +53,7 @@ from veredus.protocols.zeps.client_exchange import (
     TellOpened,
     TellReceipts,
 )
+from veredus.runtime.clocks import read_clocks
 from veredus.streams.exchange import Durability
 
 from .causes import TRANSIENT, error_of
@@ -324,7 +324,7 @@ class SourceChannel:
         intake, outbox = self.intake, self._outbox
         if outbox.phase is Phase.STOPPED:
             return
-        now = Now(time.monotonic_ns(), time.time_ns())
+        now = read_clocks()
         while True:
             demand = outbox.demand(now)
             taken = None if demand is Demand.NOTHING else intake.take(demand is Demand.ANY)
@@ -363,7 +363,7 @@ class SourceChannel:
             self._do(effect)
 
     def _handle(self, event: Event) -> None:
-        now = Now(time.monotonic_ns(), time.time_ns())
+        now = read_clocks()
         for effect in self._outbox.handle(event, now):
             self._do(effect)
 

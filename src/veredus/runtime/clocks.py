@@ -8,5 +8,5 @@ from veredus.kernel.engine import Now
 
 
 def read_clocks() -> Now:
-    """What both clocks say at this moment."""
-    return Now(time.monotonic_ns(), time.time_ns())
+    """What both clocks say at this moment; before 1970, which a machine without a battery may say, it is 1970."""
+    return Now(time.monotonic_ns(), max(0, time.time_ns()))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias, cast
 
@@ -162,7 +161,7 @@ class Links:
         once_read(self.loop, self._wake_due)
 
     def _wake_due(self, heard_ns: int) -> None:
-        heard = Now(heard_ns, time.time_ns())
+        heard = read_clocks()._replace(monotonic_ns=heard_ns)
         for link in list(self._links):
             due = link.wire.deadline()
             if due is not None and due <= heard_ns:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from veredus.kernel.engine import Now
 from veredus.kernel.errors import Unavailable
 from veredus.kernel.events import DeadlineReached
 from veredus.protocols.topics.conversation import (
@@ -20,6 +19,7 @@ from veredus.protocols.topics.conversation import (
     Tell,
 )
 from veredus.protocols.topics.messages import HEADER_SIZE_MAX, Status
+from veredus.runtime.clocks import read_clocks
 from veredus.runtime.topics_credentials import Credentials
 
 from .sockets import ProxySockets
@@ -57,7 +57,7 @@ class Questions:
         """The answer to `data`. Raises `Unavailable("no-proxy")`, which says of each proxy why it was of no help."""
         conversation = Conversation(data, self._proxies, self._answer_ns, self._retries_max)
         question = _Question(conversation, self._loop.create_future())
-        self._carry_out(question, conversation.begin(_now()))
+        self._carry_out(question, conversation.begin(read_clocks()))
         return await question.answer
 
     def _answered(self, token: int, data: bytes) -> None:
@@ -69,7 +69,7 @@ class Questions:
             self._tell(question, ProxyUnreachable(reason))
 
     def _tell(self, question: _Question, event: Event) -> None:
-        self._carry_out(question, question.conversation.handle(event, _now()))
+        self._carry_out(question, question.conversation.handle(event, read_clocks()))
 
     def _carry_out(self, question: _Question, effects: Sequence[AskProxy | Tell | GiveUp]) -> None:
         for effect in effects:
@@ -103,10 +103,6 @@ class Questions:
         if due_ns is not None:
             left_s = max(0.0, (due_ns - time.monotonic_ns()) / 1e9)
             question.timer = self._loop.call_later(left_s, self._tell, question, DeadlineReached())
-
-
-def _now() -> Now:
-    return Now(time.monotonic_ns(), time.time_ns())
 
 
 def _no_proxy(reasons: Sequence[tuple[str, str]]) -> Unavailable:

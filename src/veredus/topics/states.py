@@ -31,10 +31,10 @@ from veredus.journal.log import Log
 from veredus.journal.settings import LogSettings, Recovered
 from veredus.journal.steps import CheckpointLoaded, Found, Replayed
 from veredus.kernel.effects import Note
-from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused, Unavailable
 from veredus.kernel.events import DeadlineReached
 from veredus.protocols.topics.client_state import ClientState
+from veredus.runtime.clocks import read_clocks
 from veredus.runtime.directory import Directory, open_directory, sync_directory, unusable, user_of
 from veredus.runtime.disk import Disk, drive_recovery
 
@@ -134,7 +134,7 @@ class States:
         self._last_token += 1
         self._saves[self._last_token] = _Save(key, state, is_synced, saved)
         fact = encode_fact(key, self._states.get(key, _NEW), state)
-        entry = journal.fact_entry(fact, time.time_ns() // 1000)
+        entry = journal.fact_entry(fact, read_clocks().wall_us)
         self._tell(journal.AppendRequested(self._last_token, (entry,), is_synced))
         return saved
 
@@ -210,7 +210,7 @@ class States:
         if self._failure:
             # Whoever waited was told so: answers that come now are to nobody.
             return
-        now = Now(time.monotonic_ns(), time.time_ns())
+        now = read_clocks()
         for event in events:
             is_checkpoint_wanted = False
             for effect in self._journal.handle(event, now):
