@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+import pytest
+
 from veredus.node.administering import Administering, is_changing
 from veredus.node.exchange import RecordWritten
 from veredus.protocols.links import session_of
@@ -106,3 +109,39 @@ def test_who_changed_something_that_has_no_record_is_told_so() -> None:
     assert isinstance(said, Refuse)
     assert (said.code, said.session, said.request, said.is_final) == ("not-recorded", SESSION, 3, False)
     assert "No space left on device" in said.message
+
+
+def recorded(**arguments: Any) -> dict[str, Any]:
+    administering = Administering()
+    administering.refusal(asked(**arguments))
+    (note,) = administering.note_answer(Refuse(SESSION, "forbidden", "you may not", {}, 3, is_final=False))
+    shown = note.fields["arguments"]
+    assert isinstance(shown, dict)
+    return shown
+
+
+def wide(depth: int) -> object:
+    return {f"{place:02}" + "x" * 300: wide(depth - 1) for place in range(16)} if depth else "y" * 300
+
+
+def nested(depth: int) -> object:
+    value: object = 1
+    for _ in range(depth):
+        value = {"x": value}
+    return value
+
+
+@pytest.mark.parametrize("value", [wide(3), [wide(2)], {("a", 7): b"b"}, nested(5000), "\0" * 100_000])
+def test_a_record_of_a_request_is_short_whatever_its_peer_has_asked_for(value: object) -> None:
+    shown = recorded(name="s", **{f"argument-{place:02}": value for place in range(15)})
+    assert shown["name"] == "s"
+    assert len(msgspec.json.encode(shown)) < 4096
+
+
+def test_a_record_says_how_much_it_leaves_out() -> None:
+    assert recorded(**wide(1))["..."].endswith(" more")
+    assert recorded(config={"a": {"b": 1}, "c": [1, 2], "d": b"123"})["config"] == {
+        "a": "1 entries",
+        "c": "2 entries",
+        "d": "3 bytes",
+    }

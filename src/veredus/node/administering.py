@@ -8,6 +8,9 @@ Source: docs/reference/audit-log.md.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+import msgspec
 
 from veredus.kernel.effects import Note
 from veredus.protocols.links import SESSION_BITS
@@ -19,6 +22,10 @@ from .exchange import RecordAwaited, RecordWritten
 READING = frozenset(("list", "show", "names", "left"))
 """The last words of the verbs that change nothing."""
 VALUE_SIZE_MAX = 255
+ARGUMENTS_SIZE_MAX = 1024
+"""Bytes of all arguments of a request together, as a record has them."""
+_ENTRY_SIZE = 16
+"""What an argument takes in a record beside its text."""
 _RENEWAL, _REMOVAL = "subscription.renew", "subscription.remove"
 _WISH = "wish"
 """Clients of topics alone give one."""
@@ -98,27 +105,49 @@ class Administering:
 
 
 def _described(event: AdminRequested) -> dict[str, object]:
-    arguments = {
-        str(name)[:VALUE_SIZE_MAX]: _shown(value) for name, value in list(event.arguments.items())[:ARGUMENTS_MAX]
-    }
     principal = {"session": event.session, "principal": event.principal}
+    arguments = _Shown().entries(event.arguments)
     return {**principal, "verb": event.verb[:VALUE_SIZE_MAX], "arguments": arguments}
 
 
-def _shown(value: object) -> object:
-    match value:
-        case str():
-            return value[:VALUE_SIZE_MAX]
-        case bool() | int() | float() | None:
-            return value
-        case bytes():
-            return f"{len(value)} bytes"
-        case list() | tuple():
-            return f"{len(value)} entries"
-        case dict():
-            return {str(name)[:VALUE_SIZE_MAX]: _shown(part) for name, part in list(value.items())[:16]}
-        case _:
-            return str(type(value))
+class _Shown:
+    """Owns how many characters of a request's arguments may still be shown: who asks has chosen all of them."""
+
+    def __init__(self) -> None:
+        self._left = ARGUMENTS_SIZE_MAX
+
+    def entries(self, values: dict[str, Any], is_inner: bool = False) -> dict[str, object]:
+        """Arguments; or the entries of one, such as a stream's configuration, of which nothing is shown inside."""
+        shown: dict[str, object] = {}
+        for count, (name, value) in enumerate(values.items()):
+            if self._left <= 0 or count == ARGUMENTS_MAX:
+                return {**shown, "...": f"{len(values) - count} more"}
+            shown[self._text(name if isinstance(name, str) else _kind_of(name))] = self._value(value, is_inner)
+        return shown
+
+    def _value(self, value: object, is_inner: bool) -> object:
+        match value:
+            case str():
+                return self._text(value)
+            case bool() | int() | float() | None:
+                return value
+            case bytes():
+                return f"{len(value)} bytes"
+            case dict() if not is_inner:
+                return self.entries(value, is_inner=True)
+            case list() | tuple() | dict():
+                return f"{len(value)} entries"
+            case _:
+                return _kind_of(value)
+
+    def _text(self, text: str) -> str:
+        shown = text[: min(VALUE_SIZE_MAX, max(0, self._left))]
+        self._left -= len(msgspec.json.encode(shown)) + _ENTRY_SIZE
+        return shown
+
+
+def _kind_of(value: object) -> str:
+    return type(value).__name__
 
 
 def _may() -> str:

@@ -182,6 +182,20 @@ def test_a_request_of_very_many_values_ends_the_link_before_any_of_them_is_made(
     assert pair.place.closed == {1: "bad-frame"}
 
 
+def nested(head: bytes, depth: int) -> msgspec.Raw:
+    """A value in so many maps, or lists, or keys of maps, each in the one before."""
+    return msgspec.Raw(head * depth + b"\x01" + (b"\x01" * depth if head == b"\x81\x91" else b""))
+
+
+@pytest.mark.parametrize("head", [b"\x81\xa1x", b"\x91", b"\x81\x91"], ids=["maps", "lists", "keys"])
+def test_a_request_whose_arguments_are_nested_deep_ends_the_link(pair: Pair, head: bytes) -> None:
+    for request, depth in ((3, 3), (4, 600)):
+        assert not pair.place.closed
+        arguments = {"name": nested(head, depth)}
+        say(pair, Kind.REQUEST, 0, {"request": request, "verb": "stream.delete", "arguments": arguments})
+    assert pair.place.closed == {1: "bad-frame"}
+
+
 def test_a_batch_that_came_as_it_was_signed_and_is_wrong_ends_its_source_alone(pair: Pair) -> None:
     header = BatchHeader(int(Layout.ROWS), 0, 0, 0, 1, 1, 1, 1, 1, 1, 5, 5)
     (answer,) = say(pair, Kind.OFFER, SOURCE, bytes(signed_record(header, [b"\xc1 no rows"])))

@@ -45,6 +45,8 @@ PAGE_COST_NS = 2_000_000
 """What a page of a list costs, before it is known how long it is."""
 REQUEST_VALUES_MAX = 16_384
 """An empty list takes one byte in a request, and a hundred once it is read."""
+REQUEST_DEPTH_MAX = 8
+"""Whoever goes through what a peer has nested must come to its end."""
 RAISED_NS = 15_000
 """What it costs to raise a source; measured, roughly."""
 REPLY_OCTET_NS = 25
@@ -303,6 +305,8 @@ class Channels:
         if native.has_more_values(frame.body, REQUEST_VALUES_MAX):
             raise PeerFault("bad-frame", f"a REQUEST may have {REQUEST_VALUES_MAX} values, this one has more")
         said: Any = native.decode_message(frame)
+        if native.is_deeper(said.arguments, REQUEST_DEPTH_MAX):
+            raise PeerFault("bad-frame", f"the arguments of a REQUEST may be nested {REQUEST_DEPTH_MAX} deep, no more")
         if frame.channel or not said.request:
             raise PeerFault("bad-frame", "a REQUEST must use channel 0 and a number from 1")
         if said.request in self._asked:

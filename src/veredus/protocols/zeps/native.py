@@ -21,7 +21,7 @@ Source: docs/internals/DESIGN.md, "Native protocol"; docs/reference/wire/native.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
@@ -284,6 +284,20 @@ def has_more_values(body: memoryview, count_max: int) -> bool:
         else:
             at += _FIXED_SIZES.get(head, 1)
     return False
+
+
+def is_deeper(value: object, depth_max: int) -> bool:
+    """Whether maps and lists lie in one another deeper than this; the keys of maps may be lists, too."""
+    level = [value]
+    for _ in range(depth_max):
+        level = [part for one in level for part in _parts_of(one)]
+    return any(isinstance(one, dict | list | tuple) for one in level)
+
+
+def _parts_of(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return (*value.keys(), *value.values())
+    return value if isinstance(value, list | tuple) else ()
 
 
 def request_of(frame: Frame) -> int:
