@@ -21,7 +21,7 @@ from .certificates import COMMON_NAME, Certificate, certificate_of
 from .host import Host
 from .listeners import Arrivals, Listener, Peer, Place, tcp_peer_of, unix_peer_of
 from .taking import Taking
-from .unwritten import Unwritten
+from .unwritten import ABANDONED, Unwritten
 
 _LOOKS = 8
 """How often within `silence_max` it is looked at least who is slow to take it."""
@@ -240,7 +240,7 @@ class StreamDoors:
         self.read_size_of = read_size_of
         self.is_unheard = is_unheard
         self.arrivals = arrivals
-        self.unwritten = Unwritten(arrivals.loop, limits)
+        self.unwritten = Unwritten(arrivals.loop, limits, self._note_abandoned)
         self.memory = ReadMemory()
         self.principal_from: Callable[[], str] = lambda: COMMON_NAME
         """What in a certificate names its principal."""
@@ -266,6 +266,9 @@ class StreamDoors:
         """The link is gone."""
         self.unwritten.forget(link)
         self._written.pop(link, None)
+
+    def _note_abandoned(self, link: int, reason: str) -> None:
+        self.host.note(Note("warning", ABANDONED, {"link": link, "reason": reason}))
 
     def _look_for_slow(self) -> None:
         self._slow_timer = self.arrivals.loop.call_later(self._slow_s, self._look_for_slow)

@@ -50,7 +50,7 @@ from .logs import Logger
 from .peers import Peers
 from .topics_gate import TopicsGate
 from .topics_limits import TopicsLimits
-from .unwritten import Unwritten
+from .unwritten import ABANDONED, Unwritten
 from .zmtp_links import MESSAGES_PER_TURN, Links, MessageLink, Payer
 
 ENVELOPE_SIZE_MAX = 4096
@@ -144,7 +144,7 @@ class TopicsSockets:
         sockets = bound.listen()
         self._own_arrivals = Arrivals(self._loop, limits.admission) if arrivals is None else None
         self._is_alone = unwritten is None
-        self.unwritten = Unwritten(self._loop, limits.send) if unwritten is None else unwritten
+        self.unwritten = Unwritten(self._loop, limits.send, self._note_abandoned) if unwritten is None else unwritten
         self._accounts = accounts or limits.accounts()
         self._links = Links(self.unwritten)
         self._fronts: dict[MessageLink, _Front] = {}
@@ -307,6 +307,9 @@ class TopicsSockets:
             back.refusal = reason if is_refused else ""
             self._log.debug("topics-connection-lost", address=back.address, reason=reason)
             self._loop.call_later(_REST_S if is_refused else _RECONNECT_S, self._connect, back)
+
+    def _note_abandoned(self, number: int, reason: str) -> None:
+        self._log.say("warning", ABANDONED, self._peers.located({"link": number, "reason": reason}))
 
     def _note(self, level: str, event: str, front: _Front, **fields: object) -> None:
         """Say something of one who asks."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from veredus.node.sending import SendBudget, SendLimits, Waiting
 
 from .hearing import once_read
 
+ABANDONED = "peer-abandoned"
+"""What the log calls it."""
 LOOK_S = 0.5
 """How often it is looked who has taken what was sent."""
 
@@ -38,10 +41,13 @@ class Writing(Protocol):
 class Unwritten:
     """Owns which connections something waits to be written to, and the budget of that."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limits: SendLimits) -> None:
-        """Nothing waits; `limits` bound what does."""
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, limits: SendLimits, tell: Callable[[int, str], object]
+    ) -> None:
+        """Nothing waits; `limits` bound what does. `tell` hears which connection is closed for it, and why."""
         self.budget = SendBudget(limits)
         self._loop = loop
+        self._tell = tell
         self._watched: dict[Writing, None] = {}
         self._timer: asyncio.TimerHandle | None = loop.call_later(LOOK_S, self._look)
 
@@ -76,6 +82,7 @@ class Unwritten:
             else:
                 del self._watched[link]
         for order in self.budget.look(found, heard_ns):
+            self._tell(order.link, order.reason)
             by_number[order.link].abort()
         for link in by_number.values():
             self.watch(link)
