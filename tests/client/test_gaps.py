@@ -1,6 +1,7 @@
 """What is no longer available is reported once, and only that: however often the link is lost before it is taken."""
 
 import time
+from typing import Literal
 
 import pytest
 
@@ -85,3 +86,70 @@ def test_what_was_handed_out_before_its_gap_is_taken_is_no_gap(node: Embedded, s
         wait_for_gap(subscription)
         sequences = first.sequences.tolist() + taken(subscription)
     assert sorted(sequences + missing_in(gaps)) == list(range(1, COUNT + 1))
+
+
+MODES: list[Literal["in-order", "individual"]] = ["in-order", "individual"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_gap_that_a_process_got_and_did_not_take_is_told_to_the_next_one(
+    node: Embedded, stream: str, mode: Literal["in-order", "individual"]
+) -> None:
+    publish(node, stream)
+    gaps: list[Gap] = []
+    with Cutter(node.served.address) as cutter, veredus.connect(cutter.address) as far:
+        subscription = far.subscribe(stream, subscriber="risk", mode=mode, window_size=1, on_gap=gaps.append)
+        first = next(iter(subscription))
+        trim_unheard(node, cutter, stream, 7)
+        wait_for_gap(subscription)
+        subscription.settle(first)
+        subscription.wait_settled(first)
+        assert gaps == []
+        cutter.is_open = False
+        cutter.cut()
+        with node.subscribe(stream, subscriber="risk", mode=mode, on_gap=gaps.append) as other:
+            assert taken(other) == [7, 8, 9, 10]
+        assert gaps == [Gap(2, 7, "trimmed")]
+        with node.subscribe(stream, subscriber="risk", mode=mode, on_gap=gaps.append) as third:
+            assert taken(third) == [7, 8, 9, 10]
+        assert len(gaps) == 1, "nobody is told of what one knows"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_was_in_hands_and_is_trimmed_is_told_to_the_next_process(
+    node: Embedded, stream: str, mode: Literal["in-order", "individual"]
+) -> None:
+    publish(node, stream)
+    gaps: list[Gap] = []
+    with Cutter(node.served.address) as cutter, veredus.connect(cutter.address) as far:
+        subscription = far.subscribe(stream, subscriber="risk", mode=mode, window_size=1, on_gap=gaps.append)
+        for _, publication in zip(range(3), subscription, strict=False):
+            last = publication
+        subscription.settle(last.sequence - 2)
+        trim_unheard(node, cutter, stream, 7)
+        wait_for_gap(subscription)
+        assert [publication.sequence for _, publication in zip(range(2), subscription, strict=False)] == [7, 8]
+        assert gaps == [Gap(4, 7, "trimmed")]
+        subscription.wait_settled()
+        cutter.is_open = False
+        cutter.cut()
+        with node.subscribe(stream, subscriber="risk", mode=mode, on_gap=gaps.append) as other:
+            assert taken(other) == [7, 8, 9, 10]
+        assert gaps[1] == Gap(2, 7, "trimmed"), "2 and 3 are with nobody any more"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_gap_that_is_raised_is_known_once_all_before_it_is_settled(
+    node: Embedded, stream: str, mode: Literal["in-order", "individual"]
+) -> None:
+    publish(node, stream)
+    with Cutter(node.served.address) as cutter, veredus.connect(cutter.address) as far:
+        with far.subscribe(stream, subscriber="risk", mode=mode, window_size=1, on_gap="raise") as subscription:
+            first = next(iter(subscription))
+            trim_unheard(node, cutter, stream, 7)
+            wait_for_gap(subscription)
+            with pytest.raises(veredus.Unavailable, match="sequences 2 to 6"):
+                subscription.next_batch(timeout_s=5)
+            subscription.settle(first)
+            subscription.wait_settled()
+        assert node.subscriptions.show(stream, "risk")["floor"] == 6

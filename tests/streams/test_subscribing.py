@@ -503,6 +503,37 @@ def test_a_cursor_below_the_floor_is_told_of_the_gap_and_goes_on_behind_it() -> 
     assert rig.pushed(6) == list(range(11, 21))
 
 
+@pytest.mark.parametrize("mode", [x.SettleMode.IN_ORDER, x.SettleMode.INDIVIDUAL])
+def test_a_gap_is_told_to_each_owner_until_one_has_settled_it(mode: x.SettleMode) -> None:
+    rig = published(20, limits=TINY)
+    rig.subscribe(5, "bob", who=1, mode=mode)
+    rig.settle(5, (1, 3))
+    rig.do(x.SessionClosed(5))
+    rig.do(x.AdminRequested(9, 1, "local", "stream.trim", {"name": "s", "floor": 11}))
+    for session in (6, 7):
+        rig.subscribe(session, "bob", who=session, mode=mode)
+        assert rig.said_to(session, x.PushGap) == [x.PushGap(session, 4, 11, "trimmed")]
+        rig.do(x.SessionClosed(session))
+        rig.restart()
+    rig.subscribe(8, "bob", who=8, mode=mode)
+    rig.settle(8, (4, 10))
+    rig.restart()
+    rig.subscribe(9, "bob", who=9, mode=mode)
+    assert rig.said_to(9, x.PushGap) == []
+    assert rig.pushed(9) == list(range(11, 21))
+
+
+def test_what_an_owner_had_in_hands_when_it_was_trimmed_is_told_to_the_next_one() -> None:
+    rig = published(20, limits=TINY)
+    rig.subscribe(5, "bob", who=1, mode=x.SettleMode.INDIVIDUAL)
+    rig.settle(5, (1, 3), (6, 6))
+    rig.do(x.AdminRequested(9, 1, "local", "stream.trim", {"name": "s", "floor": 11}))
+    rig.subscribe(6, "bob", who=2, mode=x.SettleMode.INDIVIDUAL)
+    assert rig.said_to(6, x.PushGap) == [x.PushGap(6, 4, 11, "trimmed")]
+    rig.settle(6, (4, 10))
+    assert rig.floor.tables.streams["s"].subscriptions["bob", "main"].floor == 10
+
+
 def test_damage_is_told_as_a_gap_and_what_was_pushed_before_it_is_still_to_be_settled() -> None:
     rig = published(20, per_batch=5, limits=StreamsLimits(tail_size_max=1))
     (name,) = [name for name in rig.disk.files if name.endswith(".segment") and b"alpha|12|" in rig.disk.files[name]]

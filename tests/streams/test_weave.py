@@ -85,6 +85,8 @@ def test_what_is_trimmed_is_passed_in_each_leg() -> None:
     rig.subscribe(6, "bob", who=2, **WOVEN)
     assert rig.pushed(6) == [5, 6, 4, 7]
     rig.settle(6, (4, 7))
+    assert shown(rig)["floor"] == 0, "nobody has said yet that the gap is known"
+    rig.settle(6, (1, 3))
     assert shown(rig)["floor"] == 7
 
 

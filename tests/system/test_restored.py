@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +29,14 @@ def publish(node: Node, word: str, count: int) -> None:
     with node.publisher("s") as publisher:
         for text in words(word, count):
             publisher.publish("k", text)
+
+
+def publish_one_by_one(node: Node, word: str, count: int) -> None:
+    """Each a batch of its own: a small window has a few of them."""
+    with node.publisher("s") as publisher:
+        for text in words(word, count):
+            publisher.publish("k", text)
+            publisher.flush()
 
 
 def words(word: str, count: int) -> list[str]:
@@ -202,6 +211,80 @@ def test_a_reader_over_an_older_copy_and_then_a_newer_one_is_told_of_what_is_gon
                 publish(third, "right", NEW)
             assert taken(subscription, LATER + NEW) == words("later", LATER) + words("right", NEW)
     assert gaps == [veredus.Gap(OLD + 1, OLD + NEW + 1, "lost")]
+
+
+MODES: list[Literal["in-order", "individual"]] = ["in-order", "individual"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_who_settles_over_a_restore_what_the_backup_did_not_know_to_be_pushed_goes_on(
+    served: ServedNode, put_back: PutBack, mode: Literal["in-order", "individual"]
+) -> None:
+    gaps: list[veredus.Gap] = []
+    with served.start() as node:
+        publish_one_by_one(node, "old", OLD)
+        with node.subscribe("s", subscriber="d", mode=mode, window_size=300, on_gap=gaps.append) as subscription:
+            assert taken(subscription, 5, is_durable=True) == words("old", OLD)[:5]
+            assert node.subscriptions.show("s", "d")["pushed_to"] < OLD
+            back_up(served)
+            publish(node, "later", LATER)
+            handed = [publication for _, publication in zip(range(OLD + LATER - 5), subscription, strict=False)]
+            served.kill()
+            for publication in handed:
+                subscription.settle(publication)
+            put_back(served)
+            with connected(served) as other:
+                publish(other, "new", NEW)
+            assert taken(subscription, NEW, is_durable=True) == words("new", NEW)
+        assert node.subscriptions.show("s", "d")["floor"] == OLD + NEW
+    assert gaps == [veredus.Gap(OLD + 1, OLD + LATER + 1, "lost")]
+
+
+def test_who_gives_back_over_a_restore_what_the_backup_did_not_know_to_be_pushed_goes_on(
+    served: ServedNode, put_back: PutBack
+) -> None:
+    with served.start() as node:
+        publish_one_by_one(node, "old", OLD)
+        with node.subscribe("s", subscriber="d", mode="individual", window_size=300, on_gap=print) as subscription:
+            back_up(served)
+            handed = [publication for _, publication in zip(range(OLD), subscription, strict=False)]
+            served.kill()
+            for publication in handed:
+                publication.retry()
+            put_back(served)
+            assert sorted(taken(subscription, OLD, is_durable=True)) == sorted(words("old", OLD))
+        assert node.subscriptions.show("s", "d")["floor"] == OLD
+
+
+def test_what_was_about_to_be_handed_out_again_and_is_gone_keeps_nobody_waiting(
+    served: ServedNode, put_back: PutBack
+) -> None:
+    gaps: list[veredus.Gap] = []
+    durable: dict[str, Any] = {"subscriber": "d", "mode": "individual", "attempts_max": 9, "parked_to": "letters"}
+    with served.start() as node:
+        node.streams.create("letters")
+        publish(node, "old", OLD)
+        with node.subscribe("s", on_gap=gaps.append, **durable) as subscription:
+            bodies = taken(subscription, OLD)
+            back_up(served)
+            publish(node, "later", LATER)
+            wait_until(lambda: node.subscriptions.show("s", "d")["pushed_to"] == OLD + LATER)
+            link_count = subscription.channel.link_count
+            served.kill()
+            served.spawn()
+            wait_until(lambda: subscription.channel.link_count > link_count and bool(subscription.channel.queue))
+            assert served.process is not None
+            served.process.send_signal(signal.SIGSTOP)
+            assert subscription.next_batch(timeout_s=0.5) is None, "nobody hears that it is about to be handed out"
+            put_back(served)
+            with connected(served) as other:
+                publish(other, "new", NEW)
+            while f"new {NEW}" not in bodies:
+                batch = subscription.next_batch(timeout_s=20)
+                assert batch is not None, "it waits for ever"
+                bodies += [publication.body.decode() for publication in batch]
+    assert bodies[-NEW:] == words("new", NEW)
+    assert [gap.code for gap in gaps] == ["lost"]
 
 
 def test_a_stage_with_rows_that_are_gone_is_not_committed(served: ServedNode, put_back: PutBack) -> None:

@@ -6,8 +6,8 @@ Invariants
     (2) What it hands out of a subscription that counts attempts, the node hears of: soon what is new, and before it is
         handed out what an application may have tried before. So a publication that kills its application is counted,
         but for its first attempt perhaps, and what no application was handed is not.
-    (3) After it was fenced or closed it hands out nothing and takes no settlement, also within a batch that was begun.
-    (4) What was handed out, and nothing else, may be settled.
+    (3) After it was fenced or closed it hands out nothing, also within a batch that was begun.
+    (4) A gap is settled once the application knows of it: if that ends before, the next one is told.
     (5) Credit is given back as deliveries are taken, so at most the window is pushed and not yet taken.
     (6) What a signal's handler raises tears no step in two: something counts as taken by assignments with no call
         between them, which CPython carries out together, and what was only begun is begun anew.
@@ -21,32 +21,28 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from veredus.kernel.errors import Misuse, PeerFault, Refused, Unavailable, VeredusError
+from veredus.kernel.errors import PeerFault, Unavailable, VeredusError
 from veredus.matching.wanted import Filter
 from veredus.protocols.zeps import messages as m
-from veredus.streams.exchange import SettleMode, StartKind
-from veredus.streams.ranges import without
+from veredus.streams.exchange import StartKind
 
-from .arguments import check_seconds, check_text, check_whole, shown
 from .arrivals import Arrival, Delivery, Lost
-from .publication import RUN_COUNT, Batch, Interest, Publication, Run, batches_in
+from .outcomes import Outcomes
+from .publication import RUN_COUNT, Batch, Publication, Run, batches_in
 from .publishing import Waiter
-from .ranges import joined
-from .returns import REASON_SIZE_MAX, RETRIES_MAX, is_gone
-from .settling import SettleWait, Settling
-from .subscribing import Settleable, SubscriptionChannel
+from .returns import is_gone
+from .subscribing import SubscriptionChannel
 from .wanting import Gap
 
 
-class Feed:
+class Feed(Outcomes):
     """Owns the subscriber's place in the queue; used from the subscriber's thread alone."""
 
     def __init__(self, channel: SubscriptionChannel, run: Callable[[Callable[[], None]], object]) -> None:
         """A feed of `channel`; `run` lets something be called in the loop."""
-        self.channel = channel
+        super().__init__(channel, run)
         self.is_ended = False
         self._is_end_seen = False
-        self._call = run
         self._item: Arrival | None = None
         """What was taken out of the queue, and not seen to yet."""
         self._delivery: Delivery | None = None
@@ -62,17 +58,11 @@ class Feed:
         """What was put back of a batch that is handed out one by one, since something that comes again goes first."""
         self._position_before = channel.position
         """The channel's position before that batch was taken: what is handed out again lies before it."""
-        self._interest = Interest()
-        self._settling = channel.settlings.first
-        """Of what is handed out now, and of sequences that the program names: it was told of each loss before that."""
         self._is_agains_turn = True
         """Whether what comes again is next, where new publications wait as well: neither keeps the other waiting."""
         self._again: dict[int, Publication] = {}
         """What was taken to be handed out again, and is not yet; where attempts are counted."""
         self.counts_attempts = channel.wanted.attempts_max > 0
-        self._is_short = channel.wanted.is_durable and channel.wanted.mode is SettleMode.IN_ORDER
-        """Whether settling a publication may go the short way; not in any other mode, nor once it is over."""
-        self._interest.retry, self._interest.reject, self._interest.settle = self.retry, self.reject, self.settle
         channel.tell_over = self.end
         if not self.counts_attempts:
             channel.tell_again = self._interrupt_run
@@ -115,7 +105,7 @@ class Feed:
             return partial(channel.returns.take_again, again)
         settling = batch.settling
         settling.handed_to = max(settling.handed_to, sequence)
-        is_awaited = sequence <= min(batch.redelivered_to, settling.last) and channel.handed_known < sequence
+        is_awaited = sequence <= min(batch.redelivered_to, settling.last) and channel.handing.known_to < sequence
         return partial(channel.add_handed_waiter, sequence) if is_awaited else None
 
     def check_handed(self, sequence: int) -> None:
@@ -303,12 +293,14 @@ class Feed:
         channel = self.channel
         first, following = told.first_sequence, told.next_sequence
         code, known = ("lost", told.known) if isinstance(told, Lost) else (told.code, channel.known)
-        if code == "trimmed":
-            # What was handed out meanwhile, of a batch that was begun before, is not missing.
+        missing = None
+        if isinstance(told, m.Gap):
+            # What was handed out meanwhile, of a batch that was begun before, is not missing; nor what it is told of.
             first = max(first, channel.position)
             if first >= following:
                 self._item = None
                 return
+            missing = channel.position, following - 1
         position = first if isinstance(told, Lost) else max(channel.position, following)
         gap, on_gap = Gap(first, following, code), channel.wanted.on_gap
         message = (
@@ -320,8 +312,10 @@ class Feed:
         settling = told.settling if isinstance(told, Lost) else self._settling
         channel.position, channel.known, self._settling, self._item = position, known, settling, None
         if on_gap == "raise":
+            self._settle_missing(missing)
             raise error
         on_gap(gap)
+        self._settle_missing(missing)
 
     def _owe(self, delivery: Delivery) -> None:
         """Give credit back, a quarter of the window at a time. Whoever is torn out of this gives too much at most."""
@@ -340,159 +334,3 @@ class Feed:
         """
         self.channel.take_anew()
         return await self.channel.change_filter(filter_)
-
-    # ── give back ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def retry(self, publication: Publication, delay_s: float = 0.0) -> None:
-        """Hand this out again after a while; the attempt counts."""
-        check_seconds("delay_s", delay_s, may_be_none=False, may_be_endless=False)
-        self._check_returnable(publication)
-        if is_gone(publication):
-            return
-        channel = self.channel
-        if channel.retry_count - channel.returns.retries_over >= RETRIES_MAX:
-            message = f"{RETRIES_MAX} publications wait for a retry: settle or reject some, or wait"
-            raise Unavailable("too-many-retries", message)
-        channel.returns.note_given(publication)
-        channel.retry_count += 1
-        self._call(lambda: channel.returns.add(publication, True, delay_s, ""))
-
-    def reject(self, publication: Publication, reason: str) -> None:
-        """Make this a dead letter now; the node journals it soon, as a settlement."""
-        check_text("reason", reason, REASON_SIZE_MAX)
-        self._check_returnable(publication)
-        if not self.channel.wanted.parked_to:
-            message = "this subscription has no stream for dead letters: subscribe with parked_to"
-            raise Misuse("no-dead-letters", message)
-        if not is_gone(publication):
-            self.channel.returns.note_given(publication)
-            self._call(lambda: self.channel.returns.add(publication, False, 0.0, reason))
-
-    def _check_returnable(self, publication: Publication) -> None:
-        self._interest.check()
-        if not isinstance(publication, Publication):
-            raise Misuse("bad-argument", f"retry and reject take a publication, not {shown(publication)}")
-        wanted = self.channel.wanted
-        if not wanted.is_durable or wanted.mode is SettleMode.IN_ORDER:
-            message = (
-                'only a durable subscription with mode="individual" can retry or reject a single publication: with'
-                ' mode="in-order", settling a later publication would settle this one, too'
-            )
-            raise Misuse("not-individual", message)
-        self._check_stream(publication)
-        self._check_handed_out(publication.sequence, self.settling_of(publication))
-
-    def _check_stream(self, what: Settleable | None) -> None:
-        """Raise `Misuse("bad-argument")` for what another stream gave: its sequences say nothing here."""
-        batch = what.batch if isinstance(what, Publication) else what
-        stream = self.channel.wanted.stream
-        if isinstance(batch, Batch) and batch.stream != stream:
-            message = (
-                f"this is a publication of stream {batch.stream!r}, and this subscription reads {stream!r}: use the"
-                " subscription that gave it"
-            )
-            raise Misuse("bad-argument", message, argument="what")
-
-    # ── settle ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def settle(self, what: Settleable) -> None:
-        """Settle up to a publication, a batch or a sequence; individually, these alone."""
-        if not self._is_short or not isinstance(what, Publication) or what.batch.interest is not self._interest:
-            self._settle_slowly(what)
-            return
-        sequence, settling = what.sequence, what.batch.settling
-        if sequence > settling.settle_to:
-            settling.settle_to = sequence
-            if self.channel.is_settle_idle:
-                self._wake_settling()
-
-    def _settle_slowly(self, what: Settleable) -> None:
-        self._interest.check()
-        self._check_stream(what)
-        if isinstance(what, Batch):
-            self.settle_batch(what)
-        else:
-            self.settle_to(what.sequence if isinstance(what, Publication) else what, self.settling_of(what))
-
-    def settling_of(self, what: Settleable | None) -> Settling:
-        """Into what its settlement goes; what another subscription was handed is no more than its sequences here."""
-        batch = what.batch if isinstance(what, Publication) else what
-        is_own = isinstance(batch, Batch) and batch.interest is self._interest
-        return batch.settling if is_own else self._settling  # type: ignore[union-attr]
-
-    def wait_of(self, what: Settleable | None) -> SettleWait:
-        """What there is to wait for until this is settled, None for all settlements that were made.
-
-        Raises `Misuse`, and `Refused("not-durable")`.
-        """
-        self._check_stream(what)
-        settling = self.settling_of(what)
-        if what is None:
-            return SettleWait(self.channel.settled_of_all, settling, is_all=True)
-        self._check_durable()
-        if isinstance(what, Batch):
-            return SettleWait((what.first_sequence, what.last_sequence), settling, is_all=False)
-        sequence = what.sequence if isinstance(what, Publication) else what
-        check_whole("what", sequence)
-        return SettleWait((sequence, sequence), settling, is_all=False)
-
-    def _check_durable(self) -> None:
-        if not self.channel.wanted.is_durable:
-            raise Refused("not-durable", "only a durable subscription can settle: give it a subscriber")
-
-    def settle_to(self, sequence: int, settling: Settling) -> None:
-        """Everything up to `sequence` is done with. Raises `Misuse("not-pushed")` for what was not handed out."""
-        channel = self.channel
-        _check_sequence(sequence)
-        self._check_handed_out(sequence, settling)
-        self._check_durable()
-        if channel.wanted.mode is SettleMode.INDIVIDUAL:
-            self.settle_range(sequence, sequence, settling)
-        elif sequence > settling.settle_to:
-            settling.settle_to = sequence
-            if channel.is_settle_idle:
-                self._wake_settling()
-
-    def _check_handed_out(self, sequence: int, settling: Settling) -> None:
-        last = self.position - 1
-        # What was handed out of an earlier life is not asked for: its sequences may lie behind the position again.
-        if sequence > last and settling is self._settling:
-            message = f"{sequence} cannot be settled: the last sequence that was handed out is {last}"
-            raise Misuse("not-pushed", message, pushed_to=last)
-
-    def settle_range(self, first: int, last: int, settling: Settling) -> None:
-        """These sequences are done with, individually; what of them was given back is not."""
-        channel, not_in_hands = self.channel, self.channel.returns.not_in_hands(first, last)
-        if not_in_hands:
-            settling.to_settle += without([(first, last)], [(one, one) for one in not_in_hands])
-        else:
-            settling.to_settle.append((first, last))
-        if channel.is_settle_idle:
-            self._wake_settling()
-
-    def _wake_settling(self) -> None:
-        call, pump = self._call, self.channel.pump_settlements
-        self.channel.is_settle_idle = False
-        call(pump)
-
-    def settle_batch(self, batch: Batch) -> None:
-        """All of a batch is done with; and, in order, all before it."""
-        self._interest.check()
-        settling = self.settling_of(batch)
-        if self.channel.wanted.mode is SettleMode.IN_ORDER or not self.channel.wanted.is_durable:
-            self.settle_to(batch.last_sequence, settling)
-            return
-        self._check_handed_out(batch.last_sequence, settling)
-        if batch.header.is_excerpt:
-            for first, last in joined([(sequence, sequence) for sequence in batch.sequences.tolist()]):
-                self.settle_range(first, last, settling)
-        else:
-            self.settle_range(batch.first_sequence, batch.last_sequence, settling)
-
-
-def _check_sequence(sequence: object) -> None:
-    """Raise `Misuse("bad-argument")` for what is no publication, no batch and no sequence."""
-    if not isinstance(sequence, int):
-        said = f"settle takes a publication, a batch or a sequence, not {shown(sequence)}"
-        raise Misuse("bad-argument", said, argument="what")
-    check_whole("what", sequence)

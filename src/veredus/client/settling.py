@@ -27,7 +27,7 @@ Waiter: TypeAlias = Callable[[], None]
 class Settling:
     """What was settled, and handed out, of what one life of the stream has pushed."""
 
-    __slots__ = ("handed_to", "last", "settle_to", "to_settle")
+    __slots__ = ("handed_to", "last", "missing", "settle_to", "to_settle")
 
     def __init__(self) -> None:
         """Nothing yet."""
@@ -35,6 +35,8 @@ class Settling:
         """In order: up to where the subscriber has settled."""
         self.to_settle: deque[Range] = deque()
         """Individually: what the subscriber has settled."""
+        self.missing: deque[Range] = deque()
+        """In order: what cannot be had, as the subscriber knows; it is done with once all before it is settled."""
         self.handed_to = 0
         """What the subscriber was handed, where attempts are counted."""
         self.last = SEQUENCE_MAX
@@ -48,18 +50,21 @@ class Settling:
 class Settlings:
     """Owns the lives' settlings; lives in the loop."""
 
-    __slots__ = ("_all", "_confirmed", "first")
+    __slots__ = ("_all", "_confirmed", "_passed", "first")
 
     def __init__(self) -> None:
         """Nothing was lost."""
         self.first = Settling()
         self._all = [self.first]
         self._confirmed: list[Range] = []
+        self._passed = 0
+        """In order: the end of the last gap that is done with."""
 
     def lose_from(self, sequence: int) -> Settling:
         """What was pushed from `sequence` on is gone; the settling of what is pushed from now on."""
         for settling in self._all:
             settling.last = min(settling.last, sequence - 1)
+        self._passed = min(self._passed, sequence - 1)
         self._confirmed = [(first, min(last, sequence - 1)) for first, last in self._confirmed if first < sequence]
         self._all.append(Settling())
         return self._all[-1]
@@ -67,7 +72,14 @@ class Settlings:
     @property
     def settle_to(self) -> int:
         """In order: up to where all is settled."""
-        return max(min(settling.settle_to, settling.last) for settling in self._all)
+        return max(self._passed, *(min(settling.settle_to, settling.last) for settling in self._all))
+
+    def pass_missing(self, floor: int) -> None:
+        """In order: what is missing right behind what is settled, up to `floor` in the journal, is done with, too."""
+        for settling in self._all:
+            missing = settling.missing
+            while missing and missing[0][0] <= max(floor, self.settle_to) + 1:
+                self._passed = max(self._passed, settling.cut(missing.popleft())[1])
 
     @property
     def handed_to(self) -> int:

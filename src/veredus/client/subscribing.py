@@ -31,6 +31,7 @@ from .causes import TRANSIENT, error_of
 from .connection import Connection, Told
 from .filters import Filters
 from .granting import wait_granted
+from .handing import Handing
 from .publication import Batch, Publication
 from .publishing import RETRY_S, Waiter, new_incarnation
 from .ranges import Range, joined
@@ -74,7 +75,7 @@ class SubscriptionChannel:
         self.anew_count = 0
         """How often the subscriber has asked that what was pushed is pushed again; the loop writes it."""
         self.settlings = Settlings()
-        self.handed_known = 0  # up to where of that the node has said that it counts; the loop writes it
+        self.handing = Handing()
         self.again: deque[Publication] = deque()
         """What is handed out once more; it outlives a link."""
         self.retry_count = 0
@@ -96,7 +97,6 @@ class SubscriptionChannel:
         self._pending: list[Range] = []
         self._settle_waiters: list[SettleWait] = []
         self._handed_said = 0
-        self._handed_waiters: list[tuple[int, Waiter]] = []
         self._floor = 0
         self._passed = 0
         """Before this there is nothing for the subscriber, who may not have heard so."""
@@ -143,7 +143,7 @@ class SubscriptionChannel:
             case c.TellMessage(_, m.Progress() | m.Gap() | m.End() as message):
                 self._queue(message)
             case c.TellHanded(_, sequence):
-                self._be_handed(sequence)
+                self.handing.know(sequence)
             case c.TellSettled(_, floor, ranges):
                 self._be_settled(joined([(0, floor), *ranges]))
             case c.TellMessage(_, m.Returned(sequence, parked) as returned):
@@ -231,7 +231,7 @@ class SubscriptionChannel:
         written that is done with of what comes now.
         """
         last = sequence - 1
-        self.handed_known = min(self.handed_known, last)
+        self.handing.lose_from(sequence)
         self.returns.forget_from(sequence)
         self.settled_floor = min(self.settled_floor, last)
         self._passed = min(self._passed, sequence)
@@ -289,9 +289,7 @@ class SubscriptionChannel:
         self._filters.fail(error)
         self.returns.end()
         self._tell_settled()
-        handed, self._handed_waiters = self._handed_waiters, []
-        for _, tell in handed:
-            tell()
+        self.handing.lose_from(0)
         self.is_waiting = False
         self.tell_arrived()
 
@@ -335,19 +333,10 @@ class SubscriptionChannel:
         if self._is_granted():
             self._send_settled()
         self.say_handed()
-        if self.failure is not None or self.handed_known >= sequence:
+        if self.failure is not None:
             tell()
         else:
-            self._handed_waiters.append((sequence, tell))
-
-    def _be_handed(self, sequence: int) -> None:
-        self.handed_known = max(self.handed_known, sequence)
-        waiting, self._handed_waiters = self._handed_waiters, []
-        for wanted, tell in waiting:
-            if wanted <= self.handed_known:
-                tell()
-            else:
-                self._handed_waiters.append((wanted, tell))
+            self.handing.wait(sequence, tell)
 
     # ── credit and settlements ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -380,6 +369,7 @@ class SubscriptionChannel:
 
     def _unsent(self) -> tuple[Range, ...]:
         if self.wanted.mode is SettleMode.IN_ORDER:
+            self.settlings.pass_missing(self.settled_floor)
             floor, settle_to = self.settled_floor, self.settlings.settle_to
             return ((floor + 1, settle_to),) if settle_to > floor else ()
         self._pending = joined([*self._pending, *self.settlings.take()])

@@ -126,11 +126,10 @@ class Audit:
         row = stream.rows.get(sequence)
         if row is None or (is_parked is None and (view.attempts_max or view.is_settled(sequence))):
             return
-        floor = stream.floor if self.lag_size_max else stream.floor_asked
-        if sequence < max(view.start, floor) or view.is_asked(sequence) or not view.must_want(row.identity):
+        if sequence < view.start or view.is_asked(sequence) or not view.must_want(row.identity):
             return
-        is_done_with = is_parked is not None and is_parked(sequence, row.identity)
-        if not is_done_with and not view.is_told_missing(sequence):
+        # What cannot be had is no exception: its subscriber settles it once the application knows.
+        if is_parked is None or not is_parked(sequence, row.identity):
             raise Violation("settled", f"{view.name} never settled {at_place(stream, sequence, row)}, yet it is")
 
     def _is_parked(self, view: SubscriptionView) -> Callable[[int, Identity], bool]:

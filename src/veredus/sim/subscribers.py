@@ -172,6 +172,8 @@ class SubscriberProcess(Peer):
                 self._unconfirmed = [r for r in self._unconfirmed if not _covers(floor, ranges, r)]
             case PushGap(_, first, next_sequence, code):
                 self.world.tell(self.name, f"is told of a gap, {first} to {next_sequence - 1}: {code}")
+                # Once its application knows, it is done with like what was worked on.
+                self._worked = sorted({*self._worked, *range(first, next_sequence)})
             case PushProgress() | EndSubscription() | ConfirmFilter() | ConfirmHanded() | AnswerAdmin():
                 pass
             case ConfirmReturned(_, sequence):

@@ -325,13 +325,12 @@ class Flow:
     def skip_to(self, position: int, is_trimmed: bool) -> None:
         """Nothing from the flow's position to before `position` can be had: go on there.
 
-        What was pushed before is still to be settled, unless it is gone, too.
+        Its subscriber settles that like what was pushed, once the application knows.
         """
         before = self.position
         self._pass_to(position)
         if self.subscription is not None:
             if is_trimmed or self.legs:
-                self.subscription.ledger.settle(0 if is_trimmed else before, position - 1)
                 self.subscription.tries.drop(0 if is_trimmed else before, position - 1)
-            self.subscription.ledger.pass_to(position)
+            self.subscription.miss(before, position - 1)
         self._turn()

@@ -335,6 +335,17 @@ class Subscription:
         self.pushed_to = max(self.pushed_to, last)
         self.pushed_known = max(self.pushed_known, last)
 
+    def miss(self, first: int, last: int) -> None:
+        """Its subscriber was told that these cannot be had: they wait for settlement as what was pushed does.
+
+        What an earlier session has settled of them is done with. A subscriber that ends before its application knows
+        leaves them unsettled: the next one is told again.
+        """
+        for begin, end in between(max(first, self.ledger.position), last, self.settled_ranges()):
+            self.ledger.push(begin, end)
+        self.pass_to(last + 1)
+        self.note_pushed(last)
+
     def expect(self, last: int) -> None:
         """What is unsettled up to `last` counts as pushed, in whichever order it comes."""
         for first, end in between(self.floor + 1, last, self.settled_ranges()):
@@ -348,8 +359,12 @@ class Subscription:
         self.handed_to = max(self.handed_to, min(sequence, self.pushed_to))
 
     def forget_from(self, sequence: int) -> None:
-        """What lies from `sequence` on is gone: the last filter counts for what comes there."""
+        """What lies from `sequence` on is gone: the last filter counts for what comes there.
+
+        So are facts, perhaps: what lies before may have been pushed since, and a subscriber that has it may settle it.
+        """
         self._forget_attempts_from(sequence)
+        self.pushed_to = max(self.pushed_to, sequence - 1)
         ends: dict[int, Filter] = {}
         for filter_, last in self.before:
             ends.setdefault(min(last, sequence - 1), filter_)

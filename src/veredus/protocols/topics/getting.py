@@ -425,8 +425,8 @@ class Gets:
         elif message is None:
             self._answer(getter, StatusWord.NO_MESSAGES)
         elif isinstance(message, Gap):
-            # The cursor has passed it already.
             getter.messages.popleft()
+            self._effects.append(x.SettleRequested(getter.session, ((message.sequence, message.last),)))
             lost = f"messages {message.sequence} to {message.last} of {getter.topic}"
             said = f"{lost} are no longer available ({message.code})"
             self._answer(getter, StatusWord.INTERNAL_ERROR, f"{said}: retry the GET for the next message")
