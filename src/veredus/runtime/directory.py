@@ -296,12 +296,15 @@ def unusable(path: Path, error: OSError) -> VeredusError:
 
 def read_regular(path: Path) -> tuple[int, bytes]:
     """The mode of a file and what it holds. Raises `OSError`, also for what is no file: a pipe could be waited for."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        return stat.S_IMODE(mode), file.read()
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return stat.S_IMODE(mode), file.read()
+    finally:
+        os.close(descriptor)
 
 
 def sync_directory(path: Path) -> None:
