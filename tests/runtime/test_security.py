@@ -160,7 +160,7 @@ def test_a_directory_in_the_place_of_the_token_file_takes_no_descriptor_and_is_t
     proofs = Proofs(file, "")
     told = [proofs.fault() for _ in range(3)]
     assert len(list(Path("/proc/self/fd").iterdir())) == open_before
-    assert "no regular file" in told[0]
+    assert "there is a directory in place of a regular file" in told[0]
     assert told[1:] == ["", ""]
     assert file.principal_of(token) == "desk-1"
 

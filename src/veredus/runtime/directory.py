@@ -12,11 +12,9 @@ The directory itself is locked too: the lock file can be removed, and who comes 
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import math
 import os
-import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +24,7 @@ from veredus.kernel.errors import Refused, Unavailable, VeredusError
 from veredus.kernel.octets import Octets
 
 from .failures import MORE_FILES, code_of, reason_of
+from .regular_files import FILE_SIZE_MAX, read_regular
 
 LOCK_NAME = "lock"
 RESTORED_NAME = "restored"
@@ -271,7 +270,7 @@ def user_of(path: Path) -> tuple[int, str]:
     """The process that has the directory, as its lock file says, and that in words; 0 where the file was removed."""
     pid = 0
     with suppress(OSError, ValueError):
-        pid = int(read_regular(path / LOCK_NAME)[1])
+        pid = int(read_regular(path / LOCK_NAME, FILE_SIZE_MAX)[1])
     return pid, f"process {pid}" if pid else "a process whose lock file was removed"
 
 
@@ -292,19 +291,6 @@ def unusable(path: Path, error: OSError) -> VeredusError:
             return Unavailable(code, f"{said}: {MORE_FILES}", path=str(path))
         case _:
             return Refused("journal-directory", f"{said}: repair it, or name another directory", path=str(path))
-
-
-def read_regular(path: Path) -> tuple[int, bytes]:
-    """The mode of a file and what it holds. Raises `OSError`, also for what is no file: a pipe could be waited for."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return stat.S_IMODE(mode), file.read()
-    finally:
-        os.close(descriptor)
 
 
 def sync_directory(path: Path) -> None:

@@ -31,8 +31,9 @@ from veredus.node.settings import NodeSettings, TlsSection
 from veredus.protocols.zmtp.z85 import KEY_SIZE, decode_z85, encode_z85
 from veredus.streams.rights import ANONYMOUS, LOCAL, MULTICAST
 
-from .directory import read_regular, sync_directory
+from .directory import sync_directory
 from .listeners import UNIX_USER
+from .regular_files import FILE_SIZE_MAX, LIST_SIZE_MAX, check_regular, read_regular
 
 PREFIX = "veredus_"
 TOKEN_SIZE_MAX = 256
@@ -189,7 +190,7 @@ def read_tokens(path: Path) -> list[TokenLine]:
 
 def _lines_of(path: Path) -> list[TokenLine]:
     try:
-        mode, content = read_regular(path)
+        mode, content = read_regular(path, LIST_SIZE_MAX)
         text = content.decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable_tokens(path, error) from None
@@ -205,9 +206,10 @@ def _lines_of(path: Path) -> list[TokenLine]:
     return lines
 
 
-def unreadable_tokens(path: Path, error: Exception) -> Refused:
+def unreadable_tokens(path: Path, error: OSError | UnicodeDecodeError) -> Refused:
     """What is said where a file of tokens cannot be read."""
-    return Refused("bad-tokens", f"{path}: not a readable token file: {error}")
+    reason = error.strerror if isinstance(error, OSError) else error
+    return Refused("bad-tokens", f"{path}: not a readable token file: {reason}")
 
 
 def add_token(path: Path, principal: str, life: timedelta | None = None) -> tuple[str, TokenLine]:
@@ -294,8 +296,7 @@ def client_context(authorities: str = "", certificate: str = "", key: str = "") 
 def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
     """Show this certificate, with its key, where `context` is used. Raises `Refused("bad-certificate")`."""
     for file in filter(None, (certificate, key)):
-        if not os.access(file, os.R_OK):
-            raise Refused("bad-certificate", f"{file}: cannot be read", file=file)
+        _check_readable(file, FILE_SIZE_MAX)
     try:
         context.load_cert_chain(certificate, key or None, password="")
     except (ssl.SSLError, OSError) as error:
@@ -309,10 +310,18 @@ def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> Non
 
 def load_authorities(context: ssl.SSLContext, authorities: str, what: str = "certificates of authorities") -> None:
     """Believe these authorities where `context` is used. Raises `Refused("bad-certificate")`."""
+    _check_readable(authorities, LIST_SIZE_MAX)
     try:
         context.load_verify_locations(authorities)
     except (ssl.SSLError, OSError) as error:
         raise Refused("bad-certificate", f"{authorities}: no PEM {what} ({_reason(error)})", file=authorities) from None
+
+
+def _check_readable(file: str, size_max: int) -> None:
+    try:
+        check_regular(file, size_max)
+    except OSError as error:
+        raise Refused("bad-certificate", f"{file}: cannot be read: {error.strerror}", file=file) from None
 
 
 def _unexpired(line: TokenLine) -> TokenLine:
