@@ -9,8 +9,6 @@ no further connection; nor does one that has expired. A version that knows no ex
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import hmac
 import os
@@ -20,7 +18,6 @@ import tempfile
 import threading
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -34,6 +31,7 @@ from veredus.streams.rights import ANONYMOUS, LOCAL, MULTICAST
 from .directory import sync_directory
 from .listeners import UNIX_USER
 from .regular_files import FILE_SIZE_MAX, LIST_SIZE_MAX, check_regular, read_regular
+from .token_lock import locked_tokens
 
 PREFIX = "veredus_"
 TOKEN_SIZE_MAX = 256
@@ -215,10 +213,10 @@ def unreadable_tokens(path: Path, error: OSError | UnicodeDecodeError) -> Refuse
 def add_token(path: Path, principal: str, life: timedelta | None = None) -> tuple[str, TokenLine]:
     """Make a token for `principal` and keep its hash: the token itself, to be shown once, and its line.
 
-    It expires when `life` is over, or never. Raises `Refused`: `bad-principal`, or `bad-tokens`.
+    It expires when `life` is over, or never. Raises `Refused`: `bad-principal`, `bad-tokens`, `tokens-locked`.
     """
     _check_principal(principal)
-    with _locked(path):
+    with locked_tokens(path):
         lines = read_tokens(path)
         token_id = _new_id(lines)
         secret = _encoded(secrets.token_bytes(_SECRET_SIZE))
@@ -233,10 +231,10 @@ def add_token(path: Path, principal: str, life: timedelta | None = None) -> tupl
 def add_key(path: Path, principal: str, key: bytes, life: timedelta | None = None) -> TokenLine:
     """Keep the public key of a ZeroMQ client who is `principal`; its line.
 
-    It expires when `life` is over, or never. Raises `Refused`: `bad-principal`, or `bad-tokens`.
+    It expires when `life` is over, or never. Raises `Refused`: `bad-principal`, `bad-tokens`, `tokens-locked`.
     """
     _check_principal(principal)
-    with _locked(path):
+    with locked_tokens(path):
         lines = read_tokens(path)
         if any(line.key == key for line in lines):
             raise Refused("bad-tokens", f"{path} has this key already: see `veredus token ls`")
@@ -253,8 +251,8 @@ def _new_id(lines: list[TokenLine]) -> str:
 
 
 def remove_token(path: Path, token_id: str) -> TokenLine:
-    """Take the token with this id out of the file. Raises `Refused`: `unknown-token`, or `bad-tokens`."""
-    with _locked(path):
+    """Take the token with this id out of the file. Raises `Refused`: `unknown-token`, `bad-tokens`, `tokens-locked`."""
+    with locked_tokens(path):
         lines = read_tokens(path)
         gone = next((line for line in lines if line.id == token_id), None)
         if gone is None:
@@ -393,22 +391,6 @@ def _check_principal(principal: str) -> None:
     fault = principal_fault(principal)
     if fault:
         raise Refused("bad-principal", f"{fault}: use another name")
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Not the directory, which a node may hold as long as it runs; nor the file itself, which is replaced.
-        lock_file = path.with_name(f".{path.name}.lock")
-        lock = os.open(lock_file, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
-    except OSError as error:
-        raise Refused("bad-tokens", f"{path}: the token file cannot be written ({error.strerror or error})") from None
 
 
 def _written_proof(line: TokenLine) -> str:
