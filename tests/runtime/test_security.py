@@ -14,6 +14,7 @@ from veredus.kernel.errors import Refused
 from veredus.node.settings import TlsSection
 from veredus.protocols.zmtp.z85 import encode_z85
 from veredus.runtime.curve_keys import make_server_key, read_server_key
+from veredus.runtime.proofs import Proofs
 from veredus.runtime.security import (
     TokenFile,
     add_key,
@@ -146,6 +147,22 @@ def test_a_token_lasts_until_its_time_and_no_longer(tmp_path: Path) -> None:
     _, for_ever = add_token(tmp_path / "tokens", "desk-1")
     assert not for_ever.is_expired(1e18)
     assert read_tokens(tmp_path / "tokens") == [line, for_ever]
+
+
+def test_a_directory_in_the_place_of_the_token_file_takes_no_descriptor_and_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    token, _ = add_token(path, "desk-1")
+    file = TokenFile(path)
+    assert file.principal_of(token) == "desk-1"
+    path.unlink()
+    path.mkdir()
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
+    proofs = Proofs(file, "")
+    told = [proofs.fault() for _ in range(3)]
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
+    assert "there is a directory in place of a regular file" in told[0]
+    assert told[1:] == ["", ""]
+    assert file.principal_of(token) == "desk-1"
 
 
 def test_a_line_without_expiry_is_written_as_before(tmp_path: Path) -> None:

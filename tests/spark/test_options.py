@@ -1,5 +1,6 @@
 """An option is known, has its default, or is refused by name."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,16 @@ def test_a_file_of_authorities_that_cannot_be_used_is_refused_by_its_option(
         path.write_text(content)
     options = read_options({"stream": "trades", "cafile": str(path)})
     with pytest.raises(Refused, match=f"the option `caFile` is '{path}'") as caught:
+        node_of(options.node)
+    assert caught.value.code == "bad-option"
+
+
+@pytest.mark.parametrize("option", ["caFile", "tokenFile"])
+def test_a_pipe_in_the_place_of_a_file_is_refused_by_its_option_and_not_waited_for(tmp_path: Path, option: str) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path, 0o600)
+    options = read_options({"stream": "trades", option.lower(): str(path)})
+    with pytest.raises(Refused, match=f"the option `{option}` is '{path}', .*there is a FIFO in place of") as caught:
         node_of(options.node)
     assert caught.value.code == "bad-option"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from datetime import timedelta
@@ -167,6 +168,26 @@ def test_the_nodes_own_certificate_is_renewed_and_a_bad_one_changes_nothing(cert
         assert reload_by_command(certified).stderr.endswith("applied: no change\n")
         node.streams.create("s")
     assert "renewed.example.org" in shown_names(certified.tls_port, str(authority.certificate))
+
+
+def test_a_pipe_in_the_place_of_a_file_that_a_reload_reads_changes_nothing_and_is_not_waited_for(
+    certified: Secured,
+) -> None:
+    authority = certified.authority
+    assert authority is not None
+    desk, place = authority.sign("desk", "/CN=desk-1"), authority.directory
+    certified.start()
+    files = (place / "authority.pem", place / "node.pem", place / "node.key", certified.settings)
+    with certified.by_certificate(*desk) as node:
+        for file in files:
+            kept = file.rename(file.with_name("kept"))
+            os.mkfifo(file, 0o600)
+            refused = reload_by_command(certified)
+            assert f"{file}: cannot be read: there is a FIFO in place of a regular file" in refused.stderr
+            assert node.streams.list() == []
+            kept.replace(file)
+        assert reload_by_command(certified).returncode == 0
+        certified.by_certificate(*desk).close()
 
 
 def test_a_file_of_tokens_that_is_not_there_is_no_start_and_no_reload(secured: Secured) -> None:

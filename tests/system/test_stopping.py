@@ -125,7 +125,7 @@ def test_a_node_whose_lock_file_is_removed_keeps_others_out_and_ends_with_a_word
     try:
         with served.start():
             (served.directory / "lock").unlink()
-            with pytest.raises(Refused, match="in use by a process whose lock file was removed"):
+            with pytest.raises(Refused, match="in use by a process that its lock file does not name"):
                 open_directory(served.directory)
             assert served.process is not None
             assert served.process.wait(20) == Exit.UNAVAILABLE

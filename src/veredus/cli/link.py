@@ -138,7 +138,12 @@ def seconds_of(text: str, option: str = "--timeout") -> float:
 
 def _token_in(file: Path) -> str:
     """The token in a file. Raises `click.BadParameter` for what is no token, such as the node's file of hashes."""
-    words = file.read_text(encoding="utf-8", errors="replace").split()
+    from veredus.runtime.regular_files import FILE_SIZE_MAX, read_regular
+
+    try:
+        words = read_regular(file, FILE_SIZE_MAX)[1].decode(errors="replace").split()
+    except OSError as error:
+        raise click.BadParameter(f"{file} cannot be read: {error.strerror}", param_hint="--token-file") from None
     if len(words) != 1:
         raise click.BadParameter(f"{file} must hold one token and nothing else: veredus_…", param_hint="--token-file")
     return words[0]

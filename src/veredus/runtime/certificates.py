@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from veredus.kernel.errors import Refused
 
+from .regular_files import LIST_SIZE_MAX, read_regular
 from .security import principal_fault
 
 COMMON_NAME = "common-name"
@@ -65,7 +66,7 @@ def revoked_in(path: Path) -> set[tuple[bytes, int]]:
     Raises `Refused("bad-certificate")` when it is no file of such lists.
     """
     try:
-        lists = _LIST.findall(path.read_bytes())
+        lists = _LIST.findall(read_regular(path, LIST_SIZE_MAX)[1])
         found = {entry for text in lists for entry in _entries(binascii.a2b_base64(text))}
     except (OSError, ValueError, IndexError) as error:
         reason = getattr(error, "strerror", None) or "not in the form of RFC 5280"

@@ -32,8 +32,9 @@ from veredus.node.settings import (
 )
 from veredus.node.specs import Setting, Unit
 
+from .regular_files import FILE_SIZE_MAX, read_regular
+
 DEFAULT = "default"
-FILE_SIZE_MAX = 1 << 20
 VARIABLE_PREFIX = "VEREDUS_"
 CLIENT_VARIABLES = ("VEREDUS_SETTINGS", "VEREDUS_ADDRESS", "VEREDUS_TOKEN", "VEREDUS_AUTHORITIES")
 """Variables that the command line reads for itself."""
@@ -49,6 +50,7 @@ _LINK = re.compile(
 )
 _STREAM_BY_NAME = {setting.name: setting for setting in STREAM_SETTINGS}
 _RULE_KEYS = Rule.__struct_fields__
+_LINE_END = re.compile(r"\r\n?")
 _UNQUOTED = re.compile(r"""\s*([\w.-]+)\s*=\s*([^\s"'\[{#=][^"'\[{#=]*?)\s*(?:#.*)?""")
 _TOML_PATH = re.compile(r"\((?:'[^']*',? ?)+\)")
 _TOML_PART = re.compile(r"'([^']*)'")
@@ -256,9 +258,8 @@ class _Document:
         self.directory = file.parent
         self._file = file
         try:
-            if file.stat().st_size > FILE_SIZE_MAX:
-                raise Refused("bad-settings", f"{file}: a settings file may have at most {FILE_SIZE_MAX} bytes")
-            self._text = file.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
+            content = read_regular(file, FILE_SIZE_MAX)[1].decode("utf-8-sig")  # some editors begin a file with a mark
+            self._text = _LINE_END.sub("\n", content)
             self.values: dict[str, object] = tomllib.loads(self._text)
         except tomllib.TOMLDecodeError as error:
             raise Refused("bad-settings", _toml_fault(file, self._text, str(error))) from None

@@ -8,11 +8,12 @@ restored              the directory is an older copy of a journal that was used 
 aside/                what recovery cut off or found damaged; nothing deletes it
 
 The directory itself is locked too: the lock file can be removed, and who comes next would make and lock another one.
+Whoever can list a directory can hold that lock, so a directory of ours is closed to others: they may at most pass
+through it, to a socket of the node.
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import math
 import os
@@ -22,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from veredus.journal.beginning import is_own
+from veredus.kernel.effects import Note
 from veredus.kernel.errors import Refused, Unavailable, VeredusError
 from veredus.kernel.octets import Octets
 
@@ -31,6 +33,8 @@ LOCK_NAME = "lock"
 RESTORED_NAME = "restored"
 ASIDE_NAME = "aside"
 _TEMPORARY = ".tmp"
+_LISTING = 0o066
+"""The permissions of others that let them list or change a directory; with the rest they can only pass through it."""
 _FILLED_SIZE_MAX = 1 << 20
 """Filling so little with zeros takes no time."""
 
@@ -41,11 +45,15 @@ sync_data = getattr(os, "fdatasync", os.fsync)
 class Directory:
     """Owns the locks on a journal's directory, from `open_directory` to `close`."""
 
-    __slots__ = ("_held", "_lock", "_opened", "path")
+    __slots__ = ("_held", "_lock", "_opened", "access", "path")
 
-    def __init__(self, path: Path, opened: int, lock: int | None) -> None:
-        """Of a directory that is open as descriptor `opened`, and its lock file, if it has one, as `lock`."""
+    def __init__(self, path: Path, opened: int, lock: int | None, access: Note | None = None) -> None:
+        """Of a directory that is open as descriptor `opened`, and its lock file, if it has one, as `lock`.
+
+        `access` is what is to be said of what others can do with it, None for nothing.
+        """
         self.path = path
+        self.access = access
         self._opened = opened
         self._lock = lock
         self._held = [opened] if lock is None else [opened, lock]
@@ -202,24 +210,30 @@ def running_node(path: Path) -> int:
     """The process that has the journal in the directory. Raises `Refused("no-node")` where none has."""
     said = f"no node uses the directory {str(path)!r}"
     try:
-        lock = os.open(path / LOCK_NAME, os.O_RDONLY)
+        process = _node_of(path)
     except OSError:
         raise Refused("no-node", f"{said}: there is no journal", path=str(path)) from None
-    try:
-        # Where it is held, whoever the file names has it.
-        process = holder_of(lock) if is_held(lock) else 0
-    finally:
-        os.close(lock)
     if process:
         return process
     raise Refused("no-node", f"{said}: start a node, or name the directory of a running node", path=str(path))
 
 
+def _node_of(path: Path) -> int:
+    """The process that holds the lock file of a directory for itself, 0 where none does. Raises `OSError`."""
+    lock = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        # Who only looks shares the lock, and leaves the name of another process in the file.
+        return holder_of(lock) if is_held(lock) else 0
+    finally:
+        os.close(lock)
+
+
 def open_directory(path: Path) -> Directory:
     """Take the directory for this process, making it if there is none, and remove what unfinished writes left.
 
-    Raises `Refused("journal-locked")`, which names the process that has it; `Refused("journal-directory")` when it
-    cannot be used; and `Unavailable` (`disk-full`, `too-many-files`) while there is no room for its lock.
+    Others may not list or change one of ours any more. Raises `Refused("journal-locked")`, which names the process that
+    has it, as far as it is known; `Refused("journal-directory")` when it cannot be used; and `Unavailable`
+    (`disk-full`, `too-many-files`) while there is no room for its lock.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -232,16 +246,40 @@ def open_directory(path: Path) -> Directory:
     except OSError as error:
         raise unusable(path, error) from error
     try:
-        return Directory(path, opened, _take(path, opened))
+        # Before it is locked: who holds it now, and may not, cannot come back.
+        access = _restrict(opened)
+        return Directory(path, opened, _take(path, opened, access), access)
     except BaseException:
         os.close(opened)
         raise
 
 
-def _take(path: Path, opened: int) -> int:
+def _restrict(opened: int) -> Note | None:
+    """Let nobody else list or change a directory of ours, open as descriptor `opened`; what is to be said of that.
+
+    One of another user, or one that users share, such as /tmp or a disk in memory, stays as it is.
+    """
+    found = os.fstat(opened)
+    mode = stat.S_IMODE(found.st_mode)
+    is_shared = mode & stat.S_IWOTH and mode & stat.S_ISVTX
+    if found.st_uid == os.geteuid() and not is_shared:
+        # Where the file system has no such modes, the directory keeps those that it has.
+        with suppress(OSError):
+            os.fchmod(opened, mode & ~_LISTING)
+    mode_now = stat.S_IMODE(os.fstat(opened).st_mode)
+    if mode_now & stat.S_IWOTH:
+        access = f"all users can write to it (mode {mode_now:04o}): `chown` and `chmod` it, or use a directory in it"
+        return Note("warning", "journal-directory-open", {"access": access})
+    if mode_now != mode:
+        access = f"only its owner can list and change it now: mode {mode_now:04o}, was {mode:04o}"
+        return Note("warning", "journal-directory-restricted", {"access": access})
+    return None
+
+
+def _take(path: Path, opened: int, access: Note | None) -> int:
     """Lock a directory that is open as descriptor `opened`, and its lock file; returns the descriptor of that."""
     if is_held(opened, fcntl.LOCK_EX):
-        raise _in_use(path)
+        raise _in_use(path, access)
     try:
         lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
@@ -250,7 +288,7 @@ def _take(path: Path, opened: int) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(lock)
-        raise _in_use(path) from None
+        raise _in_use(path, access) from None
     try:
         has_block = bool(os.fstat(lock).st_size)
         # In this order, for a full disk may have no block to give once the one that is there was let go.
@@ -268,17 +306,20 @@ def _take(path: Path, opened: int) -> int:
 
 
 def user_of(path: Path) -> tuple[int, str]:
-    """The process that has the directory, as its lock file says, and that in words; 0 where the file was removed."""
+    """The process that has the directory, and that in words; 0 for one that does not hold the lock file for itself."""
     pid = 0
-    with suppress(OSError, ValueError):
-        pid = int(read_regular(path / LOCK_NAME)[1])
-    return pid, f"process {pid}" if pid else "a process whose lock file was removed"
+    with suppress(OSError):
+        pid = _node_of(path)
+    unnamed = f"a process that its lock file does not name (`fuser -v {path}`, as root, does)"
+    return pid, f"process {pid}" if pid else unnamed
 
 
-def _in_use(path: Path) -> Refused:
+def _in_use(path: Path, access: Note | None) -> Refused:
     pid, user = user_of(path)
-    cure = "stop that node" if pid != os.getpid() else "it is this process: close its other node of the directory"
+    cure = "it is this process: close its other node of the directory" if pid == os.getpid() else "stop that process"
     message = f"the journal in {str(path)!r} is in use by {user}: {cure}, or name another directory"
+    if access is not None:
+        message += f"; {access.fields['access']}"
     return Refused("journal-locked", message, path=str(path), pid=pid)
 
 
@@ -292,16 +333,6 @@ def unusable(path: Path, error: OSError) -> VeredusError:
             return Unavailable(code, f"{said}: {MORE_FILES}", path=str(path))
         case _:
             return Refused("journal-directory", f"{said}: repair it, or name another directory", path=str(path))
-
-
-def read_regular(path: Path) -> tuple[int, bytes]:
-    """The mode of a file and what it holds. Raises `OSError`, also for what is no file: a pipe could be waited for."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        return stat.S_IMODE(mode), file.read()
 
 
 def sync_directory(path: Path) -> None:

@@ -345,6 +345,8 @@ def drive_recovery(
     `reading` hears, before each read, of which file, and of how many bytes. Raises what `drive_steps` raises for
     `veredus.journal.recovery.recover`.
     """
+    if directory.access is not None:
+        take(directory.access)
     recovered = drive_steps(directory, recover(directory.listing(), settings, new_journal_id), take, reading)
     for reason in _hindrances(directory.path):
         take(Note("error", "checkpoint-not-writable", {"reason": reason}))

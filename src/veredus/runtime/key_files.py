@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 
 from veredus.kernel.errors import Refused
 from veredus.protocols.zmtp.z85 import KEY_SIZE, decode_z85
 
+from .regular_files import FILE_SIZE_MAX, read_regular
+
 
 def read_secret(path: Path) -> bytes:
     """The 32 octets of a secret key. Raises `Refused("bad-key")`, also when others than its owner may read it."""
     try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        secret = decode_z85(path.read_text(encoding="ascii").strip())
-    except (OSError, ValueError) as error:
+        mode, content = read_regular(path, FILE_SIZE_MAX)
+        secret = decode_z85(content.decode("ascii").strip())
+    except OSError as error:
+        raise Refused("bad-key", f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
         raise Refused("bad-key", f"{path}: not a secret key in Z85: {error}") from None
     if mode & 0o077:
         raise Refused("bad-key", f"{path}: other users may use it (mode {mode:04o}): chmod 600 {path}")

@@ -17,7 +17,6 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TypeAlias
 
 from veredus.kernel.errors import Refused
@@ -29,6 +28,7 @@ from .files import check_tokens
 from .host import Host
 from .logs import Logger
 from .proofs import Proofs
+from .regular_files import LIST_SIZE_MAX, read_regular
 from .reloads import Outcome
 from .security import server_context, tokens_of
 
@@ -158,7 +158,7 @@ def _contents_of(settings: NodeSettings) -> dict[str, bytes]:
     for setting in _FILES if settings.listen.tls else ():
         file = getattr(settings.tls, setting)
         with suppress(OSError):
-            digests[f"tls.{setting}"] = hashlib.sha256(Path(file).read_bytes()).digest() if file else b""
+            digests[f"tls.{setting}"] = hashlib.sha256(read_regular(file, LIST_SIZE_MAX)[1]).digest() if file else b""
     return digests
 
 

@@ -9,8 +9,6 @@ no further connection; nor does one that has expired. A version that knows no ex
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import hmac
 import os
@@ -20,7 +18,6 @@ import tempfile
 import threading
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -31,8 +28,10 @@ from veredus.node.settings import NodeSettings, TlsSection
 from veredus.protocols.zmtp.z85 import KEY_SIZE, decode_z85, encode_z85
 from veredus.streams.rights import ANONYMOUS, LOCAL, MULTICAST
 
-from .directory import read_regular, sync_directory
+from .directory import sync_directory
 from .listeners import UNIX_USER
+from .regular_files import FILE_SIZE_MAX, LIST_SIZE_MAX, check_regular, read_regular
+from .token_lock import locked_tokens
 
 PREFIX = "veredus_"
 TOKEN_SIZE_MAX = 256
@@ -189,7 +188,7 @@ def read_tokens(path: Path) -> list[TokenLine]:
 
 def _lines_of(path: Path) -> list[TokenLine]:
     try:
-        mode, content = read_regular(path)
+        mode, content = read_regular(path, LIST_SIZE_MAX)
         text = content.decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable_tokens(path, error) from None
@@ -205,18 +204,19 @@ def _lines_of(path: Path) -> list[TokenLine]:
     return lines
 
 
-def unreadable_tokens(path: Path, error: Exception) -> Refused:
+def unreadable_tokens(path: Path, error: OSError | UnicodeDecodeError) -> Refused:
     """What is said where a file of tokens cannot be read."""
-    return Refused("bad-tokens", f"{path}: not a readable token file: {error}")
+    reason = error.strerror if isinstance(error, OSError) else error
+    return Refused("bad-tokens", f"{path}: not a readable token file: {reason}")
 
 
 def add_token(path: Path, principal: str, life: timedelta | None = None) -> tuple[str, TokenLine]:
     """Make a token for `principal` and keep its hash: the token itself, to be shown once, and its line.
 
-    It expires when `life` is over, or never. Raises `Refused`: `bad-principal`, or `bad-tokens`.
+    It expires when `life` is over, or never. Raises `Refused`: `bad-principal`, `bad-tokens`, `tokens-locked`.
     """
     _check_principal(principal)
-    with _locked(path):
+    with locked_tokens(path):
         lines = read_tokens(path)
         token_id = _new_id(lines)
         secret = _encoded(secrets.token_bytes(_SECRET_SIZE))
@@ -231,10 +231,10 @@ def add_token(path: Path, principal: str, life: timedelta | None = None) -> tupl
 def add_key(path: Path, principal: str, key: bytes, life: timedelta | None = None) -> TokenLine:
     """Keep the public key of a ZeroMQ client who is `principal`; its line.
 
-    It expires when `life` is over, or never. Raises `Refused`: `bad-principal`, or `bad-tokens`.
+    It expires when `life` is over, or never. Raises `Refused`: `bad-principal`, `bad-tokens`, `tokens-locked`.
     """
     _check_principal(principal)
-    with _locked(path):
+    with locked_tokens(path):
         lines = read_tokens(path)
         if any(line.key == key for line in lines):
             raise Refused("bad-tokens", f"{path} has this key already: see `veredus token ls`")
@@ -251,8 +251,8 @@ def _new_id(lines: list[TokenLine]) -> str:
 
 
 def remove_token(path: Path, token_id: str) -> TokenLine:
-    """Take the token with this id out of the file. Raises `Refused`: `unknown-token`, or `bad-tokens`."""
-    with _locked(path):
+    """Take the token with this id out of the file. Raises `Refused`: `unknown-token`, `bad-tokens`, `tokens-locked`."""
+    with locked_tokens(path):
         lines = read_tokens(path)
         gone = next((line for line in lines if line.id == token_id), None)
         if gone is None:
@@ -294,8 +294,7 @@ def client_context(authorities: str = "", certificate: str = "", key: str = "") 
 def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
     """Show this certificate, with its key, where `context` is used. Raises `Refused("bad-certificate")`."""
     for file in filter(None, (certificate, key)):
-        if not os.access(file, os.R_OK):
-            raise Refused("bad-certificate", f"{file}: cannot be read", file=file)
+        _check_readable(file, FILE_SIZE_MAX)
     try:
         context.load_cert_chain(certificate, key or None, password="")
     except (ssl.SSLError, OSError) as error:
@@ -309,10 +308,18 @@ def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> Non
 
 def load_authorities(context: ssl.SSLContext, authorities: str, what: str = "certificates of authorities") -> None:
     """Believe these authorities where `context` is used. Raises `Refused("bad-certificate")`."""
+    _check_readable(authorities, LIST_SIZE_MAX)
     try:
         context.load_verify_locations(authorities)
     except (ssl.SSLError, OSError) as error:
         raise Refused("bad-certificate", f"{authorities}: no PEM {what} ({_reason(error)})", file=authorities) from None
+
+
+def _check_readable(file: str, size_max: int) -> None:
+    try:
+        check_regular(file, size_max)
+    except OSError as error:
+        raise Refused("bad-certificate", f"{file}: cannot be read: {error.strerror}", file=file) from None
 
 
 def _unexpired(line: TokenLine) -> TokenLine:
@@ -384,22 +391,6 @@ def _check_principal(principal: str) -> None:
     fault = principal_fault(principal)
     if fault:
         raise Refused("bad-principal", f"{fault}: use another name")
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Not the directory, which a node may hold as long as it runs; nor the file itself, which is replaced.
-        lock_file = path.with_name(f".{path.name}.lock")
-        lock = os.open(lock_file, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
-    except OSError as error:
-        raise Refused("bad-tokens", f"{path}: the token file cannot be written ({error.strerror or error})") from None
 
 
 def _written_proof(line: TokenLine) -> str:

@@ -10,6 +10,7 @@ from veredus.node.settings import TopicsSection
 from veredus.protocols.zmtp.z85 import KEY_SIZE, decode_z85, encode_z85
 
 from .key_files import read_secret
+from .regular_files import FILE_SIZE_MAX, read_regular
 
 TOKEN_SIZE_MAX = 255
 """What PLAIN has room for."""
@@ -49,8 +50,10 @@ def read_credentials(topics: TopicsSection) -> Credentials:
 
 def _read_token(path: Path) -> str:
     try:
-        token = path.read_text(encoding="ascii").strip()
-    except (OSError, ValueError) as error:
+        token = read_regular(path, FILE_SIZE_MAX)[1].decode("ascii").strip()
+    except OSError as error:
+        raise Refused("bad-token", f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
         raise Refused("bad-token", f"{path}: not a file with a token: {error}") from None
     if not token:
         raise Refused("bad-token", f"{path}: there is no token in this file")

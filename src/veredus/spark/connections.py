@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pyspark import TaskContext
@@ -23,6 +22,7 @@ from veredus.client.node import TIMEOUT_S
 from veredus.kernel.errors import Refused, Unavailable, VeredusError
 from veredus.kernel.terms import Terms
 from veredus.node.rules import NamePatterns
+from veredus.runtime.regular_files import FILE_SIZE_MAX, LIST_SIZE_MAX, check_regular, read_regular
 
 from .options import NodeOptions
 
@@ -70,19 +70,21 @@ def node_of(options: NodeOptions) -> veredus.Node:
 def _authorities_in(path: str) -> ssl.SSLContext:
     """The authorities that a file on this machine holds. Raises `Refused("bad-option")`."""
     try:
+        check_regular(path, LIST_SIZE_MAX)
         return ssl.create_default_context(cafile=path)
     except OSError as error:
-        raise Refused(
-            "bad-option", f"the option `caFile` is {path!r}, which holds no certificates to use here: {error}"
-        ) from None
+        said = f"the option `caFile` is {path!r}, which holds no certificates to use here"
+        raise Refused("bad-option", f"{said}: {error.strerror or error}") from None
 
 
 def _token_in(path: str) -> str:
     """The token that a file on this machine holds. Raises `Refused("bad-option")`."""
     try:
-        token = Path(path).read_text(encoding="utf-8").strip()
+        token = read_regular(path, FILE_SIZE_MAX)[1].decode().strip()
     except (OSError, ValueError) as error:
-        raise Refused("bad-option", f"the option `tokenFile` is {path!r}, which cannot be read here: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        said = f"the option `tokenFile` is {path!r}, which cannot be read here"
+        raise Refused("bad-option", f"{said}: {reason}") from None
     if not token:
         raise Refused("bad-option", f"the option `tokenFile` is {path!r}, which is empty")
     return token

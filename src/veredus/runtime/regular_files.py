@@ -1,0 +1,75 @@
+"""Files that settings, options and people name by their path, read in one way.
+
+What stands in the place of such a file may be anything: a pipe would be waited for, for ever, and a device or a file of
+many gigabytes would take all memory. So nothing but a regular file is read, and no more of it than fits its kind.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+FILE_SIZE_MAX: Final = 1 << 20
+"""Of settings, a certificate, a key, a token: bytes."""
+LIST_SIZE_MAX: Final = 16 << 20
+"""Of the hashes of tokens, of authorities, of revoked certificates: bytes. There is room for 40,000 tokens or more."""
+_CURE = "put the right file there, or name another one"
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def read_regular(path: str | Path, size_max: int) -> tuple[int, bytes]:
+    """The permissions of a file and what it holds, of at most `size_max` bytes.
+
+    Raises `OSError`, at once, also for what is no regular file or too large; its `strerror` says what to do then.
+    """
+    with _opened(path, size_max) as (descriptor, mode), os.fdopen(descriptor, "rb", closefd=False) as file:
+        content = file.read(size_max + 1)
+    if len(content) > size_max:
+        # Some that are not on a disk have no size, and it may have grown.
+        raise _too_large(f"more than {size_max}", size_max)
+    return stat.S_IMODE(mode), content
+
+
+def check_regular(path: str | Path, size_max: int) -> None:
+    """What has to hold before a library reads the file by its path. Raises `OSError` as `read_regular` does."""
+    with _opened(path, size_max):
+        return
+
+
+@contextmanager
+def _opened(path: str | Path, size_max: int) -> Iterator[tuple[int, int]]:
+    """The descriptor and the mode of a regular file that is no larger than `size_max`. Raises `OSError`."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise _not_regular("a socket, or a device that is not there") from None
+        raise
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            kinds = [kind for is_kind, kind in _KINDS if is_kind(found.st_mode)]
+            raise _not_regular(kinds[0] if kinds else "something else")
+        if found.st_size > size_max:
+            raise _too_large(str(found.st_size), size_max)
+        yield descriptor, found.st_mode
+    finally:
+        os.close(descriptor)
+
+
+def _not_regular(kind: str) -> OSError:
+    return OSError(errno.EINVAL, f"there is {kind} in place of a regular file: {_CURE}")
+
+
+def _too_large(size: str, size_max: int) -> OSError:
+    return OSError(errno.EINVAL, f"it has {size} bytes, and may have at most {size_max}: {_CURE}")
