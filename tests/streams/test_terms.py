@@ -168,3 +168,13 @@ def test_whoever_says_which_terms_it_knew_is_told_where_these_and_those_of_the_s
     assert told([(1, 1), (3, 11), (7, 26)], ((1, 1), (5, 4))) == 4
     # Put back without a word.
     assert told([(1, 1)], ((1, 1), (5, 9))) == 9
+
+
+def test_who_was_pushed_more_than_the_journal_remembers_may_settle_all_that_is_left_of_it() -> None:
+    rig = published(5)
+    rig.subscribe(5, "bob", credit=1)
+    rig.do(x.SessionClosed(5))
+    raised(rig).subscribe(6, "bob", credit=1)
+    rig.settle(6, (1, 5))
+    assert rig.said_to(6, x.Refuse) == []
+    assert rig.floor.tables.streams["s"].subscriptions["bob", "main"].cursor == (5, ())
