@@ -171,8 +171,12 @@ def test_whoever_says_which_terms_it_knew_is_told_where_these_and_those_of_the_s
 
 
 def test_who_was_pushed_more_than_the_journal_remembers_may_settle_all_that_is_left_of_it() -> None:
-    rig = published(5)
+    rig = published(1)
+    grant = rig.attach(1)
+    for number in range(2, 6):
+        rig.publish(grant, number)
     rig.subscribe(5, "bob", credit=1)
+    assert rig.pushed(5) == [1]
     rig.do(x.SessionClosed(5))
     raised(rig).subscribe(6, "bob", credit=1)
     rig.settle(6, (1, 5))
